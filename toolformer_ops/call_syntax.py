@@ -1,0 +1,143 @@
+r"""The only writer and reader of tool calls in text: `[Calculator(400 / 1400) -> 0.29]`.
+
+The paper writes the special tokens of a call as " [", "->" and "]" (footnote 1), so that no vocabulary changes. Three forms:
+
+    e(c)      [Calculator(400 / 1400)]
+    e(c, "")  [Calculator(400 / 1400) -> ]
+    e(c, r)   [Calculator(400 / 1400) -> 0.29]
+
+Woven into a text at character offset o, a call brings one space with it. Before a word that carries its own white space,
+or at the end of the text, the space stands before the call (`of [call] 54`); before a word that has none, because the white
+space before it belongs to what precedes, the space stands after it (`\\n[call] Hello`). `take_out` gives the text back byte
+for byte: the space to remove is the one before the call if there is one, else the one after it. That is the same text whichever of
+two neighbouring spaces was the added one, since they are equal characters.
+
+Does not run calls and knows no tool: `tools/` does.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from toolformer_ops.errors import CallSyntaxError
+
+CALL_START = " ["
+CALL_END = "]"
+ARROW = "->"
+TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_CALL = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*\((.*)\)\s*\Z", re.DOTALL)
+_QUOTES = {'"': '"', "“": "”", "'": "'"}
+_RESULT_BRACKETS = str.maketrans({"[": "(", "]": ")", "\n": " ", "\r": " ", "\t": " "})
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool's name and its input, `c = (a_c, i_c)`."""
+
+    tool: str
+    input: str
+
+    def __str__(self) -> str:
+        return f"{self.tool}({self.input})"
+
+
+@dataclass(frozen=True)
+class WovenCall:
+    """A call with its result at a place in a text."""
+
+    position_char: int
+    """Offset in the text without calls."""
+    call: Call
+    result: str
+
+
+def parse_call(text: str) -> Call:
+    """Read what the model wrote between "[" and "]", such as `QA("Where was Joe Biden born?")`.
+
+    Quotation marks around the whole input, which the prompts of three tools show, are not part of the input. An arrow and
+    what follows it (a result that the model made up) is cut off.
+
+    Raises:
+        CallSyntaxError: `text` is not a name followed by one pair of brackets, or its input could not be written back
+            (it holds "[", "]" or a line break).
+    """
+    before_arrow, arrow, _ = text.partition(ARROW)
+    match = _CALL.match(before_arrow if arrow else text)
+    if match is None:
+        raise CallSyntaxError(f"expected 'Tool(input)', found {text[:80]!r}")
+    tool, call_input = match.group(1), match.group(2).strip()
+    if len(call_input) >= 2 and _QUOTES.get(call_input[0]) == call_input[-1]:
+        inner = call_input[1:-1]
+        if call_input[0] not in inner and call_input[-1] not in inner:
+            call_input = inner.strip()
+    if any(mark in call_input for mark in "[]\n\r"):
+        raise CallSyntaxError(f"expected an input without brackets or line breaks, found {call_input[:80]!r}")
+    return Call(tool, call_input)
+
+
+def call_without_result(call: Call) -> str:
+    """`e(c, "")` with the arrow: the call was made and nothing came back."""
+    return f"[{call} {ARROW} ]"
+
+
+def call_with_result(call: Call, result: str) -> str:
+    """`e(c, r)`. Square brackets in a result become round ones and line breaks spaces, so that the first "]" ends the call."""
+    return f"[{call} {ARROW} {clean_result(result)}]"
+
+
+def clean_result(result: str) -> str:
+    """A result as it may stand inside a call: one line, no square brackets, no white space around it."""
+    return result.translate(_RESULT_BRACKETS).strip()
+
+
+def weave(text: str, calls: Iterable[WovenCall]) -> str:
+    """Put calls with their results into `text`.
+
+    At one offset several calls stand in the order given. `take_out` is the inverse.
+
+    Raises:
+        CallSyntaxError: an offset lies outside the text.
+    """
+    pieces: list[str] = []
+    end = 0
+    for woven in sorted(calls, key=lambda item: item.position_char):
+        if not 0 <= woven.position_char <= len(text):
+            raise CallSyntaxError(f"expected an offset in 0..{len(text)}, found {woven.position_char}")
+        pieces.append(text[end : woven.position_char])
+        end = woven.position_char
+        written = call_with_result(woven.call, woven.result)
+        follows_space = end == len(text) or text[end].isspace()
+        pieces.append(f" {written}" if follows_space and end > 0 else f"{written} ")
+    pieces.append(text[end:])
+    return "".join(pieces)
+
+
+def _written_call(tools: Sequence[str]) -> re.Pattern[str]:
+    names = "|".join(re.escape(tool) for tool in tools)
+    return re.compile(rf"\[(?:{names})\([^\[\]\n\r]*\) -> [^\[\]\n\r]*\]")
+
+
+def take_out(text: str, tools: Sequence[str]) -> str:
+    """`text` without the calls of `tools` that were woven into it, byte for byte as it was before."""
+    pattern = _written_call(tools)
+    pieces: list[str] = []
+    end = 0
+    for match in pattern.finditer(text):
+        before = text[end : match.start()]
+        end = match.end()
+        if before.endswith(" "):
+            before = before[:-1]
+        elif text[end : end + 1] == " ":
+            end += 1
+        pieces.append(before)
+    pieces.append(text[end:])
+    return "".join(pieces)
+
+
+def holds_call_markup(text: str, tools: Sequence[str]) -> bool:
+    """Whether `text` already holds what reads as the start of a call of one of `tools`, such as "[Calculator(".
+
+    Such a text could smuggle in a call and its result, so it is refused before anything is sampled for it.
+    """
+    names = "|".join(re.escape(tool) for tool in tools)
+    return re.search(rf"\[\s*(?:{names})\s*\(", text) is not None

@@ -1,0 +1,101 @@
+"""Where and with what this deployment runs: every setting, its default, and what it means.
+
+Read from the environment (prefix `TOOLFORMER_`) and from the file `environment` in the state folder, which `make up` writes for
+one machine; the environment wins. What decides the content of a data set is not here: that is `run_parameters.py`.
+Secrets are `SecretStr`, so that they do not show when settings are printed.
+"""
+
+import functools
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+"""The folder that holds `toolformer_ops/`, `dags/` and `sql/`."""
+
+STATE_DIR_VARIABLE = "TOOLFORMER_STATE_DIR"
+
+
+def state_dir() -> Path:
+    """The folder for everything that a machine keeps: databases, models, indices, logs."""
+    return Path(os.environ.get(STATE_DIR_VARIABLE, REPOSITORY / ".toolformer")).resolve()
+
+
+class Settings(BaseSettings):
+    """The settings of one deployment; `load_settings` reads them."""
+
+    model_config = SettingsConfigDict(env_prefix="TOOLFORMER_", env_ignore_empty=True, extra="ignore", frozen=True)
+
+    state_dir: Path = Field(default_factory=state_dir, description="Folder for databases, models, indices and logs.")
+
+    database_dsn: SecretStr = Field(
+        default=SecretStr(""), description="Postgres of the factory: postgresql://owner:password@host:port/toolformer."
+    )
+    reader_dsn: SecretStr = Field(default=SecretStr(""), description="The same database by its read-only role.")
+
+    s3_endpoint_url: str | None = Field(default=None, description="S3 endpoint; empty means AWS.")
+    s3_access_key_id: SecretStr | None = Field(
+        default=None, description="S3 access key; empty means boto3's own search."
+    )
+    s3_secret_access_key: SecretStr | None = Field(default=None, description="S3 secret key.")
+    s3_region: str = Field(default="us-east-1", description="S3 region.")
+    s3_bucket: str = Field(default="toolformer", description="Bucket for releases, models and uploaded corpora.")
+
+    device: str = Field(default="cpu", description="torch device of the language model: cpu, cuda, cuda:0.")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(
+        default="float32", description="Number format of the language model's weights; part of every recipe."
+    )
+    threads: int = Field(default=1, ge=1, le=256, description="CPU threads of one model process.")
+    hub_offline: bool = Field(default=False, description="Never ask a model hub; models are paths or in the cache.")
+
+    wiki_index_path: Path | None = Field(
+        default=None, description="BM25 index of WikiSearch and QA; empty means `wiki_index` in the state folder."
+    )
+    search_threads: int = Field(default=2, ge=1, le=128, description="Lucene threads of one search process.")
+    qa_reader: Literal["best_sentence", "sequence_to_sequence", "causal"] = Field(
+        default="best_sentence", description="How the QA tool reads an answer out of the retrieved passages."
+    )
+    qa_reader_model: str | None = Field(default=None, description="Checkpoint of a QA reader that is a model.")
+    translator: Literal["prompted_lm", "nllb"] = Field(
+        default="prompted_lm", description="How the MT tool translates: the run's language model, prompted, or NLLB."
+    )
+    translator_model: str | None = Field(default=None, description="NLLB checkpoint: a path, or a hub id.")
+    translator_revision: str | None = Field(default=None, description="Commit of the translator where it is a hub id.")
+    tool_time_limit_seconds: float = Field(default=30.0, gt=0, description="Time limit of one tool call.")
+
+    micro_batch_documents: int = Field(
+        default=8, ge=1, le=4096, description="Documents whose rows a stage commits in one transaction."
+    )
+    shard_seconds: float = Field(default=60.0, ge=10.0, description="Work that one mapped task should hold, at least.")
+    seconds_per_document: float = Field(
+        default=2.0, gt=0, description="Guess of sampling time a text, used until the ledger holds measured times."
+    )
+    max_line_bytes: int = Field(default=10_000_000, ge=1000, description="Longest line of a corpus file.")
+
+    runner: Literal["local", "kubernetes"] = Field(default="local", description="Where GPU and CPU stages run.")
+    annotation_schedule: str | None = Field(
+        default=None, description="Cron expression of the nightly annotation, such as `0 2 * * *`; empty: by hand only."
+    )
+    default_corpus: str = Field(default="", description="Corpus URI that the trigger form starts with.")
+    default_model: str = Field(default="", description="Language model that the trigger form starts with.")
+    airflow_url: str = Field(default="http://127.0.0.1:8080", description="Address of the Airflow UI.")
+
+    kubernetes_namespace: str = Field(default="toolformer", description="Namespace of the stage pods.")
+    kubernetes_image: str = Field(default="", description="Image of the stage pods, with tag or digest.")
+    kubernetes_secret: str = Field(default="toolformer", description="Kubernetes Secret that holds the settings.")
+    kubernetes_gpu_product: str = Field(default="NVIDIA-A100-SXM4-80GB", description="Node label of the GPU nodes.")
+    image: str = Field(default="", description="Image that this process runs in, recorded with each run.")
+
+    @property
+    def index_dir(self) -> Path:
+        """Folder of the BM25 index."""
+        return self.wiki_index_path or self.state_dir / "wiki_index"
+
+
+@functools.lru_cache(maxsize=1)
+def load_settings() -> Settings:
+    """Settings from the environment and from the state folder's `environment` file, read once a process."""
+    return Settings(_env_file=state_dir() / "environment")  # type: ignore[call-arg]

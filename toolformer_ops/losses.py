@@ -1,0 +1,41 @@
+"""The paper's weights, weighted loss and loss reduction (section 2 and 4.1): pure numbers, no model.
+
+`w_t = max(0, 1 - 0.2 t) / 3` for the token t places after the call, so that five tokens count and the weights of a whole
+window sum to one. Where a text ends sooner the remaining weights are not scaled up.
+All losses are in nats.
+"""
+
+import math
+from collections.abc import Sequence
+
+SCORED_TOKENS = 5
+"""How many tokens after a position have a weight above zero."""
+
+TOKEN_WEIGHTS: tuple[float, ...] = tuple((5 - t) / 15 for t in range(SCORED_TOKENS))
+"""(SCORED_TOKENS,) weights 5/15, 4/15, 3/15, 2/15, 1/15: the paper's `max(0, 1 - 0.2 t)` divided by their sum, 3."""
+
+
+def weighted_loss(log_probabilities: Sequence[float]) -> float:
+    """The weighted cross entropy, in nats, of the tokens from a position on.
+
+    `log_probabilities` holds natural logarithms for tokens i, i+1, ... ; only the first five count, and fewer than five
+    are taken as they are.
+    """
+    return -math.fsum(
+        weight * log_probability for weight, log_probability in zip(TOKEN_WEIGHTS, log_probabilities, strict=False)
+    )
+
+
+def loss_reduction(without_call: float, without_result: float, with_result: float) -> float:
+    """`L- minus L+` in nats: how much the call with its result lowers the loss below the better of its two rivals.
+
+    Not finite if one of the three is not; such a call is never kept.
+    """
+    if not all(map(math.isfinite, (without_call, without_result, with_result))):
+        return math.nan
+    return min(without_call, without_result) - with_result
+
+
+def is_kept(reduction: float, keep_threshold: float) -> bool:
+    """Whether a call is kept: its loss reduction is a number and at least the threshold (the paper's tau_f)."""
+    return math.isfinite(reduction) and reduction >= keep_threshold

@@ -1,0 +1,121 @@
+"""Recipes: the hash of everything that decides what a stage writes (owns the table `recipes` together with `stages/run_setup.py`).
+
+Each stage's recipe includes the one before, so that a new search index asks for new execution and scoring but not for new
+sampling, and annotating again under the same recipe finds nothing to do. A keep threshold is in no recipe: it is a question to
+the stored losses.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START
+from toolformer_ops.losses import TOKEN_WEIGHTS
+from toolformer_ops.run_parameters import RunParameters
+from toolformer_ops.tools.base import ToolSpec
+
+RECIPE_ID_CHARACTERS = 16
+
+SAMPLING_VERSION = 1
+"""Raised when the code that samples calls would give other rows for the same input."""
+EXECUTION_VERSION = 1
+"""Raised when the choice among a tool's results changes."""
+SCORING_VERSION = 1
+"""Raised when the code that scores calls would give other losses."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a stage does, in full, and the name that follows from it."""
+
+    stage: str
+    tool: str
+    definition: Mapping[str, Any]
+    parent_recipe_id: str | None = None
+
+    @property
+    def recipe_id(self) -> str:
+        """First 16 hex digits of the SHA-256 of the canonical JSON of all the fields."""
+        content = {"stage": self.stage, "tool": self.tool, "parent": self.parent_recipe_id, **self.definition}
+        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(canonical.encode("ascii")).hexdigest()[:RECIPE_ID_CHARACTERS]
+
+
+@dataclass(frozen=True)
+class ToolRecipes:
+    """The four recipes of one tool in one run, each built on the one before."""
+
+    filter: Recipe
+    sampling: Recipe
+    execution: Recipe
+    scoring: Recipe
+
+    def in_order(self) -> tuple[Recipe, Recipe, Recipe, Recipe]:
+        """Parents before children."""
+        return self.filter, self.sampling, self.execution, self.scoring
+
+
+@dataclass(frozen=True)
+class SamplingNumbers:
+    """A tool's sampling numbers with the run's own choices applied."""
+
+    sampling_threshold: float
+    max_positions: int
+    samples_per_position: int
+
+    @classmethod
+    def of(cls, spec: ToolSpec, parameters: RunParameters) -> "SamplingNumbers":
+        """The run's number where it gives one, else the tool's."""
+        threshold = parameters.sampling_threshold
+        return cls(
+            spec.sampling_threshold if threshold is None else threshold,
+            parameters.max_positions or spec.max_positions,
+            parameters.samples_per_position or spec.samples_per_position,
+        )
+
+
+def tool_recipes(
+    spec: ToolSpec, prompt_text: str, tool_version: str, model_identity: str, dtype: str, parameters: RunParameters
+) -> ToolRecipes:
+    """The recipes of a tool in a run.
+
+    `tool_version` names everything that decides a tool's answer (its code, index, models); `model_identity` the language
+    model's weights and tokenizer.
+    """
+    numbers = SamplingNumbers.of(spec, parameters)
+    filtering = Recipe("filter", spec.name, {"filter_version": spec.filter_version})
+    model = {"model": model_identity, "dtype": dtype}
+    sampling = Recipe(
+        "sample",
+        spec.name,
+        {
+            "sampling_version": SAMPLING_VERSION,
+            "prompt_sha256": hashlib.sha256(prompt_text.encode("utf-8")).hexdigest(),
+            "markers": [CALL_START, ARROW, CALL_END],
+            "sampling_threshold": numbers.sampling_threshold,
+            "max_positions": numbers.max_positions,
+            "samples_per_position": numbers.samples_per_position,
+            "call_prefix": parameters.call_prefix,
+            "max_call_tokens": parameters.max_call_tokens,
+            "temperature": parameters.temperature,
+            "top_p": parameters.top_p,
+            "seed": parameters.seed,
+            **model,
+        },
+        filtering.recipe_id,
+    )
+    execution = Recipe(
+        "execute",
+        spec.name,
+        {"execution_version": EXECUTION_VERSION, "tool_version": tool_version},
+        sampling.recipe_id,
+    )
+    scoring = Recipe(
+        "score",
+        spec.name,
+        {"scoring_version": SCORING_VERSION, "weights": list(TOKEN_WEIGHTS), "joined_by": "\n", **model},
+        execution.recipe_id,
+    )
+    return ToolRecipes(filtering, sampling, execution, scoring)

@@ -1,0 +1,87 @@
+"""Frozen records that cross the borders between rooms.
+
+They carry values only; tables are described in `sql/migrations`, tools in `tools/base.py`, recipes in `recipes.py`.
+"""
+
+import datetime
+import hashlib
+import uuid
+from dataclasses import dataclass
+
+
+def content_uuid(*parts: str) -> uuid.UUID:
+    """A name made of content: the first 128 bits of the SHA-256 of the parts, each preceded by its length in bytes."""
+    digest = hashlib.sha256()
+    for part in parts:
+        encoded = part.encode("utf-8")
+        digest.update(len(encoded).to_bytes(8, "big"))
+        digest.update(encoded)
+    return uuid.UUID(bytes=digest.digest()[:16])
+
+
+def document_id_of(text: str) -> uuid.UUID:
+    """The id of a document: a hash of its text and of nothing else."""
+    return content_uuid("document", text)
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text of a corpus."""
+
+    document_id: uuid.UUID
+    """Hash of `text`."""
+    text: str
+    url: str | None = None
+    document_date: datetime.date | None = None
+    """The date that the record itself gives; None where it gives none (the Calendar tool then looks at `url`)."""
+
+    @classmethod
+    def of(cls, text: str, url: str | None = None, document_date: datetime.date | None = None) -> "Document":
+        """A document that is not (yet) in the database."""
+        return cls(document_id_of(text), text, url, document_date)
+
+
+@dataclass(frozen=True)
+class CallPosition:
+    """A place in a text where the model might start a call."""
+
+    token: int
+    """Index, in the text's token ids, of the token that would follow the call; at least 1."""
+    char: int
+    """Offset in the text where the call would be inserted: the start of that token, its leading space included."""
+    probability: float
+    """p(" [" | P(x), x[:token]), in [0, 1]."""
+
+
+@dataclass(frozen=True)
+class SampledContinuation:
+    """What the model wrote after " [" at one position."""
+
+    text: str
+    """From after " [" to before "]" (to the end of the budget where `finished` is False)."""
+    finished: bool
+    """Whether a "]" came within the token budget."""
+
+
+@dataclass(frozen=True)
+class PlacedCall:
+    """A call at a position, as the two prefixes z that the losses need."""
+
+    token: int
+    """Index, in the text's token ids, of the first token that is scored."""
+    with_result: str
+    """e(c, r), such as `[Calculator(400 / 1400) -> 0.29]`."""
+    without_result: str
+    """e(c, ""), such as `[Calculator(400 / 1400) -> ]`."""
+
+
+@dataclass(frozen=True)
+class CallLosses:
+    """The three weighted losses of one call, in nats; not finite where the model gave no finite number."""
+
+    without_call: float
+    """L_i of the text alone."""
+    without_result: float
+    """L_i with e(c, "") as prefix."""
+    with_result: float
+    """L_i with e(c, r) as prefix."""
