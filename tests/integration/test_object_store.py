@@ -1,0 +1,211 @@
+"""The object store against a real S3 server: conditional puts, publications, addresses."""
+
+import hashlib
+import threading
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from toolformer_ops import object_store
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ConfigurationError, CorpusError, ObjectStoreError
+from toolformer_ops.object_store import AlreadyPublishedError, ObjectNotFoundError, ObjectStore
+from toolformer_ops.publication import CorruptObjectError, Manifest, PublishedFile
+
+
+@pytest.fixture
+def store(s3_settings: Settings) -> ObjectStore:
+    store = ObjectStore(s3_settings)
+    store.ensure_bucket()
+    return store
+
+
+@pytest.fixture
+def prefix(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"tests/{request.node.name}-{hashlib.sha256(str(tmp_path).encode()).hexdigest()[:8]}"
+
+
+def _files(folder: Path, **contents: bytes) -> dict[str, Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return {name: folder / name for name in contents}
+
+
+def test_second_conditional_put_loses_and_changes_nothing(store: ObjectStore, prefix: str) -> None:
+    assert store.put_if_absent(f"{prefix}/a", b"first") is True
+    assert store.put_if_absent(f"{prefix}/a", b"second") is False
+    assert store.get(f"{prefix}/a") == b"first"
+
+
+def test_of_eight_writers_at_once_exactly_one_wins(store: ObjectStore, s3_settings: Settings, prefix: str) -> None:
+    won: list[int] = []
+    start = threading.Barrier(8)
+
+    def write(number: int) -> None:
+        own = ObjectStore(s3_settings)
+        start.wait()
+        if own.put_if_absent(f"{prefix}/race", b"%d" % number):
+            won.append(number)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert store.get(f"{prefix}/race") == b"%d" % won[0]
+
+
+def test_large_file_goes_in_parts_and_a_second_one_is_refused(
+    store: ObjectStore, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "PART_BYTES", 5 * 2**20)
+    big = tmp_path / "big"
+    content = bytes(range(256)) * (48 * 1024) + b"tail"  # 12 MiB and a tail: parts of 5, 5 and 2 MiB
+    big.write_bytes(content)
+    assert store.put_if_absent(f"{prefix}/big", big) is True
+    assert store.get(f"{prefix}/big") == content
+    big.write_bytes(b"x" * len(content))
+    assert store.put_if_absent(f"{prefix}/big", big) is False
+    assert store.get(f"{prefix}/big") == content
+
+
+def test_without_a_manifest_nothing_is_published(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    manifest = store.upload(prefix, _files(tmp_path, data=b"half of a publication"))
+    assert store.exists(manifest.key_of(manifest.files[0]))
+    assert store.read_manifest(prefix) is None
+    with pytest.raises(ObjectNotFoundError, match=r"expected a publication at s3://.*TOOLFORMER_S3_BUCKET"):
+        store.fetch(prefix, tmp_path / "copy")
+
+
+def test_published_files_come_back_with_their_bytes(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    manifest = store.publish(prefix, _files(tmp_path / "in", one=b"1", two=b"22"))
+    assert [(file.name, file.size) for file in manifest.files] == [("one", 1), ("two", 2)]
+    assert manifest.files[0].sha256 == hashlib.sha256(b"1").hexdigest()
+    assert store.read_manifest(prefix) == manifest
+    assert store.fetch(prefix, tmp_path / "out") == manifest
+    assert (tmp_path / "out" / "two").read_bytes() == b"22"
+    assert hashlib.sha256(store.get(manifest.key)).hexdigest() == manifest.sha256
+
+
+def test_publishing_the_same_twice_is_one_publication(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    first = store.publish(prefix, _files(tmp_path / "a", one=b"1"))
+    keys = list(store.list(prefix))
+    assert store.publish(prefix, _files(tmp_path / "b", one=b"1")) == first
+    assert list(store.list(prefix)) == keys
+    assert store.conclude(first) is False
+
+
+def test_other_content_under_a_published_prefix_is_an_error(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    first = store.publish(prefix, _files(tmp_path / "a", one=b"1"))
+    with pytest.raises(AlreadyPublishedError, match="A publication never changes") as raised:
+        store.publish(prefix, _files(tmp_path / "b", one=b"other"))
+    assert raised.value.manifest == first
+    store.fetch(prefix, tmp_path / "out")
+    assert (tmp_path / "out" / "one").read_bytes() == b"1"
+
+
+def test_files_of_a_killed_writer_do_not_mix_with_those_of_the_next(
+    store: ObjectStore, prefix: str, tmp_path: Path
+) -> None:
+    store.upload(prefix, _files(tmp_path / "killed", one=b"1", two=b"old"))
+    store.publish(prefix, _files(tmp_path / "next", one=b"1", two=b"new"))
+    store.fetch(prefix, tmp_path / "out")
+    assert (tmp_path / "out" / "two").read_bytes() == b"new"
+
+
+def test_damaged_file_is_not_handed_out(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    manifest = store.publish(prefix, _files(tmp_path / "in", one=b"1"))
+    key = manifest.key_of(manifest.files[0])
+    store.delete(key)
+    store.put_if_absent(key, b"2")
+    with pytest.raises(CorruptObjectError, match="changed or damaged"):
+        store.fetch(prefix, tmp_path / "out")
+    assert not (tmp_path / "out" / "one").exists()
+
+
+def test_missing_file_of_a_publication_is_named(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    manifest = store.publish(prefix, _files(tmp_path / "in", one=b"1"))
+    store.delete(manifest.key_of(manifest.files[0]))
+    with pytest.raises(ObjectNotFoundError, match="/one"):
+        store.fetch(prefix, tmp_path / "out")
+
+
+def test_fetch_repairs_a_local_file_and_leaves_a_right_one(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    manifest = store.publish(prefix, _files(tmp_path / "in", one=b"1", two=b"2"))
+    out = tmp_path / "out"
+    store.fetch(prefix, out)
+    (out / "one").write_bytes(b"x")
+    before = (out / "two").stat().st_mtime_ns
+    store.fetch(prefix, out)
+    assert (out / "one").read_bytes() == b"1"
+    assert (out / "two").stat().st_mtime_ns == before
+    assert len(manifest.files) == 2
+
+
+def test_manifest_that_was_changed_by_hand_is_refused() -> None:
+    manifest = Manifest("p", (PublishedFile("a", "0" * 64, 3),))
+    assert Manifest.from_bytes("p", manifest.to_bytes()) == manifest
+    with pytest.raises(CorruptObjectError, match="changed after it was written"):
+        Manifest.from_bytes("p", manifest.to_bytes().replace(b'"size": 3', b'"size": 4'))
+    with pytest.raises(CorruptObjectError, match="expected a manifest of format"):
+        Manifest.from_bytes("p", b"<html>")
+
+
+def test_manifest_cannot_write_outside_the_folder(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    store.conclude(Manifest(prefix, (PublishedFile("../../evil", "0" * 64, 3),)))
+    with pytest.raises(CorruptObjectError, match="expected file names below its folder"):
+        store.fetch(prefix, tmp_path / "x" / "out")
+
+
+def test_addresses_of_files_and_objects_open_as_streams(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    path = tmp_path / "with space.jsonl"
+    path.write_bytes(b"one\ntwo\n")
+    store.put_if_absent(f"{prefix}/odd ?#name.jsonl", path)
+    for uri in (str(path), path.as_uri(), store.uri(f"{prefix}/odd ?#name.jsonl")):
+        with store.open_uri(uri) as stream:
+            assert stream.read(4) == b"one\n"
+            assert stream.read() == b"two\n"
+        assert store.list_uri(uri) == [uri]
+
+
+def test_folders_list_their_files_and_not_their_neighbours(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    for key in ("corpus/b.jsonl", "corpus/a.jsonl", "corpus2/c.jsonl"):
+        store.put_if_absent(f"{prefix}/{key}", b"x")
+        (tmp_path / key).parent.mkdir(exist_ok=True)
+        (tmp_path / key).write_bytes(b"x")
+    base = store.uri(f"{prefix}/corpus")
+    assert store.list_uri(base) == [f"{base}/a.jsonl", f"{base}/b.jsonl"]
+    assert store.list_uri(f"{base}/") == [f"{base}/a.jsonl", f"{base}/b.jsonl"]
+    assert store.list_uri(str(tmp_path / "corpus")) == [str(tmp_path / f"corpus/{name}.jsonl") for name in "ab"]
+
+
+def test_what_is_not_there_is_named_with_the_setting(store: ObjectStore, s3_settings: Settings, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"expected a file at .*/nothing, found nothing"):
+        store.open_uri(str(tmp_path / "nothing"))
+    with pytest.raises(CorpusError, match="found a folder"):
+        store.open_uri(str(tmp_path))
+    with pytest.raises(CorpusError, match="found none"):
+        store.list_uri(str(tmp_path))
+    with pytest.raises(ObjectNotFoundError, match=r"object s3://.*/no/such/key.*TOOLFORMER_S3_ENDPOINT_URL"):
+        store.open_uri(store.uri("no/such/key"))
+    with pytest.raises(ObjectNotFoundError, match="bucket s3://no-such-bucket"):
+        store.list_uri("s3://no-such-bucket/corpus")
+    with pytest.raises(ConfigurationError, match="expected s3://bucket/key"):
+        store.open_uri("ftp://host/file")
+    elsewhere = ObjectStore(s3_settings.model_copy(update={"s3_bucket": "no-such-bucket"}))
+    with pytest.raises(ObjectNotFoundError, match="TOOLFORMER_S3_BUCKET=no-such-bucket"):
+        elsewhere.publish("p", {})
+    with pytest.raises(ObjectNotFoundError, match="bucket s3://no-such-bucket"):
+        elsewhere.read_manifest("p")
+
+
+def test_unreachable_store_and_wrong_keys_say_where_they_are_set(s3_settings: Settings) -> None:
+    nobody = ObjectStore(s3_settings.model_copy(update={"s3_endpoint_url": "http://127.0.0.1:1"}))
+    with pytest.raises(ObjectStoreError, match=r"TOOLFORMER_S3_ENDPOINT_URL=http://127\.0\.0\.1:1"):
+        nobody.get("x")
+    stranger = ObjectStore(s3_settings.model_copy(update={"s3_secret_access_key": SecretStr("wrong")}))
+    with pytest.raises(ObjectStoreError, match="TOOLFORMER_S3_SECRET_ACCESS_KEY"):
+        stranger.get("x")
