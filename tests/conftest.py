@@ -1,0 +1,113 @@
+"""Servers and settings for the tests: an embedded Postgres and an embedded S3, started once a session if a test asks.
+
+Every test that asks gets a database and a bucket of its own: the database is a copy of a migrated template (tens of
+milliseconds), so no test sees another's rows. The `TOOLFORMER_` variables of the caller are hidden from all tests.
+"""
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from toolformer_ops.config import STATE_DIR_VARIABLE, Settings, load_settings
+from toolformer_ops.local_services import RunningObjectStore, RunningPostgres, roles, start_object_store, start_postgres
+
+_PASSWORDS = roles.RolePasswords(owner="owner-of-tests", reader="reader-of-tests", airflow="airflow-of-tests")
+_TEMPLATE = "toolformer_template"
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_the_caller(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Tests see neither the caller's `TOOLFORMER_` variables nor the state folder of a `make up` on this machine."""
+    for name in [name for name in os.environ if name.startswith("TOOLFORMER_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv(STATE_DIR_VARIABLE, str(tmp_path / "state"))
+    load_settings.cache_clear()
+    yield
+    load_settings.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPostgres]:
+    """A Postgres with the roles of a deployment and no database yet."""
+    with start_postgres(tmp_path_factory.mktemp("postgres")) as server:
+        roles.ensure_roles(server.address, _PASSWORDS)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres_server: RunningPostgres) -> str:
+    """The name of a database with every migration and view applied, to be copied and never written."""
+    from toolformer_ops import database  # tests that need no database do not load its libraries
+
+    address = postgres_server.address
+    roles.ensure_database(address, _TEMPLATE, roles.OWNER)
+    roles.allow_reader(address, _TEMPLATE)
+    owner_dsn = address.dsn(_TEMPLATE, roles.OWNER, _PASSWORDS.owner)
+    engine = database.connect(Settings(_env_file=None, database_dsn=SecretStr(owner_dsn)))  # type: ignore[call-arg]
+    database.migrate(engine)
+    engine.dispose()  # Postgres copies only a template that nobody is connected to
+    return _TEMPLATE
+
+
+@pytest.fixture
+def database_name(postgres_server: RunningPostgres, migrated_template: str) -> Iterator[str]:
+    """A fresh migrated database on `postgres_server`, dropped after the test."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    address = postgres_server.address
+    roles.ensure_database(address, name, roles.OWNER, template=migrated_template)
+    roles.allow_reader(address, name)
+    yield name
+    roles.drop_database(address, name)
+
+
+@pytest.fixture
+def postgres_dsn(postgres_server: RunningPostgres, database_name: str) -> str:
+    """`postgresql://...` of a fresh migrated database, as its owner."""
+    return postgres_server.address.dsn(database_name, roles.OWNER, _PASSWORDS.owner)
+
+
+@pytest.fixture
+def reader_dsn(postgres_server: RunningPostgres, database_name: str) -> str:
+    """`postgresql://...` of the same database as `postgres_dsn`, as the read-only role."""
+    return postgres_server.address.dsn(database_name, roles.READER, _PASSWORDS.reader)
+
+
+@pytest.fixture(scope="session")
+def object_store_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningObjectStore]:
+    """An S3 that takes only requests signed with its keys."""
+    with start_object_store(tmp_path_factory.mktemp("object-store")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3_settings(
+    object_store_server: RunningObjectStore, monkeypatch: pytest.MonkeyPatch, _no_settings_of_the_caller: None
+) -> Settings:
+    """Settings with an S3 and an empty bucket of the test's own, and no database; also set as environment variables."""
+    address = object_store_server.address
+    bucket = f"test-{uuid.uuid4().hex[:12]}"
+    address.client().create_bucket(Bucket=bucket)
+    return _settings_by_environment(
+        monkeypatch,
+        TOOLFORMER_S3_ENDPOINT_URL=address.endpoint,
+        TOOLFORMER_S3_ACCESS_KEY_ID=address.access_key,
+        TOOLFORMER_S3_SECRET_ACCESS_KEY=address.secret_key,
+        TOOLFORMER_S3_BUCKET=bucket,
+    )
+
+
+@pytest.fixture
+def settings(s3_settings: Settings, postgres_dsn: str, reader_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Settings with a database and a bucket of the test's own; also set as environment variables, for subprocesses."""
+    return _settings_by_environment(monkeypatch, TOOLFORMER_DATABASE_DSN=postgres_dsn, TOOLFORMER_READER_DSN=reader_dsn)
+
+
+def _settings_by_environment(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Settings:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    load_settings.cache_clear()
+    return load_settings()

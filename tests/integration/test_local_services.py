@@ -1,0 +1,162 @@
+"""The embedded Postgres and S3 as tests use them: real servers, started and stopped here."""
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import closing
+from pathlib import Path
+
+import psycopg2
+import psycopg2.errors
+import pytest
+from botocore.exceptions import ClientError
+
+from toolformer_ops.local_services import RunningObjectStore, RunningPostgres, roles, start_postgres
+from toolformer_ops.local_services.accounts import relocated_directory
+from toolformer_ops.local_services.ports import accepts_connections
+from toolformer_ops.local_services.postgres import prepare_cluster, unfinished_data
+
+
+def _listening_addresses(process_id: int) -> set[str]:
+    """The local addresses on which a process listens by TCP, read from /proc."""
+    inodes = {
+        match.group(1)
+        for link in Path(f"/proc/{process_id}/fd").iterdir()
+        if (match := re.fullmatch(r"socket:\[(\d+)\]", str(link.readlink())))
+    }
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                found.add(fields[1].split(":")[0])
+    return found
+
+
+LOOPBACK_IN_PROC = "0100007F"
+
+
+def test_postgres_listens_on_the_loopback_address_alone(postgres_server: RunningPostgres) -> None:
+    assert _listening_addresses(postgres_server.process_id) == {LOOPBACK_IN_PROC}
+
+
+def test_object_store_listens_on_the_loopback_address_alone(object_store_server: RunningObjectStore) -> None:
+    assert _listening_addresses(object_store_server.process_id) == {LOOPBACK_IN_PROC}
+
+
+def test_no_secret_stands_on_a_command_line(
+    postgres_server: RunningPostgres, object_store_server: RunningObjectStore
+) -> None:
+    shown = "".join(
+        Path(f"/proc/{server.process_id}/cmdline").read_text() for server in (postgres_server, object_store_server)
+    )
+    assert "postgres" in shown
+    assert "weed" in shown
+    assert postgres_server.address.superuser_password not in shown
+    assert object_store_server.address.secret_key not in shown
+
+
+def test_postgres_refuses_a_wrong_password(postgres_server: RunningPostgres) -> None:
+    wrong = postgres_server.address.dsn("postgres", password="not the password")
+    with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
+        psycopg2.connect(wrong)
+
+
+def test_passwords_are_stored_and_logged_as_verifiers_only(postgres_server: RunningPostgres) -> None:
+    with closing(psycopg2.connect(postgres_server.address.dsn("postgres"))) as connection:
+        cursor = connection.cursor()
+        cursor.execute("select rolpassword from pg_authid where rolname = %s", (roles.OWNER,))
+        row = cursor.fetchone()
+    assert row is not None
+    assert row[0].startswith("SCRAM-SHA-256$")
+
+
+def test_reader_reads_later_tables_and_writes_nothing(postgres_server: RunningPostgres) -> None:
+    address = postgres_server.address
+    roles.ensure_database(address, "reading", roles.OWNER)
+    roles.allow_reader(address, "reading")
+    with (
+        closing(psycopg2.connect(address.dsn("reading", roles.OWNER, "owner-of-tests"))) as owner,
+        owner.cursor() as cursor,
+    ):
+        cursor.execute("create table made_later (number int)")
+        cursor.execute("insert into made_later values (7)")
+        owner.commit()
+    with closing(psycopg2.connect(address.dsn("reading", roles.READER, "reader-of-tests"))) as reader:
+        cursor = reader.cursor()
+        cursor.execute("select number from made_later")
+        assert cursor.fetchall() == [(7,)]
+        with pytest.raises(psycopg2.errors.ReadOnlySqlTransaction):
+            cursor.execute("insert into made_later values (8)")
+        reader.rollback()
+        # The read-only default can be switched off by the role itself; the missing grant cannot.
+        cursor.execute("set default_transaction_read_only = off")
+        reader.commit()
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+            cursor.execute("insert into made_later values (8)")
+    roles.drop_database(address, "reading")
+
+
+def test_airflow_role_cannot_enter_the_database_of_the_factory(postgres_server: RunningPostgres) -> None:
+    address = postgres_server.address
+    roles.ensure_databases(address)
+    with pytest.raises(psycopg2.OperationalError, match="permission denied"):
+        psycopg2.connect(address.dsn(roles.OWNER, roles.AIRFLOW, "airflow-of-tests"))
+    with closing(psycopg2.connect(address.dsn(roles.AIRFLOW, roles.AIRFLOW, "airflow-of-tests"))):
+        pass
+
+
+def test_roles_and_databases_may_be_ensured_twice(postgres_server: RunningPostgres) -> None:
+    for _ in range(2):
+        roles.ensure_databases(postgres_server.address)
+
+
+def test_an_initdb_that_was_killed_is_done_again(tmp_path: Path) -> None:
+    half_made = prepare_cluster(tmp_path, "first").data
+    half_made.rename(half_made.with_name("data.unfinished"))
+    (half_made.with_name("data.unfinished") / "PG_VERSION").unlink()
+    assert unfinished_data(tmp_path) is not None
+    with start_postgres(tmp_path) as server:
+        assert accepts_connections(server.address.port)
+        assert unfinished_data(tmp_path) is None
+    assert not accepts_connections(server.address.port)
+
+
+def test_object_store_refuses_requests_that_are_not_signed(object_store_server: RunningObjectStore) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(object_store_server.address.endpoint + "/toolformer", timeout=5)  # noqa: S310
+    assert refused.value.code == 403
+
+
+def test_object_store_writes_an_object_once_when_asked_to(object_store_server: RunningObjectStore) -> None:
+    client = object_store_server.address.client()
+    client.put_object(Bucket="toolformer", Key="once", Body=b"first", IfNoneMatch="*")
+    with pytest.raises(ClientError) as refused:
+        client.put_object(Bucket="toolformer", Key="once", Body=b"second", IfNoneMatch="*")
+    assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 412
+    assert client.get_object(Bucket="toolformer", Key="once")["Body"].read() == b"first"
+
+
+def test_servers_end_when_the_process_that_started_them_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import os, pathlib, signal, sys\n"
+        "from toolformer_ops.local_services import start_postgres\n"
+        "server = start_postgres(pathlib.Path(sys.argv[1]))\n"
+        "print(server.process_id, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    process_id = int(finished.stdout)
+    for _ in range(200):
+        if not Path(f"/proc/{process_id}").exists():
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail(f"Postgres {process_id} outlived the process that started it")
+    shutil.rmtree(relocated_directory(tmp_path), ignore_errors=True)
