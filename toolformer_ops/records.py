@@ -7,6 +7,7 @@ import datetime
 import hashlib
 import uuid
 from dataclasses import dataclass
+from pathlib import Path
 
 
 def content_uuid(*parts: str) -> uuid.UUID:
@@ -22,6 +23,19 @@ def content_uuid(*parts: str) -> uuid.UUID:
 def document_id_of(text: str) -> uuid.UUID:
     """The id of a document: a hash of its text and of nothing else."""
     return content_uuid("document", text)
+
+
+def corpus_id_of(uri: str) -> str:
+    """The id of a corpus: 16 hex digits of the hash of its address as `normal_uri` writes it."""
+    return hashlib.sha256(normal_uri(uri).encode("utf-8")).hexdigest()[:16]
+
+
+def normal_uri(uri: str) -> str:
+    """One spelling for each address: s3:// as it is, a path as file:// with an absolute path; no closing slash."""
+    if uri.startswith("s3://"):
+        return uri.rstrip("/")
+    path = uri.removeprefix("file://")
+    return "file://" + str(Path(path).expanduser().resolve())
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class RunParameters(BaseModel):
     call_prefix: Literal["free", "tool_name"] = Field(
         default="free",
         title="Call prefix",
-        description="free: the model writes the whole call (the paper); tool_name: the tool's name is given, which small models need.",
+        description="free: the model writes the whole call (the paper); tool_name: the tool's name is given, as small models need.",
         json_schema_extra={"section": "Sampling"},
     )
     max_positions: int | None = Field(

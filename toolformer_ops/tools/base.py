@@ -7,7 +7,7 @@ module is cheap: torch, Java and models are loaded by `Tool.open`, in the proces
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import PromptError
@@ -42,6 +42,8 @@ class ToolSpec:
     """m: calls sampled at each position."""
     keep_threshold: float = 1.0
     """tau_f in nats: a call is kept where its loss reduction is at least this."""
+    filter_unit: Literal["document", "paragraph"] = "document"
+    """What the heuristic filter judges."""
     takes_input: bool = True
     """False for a tool that is called with empty brackets."""
     pass_over_own_text: bool = False
@@ -118,8 +120,14 @@ class Tool(Protocol):
         """Whether the input could only be known from what follows the call, so that the call cannot be taught (appendix A.1)."""
         ...
 
-    def version(self, settings: Settings) -> str:
-        """Names all that decides the answers: the code's version, index, models."""
+    def version(self, settings: Settings, model_identity: str) -> str:
+        """Names all that decides the answers: the code's version, index, models.
+
+        `model_identity` names the run's language model, for a tool that asks it.
+
+        Raises:
+            ToolError: an index or model that the tool needs is not there; the message names the setting.
+        """
         ...
 
     def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> ToolRunner:

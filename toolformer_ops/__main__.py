@@ -1,0 +1,54 @@
+"""The command line: `toolformer-ops`, which is `python -m toolformer_ops`.
+
+    stage ...        one subcommand a stage; what an Airflow task runs
+    call filter explain annotate parameters
+                     for people at a terminal, without Airflow or Postgres
+    up down status logs sql clean
+                     the embedded services of one machine
+    demo run-corpus  a whole run through Airflow, with progress and a report
+
+Ends with 0; 1 for an error that another try may mend; 2 for a request that is wrong; 3 where there is no result.
+"""
+
+import logging
+import sys
+
+import typer
+
+from toolformer_ops.commands import people, stages
+from toolformer_ops.demo import commands as demo_commands
+from toolformer_ops.errors import EXIT_USAGE, ToolformerError, exit_code
+from toolformer_ops.local_services import commands as service_commands
+
+app = typer.Typer(
+    name="toolformer-ops",
+    help="A dataset factory after Toolformer: a language model annotates text with tool calls.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.add_typer(stages.app, name="stage")
+for part in (people.app, service_commands.app, demo_commands.app):
+    app.registered_commands.extend(part.registered_commands)
+
+logger = logging.getLogger("toolformer_ops")
+
+
+def main() -> None:
+    """Run the command line; a known error is one sentence on stderr and an exit status, never a traceback."""
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
+    )
+    for noisy in ("httpx", "httpcore", "botocore", "urllib3", "transformers", "great_expectations"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    try:
+        app()
+    except ToolformerError as error:
+        logger.error("%s: %s", type(error).__name__, error)  # noqa: TRY400 - the message is the remedy; a traceback would hide it
+        sys.exit(exit_code(error))
+    except (BrokenPipeError, KeyboardInterrupt):
+        sys.exit(EXIT_USAGE)
+
+
+if __name__ == "__main__":
+    main()

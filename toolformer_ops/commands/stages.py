@@ -1,0 +1,179 @@
+"""`toolformer-ops stage NAME`: the contract between a DAG and the work.
+
+A run's parameters lie in Postgres, so that the arguments are ids only. Logs go to stderr. `start-run`, `plan`, `release` and
+`finetune` print one JSON value on the last line of stdout: the ids and counts that the next task needs.
+"""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from toolformer_ops.config import load_settings
+
+app = typer.Typer(help="One stage of a run, as an Airflow task starts it.", no_args_is_help=True)
+
+Run = Annotated[str, typer.Option("--run", help="Id of the annotation run.")]
+Tool = Annotated[str, typer.Option("--tool", help="Name of a tool, such as Calculator.")]
+Shard = Annotated[str, typer.Option("--shard", help="Which part of the documents: I/N, with I from 0.")]
+
+
+def _print_result(value: Any) -> None:
+    typer.echo(json.dumps(value))
+
+
+@app.command("ingest")
+def ingest(corpus: Annotated[str, typer.Option(help="Path, file:// or s3:// of JSON Lines.")]) -> None:
+    """Read a corpus into `documents`, counting every record that is refused.
+
+    Example: toolformer-ops stage ingest --corpus s3://toolformer/corpora/posts.jsonl.gz
+    """
+    from toolformer_ops.stages.ingestion import ingest_corpus
+
+    ingest_corpus(load_settings(), corpus)
+
+
+@app.command("build-index")
+def build_index(source: Annotated[str, typer.Option(help="KILT knowledge source, JSON Lines.")]) -> None:
+    """Build the BM25 index of WikiSearch and QA from KILT records.
+
+    Example: toolformer-ops stage build-index --source s3://wiki/kilt_knowledgesource.json
+    """
+    from toolformer_ops.stages import index_building
+
+    index_building.build_index(load_settings(), source)
+
+
+@app.command("start-run")
+def start_run(
+    run: Run, parameters: Annotated[str, typer.Option(help="Run parameters as JSON; see `toolformer-ops parameters`.")]
+) -> None:
+    """Register a run: validate its parameters, and work out every tool's recipes.
+
+    Example: toolformer-ops stage start-run --run night-1 --parameters '{"corpus": "posts.jsonl", "model": "models/m"}'
+    """
+    from toolformer_ops.stages.run_setup import parse_parameters_json
+    from toolformer_ops.stages.run_setup import start_run as start
+
+    _print_result({"tools": start(load_settings(), run, parse_parameters_json(parameters))})
+
+
+@app.command("filter")
+def filter_documents(run: Run, tool: Tool) -> None:
+    """Decide by the tool's heuristic which paragraphs or documents are worth sampling.
+
+    Example: toolformer-ops stage filter --run night-1 --tool Calculator
+    """
+    from toolformer_ops.stages.filtering import filter_stage
+
+    filter_stage(load_settings(), run, tool)
+
+
+@app.command("plan")
+def plan(run: Run, tool: Tool) -> None:
+    """Print the shards that the rest of this tool's work is split into, as JSON, such as ["0/2", "1/2"].
+
+    Example: toolformer-ops stage plan --run night-1 --tool Calculator
+    """
+    from toolformer_ops.stages.planning import plan_shards
+
+    _print_result(plan_shards(load_settings(), run, tool))
+
+
+@app.command("sample")
+def sample(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
+    """Find call positions and sample calls from the language model.
+
+    Example: toolformer-ops stage sample --run night-1 --tool Calculator --shard 0/4
+    """
+    from toolformer_ops.stages.sampling import sample_stage
+
+    sample_stage(load_settings(), run, tool, shard)
+
+
+@app.command("execute")
+def execute(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
+    """Run the tool on every input that has no result yet.
+
+    Example: toolformer-ops stage execute --run night-1 --tool WikiSearch --shard 0/4
+    """
+    from toolformer_ops.stages.execution import execute_stage
+
+    execute_stage(load_settings(), run, tool, shard)
+
+
+@app.command("score")
+def score(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
+    """Compute the three losses of every executed call.
+
+    Example: toolformer-ops stage score --run night-1 --tool Calculator --shard 0/4
+    """
+    from toolformer_ops.stages.scoring import score_stage
+
+    score_stage(load_settings(), run, tool, shard)
+
+
+@app.command("check")
+def check(run: Run, tool: Tool) -> None:
+    """Test a tool's rows; exit 3 where a check with severity `fail` does not pass.
+
+    Example: toolformer-ops stage check --run night-1 --tool Calculator
+    """
+    from toolformer_ops.stages.checking import check_tool
+
+    check_tool(load_settings(), run, tool)
+
+
+@app.command("release")
+def release(run: Run) -> None:
+    """Weave the kept calls of all tools into their texts and publish them as a release on S3.
+
+    Example: toolformer-ops stage release --run night-1
+    """
+    from toolformer_ops.stages import release as releasing
+
+    _print_result(releasing.release(load_settings(), run))
+
+
+@app.command("check-release")
+def check_release(run: Run) -> None:
+    """Test the run's release; exit 3 where a check with severity `fail` does not pass.
+
+    Example: toolformer-ops stage check-release --run night-1
+    """
+    from toolformer_ops.stages import checking
+
+    checking.check_release(load_settings(), run)
+
+
+@app.command("finetune")
+def finetune(run: Run) -> None:
+    """Finetune the language model on the run's release.
+
+    Example: toolformer-ops stage finetune --run night-1
+    """
+    from toolformer_ops.stages import finetuning
+
+    _print_result(finetuning.finetune(load_settings(), run))
+
+
+@app.command("publish")
+def publish(run: Run) -> None:
+    """Publish the finetuned model on S3, its manifest last.
+
+    Example: toolformer-ops stage publish --run night-1
+    """
+    from toolformer_ops.stages import finetuning
+
+    finetuning.publish(load_settings(), run)
+
+
+@app.command("finish-run")
+def finish_run(run: Run, state: Annotated[str, typer.Option(help="success or failed.")] = "success") -> None:
+    """Record how a run ended.
+
+    Example: toolformer-ops stage finish-run --run night-1 --state success
+    """
+    from toolformer_ops.stages.run_setup import finish_run as finish
+
+    finish(load_settings(), run, state)

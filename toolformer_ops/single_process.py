@@ -1,0 +1,222 @@
+"""The whole method in one process, on a file, without Airflow or Postgres: what the commands for people do.
+
+Calls the same functions as the stages, so that what it prints for a text is what a run would store. Keeps nothing.
+"""
+
+import datetime
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolformer_ops.call_syntax import call_with_result, call_without_result, clean_result, parse_call
+from toolformer_ops.config import Settings
+from toolformer_ops.corpus_files import read_corpus
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.losses import is_kept, loss_reduction
+from toolformer_ops.records import CallLosses, Document, PlacedCall
+from toolformer_ops.retrieval.own_text import OwnText
+from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
+from toolformer_ops.stage_models import split_revision
+from toolformer_ops.stages.filtering import decide
+from toolformer_ops.stages.sampling import Candidate, Paragraph, sample_paragraph
+from toolformer_ops.stages.scoring import choose_result
+from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, load_prompt
+from toolformer_ops.tools.registry import get_tool
+from toolformer_ops.tools.running import run_tool
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
+
+
+def _load(settings: Settings, model: str) -> "LanguageModel":
+    from toolformer_ops.language_model import LanguageModel
+
+    name, revision = split_revision(model)
+    return LanguageModel.load(
+        name, revision=revision, dtype=settings.dtype, device=settings.device, threads=settings.threads
+    )
+
+
+def _document(text: str, date: str | None) -> Document:
+    try:
+        return Document.of(text, document_date=datetime.date.fromisoformat(date) if date else None)
+    except ValueError as error:
+        raise ParameterError(f"--date: expected a date such as 2023-01-30, found {date!r}.") from error
+
+
+def run_one(
+    settings: Settings, tool_name: str, call_input: str, date: str | None, model_name: Callable[[], str]
+) -> ToolOutput:
+    """One tool, one input, as a run would ask it; the model is loaded only if the tool asks for it."""
+    tool = get_tool(tool_name)
+    effective_input = tool.effective_input(call_input, _document("", date))
+    if effective_input is None:
+        return ToolOutput.none("document_has_no_date" if not tool.spec.takes_input else "input_not_usable")
+    runner = tool.open(settings, lambda: _load(settings, model_name()))
+    [output] = run_tool(runner, [effective_input], settings.tool_time_limit_seconds)
+    return output
+
+
+def filter_lines(settings: Settings, tool_name: str, corpus: Path) -> Iterator[dict[str, Any]]:
+    """`id`, `kept`, `reason` of each document; of each paragraph, with its number, for a tool that judges paragraphs.
+
+    `id` is the record's own where it has one, else the document's. A record that cannot be read is a decision too.
+    """
+    tool = get_tool(tool_name)
+    for record in read_corpus(settings, str(corpus)):
+        if record.document is None:
+            yield {"id": record.name, "kept": False, "reason": record.reason}
+            continue
+        for decision in decide(tool, record.document):
+            line: dict[str, Any] = {"id": record.name, "kept": decision.kept, "reason": decision.reason}
+            if tool.spec.filter_unit == "paragraph":
+                line["paragraph"] = decision.paragraph
+            yield line
+
+
+def explain_call(
+    settings: Settings, text: str, at: int, call_text: str, date: str | None, model_name: str
+) -> dict[str, Any]:
+    """Run the call's tool and score the call at a character offset, token by token.
+
+    Raises:
+        ParameterError: the offset is outside the text or where no call can stand.
+        CallSyntaxError: the call does not parse.
+    """
+    call = parse_call(call_text.strip().removeprefix("[").removesuffix("]"))
+    tool = get_tool(call.tool)
+    document = _document(text, date)
+    model = functools.cache(lambda: _load(settings, model_name))
+    effective_input = tool.effective_input(call.input, document)
+    explanation: dict[str, Any] = {"call": str(call), "at": at, "result": None, "reason": None}
+    if effective_input is None:
+        return {**explanation, "reason": "document_cannot_answer"}
+    [output] = run_tool(tool.open(settings, model), [effective_input], settings.tool_time_limit_seconds)
+    chosen = choose_result(output.results, output.reason, _own_text(tool, document))
+    if chosen.text is None:
+        return {**explanation, "reason": chosen.reason}
+    token = model().token_at(text, at)
+    placed = PlacedCall(token, call_with_result(call, chosen.text), call_without_result(call))
+    [losses] = model().score_calls(text, [placed])
+    reduction = loss_reduction(losses.without_call, losses.without_result, losses.with_result)
+    return {
+        **explanation,
+        "result": chosen.text,
+        "position_token": token,
+        "loss_without_call": losses.without_call,
+        "loss_without_result": losses.without_result,
+        "loss_with_result": losses.with_result,
+        "loss_reduction": reduction,
+        "keep_threshold": tool.spec.keep_threshold,
+        "kept": is_kept(reduction, tool.spec.keep_threshold),
+        "tokens": model().score_details(text, placed),
+    }
+
+
+def _own_text(tool: Tool, document: Document) -> OwnText | None:
+    return OwnText(document.text) if tool.spec.pass_over_own_text else None
+
+
+def annotate_file(
+    settings: Settings, corpus: Path, tool_name: str, model_name: str, limit: int | None, values: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Every scored call of a file's documents, in the order of the text, with its losses and whether it is kept."""
+    from toolformer_ops.language_model import AnnotationPrompt
+
+    tool = get_tool(tool_name)
+    parameters = parse_run_parameters({"tools": (tool_name,), **values, "corpus": str(corpus), "model": model_name})
+    prompt = AnnotationPrompt(tool.spec.name, load_prompt(tool.spec.prompt_file))
+    model = functools.cache(lambda: _load(settings, model_name))
+    runner = functools.cache(lambda: tool.open(settings, model))
+    documents = (record.document for record in read_corpus(settings, str(corpus)) if record.document is not None)
+    for number, document in enumerate(documents):
+        if limit is not None and number >= limit:
+            return
+        for decision in decide(tool, document):
+            if decision.kept:
+                paragraph = Paragraph(decision.paragraph, decision.start_char, decision.end_char)
+                yield from _annotate(settings, model(), runner, tool, prompt, parameters, document, paragraph)
+
+
+def _annotate(
+    settings: Settings,
+    model: "LanguageModel",
+    runner: Callable[[], ToolRunner],
+    tool: Tool,
+    prompt: "AnnotationPrompt",
+    parameters: RunParameters,
+    document: Document,
+    paragraph: Paragraph,
+) -> Iterator[dict[str, Any]]:
+    text = document.text[paragraph.start_char : paragraph.end_char]
+    candidates = sample_paragraph(model, prompt, tool, parameters, document, paragraph, Counter())
+    inputs = [candidate.effective_input for candidate in candidates]
+    outputs = run_tool(runner(), inputs, settings.tool_time_limit_seconds) if inputs else []
+    own_text = _own_text(tool, document)
+    answered: list[tuple[Candidate, str]] = []
+    for candidate, output in zip(candidates, outputs, strict=True):
+        chosen = choose_result(output.results, output.reason, own_text)
+        if chosen.text is not None:
+            answered.append((candidate, chosen.text))
+    placed = [
+        PlacedCall(item.position.token, call_with_result(item.call, result), call_without_result(item.call))
+        for item, result in answered
+    ]
+    threshold = parameters.keep_thresholds.get(tool.spec.name, tool.spec.keep_threshold)
+    losses = model.score_calls(text, placed) if placed else []
+    for (candidate, result), loss in zip(answered, losses, strict=True):
+        yield _line(document, paragraph, candidate, result, loss, threshold)
+
+
+def _line(
+    document: Document,
+    paragraph: Paragraph,
+    candidate: Candidate,
+    result: str,
+    losses: CallLosses,
+    keep_threshold: float,
+) -> dict[str, Any]:
+    position = paragraph.start_char + candidate.position.char
+    reduction = loss_reduction(losses.without_call, losses.without_result, losses.with_result)
+    return {
+        "document_id": str(document.document_id),
+        "position_char": position,
+        "before": document.text[max(0, position - 60) : position],
+        "call": str(candidate.call),
+        "result": clean_result(result),
+        "after": document.text[position : position + 60],
+        "sample_count": candidate.sample_count,
+        "loss_without_call": losses.without_call,
+        "loss_without_result": losses.without_result,
+        "loss_with_result": losses.with_result,
+        "loss_reduction": reduction,
+        "kept": is_kept(reduction, keep_threshold),
+    }
+
+
+def explanation_table(explanation: dict[str, Any]) -> None:
+    """Print an explanation as a table on stdout."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if explanation["reason"] is not None:
+        console.print(f"{explanation['call']}: no result ({explanation['reason']})", markup=False)
+        return
+    columns = ("token", "weight", "without call", "without result", "with result")
+    table = Table(*columns, title="log p(token), natural logarithm", caption="losses in nats")
+    for token in explanation["tokens"]:
+        numbers = [f"{token[name]:.3f}" for name in ("weight", "without_call", "without_result", "with_result")]
+        table.add_row(repr(token["token"]), *numbers)
+    losses = [f"{explanation[name]:.3f}" for name in ("loss_without_call", "loss_without_result", "loss_with_result")]
+    table.add_section()
+    table.add_row("loss", "", *losses)
+    console.print(table)
+    verdict = "kept" if explanation["kept"] else "not kept"
+    console.print(
+        f"[{explanation['call']} -> {explanation['result']}] lowers the loss by {explanation['loss_reduction']:.3f} nats: "
+        f"{verdict} at {explanation['keep_threshold']}",
+        markup=False,
+    )

@@ -1,0 +1,41 @@
+"""Load a run's language model once a process, and make sure that it is the one that the run was started with."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import RecipeMismatchError
+from toolformer_ops.micro_batches import RunTool
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import LanguageModel
+
+logger = logging.getLogger(__name__)
+
+
+def split_revision(model: str) -> tuple[str, str | None]:
+    """A model as the form takes it: a path, or `hub/id@revision`, as (path or id, revision)."""
+    name, at, revision = model.rpartition("@")
+    return (name, revision) if at and "/" not in revision else (model, None)
+
+
+def load_run_model(settings: Settings, run: RunTool) -> "LanguageModel":
+    """The model of the run's parameters, on the device of the settings.
+
+    Raises:
+        ModelError: it is not there.
+        RecipeMismatchError: its weights or tokenizer are others than when the run started.
+    """
+    from toolformer_ops.language_model import LanguageModel
+
+    name, revision = split_revision(run.parameters.model)
+    model = LanguageModel.load(
+        name, revision=revision, dtype=settings.dtype, device=settings.device, threads=settings.threads
+    )
+    if model.identity != run.model_identity:
+        raise RecipeMismatchError(
+            f"run {run.run_id} was started with the model {run.model_identity}, found {model.identity} at {name}. "
+            f"Put the first one back, or start a new run."
+        )
+    logger.info("loaded %s on %s in %s", model.identity, settings.device, settings.dtype)
+    return model

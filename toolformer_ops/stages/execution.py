@@ -1,0 +1,151 @@
+"""Run the tool on what the model asked, into `call_results` (Toolformer, section 2, "Executing API Calls").
+
+Results are kept by (tool, version, input): one row serves all documents that ask the same, in this run and in later ones. An
+input without a result has a row with the reason. Which of a tool's ranked results a call gets is decided by `scoring`.
+"""
+
+import functools
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from toolformer_ops import database
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import RecipeMismatchError
+from toolformer_ops.micro_batches import DocumentOutcome, MicroBatch, RunTool, Shard, load_run_tool, work_off
+from toolformer_ops.records import Document
+from toolformer_ops.stage_models import load_run_model
+from toolformer_ops.tools.base import ToolOutput, ToolRunner
+from toolformer_ops.tools.registry import get_tool
+from toolformer_ops.tools.running import run_tool
+
+COLUMNS = ("tool", "tool_version", "input_key", "input", "results", "reason", "seconds")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a micro-batch's calls ask."""
+
+    calls: dict[uuid.UUID, list[uuid.UUID]]
+    """Input keys of each document's calls, one a call."""
+    inputs: dict[uuid.UUID, str]
+    """The distinct inputs, by key."""
+    known: dict[uuid.UUID, str | None]
+    """Keys that have a row already, with the reason where it holds no result."""
+
+
+@dataclass
+class ExecuteWork:
+    """Execution as micro-batches (`micro_batches.StageWork`)."""
+
+    run: RunTool
+    shard: Shard
+    runner: Callable[[], ToolRunner]
+    time_limit_seconds: float
+    stage: str = "execute"
+
+    @property
+    def recipe_id(self) -> str:
+        """The execution recipe."""
+        return self.run.execution_recipe_id
+
+    def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
+        """The shard's sampled documents whose calls were not executed."""
+        rows = database.fetch_all(
+            connection,
+            "documents_after_stage",
+            run_id=self.run.run_id,
+            filter_recipe_id=self.run.filter_recipe_id,
+            stage=self.stage,
+            recipe_id=self.recipe_id,
+            previous_stage="sample",
+            previous_recipe_id=self.run.sampling_recipe_id,
+            shard_index=self.shard.index,
+            shard_count=self.shard.count,
+        )
+        return [row.document_id for row in rows]
+
+    def load(self, connection: Connection, documents: Sequence[Document]) -> Asked:
+        """The documents' calls, and which of their inputs are answered already."""
+        rows = database.fetch_all(
+            connection,
+            "calls_of_documents",
+            sampling_recipe_id=self.run.sampling_recipe_id,
+            document_ids=[item.document_id for item in documents],
+        )
+        calls: dict[uuid.UUID, list[uuid.UUID]] = {item.document_id: [] for item in documents}
+        for row in rows:
+            calls[row.document_id].append(row.input_key)
+        inputs = {row.input_key: row.effective_input for row in rows}
+        known = database.fetch_all(
+            connection,
+            "known_results",
+            tool=self.run.tool,
+            tool_version=self.run.tool_version,
+            input_keys=list(inputs),
+        )
+        return Asked(calls, inputs, {row.input_key: row.reason for row in known})
+
+    def compute(self, loaded: Asked) -> MicroBatch:
+        """Run the tool on the inputs that have no row yet."""
+        missing = [key for key in loaded.inputs if key not in loaded.known]
+        started = time.perf_counter()
+        outputs: list[ToolOutput] = []
+        if missing:
+            outputs = run_tool(self.runner(), [loaded.inputs[key] for key in missing], self.time_limit_seconds)
+        seconds = (time.perf_counter() - started) / max(1, len(missing))
+        rows: list[tuple[Any, ...]] = [
+            (self.run.tool, self.run.tool_version, key, loaded.inputs[key], list(out.results), out.reason, seconds)
+            for key, out in zip(missing, outputs, strict=True)
+        ]
+        fresh = {key: output.reason for key, output in zip(missing, outputs, strict=True)}
+
+        def write(connection: Connection) -> None:
+            database.copy_insert(connection, "call_results", COLUMNS, rows)
+
+        return MicroBatch(self._outcomes(loaded, fresh, seconds), write)
+
+    @staticmethod
+    def _outcomes(asked: Asked, fresh: dict[uuid.UUID, str | None], seconds: float) -> list[DocumentOutcome]:
+        """Counts by document; a fresh result is counted with the first document that asked for it."""
+        outcomes: list[DocumentOutcome] = []
+        unclaimed = set(fresh)
+        reasons = {**asked.known, **fresh}
+        for document_id, keys in asked.calls.items():
+            counts: Counter[str] = Counter(calls=len(keys), inputs=len(set(keys)))
+            mine = unclaimed & set(keys)
+            unclaimed -= mine
+            counts["executed"] = len(mine)
+            counts["from_cache"] = counts["inputs"] - len(mine)
+            for key in keys:
+                counts[reasons[key] or "with_result"] += 1
+            outcomes.append(DocumentOutcome(document_id, len(mine), counts, seconds * len(mine)))
+        return outcomes
+
+
+def execute_stage(settings: Settings, run_id: str, tool_name: str, shard: str) -> Counter[str]:
+    """Run the tool on one shard's calls; returns counts by what came of them.
+
+    Raises:
+        ToolError, SearchIndexError: an index or model is not there.
+        RecipeMismatchError: the tool is not the one that the run was started with.
+    """
+    engine = database.connect(settings)
+    with database.transaction(engine) as connection:
+        run = load_run_tool(connection, run_id, tool_name)
+    tool = get_tool(tool_name)
+    found = tool.version(settings, run.model_identity)
+    if found != run.tool_version:
+        raise RecipeMismatchError(
+            f"run {run_id} was started with {tool_name} version {run.tool_version}, found {found}: its code, index or "
+            f"model changed meanwhile. Start a new run; what was sampled is used again."
+        )
+    runner = functools.cache(lambda: tool.open(settings, lambda: load_run_model(settings, run)))
+    batches = settings.model_copy(update={"micro_batch_documents": settings.micro_batch_documents * 8})
+    work = ExecuteWork(run, Shard.parse(shard), runner, settings.tool_time_limit_seconds)
+    return work_off(batches, engine, work)

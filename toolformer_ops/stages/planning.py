@@ -1,0 +1,41 @@
+"""Split the rest of a tool's work into shards, so that a mapped task has enough to do.
+
+Looks at what the ledger holds and writes nothing. The number follows the work: the documents that are not yet scored, times the
+seconds that a document took lately (a setting, until there are measured times), in parts of `shard_seconds`; at most 256.
+"""
+
+import logging
+import math
+
+from toolformer_ops import database
+from toolformer_ops.config import Settings
+from toolformer_ops.micro_batches import MAX_SHARDS, load_run_tool
+
+logger = logging.getLogger(__name__)
+
+
+def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
+    """The shards of a tool's sampling, execution and scoring, as `I/N`.
+
+    There is always one at least: a task that finds nothing to do ends in seconds, and says so.
+    """
+    with database.transaction(database.connect(settings)) as connection:
+        run = load_run_tool(connection, run_id, tool_name)
+        [work] = database.fetch_all(
+            connection,
+            "remaining_work",
+            run_id=run_id,
+            filter_recipe_id=run.filter_recipe_id,
+            sampling_recipe_id=run.sampling_recipe_id,
+            scoring_recipe_id=run.scoring_recipe_id,
+        )
+    count = shard_count(
+        work.documents, work.seconds_per_document or settings.seconds_per_document, settings.shard_seconds
+    )
+    logger.info("plan: %d documents of %s in %d shards", work.documents, tool_name, count)
+    return [f"{index}/{count}" for index in range(count)]
+
+
+def shard_count(documents: int, seconds_per_document: float, shard_seconds: float) -> int:
+    """How many shards hold `documents`, each of `shard_seconds` or more of work; from 1 to `MAX_SHARDS`."""
+    return min(MAX_SHARDS, max(1, math.floor(documents * seconds_per_document / shard_seconds)))

@@ -1,0 +1,258 @@
+"""Sample tool calls from the language model into `candidate_calls` (Toolformer, section 2, "Sampling API calls").
+
+For each kept paragraph: the k likeliest positions for " [", m sampled continuations at each, parsed by `call_syntax`. Equal calls
+at one position are one candidate with a count. Every sample that becomes no candidate is counted under its reason in the ledger.
+Does not run tools.
+"""
+
+import functools
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection
+
+from toolformer_ops import database
+from toolformer_ops.call_syntax import CALL_START, Call, parse_call
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import CallSyntaxError
+from toolformer_ops.micro_batches import (
+    DocumentOutcome,
+    MicroBatch,
+    RunTool,
+    Shard,
+    load_run_tool,
+    work_off,
+)
+from toolformer_ops.recipes import SamplingNumbers
+from toolformer_ops.records import CallPosition, Document, SampledContinuation, content_uuid
+from toolformer_ops.run_parameters import RunParameters
+from toolformer_ops.stage_models import load_run_model
+from toolformer_ops.tools.base import Tool, load_prompt
+from toolformer_ops.tools.registry import get_tool
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
+
+COLUMNS = (
+    "sampling_recipe_id",
+    "call_id",
+    "document_id",
+    "paragraph",
+    "position_token",
+    "position_char",
+    "position_probability",
+    "call_input",
+    "call_text",
+    "input_key",
+    "effective_input",
+    "sample_count",
+    "input_only_after",
+)
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A part of a document's text that the filter kept; the whole text for a filter on documents."""
+
+    number: int
+    start_char: int
+    end_char: int
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A distinct call at a position of a paragraph."""
+
+    position: CallPosition
+    call: Call
+    effective_input: str
+    sample_count: int
+    input_only_after: bool
+
+
+Task = tuple[Document, list[Paragraph]]
+
+
+def read_call(tool: Tool, sample: SampledContinuation) -> Call | str:
+    """The call that the model wrote, or the reason why its text is none of this tool's."""
+    if not sample.finished:
+        return "sample_without_end"
+    try:
+        call = parse_call(sample.text)
+    except CallSyntaxError:
+        return "sample_does_not_parse"
+    if call.tool != tool.spec.name:
+        return "sample_of_another_tool"
+    if tool.spec.takes_input and not call.input:
+        return "sample_without_input"
+    if call.input and not tool.spec.takes_input:
+        return "sample_with_unexpected_input"
+    return call
+
+
+def candidates_at(
+    tool: Tool, document: Document, text: str, position: CallPosition, samples: Sequence[SampledContinuation]
+) -> tuple[list[Candidate], Counter[str]]:
+    """The distinct calls at one position in order of first appearance, and the count of samples by what became of them."""
+    counts: Counter[str] = Counter(samples=len(samples))
+    calls: Counter[Call] = Counter()
+    for sample in samples:
+        read = read_call(tool, sample)
+        if isinstance(read, str):
+            counts[read] += 1
+        else:
+            calls[read] += 1
+    candidates: list[Candidate] = []
+    for call, sample_count in calls.items():
+        effective_input = tool.effective_input(call.input, document)
+        if effective_input is None:
+            counts["sample_that_the_document_cannot_answer"] += sample_count
+            continue
+        before, after = text[: position.char], text[position.char :]
+        only_after = tool.input_only_after(call.input, before, after)
+        candidates.append(Candidate(position, call, effective_input, sample_count, only_after))
+        counts["candidates"] += 1
+        counts["duplicates_merged"] += sample_count - 1
+    return candidates, counts
+
+
+def sample_paragraph(
+    model: "LanguageModel",
+    prompt: "AnnotationPrompt",
+    tool: Tool,
+    parameters: RunParameters,
+    document: Document,
+    paragraph: Paragraph,
+    counts: Counter[str],
+) -> list[Candidate]:
+    """All candidates of one paragraph; adds to `counts` how many positions and samples there were and what became of them."""
+    numbers = SamplingNumbers.of(tool.spec, parameters)
+    text = document.text[paragraph.start_char : paragraph.end_char]
+    positions = model.find_positions(prompt, text, at_most=numbers.max_positions, threshold=numbers.sampling_threshold)
+    counts.update(paragraphs=1, positions=len(positions))
+    named = parameters.call_prefix == "tool_name"
+    sampled = model.sample_calls(
+        prompt,
+        text,
+        positions,
+        samples=numbers.samples_per_position,
+        max_new_tokens=parameters.max_call_tokens,
+        call_start=f"{CALL_START}{tool.spec.name}(" if named else CALL_START,
+        temperature=parameters.temperature,
+        top_p=parameters.top_p,
+        seed_key=f"{parameters.seed}|{tool.spec.name}|{document.document_id}|{paragraph.number}",
+    )
+    found: list[Candidate] = []
+    for position, samples in zip(positions, sampled, strict=True):
+        candidates, counted = candidates_at(tool, document, text, position, samples)
+        counts.update(counted)
+        found.extend(candidates)
+    return found
+
+
+@dataclass
+class SampleWork:
+    """Sampling as micro-batches (`micro_batches.StageWork`)."""
+
+    run: RunTool
+    shard: Shard
+    tool: Tool
+    load_model: "Callable[[], LanguageModel]"
+    stage: str = "sample"
+
+    @property
+    def recipe_id(self) -> str:
+        """The sampling recipe."""
+        return self.run.sampling_recipe_id
+
+    @functools.cached_property
+    def prompt(self) -> "AnnotationPrompt":
+        """The tool's prompt, as the engine takes it."""
+        from toolformer_ops.language_model import AnnotationPrompt
+
+        return AnnotationPrompt(self.tool.spec.name, load_prompt(self.tool.spec.prompt_file))
+
+    def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
+        """The shard's documents with a kept paragraph that were not sampled."""
+        rows = database.fetch_all(
+            connection,
+            "documents_to_annotate",
+            run_id=self.run.run_id,
+            filter_recipe_id=self.run.filter_recipe_id,
+            stage=self.stage,
+            recipe_id=self.recipe_id,
+            shard_index=self.shard.index,
+            shard_count=self.shard.count,
+        )
+        return [row.document_id for row in rows]
+
+    def load(self, connection: Connection, documents: Sequence[Document]) -> list[Task]:
+        """The documents with their kept paragraphs."""
+        rows = database.fetch_all(
+            connection,
+            "kept_paragraphs",
+            filter_recipe_id=self.run.filter_recipe_id,
+            document_ids=[item.document_id for item in documents],
+        )
+        kept: dict[uuid.UUID, list[Paragraph]] = {item.document_id: [] for item in documents}
+        for row in rows:
+            kept[row.document_id].append(Paragraph(row.paragraph, row.start_char, row.end_char))
+        return [(document, kept[document.document_id]) for document in documents]
+
+    def compute(self, loaded: list[Task]) -> MicroBatch:
+        """Positions, samples and candidates of each document."""
+        outcomes: list[DocumentOutcome] = []
+        rows: list[tuple[Any, ...]] = []
+        for document, paragraphs in loaded:
+            started = time.perf_counter()
+            outcome = DocumentOutcome(document.document_id)
+            for paragraph in paragraphs:
+                model, parameters = self.load_model(), self.run.parameters
+                for candidate in sample_paragraph(
+                    model, self.prompt, self.tool, parameters, document, paragraph, outcome.counts
+                ):
+                    rows.append(self._row(document, paragraph, candidate))
+                    outcome.rows_written += 1
+            outcome.seconds = time.perf_counter() - started
+            outcomes.append(outcome)
+
+        def write(connection: Connection) -> None:
+            database.copy_insert(connection, "candidate_calls", COLUMNS, rows)
+
+        return MicroBatch(outcomes, write)
+
+    def _row(self, document: Document, paragraph: Paragraph, candidate: Candidate) -> tuple[Any, ...]:
+        position, call = candidate.position, candidate.call
+        place = (str(document.document_id), str(paragraph.number), str(position.token))
+        return (
+            self.recipe_id,
+            content_uuid(self.recipe_id, *place, str(call)),
+            document.document_id,
+            paragraph.number,
+            position.token,
+            paragraph.start_char + position.char,
+            position.probability,
+            call.input,
+            str(call),
+            content_uuid(candidate.effective_input),
+            candidate.effective_input,
+            candidate.sample_count,
+            candidate.input_only_after,
+        )
+
+
+def sample_stage(settings: Settings, run_id: str, tool_name: str, shard: str) -> Counter[str]:
+    """Sample calls of a tool for one shard; returns counts by what became of the samples.
+
+    Raises:
+        RecipeMismatchError: the model is not the one that the run was started with.
+    """
+    engine = database.connect(settings)
+    with database.transaction(engine) as connection:
+        run = load_run_tool(connection, run_id, tool_name)
+    model = functools.cache(lambda: load_run_model(settings, run))
+    return work_off(settings, engine, SampleWork(run, Shard.parse(shard), get_tool(tool_name), model))
