@@ -1,0 +1,70 @@
+"""Annotate a corpus with tool calls after Toolformer, release the texts whose calls help, and finetune the model on them.
+
+**How to trigger.** The form needs the corpus and the language model; every other field has a default, most of them the paper's. Try a new
+corpus with a document limit of 100 first. The corpus is ingested if it was not before. Nightly runs: `TOOLFORMER_ANNOTATION_SCHEDULE`.
+
+**What it costs.** Sampling and scoring (pool `gpu`) are nearly all of it: per text and tool about k x m calls sampled and up to three losses
+each, 25 calls for most tools, 200 for Calculator and MT at the paper's numbers. A 135M-parameter model takes a few seconds a text and tool on one CPU core.
+What was annotated before under the same recipe is not annotated again: a second run is over in a minute.
+
+**What you get.** Every candidate call with its three losses in Postgres (`scored_calls`), also those not kept; a release (Parquet with a
+manifest) and the finetuned model on S3; checks in `quality_results`; progress in `annotation_progress`, losses of calls by reason in `yield_by_stage`.
+
+**When it is red.** A tool that fails does not stop the others. The release then comes out without it, and the last task, `finish_run`, is red and
+lists what failed, so that a run is green only where nothing is lacking.
+
+1. Open the log of the first failed task; its last line says what was expected, what was found, and the remedy.
+2. Exit status 2 is a wrong request (parameter, corpus, model, index), 3 a quality check that did not pass, with rows named in `quality_results`; neither is
+   retried. Everything else was retried twice.
+3. Mend the cause and clear the failed task with what follows. Nothing that was committed is done again.
+"""
+
+from airflow.sdk import DAG, TaskGroup, TriggerRule
+
+from toolformer_ops.config import load_settings
+from toolformer_ops.orchestration.assets import DATASET_RELEASE
+from toolformer_ops.orchestration.defaults import DEFAULT_ARGS, GPU_POOL, RUN_ID
+from toolformer_ops.orchestration.forms import annotation_form
+from toolformer_ops.orchestration.run_outcome import finish_run, gather_tools
+from toolformer_ops.orchestration.stage_tasks import RUN_PARAMETERS, execution_pool, mapped_stage, stage
+from toolformer_ops.tools.registry import tool_names
+
+settings = load_settings()
+
+with DAG(
+    "annotate_corpus",
+    description="Corpus to scored tool calls, release and finetuned model",
+    doc_md=__doc__,
+    schedule=settings.annotation_schedule,
+    catchup=False,
+    max_active_runs=4,
+    default_args=DEFAULT_ARGS,
+    params=annotation_form(settings),
+    tags=["toolformer", "annotation"],
+):
+    ingest = stage("ingest", arguments=("--corpus", "{{ params.corpus }}"))
+    start_run = stage("start-run", arguments=("--run", RUN_ID, "--parameters", RUN_PARAMETERS))
+    ingest >> start_run
+
+    checks = {}
+    for tool in tool_names():
+        with TaskGroup(tool, prefix_group_id=True):
+            filtered = stage("filter", tool=tool, only_where={"tools": tool})
+            plan = stage("plan", tool=tool, returns_result=True)
+            sample = mapped_stage("sample", tool=tool, shards=plan.output, pool=GPU_POOL)
+            execute = mapped_stage("execute", tool=tool, shards=plan.output, pool=execution_pool(tool))
+            score = mapped_stage("score", tool=tool, shards=plan.output, pool=GPU_POOL)
+            checks[tool] = stage("check", tool=tool)
+            start_run >> filtered >> plan >> sample >> execute >> score >> checks[tool]
+
+    gathered = gather_tools(checks)
+    release = stage("release", returns_result=True)
+    check_release = stage(
+        "check-release",
+        outlets=[DATASET_RELEASE],
+        asset_extra={"run_id": RUN_ID, "release_id": "{{ ti.xcom_pull('release') }}"},
+    )
+    finetune = stage("finetune", pool=GPU_POOL, only_where={"finetune": True})
+    publish = stage("publish")
+    finish = finish_run(opened_by=start_run, release=release)
+    gathered >> release >> check_release >> finetune >> publish >> finish

@@ -1,0 +1,129 @@
+"""What became of an annotation run: which tools are done before the release, and at the end whether anything failed.
+
+A tool that fails does not stop the others, and the release comes out without it. So that this is seen, the last task closes the run in
+`annotation_runs` and is red with the list of what failed, though the release is there and can be used.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, TriggerRule
+from airflow.sdk.exceptions import AirflowFailException
+
+from toolformer_ops.orchestration.defaults import CPU_POOL, RUN_ID, TIME_LIMITS
+from toolformer_ops.orchestration.local_process import StageProcess
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+SUCCESS = "success"
+FAILED = "failed"
+UPSTREAM_FAILED = "upstream_failed"
+
+
+def task_states(context: "Context") -> dict[str, str | None]:
+    """The state of each task of this DAG run; mapped tasks as `task_id_index`."""
+    instance = context["ti"]
+    states = instance.get_task_states(dag_id=instance.dag_id, run_ids=[instance.run_id])
+    return dict(states.get(instance.run_id, {}))
+
+
+def failed_tasks(states: Mapping[str, str | None]) -> list[str]:
+    """Tasks that failed themselves, in alphabetical order: not those that only stood behind one."""
+    return sorted(task for task, state in states.items() if state == FAILED)
+
+
+class GatherTools(BaseOperator):
+    """Waits for the check of every tool, and fails only where no tool came through.
+
+    Airflow has no trigger rule for "all are done or skipped, and one has succeeded".
+
+    Args:
+        checks: by tool, the id of its last task.
+    """
+
+    def __init__(self, *, checks: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.checks = dict(checks)
+
+    def execute(self, context: "Context") -> list[str]:
+        """The tools that are done.
+
+        Raises:
+            AirflowFailException: none is; the message names the tasks that failed.
+        """
+        states = task_states(context)
+        done = [tool for tool, check in self.checks.items() if states.get(check) == SUCCESS]
+        lacking = [tool for tool, check in self.checks.items() if states.get(check) in (FAILED, UPSTREAM_FAILED)]
+        failed = ", ".join(failed_tasks(states)) or "none"
+        if not done:
+            raise AirflowFailException(
+                f"expected at least one tool to come through, found none: nothing to release. Tasks that failed: {failed}. "
+                "Open the log of the first, mend its cause, and clear it: what is done stays done."
+            )
+        if lacking:
+            self.log.warning(
+                "%d tools are done (%s); the release will lack %s. Tasks that failed: %s.",
+                len(done), ", ".join(done), ", ".join(lacking), failed,
+            )  # fmt: skip
+        else:
+            self.log.info("%d tools are done: %s.", len(done), ", ".join(done))
+        return done
+
+
+class FinishRun(StageProcess):
+    """Closes the run in `annotation_runs`, and is red where any task of the DAG run failed.
+
+    Args:
+        opened_by: id of the task that opened the run; where it did not succeed there is nothing to close.
+        release: id of the task that writes the release.
+    """
+
+    def __init__(self, *, opened_by: str, release: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.opened_by = opened_by
+        self.release = release
+
+    def execute(self, context: "Context") -> None:
+        """Run `finish-run` with the state of the whole.
+
+        Raises:
+            AirflowFailException: a task failed; the message names it, and says whether there is a release all the same.
+        """
+        states = task_states(context)
+        failed = [task for task in failed_tasks(states) if task != self.task_id]
+        if states.get(self.opened_by) == SUCCESS:
+            self.run_stage([*self.arguments, "--state", FAILED if failed else SUCCESS])
+        if failed:
+            released = states.get(self.release) == SUCCESS
+            outcome = "The release is out, without what these would have given" if released else "There is no release"
+            raise AirflowFailException(
+                f"{len(failed)} tasks failed: {', '.join(failed)}. {outcome}. "
+                "Open the log of the first, mend its cause, and clear it together with what follows: what is done stays done."
+            )
+
+
+def gather_tools(checks: Mapping[str, BaseOperator]) -> GatherTools:
+    """The task that waits for `checks`, the last task of each tool."""
+    task = GatherTools(
+        task_id="gather_tools",
+        checks={tool: check.task_id for tool, check in checks.items()},
+        pool=CPU_POOL,
+        execution_timeout=TIME_LIMITS["gather-tools"],
+        trigger_rule=TriggerRule.ALL_DONE,
+    )
+    task.set_upstream(list(checks.values()))
+    return task
+
+
+def finish_run(*, opened_by: BaseOperator, release: BaseOperator) -> FinishRun:
+    """The last task of the DAG: put it behind everything else."""
+    return FinishRun(
+        task_id="finish_run",
+        arguments=["stage", "finish-run", "--run", RUN_ID],
+        opened_by=opened_by.task_id,
+        release=release.task_id,
+        pool=CPU_POOL,
+        execution_timeout=TIME_LIMITS["finish-run"],
+        trigger_rule=TriggerRule.ALL_DONE,
+    )

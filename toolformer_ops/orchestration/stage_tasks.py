@@ -1,0 +1,89 @@
+"""The factory of stage tasks: one call in a DAG file gives a local process or a pod for the very same arguments.
+
+Stages whose last line the DAG needs, such as the plan's list of shards, always run on the Airflow worker; they need Postgres and S3,
+and no model. The others run where `TOOLFORMER_RUNNER` says.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow.sdk import Asset, BaseOperator, TriggerRule, XComArg
+
+from toolformer_ops.config import load_settings
+from toolformer_ops.orchestration.defaults import CPU_POOL, GPU_POOL, RUN_ID, TIME_LIMITS
+from toolformer_ops.orchestration.local_process import StageProcess
+from toolformer_ops.tools.registry import get_tool
+
+RUN_PARAMETERS = "{{ params | tojson }}"
+"""What the form holds, as JSON; templated."""
+ON_THE_WORKER = frozenset({"start-run", "plan", "release", "finish-run"})
+"""Stages that print ids or counts which the DAG reads, or that only write one row."""
+
+
+def stage(
+    name: str,
+    *,
+    tool: str | None = None,
+    arguments: Sequence[str] = ("--run", RUN_ID),
+    pool: str = CPU_POOL,
+    returns_result: bool = False,
+    only_where: Mapping[str, Any] | None = None,
+    trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS,
+    outlets: Sequence[Asset] = (),
+    asset_extra: Mapping[str, str] | None = None,
+) -> BaseOperator:
+    """The task that runs the stage `name` once.
+
+    Args:
+        name: stage of `python -m toolformer_ops stage`.
+        tool: for stages that work for one tool.
+        arguments: what follows the stage's name; templated.
+        pool: `gpu` where the stage loads a model, `cpu` where not.
+        returns_result: whether the task returns the ids or counts that the stage prints last; for stages on the worker.
+        only_where: run parameters that must have these values (or lists that must hold them); else the task is skipped.
+        trigger_rule: when to run with regard to the tasks before.
+        outlets: assets that the stage makes.
+        asset_extra: ids for the events of `outlets`; templated.
+    """
+    operator, common = _operator(name, tool, arguments, pool)
+    if returns_result:
+        common["returns_result"] = True
+    task: BaseOperator = operator(
+        **common,
+        only_where=only_where,
+        trigger_rule=trigger_rule,
+        outlets=list(outlets),
+        asset_extra=asset_extra,
+    )
+    return task
+
+
+def mapped_stage(
+    name: str, *, shards: XComArg, tool: str, arguments: Sequence[str] = ("--run", RUN_ID), pool: str = CPU_POOL
+) -> Any:  # noqa: ANN401  (airflow's MappedOperator is not public)
+    """The tasks that run the stage `name` once a shard, `--shard I/N`; `shards` is what the plan returned."""
+    operator, common = _operator(name, tool, arguments, pool)
+    return operator.partial(**common, map_index_template="{{ task.shard }}").expand(shard=shards)
+
+
+def execution_pool(tool: str) -> str:
+    """The pool for running the tool itself: `gpu` where that loads a model."""
+    return GPU_POOL if get_tool(tool).spec.needs_device else CPU_POOL
+
+
+def _operator(
+    name: str, tool: str | None, arguments: Sequence[str], pool: str
+) -> tuple[type[BaseOperator], dict[str, Any]]:
+    """The operator class, and the arguments that a task and a mapped task have in common."""
+    common: dict[str, Any] = {
+        "task_id": name.replace("-", "_"),
+        "arguments": ["stage", name, *arguments, *(("--tool", tool) if tool else ())],
+        "pool": pool,
+        "execution_timeout": TIME_LIMITS[name],
+    }
+    settings = load_settings()
+    if settings.runner == "local" or name in ON_THE_WORKER:
+        return StageProcess, common
+    from toolformer_ops.orchestration.pods import StagePod, pod_arguments
+
+    return StagePod, pod_arguments(settings, pool=pool) | common
