@@ -1,0 +1,6 @@
+insert into run_tools
+    (run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, tool_version, keep_threshold)
+values
+    (:run_id, :tool, :filter_recipe_id, :sampling_recipe_id, :execution_recipe_id, :scoring_recipe_id, :tool_version,
+     :keep_threshold)
+on conflict do nothing

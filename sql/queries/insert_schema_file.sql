@@ -1,0 +1,1 @@
+insert into schema_files (name, sha256) values (:name, :sha256)

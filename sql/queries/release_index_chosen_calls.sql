@@ -1,0 +1,2 @@
+-- Pages of texts are read by id.
+create index on chosen_calls (document_id)

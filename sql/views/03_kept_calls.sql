@@ -1,0 +1,18 @@
+create view kept_calls as
+select s.*, not s.input_only_after as releasable
+from scored_calls s
+where s.loss_reduction >= s.keep_threshold;
+comment on view kept_calls is 'The method''s keep rule (Toolformer, section 2): the scored calls with loss_reduction >= keep_threshold. A release takes those that are releasable.';
+comment on column kept_calls.releasable is 'Whether a release may take it: its input does not stand only after the call.';
+do $$  -- the other columns are those of scored_calls, and so are their comments
+declare
+    described record;
+begin
+    for described in
+        select attname, col_description(attrelid, attnum) as comment
+        from pg_attribute where attrelid = 'scored_calls'::regclass and attnum > 0
+    loop
+        execute format('comment on column kept_calls.%I is %L', described.attname, described.comment);
+    end loop;
+end
+$$;

@@ -1,0 +1,334 @@
+import threading
+import uuid
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import Engine, text
+
+from toolformer_ops import database, schema
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ConfigurationError, DatabaseError
+
+RECIPE = "0123456789abcdef"
+DOCUMENT_COLUMNS = ("document_id", "text", "url", "document_date", "title", "escaped_characters")
+
+
+@pytest.fixture
+def engine(postgres_dsn: str) -> Engine:
+    return database.connect_dsn(postgres_dsn, database.DSN_SETTING)
+
+
+def _settings(dsn: str) -> Settings:
+    return Settings(_env_file=None, database_dsn=SecretStr(dsn))  # type: ignore[call-arg]
+
+
+def _document(number: int, content: str) -> tuple[object, ...]:
+    return uuid.UUID(int=number), content, None, None, None, 0
+
+
+def _value(engine: Engine, statement: str) -> object:
+    with engine.connect() as connection:
+        return connection.execute(text(statement)).scalar_one()
+
+
+# Connecting
+
+
+def test_an_unreachable_database_is_named_without_its_password() -> None:
+    dsn = "postgresql://someone:s3cret@127.0.0.1:1/toolformer"
+    with pytest.raises(DatabaseError, match=r"someone@127\.0\.0\.1:1/toolformer \(TOOLFORMER_DATABASE_DSN\)") as caught:
+        database.connect(_settings(dsn))
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dsn", ["", "  ", "mysql://u:s3cret@h/d", "postgresql://u:s3cret@h:port/d"])
+def test_an_address_that_is_not_postgres_names_the_setting_and_shows_no_password(dsn: str) -> None:
+    with pytest.raises(ConfigurationError, match="TOOLFORMER_DATABASE_DSN") as caught:
+        database.connect(_settings(dsn))
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("prefix", ["postgresql://", "postgres://", "postgresql+psycopg2://"])
+def test_all_usual_spellings_of_the_address_connect(postgres_dsn: str, prefix: str) -> None:
+    engine = database.connect(_settings(postgres_dsn.replace("postgresql://", prefix)))
+    assert _value(engine, "select 1") == 1
+
+
+# Schema
+
+
+def test_migrating_again_applies_nothing(engine: Engine) -> None:
+    assert database.migrate(engine) == []
+
+
+def test_every_table_view_and_column_says_what_it_holds(engine: Engine) -> None:
+    silent = """
+        select string_agg(c.relname || coalesce('.' || a.attname, ''), ', ')
+        from pg_class c
+        left join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+        where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p', 'v') and c.relname <> 'schema_files'
+          and (col_description(c.oid, a.attnum) is null or obj_description(c.oid, 'pg_class') is null)
+    """
+    assert _value(engine, silent) is None
+
+
+@pytest.fixture
+def sql_folder(tmp_path: Path) -> Path:
+    for folder in ("migrations", "views"):
+        (tmp_path / folder).mkdir()
+        for path in (database.SQL_DIR / folder).glob("*.sql"):
+            (tmp_path / folder / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "reader_role.sql").write_bytes((database.SQL_DIR / "reader_role.sql").read_bytes())
+    return tmp_path
+
+
+def test_a_new_migration_is_applied_once(engine: Engine, sql_folder: Path) -> None:
+    (sql_folder / "migrations" / "9999_more.sql").write_text("create table more (n int);")
+    assert schema.migrate(engine, sql_folder) == ["migrations/9999_more.sql"]
+    assert schema.migrate(engine, sql_folder) == []
+
+
+def test_a_changed_migration_is_refused(engine: Engine, sql_folder: Path) -> None:
+    path = sql_folder / "migrations" / "0001_corpora.sql"
+    path.write_text(path.read_text() + "-- changed\n")
+    with pytest.raises(DatabaseError, match=r"0001_corpora\.sql: expected the content that was applied"):
+        schema.migrate(engine, sql_folder)
+
+
+def test_a_database_of_newer_code_is_refused(engine: Engine, sql_folder: Path) -> None:
+    (sql_folder / "migrations" / "9999_more.sql").write_text("create table more (n int);")
+    schema.migrate(engine, sql_folder)
+    with pytest.raises(DatabaseError, match=r"found migrations/9999_more\.sql of a newer one"):
+        database.migrate(engine)
+
+
+def test_a_failing_migration_leaves_nothing_behind(engine: Engine, sql_folder: Path) -> None:
+    (sql_folder / "migrations" / "9998_good.sql").write_text("create table good (n int);")
+    (sql_folder / "migrations" / "9999_bad.sql").write_text("create table bad (n no_such_type);")
+    with pytest.raises(DatabaseError, match=r"9999_bad\.sql: Postgres refused"):
+        schema.migrate(engine, sql_folder)
+    assert _value(engine, "select to_regclass('good') is null") is True
+
+
+def test_views_are_made_anew_when_one_changes(engine: Engine, sql_folder: Path) -> None:
+    (sql_folder / "views" / "99_answer.sql").write_text("create view answer as select 42 as n;")
+    assert "views/99_answer.sql" in schema.migrate(engine, sql_folder)
+    assert _value(engine, "select n from answer") == 42
+    assert schema.migrate(engine, sql_folder) == []
+    (sql_folder / "views" / "99_answer.sql").write_text("create view answer as select 'forty-two' as word;")
+    schema.migrate(engine, sql_folder)
+    assert _value(engine, "select word from answer") == "forty-two"
+
+
+def test_an_unmigrated_database_is_told_how_to_be_migrated(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("alter table corpora rename to elsewhere"))
+    with engine.connect() as connection, pytest.raises(DatabaseError, match="corpus_by_id.sql.*toolformer-ops migrate"):
+        database.fetch_all(connection, "corpus_by_id", corpus_id=RECIPE)
+
+
+def test_the_reader_reads_tables_views_and_new_partitions_and_writes_nothing(engine: Engine, reader_dsn: str) -> None:
+    with database.transaction(engine) as connection:
+        database.ensure_partition(connection, "candidate_calls", RECIPE)
+    reader = database.connect_dsn(reader_dsn, "TOOLFORMER_READER_DSN")
+    for relation in ("documents", "candidate_calls", f"candidate_calls_{RECIPE}", "kept_calls"):
+        assert _value(reader, f"select count(*) from {relation}") == 0  # noqa: S608 - names from the list above
+    with reader.connect() as connection, pytest.raises(Exception, match="read-only|permission denied"):
+        connection.execute(text("delete from documents"))
+
+
+# Constraints
+
+
+@pytest.mark.parametrize(
+    ("losses", "reason", "accepted"),
+    [
+        ((2.0, 1.5, 0.25), None, True),
+        ((2.0, 1.5, float("nan")), None, False),
+        ((2.0, 1.5, float("inf")), None, False),
+        ((2.0, None, 0.25), None, False),
+        ((-0.1, 1.5, 0.25), None, False),
+        ((2.0, 1.5, float("nan")), "not_finite", True),
+        ((None, None, None), "divides_by_zero", True),
+    ],
+)
+def test_a_scored_call_needs_three_finite_losses_or_a_reason(
+    engine: Engine, losses: tuple[float | None, ...], reason: str | None, accepted: bool
+) -> None:
+    row = (RECIPE, uuid.UUID(int=1), uuid.UUID(int=2), 0, "35", reason, *losses)
+    columns = ("scoring_recipe_id", "call_id", "document_id", "result_rank", "result", "reason")
+    columns += ("loss_without_call", "loss_without_result", "loss_with_result")
+    with database.transaction(engine) as connection:
+        database.ensure_partition(connection, "call_losses", RECIPE)
+    if accepted:
+        with database.transaction(engine) as connection:
+            assert database.copy_insert(connection, "call_losses", columns, [row]) == 1
+    else:
+        with pytest.raises(DatabaseError, match="call_losses"), database.transaction(engine) as connection:
+            database.copy_insert(connection, "call_losses", columns, [row])
+
+
+def test_the_loss_reduction_is_the_smaller_loss_without_minus_the_loss_with_the_result(engine: Engine) -> None:
+    columns = ("scoring_recipe_id", "call_id", "document_id", "result_rank", "result", "loss_without_call")
+    columns += ("loss_without_result", "loss_with_result")
+    rows = [
+        (RECIPE, uuid.UUID(int=1), uuid.UUID(int=9), 0, "35", 2.0, 1.5, 0.25),
+        (RECIPE, uuid.UUID(int=2), uuid.UUID(int=9), 0, "35", 1.0, 1.5, 0.25),
+    ]
+    with database.transaction(engine) as connection:
+        database.ensure_partition(connection, "call_losses", RECIPE)
+        database.copy_insert(connection, "call_losses", columns, rows)
+    assert _value(engine, "select array_agg(loss_reduction order by call_id) from call_losses") == [1.25, 0.75]
+
+
+@pytest.mark.parametrize(("document", "shard"), [("00000005-0000-0000-0000-000000000000", 5), ("ffffffff" + "-0000" * 3 + "-" + "0" * 12, 3)])
+def test_a_documents_shard_is_its_first_32_bits_modulo_the_number_of_shards(
+    engine: Engine, document: str, shard: int
+) -> None:
+    # 0xffffffff = 4294967295 = 613566756 * 7 + 3
+    assert _value(engine, f"select document_shard('{document}', 7)") == shard  # noqa: S608 - literals above
+
+
+# Loading
+
+
+def test_every_kind_of_character_arrives_as_it_was_sent(engine: Engine) -> None:
+    odd = 'tab\t newline\n return\r\n backslash \\ \\N \\. "quotes" {braces, comma} \U0001d11e \u2400 %s :name'
+    with database.transaction(engine) as connection:
+        database.copy_insert(connection, "documents", DOCUMENT_COLUMNS, [_document(1, odd), _document(2, "\\.")])
+    with engine.connect() as connection:
+        found = connection.execute(text("select text, title from documents order by document_id")).all()
+    assert found == [(odd, None), ("\\.", None)]
+
+
+def test_arrays_and_json_arrive_as_they_were_sent(engine: Engine) -> None:
+    results = ["a,b", 'say "so"', "back\\slash", "tab\tend", "", "NULL", "{x}"]
+    counts = {"positions": 3, 'odd "name"\\': 1}
+    with database.transaction(engine) as connection:
+        database.copy_insert(
+            connection,
+            "call_results",
+            ("tool", "tool_version", "input_key", "input", "results"),
+            [("QA", "1", uuid.UUID(int=1), "?", results)],
+        )
+        database.copy_insert(
+            connection,
+            "stage_ledger",
+            ("stage", "recipe_id", "document_id", "rows_written", "counts"),
+            [("sample", RECIPE, uuid.UUID(int=1), 3, counts)],
+        )
+    assert _value(engine, "select results from call_results") == results
+    assert _value(engine, "select counts from stage_ledger") == counts
+
+
+def test_a_row_that_is_there_already_stays_and_is_not_counted(engine: Engine) -> None:
+    with database.transaction(engine) as connection:
+        assert database.copy_insert(connection, "documents", DOCUMENT_COLUMNS, [_document(1, "old")]) == 1
+    with database.transaction(engine) as connection:
+        rows = [_document(1, "new"), _document(2, "two"), _document(2, "two again")]
+        assert database.copy_insert(connection, "documents", DOCUMENT_COLUMNS, rows) == 1
+    assert _value(engine, "select array_agg(text order by document_id) from documents") == ["old", "two"]
+
+
+def test_several_loads_of_one_table_fit_in_one_transaction(engine: Engine) -> None:
+    with database.transaction(engine) as connection:
+        for number in (1, 2):
+            database.copy_insert(connection, "documents", DOCUMENT_COLUMNS, [_document(number, "x")])
+    assert _value(engine, "select count(*) from documents") == 2
+
+
+def test_a_block_that_raises_writes_nothing(engine: Engine) -> None:
+    with pytest.raises(KeyError), database.transaction(engine) as connection:
+        database.copy_insert(connection, "documents", DOCUMENT_COLUMNS, [_document(1, "x")])
+        raise KeyError
+    assert _value(engine, "select count(*) from documents") == 0
+
+
+def test_more_rows_than_one_piece_arrive_from_an_iterator(engine: Engine) -> None:
+    number = database.ROWS_PER_COPY + 5
+    with database.transaction(engine) as connection:
+        rows = (_document(n, "x") for n in range(number))
+        assert database.copy_insert(connection, "documents", DOCUMENT_COLUMNS, rows) == number
+
+
+def test_no_rows_are_no_work(engine: Engine) -> None:
+    with database.transaction(engine) as connection:
+        assert database.copy_insert(connection, "documents", DOCUMENT_COLUMNS, []) == 0
+
+
+@pytest.mark.parametrize("content", ["a\x00b", "a\ud800b"])
+def test_text_that_postgres_cannot_store_is_refused_by_name(engine: Engine, content: str) -> None:
+    with pytest.raises(DatabaseError, match=r"U\+0000|surrogate"), database.transaction(engine) as connection:
+        database.copy_insert(connection, "documents", DOCUMENT_COLUMNS, [_document(1, content)])
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("pg_authid", "rolname"), ("documents; drop table documents", "text"), ("documents", 'text") from x; --')],
+)
+def test_names_that_are_no_tables_or_columns_never_reach_postgres(engine: Engine, table: str, column: str) -> None:
+    with engine.connect() as connection, pytest.raises(DatabaseError, match="expected a table of"):
+        database.copy_insert(connection, table, [column], [("x",)])
+
+
+def test_two_loads_of_equal_keys_in_opposite_order_both_end(engine: Engine) -> None:
+    rows = [_document(number, "x") for number in range(200)]
+    inserted: list[int] = []
+    start = threading.Barrier(2)
+
+    def load(ordered: list[tuple[object, ...]]) -> None:
+        start.wait()
+        with database.transaction(engine) as connection:
+            inserted.append(database.copy_insert(connection, "documents", DOCUMENT_COLUMNS, ordered))
+
+    threads = [threading.Thread(target=load, args=(order,)) for order in (rows, rows[::-1])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(inserted) == 200
+
+
+# Partitions
+
+
+def test_many_threads_that_want_the_same_partition_make_it_once(engine: Engine) -> None:
+    errors: list[Exception] = []
+    start = threading.Barrier(4)
+
+    def ensure() -> None:
+        start.wait()
+        try:
+            with database.transaction(engine) as connection:
+                database.ensure_partition(connection, "candidate_calls", RECIPE)
+        except DatabaseError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=ensure) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert _value(engine, "select count(*) from pg_inherits where inhparent = 'candidate_calls'::regclass") == 1
+
+
+def test_a_partition_is_made_while_another_stage_writes(engine: Engine) -> None:
+    with database.transaction(engine) as writing:
+        database.fetch_all(writing, "corpus_by_id", corpus_id=RECIPE)
+        writing.execute(text("select count(*) from candidate_calls"))  # holds a lock on the parent until the end
+        with database.transaction(engine) as other:
+            other.execute(text("set local lock_timeout = '2s'"))
+            database.ensure_partition(other, "candidate_calls", RECIPE)
+
+
+@pytest.mark.parametrize(("table", "recipe"), [("documents", RECIPE), ("candidate_calls", "x'); drop table documents")])
+def test_only_partitioned_tables_and_recipe_ids_make_partitions(engine: Engine, table: str, recipe: str) -> None:
+    with engine.connect() as connection, pytest.raises(DatabaseError, match="16 hex digits"):
+        database.ensure_partition(connection, table, recipe)
+
+
+def test_a_statement_that_has_no_file_is_an_error() -> None:
+    with pytest.raises(DatabaseError, match=r"no_such_query\.sql"):
+        database.query("no_such_query")

@@ -1,0 +1,279 @@
+"""Postgres: connect, run named SQL, load by COPY, make partitions.
+
+Statements lie in `sql/queries/NAME.sql` and take bound parameters (`:name`); nothing here builds SQL from values. The tables are in
+`sql/migrations`, which `schema.py` applies. Owns no table.
+"""
+
+import functools
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import StringIO
+from typing import Any
+
+import psycopg2
+import psycopg2.errors
+from psycopg2 import sql
+from psycopg2.extensions import parse_dsn
+from psycopg2.extras import Json
+from sqlalchemy import Connection, Engine, Row, TextClause, create_engine, text
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
+
+from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.copy_format import copy_text
+from toolformer_ops.errors import ConfigurationError, DatabaseError
+
+SQL_DIR = REPOSITORY / "sql"
+DSN_SETTING = "TOOLFORMER_DATABASE_DSN"
+
+ROWS_PER_COPY = 10_000
+"""Rows formatted and sent at once: bounds memory, and larger pieces are no faster."""
+
+TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
+    "documents": ("document_id",),
+    "corpora": ("corpus_id",),
+    "corpus_documents": ("corpus_id", "document_id"),
+    "rejected_documents": ("corpus_id", "file_uri", "line"),
+    "recipes": ("recipe_id",),
+    "run_tools": ("run_id", "tool"),
+    "filter_decisions": ("filter_recipe_id", "document_id", "paragraph"),
+    "candidate_calls": ("sampling_recipe_id", "call_id"),
+    "call_results": ("tool", "tool_version", "input_key"),
+    "call_losses": ("scoring_recipe_id", "call_id"),
+    "stage_ledger": ("recipe_id", "document_id", "stage"),
+    "quality_results": ("run_id", "subject", "check_name"),
+    "dataset_releases": ("release_id",),
+    "release_calls": ("release_id", "call_id"),
+    "finetuned_models": ("model_id",),
+}
+"""The tables that take loads, with their primary keys."""
+
+PARTITIONED_TABLES = ("candidate_calls", "call_losses")
+
+_RECIPE_ID = re.compile(r"[0-9a-f]{16}")
+_COLUMN = re.compile(r"[a-z][a-z0-9_]*")
+_NOT_MIGRATED = (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn, psycopg2.errors.UndefinedFunction)
+
+
+def connect(settings: Settings) -> Engine:
+    """An engine on the factory's database, after one successful connection.
+
+    Raises:
+        ConfigurationError: `TOOLFORMER_DATABASE_DSN` is empty or is no Postgres address.
+        DatabaseError: nobody answers there, or the login is refused. The message never shows the password.
+    """
+    return connect_dsn(settings.database_dsn.get_secret_value(), DSN_SETTING)
+
+
+def connect_dsn(dsn: str, setting: str) -> Engine:
+    """As `connect`, for the address in the setting of this name."""
+    url = _url(dsn, setting)
+    engine = create_engine(
+        url,
+        pool_size=1,
+        max_overflow=4,
+        pool_pre_ping=True,
+        connect_args={"connect_timeout": 10, "application_name": "toolformer-ops"},
+    )
+    try:
+        with engine.connect():
+            return engine
+    except DBAPIError as error:
+        engine.dispose()
+        raise DatabaseError(
+            f"expected Postgres at {_place(url)} ({setting}), found: {_first_line(error)}. "
+            f"Start it by `make up`, or set {setting} to where it is."
+        ) from error
+
+
+@contextmanager
+def transaction(engine: Engine) -> Iterator[Connection]:
+    """A connection whose statements are committed together, or not at all where the block raises.
+
+    Raises:
+        DatabaseError: Postgres cannot be reached, or refuses the commit.
+    """
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except DBAPIError as error:
+        raise _translated("transaction", error.orig or error) from error
+
+
+@functools.cache
+def query(name: str) -> str:
+    """The statement in `sql/queries/NAME.sql`.
+
+    Raises:
+        DatabaseError: there is no such file.
+    """
+    path = SQL_DIR / "queries" / f"{name}.sql"
+    if not path.is_file():
+        raise DatabaseError(f"expected a statement in {path}, found no file.")
+    return path.read_text(encoding="utf-8")
+
+
+@functools.cache
+def _statement(name: str) -> TextClause:
+    return text(query(name))
+
+
+def fetch_all(connection: Connection, name: str, /, **parameters: object) -> list[Row[Any]]:
+    """The rows of `sql/queries/NAME.sql` with these parameters; columns are attributes.
+
+    Mappings are bound as JSON, lists and tuples as arrays.
+
+    Raises:
+        DatabaseError: Postgres refuses the statement.
+    """
+    try:
+        return list(connection.execute(_statement(name), _bound(parameters)).all())
+    except DBAPIError as error:
+        raise _translated(f"{name}.sql", error.orig or error) from error
+
+
+def execute(connection: Connection, name: str, /, **parameters: object) -> int:
+    """Run `sql/queries/NAME.sql` and return the number of rows it wrote.
+
+    Raises:
+        DatabaseError: Postgres refuses the statement.
+    """
+    try:
+        return int(connection.execute(_statement(name), _bound(parameters)).rowcount)
+    except DBAPIError as error:
+        raise _translated(f"{name}.sql", error.orig or error) from error
+
+
+def copy_insert(connection: Connection, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+    """Load rows by COPY; those whose key is there already stay as they are. Returns the number of rows inserted.
+
+    The rows go into a temporary table and from there by INSERT ... ON CONFLICT DO NOTHING, in the order of the table's key, so
+    that two transactions that write equal keys wait for each other and do not deadlock. No rows: nothing is sent.
+
+    Raises:
+        DatabaseError: the table takes no loads, a column name is none, or Postgres refuses a row.
+    """
+    key = TABLE_KEYS.get(table)
+    if key is None or not all(_COLUMN.fullmatch(column) for column in columns):
+        raise DatabaseError(
+            f"expected a table of {', '.join(TABLE_KEYS)} and its columns, found {table} {list(columns)}."
+        )
+    remaining = iter(rows)
+    piece = list(itertools.islice(remaining, ROWS_PER_COPY))
+    if not piece:
+        return 0
+    names = {
+        "table": sql.Identifier(table),
+        "stage": sql.Identifier(f"load_{table}"),
+        "columns": sql.SQL(", ").join(map(sql.Identifier, columns)),
+        "key": sql.SQL(", ").join(sql.Identifier(column) for column in key if column in columns),
+    }
+    cursor = connection.connection.cursor()
+    try:
+        cursor.execute(
+            sql.SQL(
+                "create temporary table {stage} on commit drop as select {columns} from {table} with no data"
+            ).format(**names)
+        )
+        copy = sql.SQL("copy {stage} ({columns}) from stdin").format(**names)
+        while piece:
+            cursor.copy_expert(copy, StringIO(copy_text(piece)))
+            piece = list(itertools.islice(remaining, ROWS_PER_COPY))
+        cursor.execute(
+            sql.SQL(
+                "insert into {table} ({columns}) select {columns} from {stage} order by {key} on conflict do nothing"
+            ).format(**names)
+        )
+        inserted = int(cursor.rowcount)
+        cursor.execute(sql.SQL("drop table {stage}").format(**names))
+    except psycopg2.Error as error:
+        raise _translated(f"load of {table}", error) from error
+    finally:
+        cursor.close()
+    return inserted
+
+
+def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None:
+    """Make the partition of `candidate_calls` or `call_losses` for a recipe unless it is there; safe from several processes at once.
+
+    Made as a table of its own and then attached, which unlike CREATE TABLE ... PARTITION OF blocks no stage that reads or writes
+    the other partitions.
+
+    Raises:
+        DatabaseError: the table has no partitions, or the recipe id is not 16 hex digits.
+    """
+    if table not in PARTITIONED_TABLES or not _RECIPE_ID.fullmatch(recipe_id):
+        raise DatabaseError(
+            f"expected one of {', '.join(PARTITIONED_TABLES)} and a recipe id of 16 hex digits, found {table}, {recipe_id!r}."
+        )
+    partition = f"{table}_{recipe_id}"
+    execute(connection, "lock_name", name=f"partition {partition}")
+    if fetch_all(connection, "partition_exists", partition=partition):
+        return
+    names = {
+        "table": sql.Identifier(table),
+        "partition": sql.Identifier(partition),
+        "recipe_id": sql.Literal(recipe_id),
+    }
+    with connection.connection.cursor() as cursor:
+        try:
+            for statement in (
+                "create table {partition} (like {table} including all)",
+                "alter table {table} attach partition {partition} for values in ({recipe_id})",
+            ):
+                cursor.execute(sql.SQL(statement).format(**names))
+        except psycopg2.Error as error:
+            raise _translated(f"partition {partition}", error) from error
+
+
+def migrate(engine: Engine) -> list[str]:
+    """Bring the database to this code's tables and views (`schema.migrate`); returns the names of the files applied."""
+    from toolformer_ops import schema
+
+    return schema.migrate(engine)
+
+
+def _bound(parameters: Mapping[str, object]) -> dict[str, object]:
+    return {name: _adapted(value) for name, value in parameters.items()}
+
+
+def _adapted(value: object) -> object:
+    if isinstance(value, Mapping):
+        return Json(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _url(dsn: str, setting: str) -> URL:
+    if not dsn.strip():
+        raise ConfigurationError(
+            f"expected Postgres's address in {setting}, found nothing. "
+            f"Run `make up`, or set {setting}=postgresql://user:password@host:port/database."
+        )
+    try:
+        parts = parse_dsn(re.sub(r"^postgres(ql)?(\+\w+)?://", "postgresql://", dsn.strip()))
+        port = int(parts.pop("port")) if "port" in parts else None
+    except (psycopg2.ProgrammingError, ValueError):
+        raise ConfigurationError(  # without its cause, which would show the password
+            f"expected postgresql://user:password@host:port/database in {setting}, found something else "
+            f"({len(dsn)} characters, not shown as it may hold a password)."
+        ) from None
+    names = {"username": "user", "password": "password", "host": "host", "database": "dbname"}
+    fields: dict[str, Any] = {ours: parts.pop(theirs, None) for ours, theirs in names.items()}
+    return URL.create("postgresql+psycopg2", port=port, query=parts, **fields)
+
+
+def _place(url: URL) -> str:
+    return f"{url.username or ''}@{url.host or 'local socket'}:{url.port or 5432}/{url.database or ''}"
+
+
+def _first_line(error: DBAPIError) -> str:
+    return str(error.orig).strip().splitlines()[0].rstrip(".") if error.orig else str(error)
+
+
+def _translated(what: str, error: BaseException) -> DatabaseError:
+    message = " ".join(str(error).split())[:1000]
+    if isinstance(error, _NOT_MIGRATED):
+        message += ". The database is not at this code's tables and views: `make up` or `toolformer-ops migrate` brings it there"
+    return DatabaseError(f"{what}: Postgres refused: {message}.")
