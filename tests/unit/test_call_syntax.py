@@ -1,0 +1,105 @@
+"""The writer and reader of calls: what parses, what is written, and that taking calls out gives the text back."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer_ops.call_syntax import (
+    Call,
+    WovenCall,
+    call_with_result,
+    call_without_result,
+    clean_result,
+    holds_call_markup,
+    parse_call,
+    take_out,
+    weave,
+)
+from toolformer_ops.errors import CallSyntaxError
+
+TOOLS = ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
+
+
+@pytest.mark.parametrize(
+    ("written", "tool", "call_input"),
+    [
+        ("Calculator(400 / 1400)", "Calculator", "400 / 1400"),
+        ("Calculator((2 + 3) * 4)", "Calculator", "(2 + 3) * 4"),
+        (" Calendar() ", "Calendar", ""),
+        ('QA("Where was Joe Biden born?")', "QA", "Where was Joe Biden born?"),
+        ("WikiSearch(“Ghana flag”)", "WikiSearch", "Ghana flag"),
+        ('QA("a" or "b")', "QA", '"a" or "b"'),
+        ("Calculator(18 + 12) -> 30", "Calculator", "18 + 12"),
+        ("MT(O homem suprimido)", "MT", "O homem suprimido"),
+    ],
+)
+def test_a_call_is_read_as_name_and_input(written: str, tool: str, call_input: str) -> None:
+    assert parse_call(written) == Call(tool, call_input)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["", "54", "Calculator", "Calculator(4", "Calculator 4)", "1Tool(4)", "QA(see [1)", "QA(a\nb)", "the QA(x) is"],
+)
+def test_what_is_not_one_call_does_not_parse(written: str) -> None:
+    with pytest.raises(CallSyntaxError):
+        parse_call(written)
+
+
+def test_the_three_forms_of_a_call_are_those_of_the_paper() -> None:
+    call = Call("Calculator", "400 / 1400")
+    assert str(call) == "Calculator(400 / 1400)"
+    assert call_without_result(call) == "[Calculator(400 / 1400) -> ]"
+    assert call_with_result(call, "0.29") == "[Calculator(400 / 1400) -> 0.29]"
+
+
+def test_a_result_cannot_end_the_call_early_or_break_the_line() -> None:
+    assert clean_result(" see [1]\nand [2] ") == "see (1) and (2)"
+    assert call_with_result(Call("QA", "x"), "a] b").count("]") == 1
+
+
+def test_the_example_of_the_paper_is_woven_as_printed() -> None:
+    text = "Out of 1400 participants, 400 (or 29%) passed the test."
+    woven = weave(text, [WovenCall(text.index(" 29%") - 3, Call("Calculator", "400 / 1400"), "0.29")])
+    assert woven == "Out of 1400 participants, 400 [Calculator(400 / 1400) -> 0.29] (or 29%) passed the test."
+    assert take_out(woven, TOOLS) == text
+
+
+def test_a_call_at_the_start_of_a_line_brings_its_space_after_it() -> None:
+    woven = weave("sum:\n54 is it", [WovenCall(5, Call("Calculator", "50 + 4"), "54")])
+    assert woven == "sum:\n[Calculator(50 + 4) -> 54] 54 is it"
+    assert take_out(woven, TOOLS) == "sum:\n54 is it"
+
+
+def test_calls_of_other_names_and_plain_brackets_stay_in_the_text() -> None:
+    text = "see [1] and [Note(2) -> 3] and [Calculator] here"
+    assert take_out(text, TOOLS) == text
+
+
+def test_an_offset_outside_the_text_is_refused() -> None:
+    with pytest.raises(CallSyntaxError, match=r"0\.\.3, found 4"):
+        weave("abc", [WovenCall(4, Call("QA", "x"), "y")])
+
+
+def test_text_that_could_smuggle_in_a_call_is_recognised() -> None:
+    assert holds_call_markup("so [Calculator(1+1) -> 3] it is", TOOLS)
+    assert holds_call_markup("so [ QA (x", TOOLS)
+    assert not holds_call_markup("the Calculator(1) [1] [Other(2)]", TOOLS)
+
+
+texts = st.text(st.sampled_from("ab .,\n\t 1é汉"), max_size=30)
+results = st.text(st.sampled_from("ab[]()->\n \t9"), min_size=1, max_size=12)
+inputs = st.text(st.sampled_from('ab()-> +9"'), max_size=12)
+
+
+@given(
+    texts,
+    st.lists(st.tuples(st.integers(0, 30), st.sampled_from(TOOLS), inputs, results), max_size=6),
+)
+def test_taking_all_calls_out_gives_the_text_back_byte_for_byte(
+    text: str, placed: list[tuple[int, str, str, str]]
+) -> None:
+    calls = [WovenCall(min(at, len(text)), Call(tool, asked), result) for at, tool, asked, result in placed]
+    woven = weave(text, calls)
+    assert take_out(woven, TOOLS) == text
+    assert woven.count(" -> ") >= len(calls)

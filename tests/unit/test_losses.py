@@ -1,0 +1,41 @@
+"""The paper's weights and loss reduction, against numbers worked by hand."""
+
+import math
+
+import pytest
+
+from toolformer_ops.losses import TOKEN_WEIGHTS, is_kept, loss_reduction, weighted_loss
+
+
+def test_weights_are_those_of_the_paper_and_sum_to_one() -> None:
+    assert pytest.approx([1 / 3, 0.8 / 3, 0.6 / 3, 0.4 / 3, 0.2 / 3]) == list(TOKEN_WEIGHTS)
+    assert math.fsum(TOKEN_WEIGHTS) == pytest.approx(1.0, abs=1e-15)
+
+
+def test_the_loss_of_five_tokens_of_one_nat_each_is_one_nat() -> None:
+    assert weighted_loss([-1.0] * 5) == pytest.approx(1.0)
+
+
+def test_tokens_after_the_fifth_do_not_count() -> None:
+    assert weighted_loss([-1.0] * 5 + [-100.0] * 20) == pytest.approx(1.0)
+
+
+def test_weights_are_not_scaled_up_where_the_text_ends() -> None:
+    # two tokens are left: 5/15 * 3 + 4/15 * 6 = 1 + 1.6
+    assert weighted_loss([-3.0, -6.0]) == pytest.approx(2.6)
+
+
+def test_the_reduction_is_against_the_better_of_the_two_rivals() -> None:
+    assert loss_reduction(5.0, 4.0, 2.5) == pytest.approx(1.5)
+    assert loss_reduction(4.0, 5.0, 2.5) == pytest.approx(1.5)
+
+
+def test_a_call_is_kept_at_exactly_the_threshold_and_dropped_below_it() -> None:
+    assert is_kept(0.5, 0.5)
+    assert not is_kept(0.4999, 0.5)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_not_finite_never_keeps_a_call(bad: float) -> None:
+    for losses in ((bad, 1.0, 0.0), (1.0, bad, 0.0), (1.0, 1.0, bad)):
+        assert not is_kept(loss_reduction(*losses), 0.0)

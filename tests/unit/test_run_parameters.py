@@ -1,0 +1,41 @@
+"""What a run accepts, and what it says about what it does not."""
+
+import pytest
+
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
+
+LEAST = {"corpus": "posts.jsonl", "model": "models/m"}
+
+
+def test_the_defaults_are_the_papers() -> None:
+    parameters = parse_run_parameters(LEAST)
+    assert parameters.tools == ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
+    assert (parameters.finetune_steps, parameters.finetune_batch, parameters.finetune_length) == (2000, 128, 1024)
+    assert (parameters.finetune_learning_rate, parameters.finetune_warmup) == (1e-5, 0.1)
+    assert (parameters.max_examples_per_tool, parameters.call_prefix) == (25_000, "free")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"corpus": ""}, "corpus"),
+        ({"document_limit": 0}, "document_limit"),
+        ({"tools": []}, "tools"),
+        ({"tools": ["QA", "QA"]}, "each tool once"),
+        ({"keep_thresholds": {"QA": -1}}, "keep_thresholds.QA"),
+        ({"sampling_threshold": 1.0}, "sampling_threshold"),
+        ({"call_prefix": "half"}, "call_prefix"),
+        ({"max_position": 5}, "max_position"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(change: dict[str, object], named: str) -> None:
+    with pytest.raises(ParameterError, match=named):
+        parse_run_parameters({**LEAST, **change})
+
+
+def test_every_field_has_a_title_a_description_and_a_section() -> None:
+    for name, field in RunParameters.model_fields.items():
+        extra = field.json_schema_extra
+        assert field.title and field.description, name
+        assert isinstance(extra, dict) and extra["section"], name
