@@ -41,14 +41,14 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runnin
 @pytest.fixture(scope="session")
 def migrated_template(postgres_server: RunningPostgres) -> str:
     """The name of a database with every migration and view applied, to be copied and never written."""
-    from toolformer_ops import database  # tests that need no database do not load its libraries
+    from toolformer_ops import database, schema  # tests that need no database do not load its libraries
 
     address = postgres_server.address
     roles.ensure_database(address, _TEMPLATE, roles.OWNER)
     roles.allow_reader(address, _TEMPLATE)
     owner_dsn = address.dsn(_TEMPLATE, roles.OWNER, _PASSWORDS.owner)
     engine = database.connect(Settings(_env_file=None, database_dsn=SecretStr(owner_dsn)))  # type: ignore[call-arg]
-    database.migrate(engine)
+    schema.migrate(engine)
     engine.dispose()  # Postgres copies only a template that nobody is connected to
     return _TEMPLATE
 
