@@ -37,5 +37,7 @@ def test_a_wrong_value_is_refused_by_name(change: dict[str, object], named: str)
 def test_every_field_has_a_title_a_description_and_a_section() -> None:
     for name, field in RunParameters.model_fields.items():
         extra = field.json_schema_extra
-        assert field.title and field.description, name
-        assert isinstance(extra, dict) and extra["section"], name
+        assert field.title, name
+        assert field.description, name
+        assert isinstance(extra, dict), name
+        assert extra["section"], name

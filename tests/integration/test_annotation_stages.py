@@ -1,0 +1,281 @@
+"""From text to scored calls through the stages, with a scripted language model and the real calculator and Postgres.
+
+What is proved: every sample is counted, a stage that stops in the middle and runs again gives the rows of an undisturbed run,
+shards and their order change nothing, and a second run under the same recipes finds nothing to do.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text as sql
+
+from tests.fake_language_model import UNFINISHED, FakeLanguageModel, StoppedError
+from toolformer_ops import database
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError, ToolError
+from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
+from toolformer_ops.stages.execution import execute_stage
+from toolformer_ops.stages.filtering import filter_stage
+from toolformer_ops.stages.ingestion import ingest_corpus
+from toolformer_ops.stages.planning import plan_shards, shard_count
+from toolformer_ops.stages.run_setup import start_run
+from toolformer_ops.stages.sampling import sample_stage
+from toolformer_ops.stages.scoring import score_stage
+
+SUM = "There were 2 cats and 3 dogs, a total of 5 animals."  # rule (ii): "total of" and a number
+SCRIPT = (
+    "Calculator(2 + 3)",
+    "Calculator(2 + 3)",
+    "Calculator(7 / 0)",
+    "QA(how many?)",
+    "Calculator(2 +",
+    UNFINISHED,
+)
+UseModel = Callable[[FakeLanguageModel], FakeLanguageModel]
+
+
+@pytest.fixture
+def use_model(monkeypatch: pytest.MonkeyPatch) -> UseModel:
+    """Puts a scripted model where the stages load theirs."""
+
+    def use(model: FakeLanguageModel) -> FakeLanguageModel:
+        monkeypatch.setattr("toolformer_ops.language_model.model_identity", lambda *_: model.identity)
+        for stage in ("sampling", "scoring", "execution"):
+            monkeypatch.setattr(f"toolformer_ops.stages.{stage}.load_run_model", lambda *_: model)
+        return model
+
+    return use
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Twelve documents with sums, one without numbers, one that smuggles in a call, one whose losses are not numbers."""
+    texts = [SUM, "No number at all.", "Sums: [Calculator(1 + 1) -> 3] a total of 3.", "nan " + SUM]
+    texts += [f"Box {n} holds 2 pens and 3 caps, a total of 5 things." for n in range(11)]
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return path
+
+
+def parameters(corpus: Path, **changes: Any) -> RunParameters:
+    values = {"corpus": str(corpus), "model": "fake", "tools": ["Calculator"], "max_positions": 3, "samples_per_position": 6}
+    return parse_run_parameters(values | changes)
+
+
+def annotate(settings: Settings, run_id: str, shards: tuple[str, ...] = ("0/1",)) -> None:
+    filter_stage(settings, run_id, "Calculator")
+    for stage in (sample_stage, execute_stage, score_stage):
+        for shard in shards:
+            stage(settings, run_id, "Calculator", shard)
+
+
+def rows_of(settings: Settings, table: str, columns: str) -> list[tuple[Any, ...]]:
+    with database.transaction(database.connect(settings)) as connection:
+        return [tuple(row) for row in connection.execute(sql(f"select {columns} from {table} order by 1, 2, 3, 4"))]
+
+
+CALLS = "sampling_recipe_id, document_id, position_token, call_text, call_id, position_char, sample_count, input_key"
+LOSSES = "scoring_recipe_id, document_id, call_id, result, reason, loss_without_call, loss_with_result, loss_reduction"
+LEDGER = "stage, recipe_id, document_id, rows_written, counts::text"
+
+
+def snapshot(settings: Settings) -> dict[str, list[tuple[Any, ...]]]:
+    tables = {"candidate_calls": CALLS, "call_losses": LOSSES, "stage_ledger": LEDGER}
+    return {table: rows_of(settings, table, columns) for table, columns in tables.items()}
+
+
+def forget(settings: Settings) -> None:
+    with database.transaction(database.connect(settings)) as connection:
+        connection.execute(sql("truncate candidate_calls, call_losses, call_results, stage_ledger, filter_decisions"))
+
+
+def counts_of(settings: Settings, stage: str, document_text: str) -> dict[str, int]:
+    with database.transaction(database.connect(settings)) as connection:
+        found = connection.execute(
+            sql("select counts from stage_ledger join documents using (document_id) where stage = :stage and text = :text"),
+            {"stage": stage, "text": document_text},
+        )
+        counts: dict[str, int] = found.scalar_one()
+        return {name: count for name, count in counts.items() if count}
+
+
+def test_every_sample_and_call_is_counted_under_what_became_of_it(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus))
+    annotate(settings, "r")
+    # 3 positions of 6 samples: at each, two are one candidate, one divides by zero, and three fall away
+    assert counts_of(settings, "sample", SUM) == {
+        "paragraphs": 1,
+        "positions": 3,
+        "samples": 18,
+        "candidates": 6,
+        "duplicates_merged": 3,
+        "sample_of_another_tool": 3,
+        "sample_does_not_parse": 3,
+        "sample_without_end": 3,
+    }
+    executed = counts_of(settings, "execute", SUM)
+    assert (executed["calls"], executed["inputs"], executed["with_result"]) == (6, 2, 3)
+    scored = counts_of(settings, "score", SUM)
+    assert (scored["calls"], scored["scored"]) == (6, 3)
+    not_numbers = counts_of(settings, "score", "nan " + SUM)
+    assert (not_numbers["loss_not_finite"], not_numbers.get("scored", 0)) == (3, 0)
+
+
+def test_only_the_call_that_helps_lowers_the_loss(settings: Settings, corpus: Path, use_model: UseModel) -> None:
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus))
+    annotate(settings, "r")
+    with database.transaction(database.connect(settings)) as connection:
+        found = connection.execute(
+            sql(
+                "select call_text, result, loss_reduction, position_char from call_losses join candidate_calls using (call_id) "
+                "join documents on documents.document_id = call_losses.document_id where text = :text and reason is null"
+            ),
+            {"text": SUM},
+        ).all()
+    reductions = {row.position_char: row.loss_reduction for row in found}
+    assert reductions[SUM.index(" 5")] == pytest.approx(1.0)  # min(2.0, 2.5) - 1.0
+    assert {value for at, value in reductions.items() if at != SUM.index(" 5")} == {pytest.approx(-0.25)}
+    assert {(row.call_text, row.result) for row in found} == {("Calculator(2 + 3)", "5")}
+
+
+def test_a_document_that_holds_a_call_already_is_refused_for_every_tool(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    model = use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus))
+    annotate(settings, "r")
+    reasons = {row[0] for row in rows_of(settings, "filter_decisions", "reason, document_id, kept, paragraph")}
+    assert "holds_call_markup" in reasons
+    assert not any("[Calculator" in text for text in model.seen)
+
+
+def test_one_result_row_serves_all_documents_that_ask_the_same(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus))
+    annotate(settings, "r")
+    results = rows_of(settings, "call_results", "input, tool, results::text, reason")
+    assert [row[0] for row in results] == ["2 + 3", "7 / 0"]
+
+
+@pytest.mark.parametrize("stage", ["sample", "score"])
+def test_a_stage_that_stops_and_runs_again_gives_the_rows_of_an_undisturbed_run(
+    settings: Settings, corpus: Path, use_model: UseModel, stage: str
+) -> None:
+    small = settings.model_copy(update={"micro_batch_documents": 2})
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(small, str(corpus))
+    start_run(small, "r", parameters(corpus))
+    annotate(small, "r")
+    undisturbed = snapshot(small)
+    forget(small)
+
+    filter_stage(small, "r", "Calculator")
+    stages = {"sample": sample_stage, "execute": execute_stage, "score": score_stage}
+    for name, run_stage in stages.items():
+        if name == stage:
+            use_model(FakeLanguageModel(SCRIPT, texts_before_stop=5))
+            with pytest.raises(StoppedError):
+                run_stage(small, "r", "Calculator", "0/1")
+            committed = [row for row in rows_of(small, "stage_ledger", LEDGER) if row[0] == stage]
+            assert len(committed) == 4  # two micro-batches of two; the fifth text was lost with the third
+            use_model(FakeLanguageModel(SCRIPT))
+        run_stage(small, "r", "Calculator", "0/1")
+    assert snapshot(small) == undisturbed
+
+
+def test_neither_the_number_of_shards_nor_their_order_changes_the_rows(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus))
+    annotate(settings, "r")
+    whole = snapshot(settings)
+    forget(settings)
+    annotate(settings, "r", ("2/3", "0/3", "1/3"))
+    sharded = snapshot(settings)
+    assert sharded["candidate_calls"] == whole["candidate_calls"]
+    assert sharded["call_losses"] == whole["call_losses"]
+
+
+def test_a_second_run_under_the_same_recipes_loads_no_model_and_finds_nothing_to_do(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "first", parameters(corpus))
+    annotate(settings, "first")
+    before = snapshot(settings)
+    model = use_model(FakeLanguageModel(SCRIPT))
+    start_run(settings, "second", parameters(corpus, keep_thresholds={"Calculator": 0.1}))
+    annotate(settings, "second")
+    assert model.seen == []
+    assert snapshot(settings) == before
+    assert plan_shards(settings, "second", "Calculator") == ["0/1"]
+
+
+def test_a_document_limit_annotates_the_first_documents_only(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    model = use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus, document_limit=1))
+    annotate(settings, "r")
+    assert set(model.seen) == {SUM}
+
+
+def test_shards_follow_the_work_and_are_never_more_than_256() -> None:
+    assert shard_count(0, 2.0, 60.0) == 1
+    assert shard_count(59, 2.0, 60.0) == 1  # 118 s: less than two parts of 60 s
+    assert shard_count(60, 2.0, 60.0) == 2
+    assert shard_count(10**6, 2.0, 60.0) == 256
+
+
+def test_a_run_cannot_be_started_again_with_other_parameters(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    use_model(FakeLanguageModel())
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus))
+    assert start_run(settings, "r", parameters(corpus)) == ["Calculator"]
+    with pytest.raises(RecipeMismatchError, match="other parameters"):
+        start_run(settings, "r", parameters(corpus, seed=1))
+
+
+def test_a_run_cannot_go_on_with_another_model(settings: Settings, corpus: Path, use_model: UseModel) -> None:
+    use_model(FakeLanguageModel())
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus))
+    use_model(FakeLanguageModel(identity="another"))
+    with pytest.raises(RecipeMismatchError):
+        start_run(settings, "r", parameters(corpus))
+
+
+def test_what_is_not_there_is_named(settings: Settings, corpus: Path, use_model: UseModel) -> None:
+    use_model(FakeLanguageModel())
+    with pytest.raises(CorpusError, match=r"corpus\.jsonl"):
+        start_run(settings, "r", parameters(corpus))
+    ingest_corpus(settings, str(corpus))
+    with pytest.raises(ToolError, match="Calculato"):
+        start_run(settings, "r", parameters(corpus, tools=["Calculato"]))
+    with pytest.raises(ParameterError, match="'other'"):
+        sample_stage(settings, "other", "Calculator", "0/1")
+    start_run(settings, "r", parameters(corpus))
+    with pytest.raises(ToolError, match="QA"):
+        sample_stage(settings, "r", "QA", "0/1")
+    for shard in ("1/1", "0", "-1/2", "0/257", "a/b"):
+        with pytest.raises(ParameterError, match="--shard"):
+            sample_stage(settings, "r", "Calculator", shard)
