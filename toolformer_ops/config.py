@@ -82,6 +82,8 @@ class Settings(BaseSettings):
     default_corpus: str = Field(default="", description="Corpus URI that the trigger form starts with.")
     default_model: str = Field(default="", description="Language model that the trigger form starts with.")
     airflow_url: str = Field(default="http://127.0.0.1:8080", description="Address of the Airflow UI.")
+    airflow_username: str = Field(default="admin", description="User of the Airflow UI and of its REST API.")
+    airflow_password: SecretStr = Field(default=SecretStr(""), description="That user's password.")
 
     kubernetes_namespace: str = Field(default="toolformer", description="Namespace of the stage pods.")
     kubernetes_image: str = Field(default="", description="Image of the stage pods, with tag or digest.")
