@@ -9,13 +9,6 @@ with tools as (
         cast(:keep_thresholds as double precision[])
     ) as chosen (tool, sampling_recipe_id, scoring_recipe_id, keep_threshold)
 ),
-run_documents as (
-    select member.document_id
-    from annotation_runs run
-    join corpus_documents member on member.corpus_id = run.corpus_id
-    where run.run_id = :run_id
-      and (run.document_limit is null or member.ordinal < run.document_limit)
-),
 kept as (
     select
         call.document_id, call.position_char, call.call_id, tools.tool, call.sampling_recipe_id,
@@ -25,7 +18,7 @@ kept as (
     join candidate_calls call
         on call.sampling_recipe_id = tools.sampling_recipe_id
        and call.call_id = loss.call_id
-    join run_documents document on document.document_id = call.document_id
+    join run_documents document on document.run_id = :run_id and document.document_id = call.document_id
     where loss.scoring_recipe_id = any (cast(:scoring_recipe_ids as text[]))  -- reads no other partition
       and call.sampling_recipe_id = any (cast(:sampling_recipe_ids as text[]))
       and loss.reason is null

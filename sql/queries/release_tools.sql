@@ -1,11 +1,4 @@
 -- The tools of a run in the order they were chosen: recipes, how many documents each stage has done, and the checks they failed.
-with run_documents as (
-    select member.document_id
-    from annotation_runs run
-    join corpus_documents member on member.corpus_id = run.corpus_id
-    where run.run_id = :run_id
-      and (run.document_limit is null or member.ordinal < run.document_limit)
-)
 select
     chosen.tool,
     run.model_identity,
@@ -52,6 +45,7 @@ cross join lateral (
               and decision.kept
         ) as is_kept
     ) kept
+    where document.run_id = :run_id
 ) progress
 where run.run_id = :run_id
 order by chosen.place

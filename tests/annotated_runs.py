@@ -1,0 +1,171 @@
+"""A run in Postgres as the stages before the release leave it, made of texts and calls that a test writes down."""
+
+import hashlib
+import json
+import uuid
+from collections import Counter
+
+from sqlalchemy import Engine
+
+from toolformer_ops import database
+from toolformer_ops.call_syntax import Call
+from toolformer_ops.config import Settings
+from toolformer_ops.records import Document, content_uuid
+from toolformer_ops.run_parameters import RunParameters
+
+STAGES = ("filter", "sample", "execute", "score")
+WITHOUT_CALL = 3.0
+
+
+def recipe_id(stage: str, tool: str) -> str:
+    return hashlib.sha256(f"{stage} {tool}".encode()).hexdigest()[:16]
+
+
+class AnnotatedRun:
+    """One run over documents with calls; `complete` writes the ledger of a tool."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        thresholds: dict[str, float],
+        run_id: str = "run-1",
+        model: str = "no-such-model",
+        **parameters: object,
+    ) -> None:
+        self.engine: Engine = database.connect(settings)
+        self.run_id = run_id
+        self.documents: list[Document] = []
+        self.calls: Counter[tuple[str, uuid.UUID]] = Counter()
+        corpus = f"file:///corpora/{run_id}"
+        self.corpus_id = hashlib.sha256(corpus.encode()).hexdigest()[:16]
+        chosen = RunParameters(corpus=corpus, model=model, tools=tuple(thresholds), **parameters)
+        with database.transaction(self.engine) as connection:
+            database.copy_insert(connection, "corpora", ("corpus_id", "uri"), [(self.corpus_id, corpus)])
+            database.execute(
+                connection,
+                "insert_annotation_run",
+                run_id=run_id,
+                corpus_id=self.corpus_id,
+                corpus_uri=corpus,
+                tools=list(thresholds),
+                document_limit=chosen.document_limit,
+                parameters=chosen.model_dump_json(),
+                model_identity=f"{model}@1",
+                code_version="test",
+                image="",
+            )
+            for tool, threshold in thresholds.items():
+                database.execute(
+                    connection,
+                    "insert_run_tool",
+                    run_id=run_id,
+                    tool=tool,
+                    filter_recipe_id=recipe_id("filter", tool),
+                    sampling_recipe_id=recipe_id("sample", tool),
+                    execution_recipe_id=recipe_id("execute", tool),
+                    scoring_recipe_id=recipe_id("score", tool),
+                    tool_version="1",
+                    keep_threshold=threshold,
+                )
+                database.ensure_partition(connection, "candidate_calls", recipe_id("sample", tool))
+                database.ensure_partition(connection, "call_losses", recipe_id("score", tool))
+
+    def add_text(self, text: str, url: str | None = None) -> Document:
+        """A document of the run's corpus."""
+        document = Document.of(text, url)
+        ordinal = len(self.documents)
+        self.documents.append(document)
+        with database.transaction(self.engine) as connection:
+            database.copy_insert(
+                connection, "documents", ("document_id", "text", "url"), [(document.document_id, text, url)]
+            )
+            database.copy_insert(
+                connection,
+                "corpus_documents",
+                ("corpus_id", "document_id", "ordinal", "file_uri", "line"),
+                [(self.corpus_id, document.document_id, ordinal, "file:///f", ordinal + 1)],
+            )
+        return document
+
+    def add_call(
+        self,
+        tool: str,
+        document: Document,
+        before: str,
+        call_input: str,
+        result: str | None,
+        saves: float = 0.0,
+        *,
+        reason: str | None = None,
+        input_only_after: bool = False,
+        probability: float = 0.25,
+    ) -> uuid.UUID:
+        """A call before the first appearance of `before`, which lowers a loss of `WITHOUT_CALL` by `saves` nats."""
+        position = document.text.index(before)
+        call = Call(tool, call_input)
+        sampling, scoring = recipe_id("sample", tool), recipe_id("score", tool)
+        call_id = content_uuid(sampling, str(document.document_id), str(position), str(call))
+        losses = (None, None, None) if reason else (WITHOUT_CALL, WITHOUT_CALL + 0.5, WITHOUT_CALL - saves)
+        self.calls[tool, document.document_id] += 1
+        with database.transaction(self.engine) as connection:
+            database.copy_insert(
+                connection,
+                "candidate_calls",
+                (
+                    "sampling_recipe_id", "call_id", "document_id", "paragraph", "position_token", "position_char",
+                    "position_probability", "call_input", "call_text", "input_key", "effective_input", "sample_count",
+                    "input_only_after",
+                ),
+                [
+                    (
+                        sampling, call_id, document.document_id, 0, 1, position, probability, call_input, str(call),
+                        content_uuid(call_input), call_input, 1, input_only_after,
+                    )
+                ],
+            )  # fmt: skip
+            database.copy_insert(
+                connection,
+                "call_losses",
+                (
+                    "scoring_recipe_id", "call_id", "document_id", "result_rank", "result", "reason",
+                    "loss_without_call", "loss_without_result", "loss_with_result",
+                ),
+                [(scoring, call_id, document.document_id, 0, result, reason, *losses)],
+            )  # fmt: skip
+        return call_id
+
+    def complete(self, *tools: str, without: Document | None = None) -> None:
+        """Write filter decisions and the ledger of these tools for all documents (but the score of `without`)."""
+        with database.transaction(self.engine) as connection:
+            for tool in tools:
+                database.copy_insert(
+                    connection,
+                    "filter_decisions",
+                    ("filter_recipe_id", "document_id", "paragraph", "start_char", "end_char", "kept", "reason"),
+                    [
+                        (recipe_id("filter", tool), item.document_id, 0, 0, len(item.text), True, "test")
+                        for item in self.documents
+                    ],
+                )
+                for stage in STAGES:
+                    rows = [
+                        (stage, recipe_id(stage, tool), item.document_id, *self._ledger(stage, tool, item))
+                        for item in self.documents
+                        if stage != "score" or item != without
+                    ]  # fmt: skip
+                    database.copy_insert(
+                        connection,
+                        "stage_ledger",
+                        ("stage", "recipe_id", "document_id", "rows_written", "counts"),
+                        rows,
+                    )
+
+    def _ledger(self, stage: str, tool: str, document: Document) -> tuple[int, str]:
+        calls = self.calls[tool, document.document_id]
+        counts = {
+            "filter": {"paragraphs": 1, "kept": 1, "test": 1},
+            "sample": {"paragraphs": 1, "positions": calls, "samples": calls, "candidates": calls},
+            "execute": {"calls": calls},
+            "score": {"calls": calls, "scored": calls},
+        }
+        return 1 if stage == "filter" else calls, json.dumps(counts[stage])

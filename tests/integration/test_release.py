@@ -1,0 +1,279 @@
+"""The release: which calls it holds, how they stand in the texts, and that it is published once."""
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from sqlalchemy import text as sql_text
+
+from tests.annotated_runs import AnnotatedRun, recipe_id
+from toolformer_ops import database, release_format
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import NothingToReleaseError, ObjectStoreError, ParameterError, QualityError
+from toolformer_ops.object_store import ObjectStore
+from toolformer_ops.release_format import ReleasedText, read_release
+from toolformer_ops.stages.release import release, release_prefix, tools_of_run
+
+SUM = "Out of 1400 people, 400 passed, that is 29 %."
+DATE = "Today is the first Friday of the year."
+
+
+def _released(settings: Settings, release_id: str, folder: Path) -> list[ReleasedText]:
+    ObjectStore(settings).fetch(release_prefix(release_id), folder)
+    return list(read_release(folder))
+
+
+def _rows(run: AnnotatedRun, statement: str) -> list[Any]:
+    with database.transaction(run.engine) as connection:
+        return list(connection.execute(sql_text(statement)).all())
+
+
+def test_kept_call_stands_in_its_text_and_everything_about_it_in_the_columns(
+    settings: Settings, tmp_path: Path
+) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    document = run.add_text(SUM, "https://example.org/2023/01/30/exam")
+    run.add_text("A text without a call is left out.")
+    call_id = run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
+    run.complete("Calculator")
+
+    release_id = release(settings, run.run_id)
+
+    [text] = _released(settings, release_id, tmp_path)
+    assert text.text == "Out of 1400 people, 400 passed, that is [Calculator(400 / 1400) -> 0.29] 29 %."
+    assert text.plain_text == SUM
+    assert text.document_id == document.document_id
+    assert text.url == "https://example.org/2023/01/30/exam"
+    [call] = text.calls
+    assert (call.tool, call.input, call.result, call.position_char) == ("Calculator", "400 / 1400", "0.29", 39)
+    assert (call.loss_without_call, call.loss_without_result, call.loss_with_result) == (3.0, 3.5, 1.75)
+    assert call.loss_reduction == 1.25
+    assert call.call_id == str(call_id)
+    assert call.scoring_recipe_id == recipe_id("score", "Calculator")
+    assert call.execution_recipe_id == recipe_id("execute", "Calculator")
+    assert _rows(run, "select documents, calls, lacking_tools, uri from dataset_releases") == [
+        (1, 1, [], f"s3://{settings.s3_bucket}/releases/{release_id}")
+    ]
+    assert _rows(run, "select release_id, document_id, call_id, tool from release_calls") == [
+        (release_id, document.document_id, call_id, "Calculator")
+    ]
+    assert _rows(run, "select run_id, release_id from run_releases") == [(run.run_id, release_id)]
+
+
+def test_each_tool_keeps_by_its_own_threshold_and_reaching_it_is_enough(settings: Settings, tmp_path: Path) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5, "QA": 1.0})
+    document = run.add_text(SUM)
+    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=0.5)
+    run.add_call("Calculator", document, " 400", "1400 - 1000", "400", saves=0.4375)
+    run.add_call("QA", document, " people", "Who?", "people", saves=1.0)
+    run.add_call("QA", document, " passed", "What?", "pass", saves=0.9375)
+    run.complete("Calculator", "QA")
+
+    [text] = _released(settings, release(settings, run.run_id), tmp_path)
+
+    assert text.text == (
+        "Out of 1400 [QA(Who?) -> people] people, 400 passed, that is [Calculator(400 / 1400) -> 0.29] 29 %."
+    )
+
+
+def test_at_one_position_the_call_that_saves_most_is_released_and_of_equal_ones_the_smallest_id(
+    settings: Settings, tmp_path: Path
+) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5, "QA": 1.0})
+    document = run.add_text(SUM)
+    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
+    run.add_call("QA", document, " 29", "How many percent?", "29", saves=2.0)
+    tied = [run.add_call("Calculator", document, " 400", f"{400 + n} - {n}", "400", saves=1.0) for n in (1, 2, 3)]
+    run.complete("Calculator", "QA")
+
+    [text] = _released(settings, release(settings, run.run_id), tmp_path)
+
+    assert [(call.tool, call.position_char) for call in text.calls] == [("Calculator", 19), ("QA", 39)]
+    assert text.calls[0].call_id == str(min(tied))
+
+
+def test_calls_that_must_not_be_taught_are_left_out(settings: Settings, tmp_path: Path) -> None:
+    run = AnnotatedRun(settings, {"MT": 0.5})
+    document = run.add_text("He wrote O homem suprimido, and then O homem novo.")
+    run.add_call("MT", document, " and", "O homem suprimido", "The suppressed man", saves=1.0)
+    run.add_call("MT", document, " wrote", "O homem novo", "The new man", saves=2.0, input_only_after=True)
+    run.add_call("MT", document, " then", "O homem", None, reason="no_result")
+    run.complete("MT")
+
+    [text] = _released(settings, release(settings, run.run_id), tmp_path)
+
+    assert (
+        text.text == "He wrote O homem suprimido, [MT(O homem suprimido) -> The suppressed man] and then O homem novo."
+    )
+
+
+def test_loss_that_is_not_a_number_is_not_released(settings: Settings) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    document = run.add_text(SUM)
+    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
+    run.complete("Calculator")
+    with database.transaction(run.engine) as connection:
+        name = "a_scored_call_has_a_result_and_three_finite_losses"
+        partition = f"call_losses_{recipe_id('score', 'Calculator')}"
+        connection.execute(sql_text(f"alter table call_losses drop constraint if exists {name}"))
+        connection.execute(sql_text(f"alter table {partition} drop constraint if exists {name}"))
+        connection.execute(sql_text("update call_losses set loss_without_call = 'NaN', loss_without_result = 'NaN'"))
+    with pytest.raises(NothingToReleaseError, match=r"found none at the thresholds Calculator 0\.5"):
+        release(settings, run.run_id)
+
+
+def test_incomplete_and_failed_tools_are_named_and_left_out(settings: Settings, tmp_path: Path) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 1.0, "QA": 1.0})
+    first, second = run.add_text(SUM), run.add_text(DATE)
+    run.add_call("Calculator", first, " 29", "400 / 1400", "0.29", saves=1.25)
+    run.add_call("Calendar", second, " Friday", "", "Today is Friday, January 6, 2023.", saves=2.0)
+    run.add_call("QA", second, " first", "Which?", "first", saves=2.0)
+    run.complete("Calculator", "QA")
+    run.complete("Calendar", without=second)
+    with database.transaction(run.engine) as connection:
+        connection.execute(
+            sql_text(
+                "insert into quality_results (run_id, subject, check_name, severity, success) "
+                "values ('run-1', 'QA', 'kept_share_is_plausible', 'fail', false)"
+            )
+        )
+
+    with database.transaction(run.engine) as connection:
+        tools = tools_of_run(connection, run.run_id)
+    assert [tool.tool for tool in tools.present] == ["Calculator"]
+    assert tools.lacking == {
+        "Calendar": "1 of 2 documents are scored",
+        "QA": "failed checks kept_share_is_plausible",
+    }
+    release_id = release(settings, run.run_id)
+    [text] = _released(settings, release_id, tmp_path)
+    assert text.tools == ("Calculator",)
+    assert _rows(run, "select lacking_tools from dataset_releases") == [(["Calendar", "QA"],)]
+    assert "did not come through: Calendar, QA." in (tmp_path / "README.md").read_text()
+
+
+def test_mended_tool_gives_another_release_and_the_run_points_to_it(settings: Settings) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 1.0})
+    first, second = run.add_text(SUM), run.add_text(DATE)
+    run.add_call("Calculator", first, " 29", "400 / 1400", "0.29", saves=1.25)
+    run.add_call("Calendar", second, " Friday", "", "Today is Friday, January 6, 2023.", saves=2.0)
+    run.complete("Calculator")
+    without_calendar = release(settings, run.run_id)
+    run.complete("Calendar")
+    whole = release(settings, run.run_id)
+    assert whole != without_calendar
+    assert _rows(run, "select release_id from run_releases") == [(whole,)]
+    assert len(_rows(run, "select 1 from release_calls")) == 1 + 2
+
+
+def test_releasing_twice_and_from_another_run_gives_the_same_release(settings: Settings) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    document = run.add_text(SUM)
+    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
+    run.complete("Calculator")
+    first = release(settings, run.run_id)
+    keys = list(ObjectStore(settings).list("releases/"))
+    assert release(settings, run.run_id) == first
+
+    other = AnnotatedRun(settings, {"Calculator": 0.5}, run_id="run-2")
+    other.add_text(SUM)
+    assert release(settings, "run-2") == first
+    assert list(ObjectStore(settings).list("releases/")) == keys
+    assert _rows(run, "select run_id from dataset_releases") == [("run-1",)]
+    assert _rows(run, "select run_id, release_id from run_releases order by 1") == [("run-1", first), ("run-2", first)]
+    assert len(_rows(run, "select 1 from release_calls")) == 1
+
+
+def test_another_threshold_is_another_release(settings: Settings) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    document = run.add_text(SUM)
+    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
+    run.complete("Calculator")
+    other = AnnotatedRun(settings, {"Calculator": 1.0}, run_id="run-2")
+    other.add_text(SUM)
+    assert release(settings, "run-1") != release(settings, "run-2")
+
+
+def test_most_texts_a_tool_are_taken_by_their_hash_and_not_by_their_order(settings: Settings, tmp_path: Path) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 1.0}, max_examples_per_tool=2)
+    documents = [run.add_text(f"Sum number {n} is {n + n} and this is a Friday.") for n in range(10, 16)]
+    for document in documents:
+        run.add_call("Calculator", document, " and", "1 + 1", "2", saves=1.0)
+    last = max(documents, key=lambda item: item.document_id)
+    run.add_call("Calendar", last, " Friday", "", "Today is Friday, January 6, 2023.", saves=2.0)
+    run.complete("Calculator", "Calendar")
+
+    texts = _released(settings, release(settings, run.run_id), tmp_path)
+
+    smallest = sorted(item.document_id for item in documents)[:2]
+    assert [text.document_id for text in texts] == [*smallest, last.document_id]
+    assert [text.tools for text in texts] == [("Calculator",), ("Calculator",), ("Calendar",)]
+
+
+def test_documents_beyond_the_limit_of_the_run_are_not_released(settings: Settings, tmp_path: Path) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5}, document_limit=1)
+    first, second = run.add_text(SUM), run.add_text(f"{SUM} Again.")
+    for document in (first, second):
+        run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
+    run.complete("Calculator")
+    [text] = _released(settings, release(settings, run.run_id), tmp_path)
+    assert text.document_id == first.document_id
+
+
+def test_many_pages_and_files_hold_every_text_once_with_the_same_bytes_each_time(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolformer_ops.stages.release.PAGE_TEXTS", 2)
+    monkeypatch.setattr(release_format, "ROW_GROUP_TEXTS", 2)
+    monkeypatch.setattr(release_format, "FILE_TEXTS", 4)
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    documents = [run.add_text(f"Twice {n} is {n + n} and no more.") for n in range(7)]
+    for document in documents:
+        run.add_call("Calculator", document, " and", "1 + 1", "2", saves=1.0)
+    run.complete("Calculator")
+    release_id = release(settings, run.run_id)
+    store = ObjectStore(settings)
+    manifest = store.fetch(release_prefix(release_id), tmp_path / "a")
+    assert [file.name for file in manifest.files] == ["README.md", "part-00000.parquet", "part-00001.parquet"]
+    assert pq.ParquetFile(tmp_path / "a" / "part-00000.parquet").metadata.num_rows == 4
+    texts = list(read_release(tmp_path / "a"))
+    assert [text.document_id for text in texts] == sorted(item.document_id for item in documents)
+
+    for key in list(store.list(release_prefix(release_id))):
+        store.delete(key)
+    release(settings, run.run_id)
+    assert store.fetch(release_prefix(release_id), tmp_path / "b") == manifest
+
+
+def test_text_that_does_not_come_back_stops_the_release_before_anything_is_published(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    document = run.add_text("Smuggled [Calculator(1 + 1) -> 2] in, and 400 passed, that is 29 %.")
+    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
+    run.complete("Calculator")
+    with pytest.raises(QualityError, match=str(document.document_id)):
+        release(settings, run.run_id)
+    assert list(ObjectStore(settings).list("")) == []
+    assert _rows(run, "select 1 from dataset_releases") == []
+
+
+def test_nothing_kept_and_nothing_complete_and_no_run_each_say_so(settings: Settings) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    document = run.add_text(SUM)
+    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=0.25)
+    with pytest.raises(NothingToReleaseError, match="Calculator: 0 of 1 documents are filtered"):
+        release(settings, run.run_id)
+    run.complete("Calculator")
+    with pytest.raises(NothingToReleaseError, match="threshold_counts shows what lower thresholds would keep"):
+        release(settings, run.run_id)
+    with pytest.raises(ParameterError, match="expected a started run, found 'nobody'"):
+        release(settings, "nobody")
+    assert list(ObjectStore(settings).list("")) == []
+
+
+def test_missing_bucket_is_said_before_the_database_is_read(settings: Settings) -> None:
+    with pytest.raises(ObjectStoreError, match="TOOLFORMER_S3_BUCKET=nowhere"):
+        release(settings.model_copy(update={"s3_bucket": "nowhere"}), str(uuid.uuid4()))

@@ -1,0 +1,197 @@
+"""A release's files: Parquet with one row a text, and the reader and writer of it (pyarrow).
+
+`stages/release.py` fills it, `stages/checking.py` tests it, `stages/finetuning.py` and other programs read it. Equal texts
+give equal bytes: rows come in the order they are written, in row groups and files of fixed size.
+Does not decide which calls are released.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from toolformer_ops.call_syntax import Call, WovenCall, take_out, weave
+
+ROW_GROUP_TEXTS = 1_000
+FILE_TEXTS = 20_000
+"""Texts a file; with web texts of 3 kB some 30 MB."""
+
+CALL_TYPE = pa.struct(
+    [
+        pa.field("call_id", pa.string(), nullable=False),
+        pa.field("tool", pa.string(), nullable=False),
+        pa.field("input", pa.string(), nullable=False),
+        pa.field("result", pa.string(), nullable=False),
+        pa.field("position_char", pa.int32(), nullable=False),
+        pa.field("position_probability", pa.float64(), nullable=False),
+        pa.field("loss_without_call", pa.float64(), nullable=False),
+        pa.field("loss_without_result", pa.float64(), nullable=False),
+        pa.field("loss_with_result", pa.float64(), nullable=False),
+        pa.field("loss_reduction", pa.float64(), nullable=False),
+        pa.field("sampling_recipe_id", pa.string(), nullable=False),
+        pa.field("execution_recipe_id", pa.string(), nullable=False),
+        pa.field("scoring_recipe_id", pa.string(), nullable=False),
+    ]
+)
+SCHEMA = pa.schema(
+    [
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("plain_text", pa.string(), nullable=False),
+        pa.field("calls", pa.list_(pa.field("element", CALL_TYPE, nullable=False)), nullable=False),
+        pa.field("tools", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
+        pa.field("url", pa.string()),
+    ]
+)
+COLUMN_MEANINGS = {
+    "document_id": "hash of `plain_text`: the id of the text in the table `documents`",
+    "text": "the text with its calls and their results",
+    "plain_text": "the text without calls; taking the calls out of `text` gives it, byte for byte",
+    "calls": "the calls in the order of their positions: tool, input, result, `position_char` (character of `plain_text` before "
+    "which the call stands, from 0), `position_probability`, the three losses and the loss reduction in nats, and the recipes",
+    "tools": "names of the tools that are called, sorted",
+    "url": "where the text came from, if its record said so",
+}
+
+
+@dataclass(frozen=True)
+class ReleasedCall:
+    """One call as it is released; losses in nats."""
+
+    call_id: str
+    tool: str
+    input: str
+    """As it stands between the brackets of the call."""
+    result: str
+    """As it stands after the arrow."""
+    position_char: int
+    """Character of the text without calls before which the call stands, from 0."""
+    position_probability: float
+    """p(" [") at this position, in [0, 1]."""
+    loss_without_call: float
+    loss_without_result: float
+    loss_with_result: float
+    loss_reduction: float
+    sampling_recipe_id: str
+    execution_recipe_id: str
+    scoring_recipe_id: str
+
+    @property
+    def woven(self) -> WovenCall:
+        """The call as `call_syntax` writes it."""
+        return WovenCall(self.position_char, Call(self.tool, self.input), self.result)
+
+
+@dataclass(frozen=True)
+class ReleasedText:
+    """One text as it is released: at least one call."""
+
+    document_id: uuid.UUID
+    text: str
+    """With calls."""
+    plain_text: str
+    """Without."""
+    calls: tuple[ReleasedCall, ...]
+    """In the order of their positions."""
+    url: str | None
+
+    @classmethod
+    def of(cls, document_id: uuid.UUID, plain_text: str, calls: Sequence[ReleasedCall], url: str | None) -> Self:
+        """Weave `calls` into a text.
+
+        Raises:
+            CallSyntaxError: a call's position lies outside the text.
+        """
+        in_order = tuple(sorted(calls, key=lambda call: (call.position_char, call.call_id)))
+        return cls(document_id, weave(plain_text, [call.woven for call in in_order]), plain_text, in_order, url)
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Names of the tools that are called, sorted."""
+        return tuple(sorted({call.tool for call in self.calls}))
+
+    def gives_text_back(self, tools: Sequence[str]) -> bool:
+        """Whether taking the calls of `tools` out gives the plain text, and putting its own calls in gives the text."""
+        woven = weave(self.plain_text, [call.woven for call in self.calls])
+        return woven == self.text and take_out(self.text, tools) == self.plain_text
+
+
+class ReleaseWriter:
+    """Writes texts into `part-00000.parquet` and so on in a folder; a context manager."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._files: dict[str, Path] = {}
+        self._buffer: list[ReleasedText] = []
+        self._writer: pq.ParquetWriter | None = None
+        self._texts_in_file = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._flush()
+        self._close_file()
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files by name; complete after the context has ended."""
+        return dict(self._files)
+
+    def write(self, text: ReleasedText) -> None:
+        """Append one text."""
+        self._buffer.append(text)
+        if len(self._buffer) == ROW_GROUP_TEXTS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._buffer:
+            return
+        if self._writer is None:
+            name = f"part-{len(self._files):05d}.parquet"
+            self._files[name] = self._directory / name
+            self._writer = pq.ParquetWriter(self._files[name], SCHEMA, compression="zstd")
+        self._writer.write_table(pa.Table.from_pylist([_row(text) for text in self._buffer], schema=SCHEMA))
+        self._texts_in_file += len(self._buffer)
+        self._buffer = []
+        if self._texts_in_file >= FILE_TEXTS:
+            self._close_file()
+
+    def _close_file(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer, self._texts_in_file = None, 0
+
+
+def _row(text: ReleasedText) -> dict[str, Any]:
+    return {
+        "document_id": str(text.document_id),
+        "text": text.text,
+        "plain_text": text.plain_text,
+        "calls": [asdict(call) for call in text.calls],
+        "tools": list(text.tools),
+        "url": text.url,
+    }
+
+
+def read_release(directory: Path) -> Iterator[ReleasedText]:
+    """The texts of a release that lies in a local folder, in order; at most `ROW_GROUP_TEXTS` are in memory."""
+    for path in sorted(directory.glob("part-*.parquet")):
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(ROW_GROUP_TEXTS):
+                for row in batch.to_pylist():
+                    yield ReleasedText(
+                        uuid.UUID(row["document_id"]),
+                        row["text"],
+                        row["plain_text"],
+                        tuple(ReleasedCall(**call) for call in row["calls"]),
+                        row["url"],
+                    )
