@@ -48,7 +48,7 @@ def _around(text: str, index: int) -> str:
     return ascii(text[max(0, index - 40) : index + 40])
 
 
-def _field(value: Any) -> str:  # noqa: ANN401 - any type that Postgres can read from its str
+def _field(value: Any) -> str:
     if value is None:
         return NULL
     if value is True or value is False:

@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import StringIO
-from typing import Any
+from typing import Any, cast
 
 import psycopg2
 import psycopg2.errors
 from psycopg2 import sql
+from psycopg2.extensions import cursor as Cursor  # noqa: N812 - a class
 from psycopg2.extensions import parse_dsn
 from psycopg2.extras import Json
 from sqlalchemy import Connection, Engine, Row, TextClause, create_engine, text
@@ -170,7 +171,7 @@ def copy_insert(connection: Connection, table: str, columns: Sequence[str], rows
         "columns": sql.SQL(", ").join(map(sql.Identifier, columns)),
         "key": sql.SQL(", ").join(sql.Identifier(column) for column in key if column in columns),
     }
-    cursor = connection.connection.cursor()
+    cursor = raw_cursor(connection)
     try:
         cursor.execute(
             sql.SQL(
@@ -196,7 +197,7 @@ def copy_insert(connection: Connection, table: str, columns: Sequence[str], rows
 
 
 def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None:
-    """Make the partition of `candidate_calls` or `call_losses` for a recipe unless it is there; safe from several processes at once.
+    """Make the partition of `candidate_calls` or `call_losses` for a recipe unless it is there; several processes may try at once.
 
     Made as a table of its own and then attached, which unlike CREATE TABLE ... PARTITION OF blocks no stage that reads or writes
     the other partitions.
@@ -217,7 +218,7 @@ def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None
         "partition": sql.Identifier(partition),
         "recipe_id": sql.Literal(recipe_id),
     }
-    with connection.connection.cursor() as cursor:
+    with raw_cursor(connection) as cursor:
         try:
             for statement in (
                 "create table {partition} (like {table} including all)",
@@ -226,6 +227,11 @@ def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None
                 cursor.execute(sql.SQL(statement).format(**names))
         except psycopg2.Error as error:
             raise _translated(f"partition {partition}", error) from error
+
+
+def raw_cursor(connection: Connection) -> Cursor:
+    """A psycopg2 cursor in the connection's own transaction, for what SQLAlchemy cannot do: COPY and whole scripts."""
+    return cast(Cursor, connection.connection.cursor())
 
 
 def migrate(engine: Engine) -> list[str]:

@@ -76,7 +76,7 @@ def _apply_views(connection: Connection, folder: Path, known: Mapping[str, str])
 
 
 def _drop_views(connection: Connection, names: Sequence[str]) -> None:
-    with connection.connection.cursor() as cursor:
+    with database.raw_cursor(connection) as cursor:
         for name in names:
             view = sql.Identifier(view_name(Path(name)))
             try:
@@ -86,7 +86,7 @@ def _drop_views(connection: Connection, names: Sequence[str]) -> None:
 
 
 def _run_script(connection: Connection, path: Path) -> None:
-    with connection.connection.cursor() as cursor:
+    with database.raw_cursor(connection) as cursor:
         try:
             cursor.execute(path.read_text(encoding="utf-8"))
         except psycopg2.Error as error:

@@ -45,7 +45,7 @@ comment on column candidate_calls.sampling_recipe_id is 'The sampling''s recipe.
 comment on column candidate_calls.call_id is 'First 128 bits of a sha256 over document, position and call.';
 comment on column candidate_calls.document_id is 'The document.';
 comment on column candidate_calls.paragraph is 'The paragraph, as in filter_decisions.';
-comment on column candidate_calls.position_token is 'The token before which the call stands, from 0, in the tokens of the text that was annotated.';
+comment on column candidate_calls.position_token is 'The token before which the call stands, from 0, in the tokens of the paragraph.';
 comment on column candidate_calls.position_char is 'The character of documents.text before which the call stands, from 0: the start of a word with its leading space.';
 comment on column candidate_calls.position_probability is 'p_i, the probability that a call starts here, 0 to 1.';
 comment on column candidate_calls.call_input is 'The call''s input as the model wrote it.';

@@ -1,0 +1,41 @@
+create view annotation_progress as
+select rt.run_id, rt.tool, stages.step, stages.stage, stages.done, stages.total
+from run_tools rt
+join annotation_runs r on r.run_id = rt.run_id
+cross join lateral (
+    with kept as (
+        select distinct document_id
+        from filter_decisions
+        where filter_recipe_id = rt.filter_recipe_id and kept
+    )
+    select count(*) as documents,
+           count(filtered.document_id) as filtered,
+           count(kept.document_id) as to_annotate,
+           count(sampled.document_id) filter (where kept.document_id is not null) as sampled,
+           count(executed.document_id) filter (where kept.document_id is not null) as executed,
+           count(scored.document_id) filter (where kept.document_id is not null) as scored
+    from corpus_documents d
+    left join kept on kept.document_id = d.document_id
+    left join stage_ledger filtered
+        on filtered.recipe_id = rt.filter_recipe_id and filtered.document_id = d.document_id and filtered.stage = 'filter'
+    left join stage_ledger sampled
+        on sampled.recipe_id = rt.sampling_recipe_id and sampled.document_id = d.document_id and sampled.stage = 'sample'
+    left join stage_ledger executed
+        on executed.recipe_id = rt.execution_recipe_id and executed.document_id = d.document_id and executed.stage = 'execute'
+    left join stage_ledger scored
+        on scored.recipe_id = rt.scoring_recipe_id and scored.document_id = d.document_id and scored.stage = 'score'
+    where d.corpus_id = r.corpus_id and d.ordinal < coalesce(r.document_limit, 2147483647)
+) counted
+cross join lateral (
+    values (1, 'filter', filtered, documents),
+           (2, 'sample', sampled, to_annotate),
+           (3, 'execute', executed, to_annotate),
+           (4, 'score', scored, to_annotate)
+) stages (step, stage, done, total);
+comment on view annotation_progress is 'How far each stage is, for each tool of each run, in documents. A run is done where done = total everywhere; what earlier runs did under the same recipe counts as done.';
+comment on column annotation_progress.run_id is 'The run.';
+comment on column annotation_progress.tool is 'The tool''s name.';
+comment on column annotation_progress.step is 'Order of the stages, 1 to 4.';
+comment on column annotation_progress.stage is 'filter, sample, execute or score.';
+comment on column annotation_progress.done is 'Documents with a row in stage_ledger.';
+comment on column annotation_progress.total is 'filter: the run''s documents; the others: those with a kept paragraph, as far as filtering has come.';
