@@ -1,0 +1,297 @@
+"""The network: hidden states of token sequences, log probabilities of asked rows, and a key-value cache that branches.
+
+`CausalModel.hidden_states` is the plain way: sequences from their first token, no cache, right-padded. Attention is causal, so what
+stands to the right of a token cannot change it: padding needs no mask, and its own rows are never read.
+
+`CausalModel.branches` is the shared way: one row of cached columns, and rows (branches) that each see a subset of them. Prompt, text
+and all samples of a text live in one such cache; a branch at position i sees the columns before i and its own. Nothing is
+copied or padded. Each query gets its mask and its position; layers with a sliding window get a mask that also looks at the distance, and
+all layers keep all columns, since a cropped cache would forget what an earlier branch still sees.
+
+Architectures for which this is not exact (recurrent or chunked layers, positions read from the mask) are found by `_share_cache` from
+the configuration and by a comparison of both ways at load; for them branches are computed without a cache: slower, same numbers.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from toolformer_ops.errors import ModelError
+
+logger = logging.getLogger(__name__)
+
+BATCH_TOKENS = 4096
+"""Most tokens, padding included, in one pass of `hidden_states`."""
+VOCABULARY_ROWS = 256
+"""Most rows of the vocabulary projection at once."""
+_SHARED_LAYERS = {"full_attention", "sliding_attention"}
+_UNBOUNDED_TOKENIZER_LENGTH = 10**9
+
+
+class Branches(Protocol):
+    """Rows that share cached columns; see the module's docstring."""
+
+    def extend(self, tokens: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Append `tokens[r]` to row r, at least one each; returns their hidden states, (tokens, hidden) a row."""
+        ...
+
+    def fork(self, rows: Sequence[int], lengths: Sequence[int] | None = None) -> "Branches":
+        """New branches, the n-th continuing row `rows[n]`, of which it keeps the first `lengths[n]` tokens (or all).
+
+        The original stays as it is. `lengths` may be given only while there is a single row.
+        """
+        ...
+
+
+class CausalModel:
+    """A causal language model of transformers, in inference mode."""
+
+    def __init__(self, network: Any, tokenizer_length: int) -> None:  # noqa: ANN401 (transformers has no types)
+        self.network = network.eval().requires_grad_(False)
+        self.config = network.config.get_text_config(decoder=True)
+        self.device = torch.device(network.device)
+        self.dtype: torch.dtype = network.dtype
+        self.max_positions = _max_positions(self.config, tokenizer_length)
+        self.sliding_window = _sliding_window(self.config, self.max_positions)
+        self._decoder = network.base_model
+        self._project = network.get_output_embeddings()
+        self._shares_cache = _share_cache(self.config)
+        self._check_shortcuts()
+
+    def hidden_states(self, sequences: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Last hidden states of each sequence from its start, (tokens, hidden) each, in the order given.
+
+        Computed in batches of at most `BATCH_TOKENS` tokens, sorted by length.
+        """
+        order = sorted(range(len(sequences)), key=lambda index: (len(sequences[index]), index))
+        found: dict[int, Tensor] = {}
+        batch: list[int] = []
+        for index in order:
+            if batch and len(sequences[index]) * (len(batch) + 1) > BATCH_TOKENS:
+                found.update(self._padded_pass(sequences, batch))
+                batch = []
+            batch.append(index)
+        if batch:
+            found.update(self._padded_pass(sequences, batch))
+        return [found[index] for index in range(len(sequences))]
+
+    def branches(self, tokens: Sequence[int]) -> tuple[Branches, Tensor]:
+        """One row that holds `tokens`, and their hidden states, (tokens, hidden)."""
+        empty: Branches = CachedBranches.empty(self) if self._shares_cache else RecomputedBranches(self, [[]])
+        return empty, empty.extend([tokens])[0]
+
+    def log_probabilities(self, hidden: Tensor) -> Tensor:
+        """Natural log probabilities over the vocabulary, float32, (rows, vocabulary), for hidden states (rows, hidden)."""
+        return self._logits(hidden).log_softmax(dim=-1)
+
+    def token_log_probabilities(self, hidden: Tensor, targets: Sequence[int]) -> list[float]:
+        """Natural log probability of `targets[r]` after hidden state r, for hidden states (rows, hidden)."""
+        found: list[float] = []
+        for first in range(0, len(targets), VOCABULARY_ROWS):
+            rows = hidden[first : first + VOCABULARY_ROWS]
+            wanted = torch.tensor(targets[first : first + VOCABULARY_ROWS], device=self.device)
+            log_probs = self.log_probabilities(rows)  # (rows, vocabulary)
+            found.extend(log_probs.gather(1, wanted[:, None])[:, 0].tolist())
+        return found
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        logits = self._project(hidden).float()  # (rows, vocabulary)
+        softcap = getattr(self.config, "final_logit_softcapping", None)
+        if softcap:
+            logits = softcap * torch.tanh(logits / softcap)
+        return logits * self._logit_scale()
+
+    def _logit_scale(self) -> float:
+        divisor = getattr(self.config, "logits_scaling", None)  # Granite
+        factor = getattr(self.config, "logit_scale", None)  # Cohere
+        return 1.0 / float(divisor) if divisor else float(factor or 1.0)
+
+    def _padded_pass(self, sequences: Sequence[Sequence[int]], batch: Sequence[int]) -> dict[int, Tensor]:
+        longest = max(len(sequences[index]) for index in batch)
+        filler = sequences[batch[0]][0]  # any token will do: nothing looks to the right
+        ids = torch.tensor(
+            [[*sequences[index], *[filler] * (longest - len(sequences[index]))] for index in batch], device=self.device
+        )  # (batch, longest)
+        hidden = self._decoder(input_ids=ids, use_cache=False).last_hidden_state  # (batch, longest, hidden)
+        return {index: hidden[row, : len(sequences[index])] for row, index in enumerate(batch)}
+
+    def _check_shortcuts(self) -> None:
+        """Compare branched cache and own projection with the network's plain forward pass on a few tokens.
+
+        Raises:
+            ModelError: the projection differs, so that no loss of this model would be right.
+        """
+        vocabulary = int(self.config.vocab_size)
+        shared = [(7 * step + 3) % vocabulary for step in range(9)]
+        tails = [[(11 * step + 5) % vocabulary for step in range(4)], [(13 * step + 1) % vocabulary for step in range(3)]]
+        with torch.inference_mode():
+            plain = [
+                self.network(input_ids=torch.tensor([[*shared[:keep], *tail]], device=self.device)).logits[0, -1].float()
+                for keep, tail in zip((9, 6), tails, strict=True)
+            ]
+            hidden = self.hidden_states([[*shared, *tails[0]], [*shared[:6], *tails[1]]])
+            if not all(_agree(self._logits(rows[-1:])[0], logits, self.dtype) for rows, logits in zip(hidden, plain, strict=True)):
+                raise ModelError(
+                    f"{type(self.network).__name__}: expected logits that are the output projection of the last hidden state, found "
+                    f"others. This architecture needs support in language_model/causal_model.py; choose another model."
+                )
+            if self._shares_cache and not self._branches_agree(shared, tails, plain):
+                logger.warning(
+                    "%s: branches over a shared cache differ from plain passes, so sampling recomputes whole sequences (slow)",
+                    type(self.network).__name__,
+                )
+                self._shares_cache = False
+
+    def _branches_agree(self, shared: list[int], tails: list[list[int]], plain: list[Tensor]) -> bool:
+        try:
+            trunk, _ = self.branches(shared)
+            branched = trunk.fork([0, 0], [9, 6])
+            branched.extend([tail[:1] for tail in tails])
+            last = branched.extend([tail[1:] for tail in tails])
+        except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError):
+            logger.exception("%s does not take a mask for each layer kind", type(self.network).__name__)
+            return False
+        return all(_agree(self._logits(rows[-1:])[0], logits, self.dtype) for rows, logits in zip(last, plain, strict=True))
+
+
+class CachedBranches:
+    """Branches over one shared key-value cache, with one mask row a query."""
+
+    def __init__(self, model: CausalModel, cache: Any, visible: Tensor, columns: Tensor, next_positions: Tensor) -> None:  # noqa: ANN401
+        self._model = model
+        self._cache = cache
+        self._visible = visible  # (rows, columns) bool: which cached tokens a row continues
+        self._columns = columns  # (columns,) position of each cached token in its own sequence
+        self._next = next_positions  # (rows,) position of a row's next token
+
+    @classmethod
+    def empty(cls, model: CausalModel) -> "CachedBranches":
+        """One row without tokens."""
+        from transformers import DynamicCache
+
+        device = model.device
+        none = torch.zeros(0, dtype=torch.long, device=device)
+        visible = torch.zeros(1, 0, dtype=torch.bool, device=device)
+        return cls(model, DynamicCache(), visible, none, torch.zeros(1, dtype=torch.long, device=device))
+
+    def extend(self, tokens: Sequence[Sequence[int]]) -> list[Tensor]:
+        """See `Branches.extend`."""
+        device = self._model.device
+        lengths = [len(row) for row in tokens]
+        ids = torch.tensor([[token for row in tokens for token in row]], device=device)  # (1, queries)
+        rows = torch.repeat_interleave(torch.arange(len(tokens), device=device), torch.tensor(lengths, device=device))
+        steps = torch.cat([torch.arange(length, device=device) for length in lengths])  # (queries,)
+        positions = self._next[rows] + steps  # (queries,)
+        same_row = rows[:, None] == rows[None, :]
+        seen_new = same_row & (steps[None, :] <= steps[:, None])  # (queries, queries)
+        seen = torch.cat([self._visible[rows], seen_new], dim=1)  # (queries, columns + queries)
+        self._columns = torch.cat([self._columns, positions])
+        hidden = self._model._decoder(
+            input_ids=ids,
+            attention_mask=self._masks(seen, positions),
+            position_ids=positions[None],
+            past_key_values=self._cache,
+            use_cache=True,
+        ).last_hidden_state[0]  # (queries, hidden)
+        own = torch.arange(len(tokens), device=device)[:, None] == rows[None, :]  # (rows, queries)
+        self._visible = torch.cat([self._visible, own], dim=1)
+        self._next = self._next + torch.tensor(lengths, device=device)
+        return list(hidden.split(lengths))
+
+    def fork(self, rows: Sequence[int], lengths: Sequence[int] | None = None) -> "CachedBranches":
+        """See `Branches.fork`. Columns that no branch sees are left behind."""
+        from transformers import DynamicCache
+
+        index = torch.tensor(list(rows), device=self._model.device)
+        visible, following = self._visible[index], self._next[index]
+        if lengths is not None:
+            if self._visible.shape[0] != 1:
+                raise ValueError(f"expected a single row to cut at lengths, found {self._visible.shape[0]} rows")
+            following = torch.tensor(list(lengths), device=self._model.device)
+            visible = visible & (self._columns[None, :] < following[:, None])
+        wanted = visible.any(dim=0).nonzero()[:, 0]  # (kept columns,)
+        complete = len(wanted) == visible.shape[1]
+        cache = DynamicCache()
+        for layer, cached in enumerate(self._cache.layers):
+            keys, values = cached.keys, cached.values  # (1, heads, columns, width)
+            if not complete:
+                keys, values = keys.index_select(2, wanted), values.index_select(2, wanted)
+            cache.update(keys, values, layer)
+        return CachedBranches(self._model, cache, visible[:, wanted], self._columns[wanted], following)
+
+    def _masks(self, seen: Tensor, positions: Tensor) -> Any:  # noqa: ANN401
+        """What each query may look at, as a number to add to attention scores: (1, 1, queries, columns), by layer kind if there are two."""
+        full = self._additive(seen)
+        window = self._model.sliding_window
+        if window is None:
+            return full
+        near = positions[:, None] - self._columns[None, :] < window  # (queries, columns)
+        sliding = self._additive(seen & near)
+        if getattr(self._model.config, "layer_types", None):
+            return {"full_attention": full, "sliding_attention": sliding}
+        return sliding
+
+    def _additive(self, seen: Tensor) -> Tensor:
+        mask = torch.zeros(seen.shape, dtype=self._model.dtype, device=seen.device)
+        return mask.masked_fill_(~seen, torch.finfo(mask.dtype).min)[None, None]
+
+
+class RecomputedBranches:
+    """Branches that run each row from its first token at every step: slow, for architectures whose cache cannot be shared."""
+
+    def __init__(self, model: CausalModel, sequences: list[list[int]]) -> None:
+        self._model = model
+        self._sequences = sequences
+
+    def extend(self, tokens: Sequence[Sequence[int]]) -> list[Tensor]:
+        """See `Branches.extend`."""
+        for sequence, row in zip(self._sequences, tokens, strict=True):
+            sequence.extend(row)
+        hidden = self._model.hidden_states(self._sequences)
+        return [states[-len(row) :] for states, row in zip(hidden, tokens, strict=True)]
+
+    def fork(self, rows: Sequence[int], lengths: Sequence[int] | None = None) -> "RecomputedBranches":
+        """See `Branches.fork`."""
+        kept = [None] * len(rows) if lengths is None else list(lengths)
+        return RecomputedBranches(
+            self._model, [self._sequences[row][:length] for row, length in zip(rows, kept, strict=True)]
+        )
+
+
+def _max_positions(config: Any, tokenizer_length: int) -> int:  # noqa: ANN401
+    for name in ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length"):
+        value = getattr(config, name, None)
+        if isinstance(value, int) and value > 0:
+            return value
+    if tokenizer_length < _UNBOUNDED_TOKENIZER_LENGTH:
+        return tokenizer_length
+    raise ModelError(
+        "expected max_position_embeddings in config.json or model_max_length in tokenizer_config.json, found neither. "
+        "Add the longest sequence that the model was trained on."
+    )
+
+
+def _sliding_window(config: Any, max_positions: int) -> int | None:  # noqa: ANN401
+    """Tokens that a sliding layer looks back, itself included; None where no layer forgets within the model's window."""
+    window = getattr(config, "sliding_window", None)
+    if not window or window >= max_positions or getattr(config, "use_sliding_window", True) is False:
+        return None
+    layers = getattr(config, "layer_types", None)
+    if layers and "sliding_attention" not in layers:
+        return None
+    return int(window)
+
+
+def _share_cache(config: Any) -> bool:  # noqa: ANN401
+    layers = getattr(config, "layer_types", None) or []
+    local = "local" in (getattr(config, "attention_layers", None) or [])  # GPT-Neo masks inside its layers
+    return set(layers) <= _SHARED_LAYERS and not local
+
+
+def _agree(found: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
+    """Whether two rows of logits are the same but for rounding, relative to their size."""
+    tolerance = 1e-3 if dtype == torch.float32 else 5e-2
+    return float((found - expected).abs().max()) <= tolerance * float(expected.abs().max())

@@ -1,0 +1,109 @@
+"""What the model sees when it annotates: start token, prompt with the text in its slot, and the text again, as one branching cache.
+
+The prompt's own part is the same for all texts and is computed once a prompt; a text's part serves all its positions and all
+its samples. Both are kept until the next prompt or text comes, which changes no number: they are always computed in the same pieces.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from toolformer_ops.errors import ModelError
+from toolformer_ops.language_model.causal_model import Branches, CausalModel
+from toolformer_ops.language_model.prompts import AnnotationPrompt
+from toolformer_ops.language_model.tokenization import TokenizedText, Tokenization
+from toolformer_ops.language_model.windows import MIN_WINDOW, Window, plan_windows
+
+LARGEST_CALL_RESERVE = 272
+"""Tokens kept free for a sampled call: the longest that a run may ask for (256) and its given start."""
+MAX_PROMPTS = 8
+"""Prompts whose computed part is kept: one a tool."""
+
+
+@dataclass(frozen=True)
+class AnnotationContext:
+    """The computed context of one window of a text."""
+
+    trunk: Branches
+    """One row: start token, prompt, text in its slot, and the text again."""
+    text_hidden: Tensor
+    """Hidden states of the second copy of the text, (tokens, hidden)."""
+    text_start: int
+    """How many tokens of `trunk` come before token 0 of the window (its second copy)."""
+    hidden_shift: int
+    """Token i of the window stands in row i + hidden_shift of `text_hidden`."""
+
+    def before(self, token: int) -> Tensor:
+        """Hidden state after everything up to token `token` - 1 of the window, (hidden,); `token` at least 1."""
+        return self.text_hidden[token - 1 + self.hidden_shift]
+
+    def branch(self, tokens: Sequence[int]) -> Branches:
+        """One branch a token: each continues after the tokens before it."""
+        return self.trunk.fork([0] * len(tokens), [self.text_start + token for token in tokens])
+
+
+class ContextBuilder:
+    """Builds contexts and keeps the last text's and the last prompts'."""
+
+    def __init__(self, model: CausalModel, tokenization: Tokenization) -> None:
+        self._model = model
+        self._tokenization = tokenization
+        self._prompts: dict[AnnotationPrompt, tuple[Branches, int]] = {}
+        self._last: tuple[AnnotationPrompt, str, Window, AnnotationContext] | None = None
+
+    def windows(self, prompt: AnnotationPrompt, text: TokenizedText) -> list[Window]:
+        """The windows of `text` under `prompt`, which holds it twice.
+
+        Raises:
+            ModelError: the prompt leaves too little of the model's window.
+        """
+        room = self._room(prompt)
+        if len(text) > room and room < MIN_WINDOW:
+            raise ModelError(
+                f"prompt of {prompt.name}: expected it to leave room for {MIN_WINDOW} tokens of text, twice, in the model's window of "
+                f"{self._model.max_positions} tokens, found room for {max(room, 0)}. Choose a model with a longer window, or "
+                f"shorten the prompt."
+            )
+        return plan_windows(len(text), room)
+
+    def context(self, prompt: AnnotationPrompt, text: TokenizedText, window: Window) -> AnnotationContext:
+        """The context of one window."""
+        if self._last is not None and self._last[:3] == (prompt, text.text, window):
+            return self._last[3]
+        self._last = None  # frees the memory before the next is computed
+        start, start_length = self._prompt_part(prompt)
+        ids = text.ids[window.start : window.end]
+        spelled, shift = self._tokenization.spell_after(
+            prompt.separator, text.char_span(window.start, window.end), ids
+        )
+        between = self._tokenization.continuation(prompt.after_text, after=".")
+        trunk = start.fork([0])
+        hidden = trunk.extend([[*spelled, *between, *spelled]])[0]  # (tokens, hidden)
+        context = AnnotationContext(
+            trunk=trunk,
+            text_hidden=hidden[len(spelled) + len(between) :],
+            text_start=start_length + len(spelled) + len(between) + shift,
+            hidden_shift=shift,
+        )
+        self._last = (prompt, text.text, window, context)
+        return context
+
+    def _prompt_part(self, prompt: AnnotationPrompt) -> tuple[Branches, int]:
+        if prompt not in self._prompts:
+            if len(self._prompts) >= MAX_PROMPTS:
+                self._prompts.pop(next(iter(self._prompts)))
+            ids = self._prompt_ids(prompt)
+            self._prompts[prompt] = (self._model.branches(ids)[0], len(ids))
+        return self._prompts[prompt]
+
+    def _prompt_ids(self, prompt: AnnotationPrompt) -> tuple[int, ...]:
+        return (*self._tokenization.start_ids, *self._tokenization.ids(prompt.before_text))
+
+    def _room(self, prompt: AnnotationPrompt) -> int:
+        """Most tokens of text that fit twice, with the separators and a sampled call."""
+        reserve = min(LARGEST_CALL_RESERVE, self._model.max_positions // 8)
+        separators = 2 * len(self._tokenization.continuation(prompt.separator, after=":"))
+        between = len(self._tokenization.continuation(prompt.after_text, after="."))
+        used = len(self._prompt_ids(prompt)) + between + separators + reserve
+        return (self._model.max_positions - used) // 2

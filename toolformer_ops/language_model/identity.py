@@ -1,0 +1,139 @@
+"""Which model this is: a name that changes when weights, configuration or tokenizer change.
+
+A local folder is named by the hash of its content (`SmolLM2-135M-Instruct@5f0c...`), a hub model by its pinned revision
+(`HuggingFaceTB/SmolLM2-135M@93efa2f...`). Imports neither torch nor transformers, so that a stage which only registers a run
+stays cheap.
+"""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+from toolformer_ops.errors import ModelError
+
+CONTENT_FILES = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "model.safetensors.index.json",
+)
+"""Files beside `*.safetensors` that decide what the model computes."""
+
+HASH_CACHE = ".content_hashes.json"
+"""Beside the weights: SHA-256 by file name, size and modification time, so that weights are read once, not once a task."""
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+
+
+def model_identity(path_or_hub_id: str, revision: str | None = None) -> str:
+    """`name@content hash` of a model folder, or `hub id@revision`; the model is looked for but not loaded.
+
+    Raises:
+        ModelError: there is no such folder or hub model, it lacks safetensors or a tokenizer, or a hub id has no pinned revision.
+    """
+    folder = local_folder(path_or_hub_id)
+    if folder is not None:
+        return f"{folder.name}@{_content_hash(folder)[:16]}"
+    require_hub_revision(path_or_hub_id, revision)
+    _look_for_hub_model(path_or_hub_id, str(revision))
+    return f"{path_or_hub_id}@{revision}"
+
+
+def local_folder(path_or_hub_id: str) -> Path | None:
+    """The folder that is meant, checked for what loading needs; None where a hub id is meant.
+
+    Raises:
+        ModelError: a path is meant, and it holds no model.
+    """
+    path = Path(path_or_hub_id).expanduser()
+    if not path.is_dir():
+        if _HUB_ID.fullmatch(path_or_hub_id):
+            return None
+        raise ModelError(
+            f"expected a model folder or a hub id such as HuggingFaceTB/SmolLM2-135M, found nothing at {path_or_hub_id!r}. "
+            f"Give the folder that holds config.json."
+        )
+    folder = path.resolve()
+    lacking = [] if (folder / "config.json").is_file() else ["config.json"]
+    if not any(folder.glob("*.safetensors")):
+        lacking.append("*.safetensors (other weight formats are not loaded: save the model with save_pretrained)")
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+        lacking.append("tokenizer.json")
+    if lacking:
+        raise ModelError(f"{folder}: expected a causal language model, found no {', no '.join(lacking)}.")
+    return folder
+
+
+def require_hub_revision(hub_id: str, revision: str | None) -> None:
+    """Refuse a hub model whose weights could change between two runs.
+
+    Raises:
+        ModelError: `revision` is not a full commit hash.
+    """
+    if revision is None or not _COMMIT.fullmatch(revision):
+        raise ModelError(
+            f"{hub_id}: expected a local folder, or a hub id with a revision of 40 hexadecimal digits, found revision "
+            f"{revision!r}. Copy the commit from the model's page and write {hub_id}@<commit>, or check the path."
+        )
+
+
+def _look_for_hub_model(hub_id: str, revision: str) -> None:
+    from huggingface_hub import hf_hub_download
+
+    try:
+        hf_hub_download(hub_id, "config.json", revision=revision)
+    except (OSError, ValueError) as error:  # hub errors are OSErrors or ValueErrors
+        raise hub_model_missing(hub_id, revision, error) from error
+
+
+def hub_model_missing(hub_id: str, revision: str | None, error: Exception) -> ModelError:
+    """The error for a hub model that can neither be downloaded nor found among those downloaded before."""
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return ModelError(
+        f"{hub_id}@{revision}: expected a hub model, or a copy of it in the local hub cache, found none ({reason}). "
+        f"Check id and revision, or download it on a machine with access and give the folder."
+    )
+
+
+def _content_hash(folder: Path) -> str:
+    names = {path.name for path in folder.glob("*.safetensors")}
+    names.update(name for name in CONTENT_FILES if (folder / name).is_file())
+    cached = _read_hash_cache(folder)
+    hashes: dict[str, str] = {}
+    content = hashlib.sha256()
+    for name in sorted(names):
+        status = (folder / name).stat()
+        key = f"{name}|{status.st_size}|{status.st_mtime_ns}"
+        hashes[key] = cached.get(key) or _file_hash(folder / name)
+        content.update(f"{name} {hashes[key]}\n".encode())
+    if hashes != cached:
+        _write_hash_cache(folder, hashes)
+    return content.hexdigest()
+
+
+def _file_hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_hash_cache(folder: Path) -> dict[str, str]:
+    try:
+        return {str(key): str(value) for key, value in json.loads((folder / HASH_CACHE).read_text()).items()}
+    except (OSError, ValueError, AttributeError):  # absent, unreadable or damaged: hashed anew
+        return {}
+
+
+def _write_hash_cache(folder: Path, hashes: dict[str, str]) -> None:
+    aside = folder / f"{HASH_CACHE}.{hashlib.sha256(str(sorted(hashes)).encode()).hexdigest()[:8]}"
+    try:
+        aside.write_text(json.dumps(hashes, indent=1))
+        aside.replace(folder / HASH_CACHE)
+    except OSError:  # a read-only model folder: hashed again next time
+        return

@@ -1,0 +1,63 @@
+"""Load network and tokenizer with transformers: safetensors only, no remote code, hub models only at a pinned revision."""
+
+from typing import Any
+
+import torch
+
+from toolformer_ops.errors import ModelError
+from toolformer_ops.language_model.identity import hub_model_missing, local_folder, model_identity, require_hub_revision
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def load_network(
+    path_or_hub_id: str, revision: str | None, dtype: str, device: str, threads: int
+) -> tuple[Any, Any, str]:
+    """Network, tokenizer and identity.
+
+    Raises:
+        ModelError: there is no such model, or dtype or device cannot be used.
+    """
+    if dtype not in DTYPES:
+        raise ModelError(f"expected a dtype of {', '.join(DTYPES)}, found {dtype!r}.")
+    _check_device(device)
+    if torch.device(device).type == "cpu":
+        torch.set_num_threads(threads)
+    identity = model_identity(path_or_hub_id, revision)
+    folder = local_folder(path_or_hub_id)
+    if folder is None:
+        require_hub_revision(path_or_hub_id, revision)
+    network, tokenizer = _from_pretrained(str(folder or path_or_hub_id), None if folder else revision, DTYPES[dtype])
+    return network.to(device), tokenizer, identity
+
+
+def _from_pretrained(source: str, revision: str | None, dtype: torch.dtype) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    pinned = {} if revision is None else {"revision": revision}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **pinned)
+        network = AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, use_safetensors=True, trust_remote_code=False, **pinned
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        if revision is not None:
+            raise hub_model_missing(source, revision, error) from error
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(
+            f"{source}: expected a causal language model that transformers can load without remote code, found: {reason}"
+        ) from error
+    return network, tokenizer
+
+
+def _check_device(device: str) -> None:
+    try:
+        wanted = torch.device(device)
+    except RuntimeError as error:
+        raise ModelError(f"expected a device such as cpu or cuda:0, found {device!r}.") from error
+    if wanted.type == "cuda" and not torch.cuda.is_available():
+        raise ModelError(
+            f"expected a GPU for device {device!r}, found none. Set TOOLFORMER_DEVICE=cpu, or run where a GPU is."
+        )

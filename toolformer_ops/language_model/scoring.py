@@ -1,0 +1,144 @@
+"""The three losses of a call: without it, with it but without its result, with both (Toolformer, section 2), in nats.
+
+`L_i(z) = - sum_j w_(j-i) log p(x_j | start, z, newline, x[:j])`, j from i to i+4, on the ids of the text's one encoding. z is a
+prefix of the whole text, since the model has never met a call in mid-sentence (paper, footnote 3). For z empty the text
+follows the start token directly. Weights are those of `losses.py`; near the end of a text fewer tokens count and no weight is scaled up.
+
+Equal prefixes of one text are one pass, whatever their positions; passes stop at the last token that is scored; only the rows
+of scored tokens are projected. A text that does not fit with its prefix is windowed (`windows.py`): all three losses of a call
+then see the same window of it. Does not decide what is kept; `sql/views` does.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.tokenization import TokenizedText, Tokenization
+from toolformer_ops.language_model.windows import MIN_WINDOW, Window, owner, plan_windows
+from toolformer_ops.losses import SCORED_TOKENS, TOKEN_WEIGHTS, weighted_loss
+from toolformer_ops.records import CallLosses, PlacedCall
+
+RESERVE_STEP = 64
+"""Prefix lengths are rounded up to a multiple of this many tokens before windows are planned, so that most calls share windows."""
+
+Prefix = tuple[int, ...]
+"""Ids of z and of the newline after it; empty for no call."""
+
+
+@dataclass(frozen=True)
+class ScoredToken:
+    """One of the tokens after a call, with its log probability under the three prefixes."""
+
+    text: str
+    weight: float
+    """w_t of the paper, in (0, 1/3]."""
+    log_p_without_call: float
+    """Natural logarithm, as are the next two."""
+    log_p_without_result: float
+    log_p_with_result: float
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A prefix and a window of the text whose tokens from some positions on are to be scored."""
+
+    prefix: Prefix
+    window_start: int
+
+
+def score_calls(
+    model: CausalModel, tokenization: Tokenization, text: TokenizedText, calls: Sequence[PlacedCall]
+) -> list[CallLosses]:
+    """The losses of each call, in order; nan for a call that leaves no room for text in the model's window."""
+    scored = _log_probabilities(model, tokenization, text, calls)
+    return [CallLosses(*(weighted_loss(row) for row in rows)) if rows else _NO_LOSSES for rows in scored]
+
+
+def score_details(
+    model: CausalModel, tokenization: Tokenization, text: TokenizedText, call: PlacedCall
+) -> list[ScoredToken]:
+    """The scored tokens of one call, at most five; empty for a call that leaves no room for text."""
+    rows = _log_probabilities(model, tokenization, text, [call])[0]
+    return [
+        ScoredToken(text.char_span(call.token + step, call.token + step + 1), TOKEN_WEIGHTS[step], *log_ps)
+        for step, log_ps in enumerate(zip(*rows, strict=True))
+    ]
+
+
+_NO_LOSSES = CallLosses(math.nan, math.nan, math.nan)
+
+
+def _log_probabilities(
+    model: CausalModel, tokenization: Tokenization, text: TokenizedText, calls: Sequence[PlacedCall]
+) -> list[list[list[float]]]:
+    """For each call three rows (nothing, without result, with result) of natural log probabilities of up to five tokens.
+
+    An empty list for a call whose prefix leaves no room.
+    """
+    asked: list[list[_Request]] = []
+    last_scored: dict[_Request, int] = {}
+    for call in calls:
+        requests = _requests(model, tokenization, text, call)
+        asked.append(requests)
+        for request in requests:
+            last_scored[request] = max(last_scored.get(request, 0), _scored_end(text, call))
+    hidden = _hidden_states(model, tokenization, text, last_scored)
+
+    wanted = {(request, call.token) for requests, call in zip(asked, calls, strict=True) for request in requests}
+    ordered = sorted(wanted, key=lambda item: (item[0].window_start, item[0].prefix, item[1]))
+    rows: list[torch.Tensor] = []
+    targets: list[int] = []
+    for request, token in ordered:
+        end = min(token + SCORED_TOKENS, len(text))
+        first = len(tokenization.start_ids) + len(request.prefix) + token - request.window_start
+        rows.append(hidden[request][first - 1 : first - 1 + end - token])  # (scored, hidden): row j-1 predicts token j
+        targets.extend(text.ids[token:end])
+    values = iter(model.token_log_probabilities(torch.cat(rows), targets) if rows else [])
+    found = {
+        (request, token): [next(values) for _ in range(min(SCORED_TOKENS, len(text) - token))] for request, token in ordered
+    }
+    return [[found[request, call.token] for request in requests] for requests, call in zip(asked, calls, strict=True)]
+
+
+def _requests(model: CausalModel, tokenization: Tokenization, text: TokenizedText, call: PlacedCall) -> list[_Request]:
+    if not 1 <= call.token < len(text):
+        raise ValueError(f"expected a position in 1..{len(text) - 1}, found {call.token}")
+    prefixes = [
+        (),
+        *((*tokenization.ids(z), *tokenization.newline_ids) for z in (call.without_result, call.with_result)),
+    ]
+    window = _window(model, tokenization, text, call.token, max(map(len, prefixes)))
+    return [] if window is None else [_Request(prefix, window.start) for prefix in prefixes]
+
+
+def _window(
+    model: CausalModel, tokenization: Tokenization, text: TokenizedText, token: int, longest_prefix: int
+) -> Window | None:
+    """What of the text is given before `token`: all of it where it fits with the longest prefix; None where nothing fits."""
+    room = model.max_positions - len(tokenization.start_ids)
+    end = min(token + SCORED_TOKENS, len(text))
+    if longest_prefix + end <= room:
+        return Window(0, end, 0, end)
+    size = room - math.ceil(longest_prefix / RESERVE_STEP) * RESERVE_STEP
+    if size < MIN_WINDOW:
+        return None
+    return owner(plan_windows(len(text), size), token)
+
+
+def _scored_end(text: TokenizedText, call: PlacedCall) -> int:
+    return min(call.token + SCORED_TOKENS, len(text))
+
+
+def _hidden_states(
+    model: CausalModel, tokenization: Tokenization, text: TokenizedText, last_scored: dict[_Request, int]
+) -> dict[_Request, torch.Tensor]:
+    """Hidden states of each request from its first token to the last one that predicts a scored token."""
+    requests = sorted(last_scored, key=lambda item: (item.window_start, item.prefix))
+    sequences = [
+        [*tokenization.start_ids, *request.prefix, *text.ids[request.window_start : last_scored[request] - 1]]
+        for request in requests
+    ]
+    return dict(zip(requests, model.hidden_states(sequences), strict=True))
