@@ -9,9 +9,9 @@ Passages of equal score are ordered by their id, so that answers do not depend o
 Does not build (`index_build.py`), and does not know documents or tools.
 """
 
+import functools
 import logging
-import queue
-import threading
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from toolformer_ops.errors import SearchIndexError
 from toolformer_ops.retrieval.index_manifest import IndexManifest, read_manifest
-from toolformer_ops.retrieval.java_runtime import detach_thread, java_class
+from toolformer_ops.retrieval.java_runtime import java_class, java_thread
 from toolformer_ops.retrieval.stored_passage import FoundPassage, read_stored
 
 K1 = 0.9
@@ -27,7 +27,9 @@ B = 0.4
 QUERY_CHARACTERS = 1000
 """Longest question. Lucene refuses more than 1,024 different words, which fit into no fewer than 2,000 characters."""
 BATCH_QUERIES = 64
-"""Questions that go to Lucene at once and share one time limit."""
+"""Questions that go to Lucene at once."""
+
+_REMEMBERED_TERMS = 50_000
 
 _log = logging.getLogger(__name__)
 
@@ -38,24 +40,35 @@ class SearchAnswer:
 
     passages: tuple[FoundPassage, ...] = ()
     reason: str | None = None
-    """`empty_query`, `query_too_long`, `no_match`, `search_failed` or `time_limit`."""
+    """`empty_query`, `query_too_long`, `no_match` or `search_failed`."""
 
 
 class PassageSearch(Protocol):
     """What finds passages for questions."""
 
-    def search(self, queries: Sequence[str], *, top: int, time_limit_seconds: float) -> list[SearchAnswer]:
+    def search(self, queries: Sequence[str], top: int) -> list[SearchAnswer]:
         """One answer a question, in order."""
+        ...
+
+    def terms(self, text: str) -> tuple[str, ...]:
+        """The words of `text` as they are searched: stemmed, without stop words."""
+        ...
+
+    def inverse_document_frequency(self, term: str) -> float:
+        """How rare a term is, at least 0."""
         ...
 
 
 class Bm25Index:
     """An open index; open one a process and keep it."""
 
-    def __init__(self, searcher: Any, manifest: IndexManifest, threads: int) -> None:
+    def __init__(self, searcher: Any, folder: Path, manifest: IndexManifest, threads: int) -> None:
         self.manifest = manifest
         self._searcher = searcher
         self._threads = threads
+        self._analyzer = searcher.get_analyzer()
+        self._analyze = java_class("io.anserini.analysis.AnalyzerUtils").analyze
+        self._passages_holding = functools.lru_cache(maxsize=_REMEMBERED_TERMS)(_passage_counter(folder))
 
     @classmethod
     def open(cls, index_dir: Path, threads: int = 1) -> "Bm25Index":
@@ -82,13 +95,12 @@ class Bm25Index:
             raise SearchIndexError(
                 f"{folder}: expected {manifest.passages} passages, found {found}. Build the index again."
             )
-        return cls(searcher, manifest, threads)
+        return cls(searcher, folder, manifest, threads)
 
-    def search(self, queries: Sequence[str], *, top: int, time_limit_seconds: float) -> list[SearchAnswer]:
+    def search(self, queries: Sequence[str], top: int) -> list[SearchAnswer]:
         """The `top` passages for each question, in order of the questions; equal questions are searched once.
 
-        A question that cannot be searched gets a reason; the others get their passages. `time_limit_seconds` holds for each
-        `BATCH_QUERIES` questions together, so that no single one takes longer.
+        A question that cannot be searched gets a reason; the others get their passages.
         """
         answers: dict[str, SearchAnswer] = {}
         sound: list[str] = []
@@ -98,23 +110,30 @@ class Bm25Index:
                 sound.append(query)
             else:
                 answers[query] = SearchAnswer(reason=reason)
-        for start in range(0, len(sound), BATCH_QUERIES):
-            batch = sound[start : start + BATCH_QUERIES]
-            answers.update(zip(batch, self._search_batch(batch, top, time_limit_seconds), strict=True))
+        with java_thread():
+            for start in range(0, len(sound), BATCH_QUERIES):
+                batch = sound[start : start + BATCH_QUERIES]
+                answers.update(zip(batch, self._search_batch(batch, top), strict=True))
         return [answers[query] for query in queries]
 
-    def _search_batch(self, batch: list[str], top: int, time_limit_seconds: float) -> list[SearchAnswer]:
+    def terms(self, text: str) -> tuple[str, ...]:
+        """The words of `text` as they are searched: lower case, stemmed, without stop words; in order, with repetitions."""
+        return tuple(self._analyze(self._analyzer, text).toArray())
+
+    def inverse_document_frequency(self, term: str) -> float:
+        """Lucene's BM25 weight of a term by the number of passages that hold it: ln(1 + (N - n + 0.5) / (n + 0.5)), at least 0."""
+        holding = self._passages_holding(term)
+        return math.log(1 + (self.manifest.passages - holding + 0.5) / (holding + 0.5))
+
+    def _search_batch(self, batch: list[str], top: int) -> list[SearchAnswer]:
         """One batch; where it fails as a whole, each question by itself, so that only the culprit goes without an answer."""
         try:
-            return _within(time_limit_seconds, lambda: self._ask_lucene(batch, top))
-        except TimeoutError:
-            _log.warning("searching %d questions took longer than %.1f s", len(batch), time_limit_seconds)
-            return [SearchAnswer(reason="time_limit") for _ in batch]
+            return self._ask_lucene(batch, top)
         except Exception as error:  # whatever Java throws
             if len(batch) == 1:
                 _log.warning("Lucene could not search %r: %s", batch[0], str(error).splitlines()[0])
                 return [SearchAnswer(reason="search_failed")]
-            return [self._search_batch([query], top, time_limit_seconds)[0] for query in batch]
+            return [self._search_batch([query], top)[0] for query in batch]
 
     def _ask_lucene(self, batch: list[str], top: int) -> list[SearchAnswer]:
         list_class = java_class("java.util.ArrayList")
@@ -133,6 +152,16 @@ class Bm25Index:
         return answers
 
 
+def _passage_counter(folder: Path) -> Callable[[str], int]:
+    """A function that says in how many passages of the index a term occurs."""
+    directory = java_class("org.apache.lucene.store.FSDirectory").open(
+        java_class("java.nio.file.Paths").get(str(folder))
+    )
+    reader = java_class("org.apache.lucene.index.DirectoryReader").open(directory)
+    term_class = java_class("org.apache.lucene.index.Term")
+    return lambda term: int(reader.docFreq(term_class("contents", term)))
+
+
 def _refusal(query: str) -> str | None:
     """Why a question is not worth asking Lucene, or None."""
     if len(query) > QUERY_CHARACTERS:
@@ -142,29 +171,3 @@ def _refusal(query: str) -> str | None:
     if any("\ud800" <= character <= "\udfff" for character in query):  # Java strings are UTF-16: no lone halves
         return "search_failed"
     return None
-
-
-def _within(seconds: float, ask: "Callable[[], list[SearchAnswer]]") -> list[SearchAnswer]:
-    """Run `ask` in a thread of its own and wait for at most `seconds`; a thread that is too late is left to end by itself.
-
-    Raises:
-        TimeoutError: it was too late.
-    """
-    outcome: queue.SimpleQueue[list[SearchAnswer] | Exception] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            outcome.put(ask())
-        except Exception as error:
-            outcome.put(error)
-        finally:
-            detach_thread()
-
-    threading.Thread(target=run, name="lucene-search", daemon=True).start()
-    try:
-        answer = outcome.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError from None
-    if isinstance(answer, Exception):
-        raise answer
-    return answer

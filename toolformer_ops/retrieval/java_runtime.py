@@ -13,6 +13,8 @@ import importlib.metadata
 import importlib.util
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +45,16 @@ def java_class(name: str) -> Any:
     return autoclass(name)
 
 
-def detach_thread() -> None:
-    """Let go of the current thread, which Java else remembers; call it at the end of a thread that used Java."""
-    import jnius
+@contextmanager
+def java_thread() -> Iterator[None]:
+    """Use Java in the current thread, and let go of the thread at the end; Java would remember a thread that has ended."""
+    try:
+        yield
+    finally:
+        if threading.current_thread() is not threading.main_thread():
+            import jnius
 
-    jnius.detach()
+            jnius.detach()
 
 
 def _start() -> None:

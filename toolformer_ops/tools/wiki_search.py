@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 RESULTS = 5
 RESULT_TOKENS = 64
 """Budget for a result's text without its heading, in words and punctuation marks (`retrieval.sentences.count_tokens`)."""
-VERSION = "1"
+CODE_VERSION = "1"
+"""Raised when a term would get another answer from the same index."""
 
 
 class WikiSearchRunner:
     """An open index."""
 
-    def __init__(self, index: PassageSearch, time_limit_seconds: float) -> None:
+    def __init__(self, index: PassageSearch) -> None:
         self._index = index
-        self._time_limit_seconds = time_limit_seconds
 
     def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
         """Up to `RESULTS` pieces of passages for each term, best first."""
-        answers = self._index.search(inputs, top=RESULTS, time_limit_seconds=self._time_limit_seconds)
+        answers = self._index.search(inputs, RESULTS)
         outputs = []
         for answer in answers:
             results = (
@@ -68,10 +68,10 @@ class WikiSearch:
         """Always False: the rule of appendix A.1 is for translation."""
         return False
 
-    def version(self, settings: Settings) -> str:
+    def version(self, settings: Settings, model_identity: str) -> str:
         """The code's version, BM25's numbers, the budget and the index."""
         fingerprint = read_manifest(settings.index_dir).fingerprint
-        return f"{VERSION} bm25(k1={K1}, b={B}) top={RESULTS} tokens={RESULT_TOKENS} index={fingerprint[:16]}"
+        return f"wiki_search-{CODE_VERSION} bm25(k1={K1}, b={B}) top={RESULTS} tokens={RESULT_TOKENS} index={fingerprint[:16]}"
 
     def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> ToolRunner:
         """Start Java and open the index (about 1 s).
@@ -79,8 +79,7 @@ class WikiSearch:
         Raises:
             SearchIndexError: there is no index; the message names the setting.
         """
-        index = Bm25Index.open(settings.index_dir, settings.search_threads)
-        return WikiSearchRunner(index, settings.tool_time_limit_seconds)
+        return WikiSearchRunner(Bm25Index.open(settings.index_dir, settings.search_threads))
 
 
 TOOL = WikiSearch()

@@ -1,0 +1,160 @@
+"""Answer a question with a model that reads the best passages: an encoder-decoder checkpoint, or a causal language model.
+
+The paper asks Atlas, a retrieval-augmented encoder-decoder finetuned on Natural Questions (appendix A.1). A
+checkpoint here is read as it is: passages and question stand in the prompt `prompts/read_passages.txt`, and what the
+model writes, greedily, up to the end of the line is the answer. Only safetensors are loaded, and no code that comes
+with a model is run.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ToolError
+from toolformer_ops.retrieval.sentences import cut_at_sentence_end
+from toolformer_ops.retrieval.stored_passage import FoundPassage
+from toolformer_ops.tools.base import TEXT_SLOT, load_prompt
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import LanguageModel
+
+PROMPT_FILE = "read_passages.txt"
+PASSAGES = 3
+ANSWER_TOKENS = 32
+"""Most tokens that a model may write for an answer."""
+BATCH_QUESTIONS = 16
+DEFAULT_INPUT_TOKENS = 1024
+_ABSURD_LENGTH = 1_000_000  # tokenizers without a limit name a number of this kind
+
+
+class TextGenerator(Protocol):
+    """The part of the language model that is needed here."""
+
+    def generate_texts(self, prompts: Sequence[str], *, max_new_tokens: int, stop: str) -> list[str]:
+        """What the model writes after each prompt, up to `stop`."""
+        ...
+
+
+class CausalReader:
+    """A causal language model that continues "Answer:"."""
+
+    passages = PASSAGES
+
+    def __init__(self, model: TextGenerator) -> None:
+        self._model = model
+        self._prompt = load_prompt(PROMPT_FILE)
+
+    def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
+        """One answer a question; none where the model writes nothing."""
+        prompts = [
+            fill_prompt(self._prompt, question, found) for question, found in zip(questions, passages, strict=True)
+        ]
+        written = self._model.generate_texts(prompts, max_new_tokens=ANSWER_TOKENS, stop="\n")
+        return [answer_of(text) for text in written]
+
+
+class SequenceToSequenceReader:
+    """An encoder-decoder that is given the prompt and writes the answer."""
+
+    passages = PASSAGES
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._prompt = load_prompt(PROMPT_FILE)
+        self._most_tokens = _input_limit(model.config, tokenizer)
+
+    @classmethod
+    def load(cls, path_or_hub_id: str, revision: str | None, settings: Settings) -> "SequenceToSequenceReader":
+        """Load a checkpoint, in float32, on the settings' device.
+
+        Raises:
+            ToolError: there is none, or it is not an encoder-decoder in safetensors.
+        """
+        import torch
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+        options = {"revision": revision or "main", "local_files_only": settings.hub_offline, "trust_remote_code": False}
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(path_or_hub_id, **options)
+            model = AutoModelForSeq2SeqLM.from_pretrained(
+                path_or_hub_id, dtype=torch.float32, use_safetensors=True, **options
+            )
+        except (OSError, ValueError, KeyError) as error:
+            raise ToolError(
+                f"expected an encoder-decoder checkpoint with safetensors at {path_or_hub_id} (setting "
+                f"TOOLFORMER_QA_READER_MODEL), found: {str(error).splitlines()[0]}"
+            ) from error
+        return cls(model.to(settings.device).eval(), tokenizer)
+
+    def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
+        """One answer a question; none where the model writes nothing or the question alone is too long for it."""
+        prompts = [self._fitting_prompt(question, found) for question, found in zip(questions, passages, strict=True)]
+        order = sorted(
+            (number for number, prompt in enumerate(prompts) if prompt), key=lambda number: len(prompts[number])
+        )
+        answers: list[tuple[str, ...]] = [() for _ in prompts]
+        for start in range(0, len(order), BATCH_QUESTIONS):
+            batch = order[start : start + BATCH_QUESTIONS]
+            for number, text in zip(batch, self._generate([prompts[number] for number in batch]), strict=True):
+                answers[number] = answer_of(text)
+        return answers
+
+    def _fitting_prompt(self, question: str, passages: Sequence[FoundPassage]) -> str:
+        """The prompt with as many of the best passages as the model takes; empty where it takes not even the question."""
+        for count in range(len(passages), -1, -1):
+            prompt = fill_prompt(self._prompt, question, passages[:count])
+            if len(self._tokenizer(prompt)["input_ids"]) <= self._most_tokens:
+                return prompt
+        return ""
+
+    def _generate(self, prompts: list[str]) -> list[str]:
+        import torch
+
+        packed = self._tokenizer(prompts, return_tensors="pt", padding=True).to(self._model.device)  # (question, token)
+        with torch.inference_mode():
+            written = self._model.generate(
+                input_ids=packed["input_ids"],
+                attention_mask=packed["attention_mask"],
+                max_new_tokens=ANSWER_TOKENS,
+                do_sample=False,
+                num_beams=1,
+            )  # (question, new token)
+        return [str(text) for text in self._tokenizer.batch_decode(written, skip_special_tokens=True)]
+
+
+def fill_prompt(prompt: str, question: str, passages: Sequence[FoundPassage]) -> str:
+    """The prompt with passages, best first, and the question in its slot."""
+    lines = [f"{passage.heading}: {passage.text}" for passage in passages]
+    return prompt.replace(TEXT_SLOT, "\n".join([*lines, f"Question: {question}"]))
+
+
+def answer_of(written: str) -> tuple[str, ...]:
+    """The first line that holds something, cut to the answer budget; nothing where there is none."""
+    lines = (" ".join(line.split()) for line in written.splitlines())
+    answer = cut_at_sentence_end(next((line for line in lines if line), ""), 2 * ANSWER_TOKENS)
+    return (answer,) if any(character.isalnum() for character in answer) else ()
+
+
+def _input_limit(config: Any, tokenizer: Any) -> int:
+    """Tokens that the encoder takes."""
+    limits = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
+    limits.append(getattr(tokenizer, "model_max_length", None))
+    sane = [int(limit) for limit in limits if limit and limit < _ABSURD_LENGTH]
+    return min(sane, default=DEFAULT_INPUT_TOKENS)
+
+
+def load_causal_reader(settings: Settings, load_model: "Callable[[], LanguageModel]") -> CausalReader:
+    """The checkpoint of the settings, or the run's own language model where they name none.
+
+    Raises:
+        ModelError: the checkpoint cannot be used.
+    """
+    if settings.qa_reader_model is None:
+        return CausalReader(load_model())
+    from toolformer_ops.language_model import LanguageModel
+
+    model = LanguageModel.load(
+        settings.qa_reader_model, settings.qa_reader_revision, settings.dtype, settings.device, settings.threads
+    )
+    return CausalReader(model)
