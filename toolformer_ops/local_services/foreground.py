@@ -4,7 +4,6 @@ The services of `make up` are supervised instead (`supervision.py`).
 """
 
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from toolformer_ops.local_services.accounts import Account
 from toolformer_ops.local_services.errors import ServiceError
+from toolformer_ops.local_services.tied_process import tied_command
 
 _POLL_SECONDS = 0.05
 
@@ -37,7 +37,7 @@ class ForegroundServer:
         self._stop_signal = stop_signal
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [*_tied_to_this_process(account, stop_signal), *command],
+                tied_command(command, account, stop_signal),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -78,16 +78,3 @@ class ForegroundServer:
             except subprocess.TimeoutExpired:
                 os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
-
-
-def _tied_to_this_process(account: Account | None, stop_signal: signal.Signals) -> list[str]:
-    """The `setpriv` words (util-linux) that change the user and send `stop_signal` when our process is gone."""
-    program = shutil.which("setpriv")
-    if program is None:
-        if account is not None:
-            raise ServiceError("expected the program setpriv, for Postgres refuses to run as root. Install util-linux.")
-        return []
-    words = [program, "--pdeathsig", stop_signal.name.removeprefix("SIG")]
-    if account is not None:
-        words += [f"--reuid={account.user_id}", f"--regid={account.group_id}", "--clear-groups"]
-    return [*words, "--"]

@@ -6,7 +6,7 @@ was given it fails to start and is started again on another (see `foreground.py`
 
 import random
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from toolformer_ops.local_services.errors import ServiceError
 
@@ -59,17 +59,13 @@ def free_ports(names: Iterable[str]) -> dict[str, int]:
     return chosen
 
 
-def choose_ports(wanted: Mapping[str, int], remembered: Mapping[str, int]) -> dict[str, int]:
-    """A free port for each name of `wanted`: the remembered one, else the wanted one, else a random one.
+def choose_port(candidates: Iterable[int | None], avoid: Iterable[int] = ()) -> int:
+    """The first candidate that is free and not in `avoid`, else a random free port.
 
-    Call it only for services that do not run: the port of a running service is not free, and would be moved.
+    Call it only for a service that does not run: the port of a running service is not free.
     """
-    chosen: dict[str, int] = {}
-    for name, preferred in wanted.items():
-        for port in (remembered.get(name, preferred), preferred):
-            if port not in chosen.values() and is_free(port):
-                chosen[name] = port
-                break
-        else:
-            chosen[name] = free_port(avoid=[*chosen.values(), *wanted.values()])
-    return chosen
+    avoided = set(avoid)
+    for port in candidates:
+        if port is not None and port not in avoided and is_free(port):
+            return port
+    return free_port(avoided)

