@@ -33,7 +33,7 @@ __all__ = ["AnnotationPrompt", "LanguageModel", "ScoredToken", "convert_gguf", "
 _LOADED_ON_USE = {"LanguageModel": "model", "ScoredToken": "scoring", "convert_gguf": "conversion"}
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module's attribute may be anything)
+def __getattr__(name: str) -> Any:
     if name in _LOADED_ON_USE:
         import importlib
 

@@ -3,13 +3,15 @@
 `CausalModel.hidden_states` is the plain way: sequences from their first token, no cache, right-padded. Attention is causal, so what
 stands to the right of a token cannot change it: padding needs no mask, and its own rows are never read.
 
-`CausalModel.branches` is the shared way: one row of cached columns, and rows (branches) that each see a subset of them. Prompt, text
-and all samples of a text live in one such cache; a branch at position i sees the columns before i and its own. Nothing is
-copied or padded. Each query gets its mask and its position; layers with a sliding window get a mask that also looks at the distance, and
-all layers keep all columns, since a cropped cache would forget what an earlier branch still sees.
+`CausalModel.branches` is the shared way: one row of cached columns, and rows (branches) that each see a subset of
+them. Prompt, text and all samples of a text live in one such cache; a branch at position i sees the columns before i and
+its own. Nothing is padded. Each query gets its mask and its position; layers with a sliding window get a mask that
+also looks at the distance, and all layers keep all columns, since a cropped cache would forget what an earlier branch
+still sees.
 
-Architectures for which this is not exact (recurrent or chunked layers, positions read from the mask) are found by `_share_cache` from
-the configuration and by a comparison of both ways at load; for them branches are computed without a cache: slower, same numbers.
+Architectures for which this is not exact (recurrent or chunked layers, positions read from the mask) are found by
+`_share_cache` from the configuration and by a comparison of both ways at load; for them branches are computed without a
+cache: slower, same numbers.
 """
 
 import logging
@@ -49,7 +51,7 @@ class Branches(Protocol):
 class CausalModel:
     """A causal language model of transformers, in inference mode."""
 
-    def __init__(self, network: Any, tokenizer_length: int) -> None:  # noqa: ANN401 (transformers has no types)
+    def __init__(self, network: Any, tokenizer_length: int) -> None:
         self.network = network.eval().requires_grad_(False)
         self.config = network.config.get_text_config(decoder=True)
         self.device = torch.device(network.device)
@@ -78,10 +80,9 @@ class CausalModel:
             found.update(self._padded_pass(sequences, batch))
         return [found[index] for index in range(len(sequences))]
 
-    def branches(self, tokens: Sequence[int]) -> tuple[Branches, Tensor]:
-        """One row that holds `tokens`, and their hidden states, (tokens, hidden)."""
-        empty: Branches = CachedBranches.empty(self) if self._shares_cache else RecomputedBranches(self, [[]])
-        return empty, empty.extend([tokens])[0]
+    def branches(self) -> Branches:
+        """One row without tokens, to be extended and forked."""
+        return CachedBranches.empty(self) if self._shares_cache else RecomputedBranches(self, [[]])
 
     def log_probabilities(self, hidden: Tensor) -> Tensor:
         """Natural log probabilities over the vocabulary, float32, (rows, vocabulary), for hidden states (rows, hidden)."""
@@ -98,7 +99,7 @@ class CausalModel:
         return found
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        logits = self._project(hidden).float()  # (rows, vocabulary)
+        logits: Tensor = self._project(hidden).float()  # (rows, vocabulary)
         softcap = getattr(self.config, "final_logit_softcapping", None)
         if softcap:
             logits = softcap * torch.tanh(logits / softcap)
@@ -126,17 +127,22 @@ class CausalModel:
         """
         vocabulary = int(self.config.vocab_size)
         shared = [(7 * step + 3) % vocabulary for step in range(9)]
-        tails = [[(11 * step + 5) % vocabulary for step in range(4)], [(13 * step + 1) % vocabulary for step in range(3)]]
+        tails = [
+            [(11 * step + 5) % vocabulary for step in range(4)],
+            [(13 * step + 1) % vocabulary for step in range(3)],
+        ]
         with torch.inference_mode():
             plain = [
-                self.network(input_ids=torch.tensor([[*shared[:keep], *tail]], device=self.device)).logits[0, -1].float()
+                self.network(input_ids=torch.tensor([[*shared[:keep], *tail]], device=self.device))
+                .logits[0, -1]
+                .float()
                 for keep, tail in zip((9, 6), tails, strict=True)
             ]
             hidden = self.hidden_states([[*shared, *tails[0]], [*shared[:6], *tails[1]]])
-            if not all(_agree(self._logits(rows[-1:])[0], logits, self.dtype) for rows, logits in zip(hidden, plain, strict=True)):
+            if not self._agree(hidden, plain):
                 raise ModelError(
-                    f"{type(self.network).__name__}: expected logits that are the output projection of the last hidden state, found "
-                    f"others. This architecture needs support in language_model/causal_model.py; choose another model."
+                    f"{type(self.network).__name__}: expected logits that are the output projection of the last hidden "
+                    f"state, found others. Choose another model, or teach language_model/causal_model.py this architecture."
                 )
             if self._shares_cache and not self._branches_agree(shared, tails, plain):
                 logger.warning(
@@ -147,20 +153,31 @@ class CausalModel:
 
     def _branches_agree(self, shared: list[int], tails: list[list[int]], plain: list[Tensor]) -> bool:
         try:
-            trunk, _ = self.branches(shared)
+            trunk = self.branches()
+            trunk.extend([shared])
             branched = trunk.fork([0, 0], [9, 6])
             branched.extend([tail[:1] for tail in tails])
             last = branched.extend([tail[1:] for tail in tails])
-        except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError):
-            logger.exception("%s does not take a mask for each layer kind", type(self.network).__name__)
+        except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError) as error:
+            logger.info("%s does not take one mask row a token: %s", type(self.network).__name__, error)
             return False
-        return all(_agree(self._logits(rows[-1:])[0], logits, self.dtype) for rows, logits in zip(last, plain, strict=True))
+        return self._agree(last, plain)
+
+    def _agree(self, hidden: list[Tensor], expected: list[Tensor]) -> bool:
+        """Whether the last of each sequence's hidden states gives the expected logits, but for rounding."""
+        tolerance = 1e-3 if self.dtype == torch.float32 else 5e-2
+        return all(
+            float((self._logits(rows[-1:])[0] - logits).abs().max()) <= tolerance * float(logits.abs().max())
+            for rows, logits in zip(hidden, expected, strict=True)
+        )
 
 
 class CachedBranches:
     """Branches over one shared key-value cache, with one mask row a query."""
 
-    def __init__(self, model: CausalModel, cache: Any, visible: Tensor, columns: Tensor, next_positions: Tensor) -> None:  # noqa: ANN401
+    def __init__(
+        self, model: CausalModel, cache: Any, visible: Tensor, columns: Tensor, next_positions: Tensor
+    ) -> None:
         self._model = model
         self._cache = cache
         self._visible = visible  # (rows, columns) bool: which cached tokens a row continues
@@ -222,8 +239,8 @@ class CachedBranches:
             cache.update(keys, values, layer)
         return CachedBranches(self._model, cache, visible[:, wanted], self._columns[wanted], following)
 
-    def _masks(self, seen: Tensor, positions: Tensor) -> Any:  # noqa: ANN401
-        """What each query may look at, as a number to add to attention scores: (1, 1, queries, columns), by layer kind if there are two."""
+    def _masks(self, seen: Tensor, positions: Tensor) -> Any:
+        """What to add to attention scores, (1, 1, queries, columns): 0 where a query may look; by layer kind if there are two."""
         full = self._additive(seen)
         window = self._model.sliding_window
         if window is None:
@@ -261,7 +278,7 @@ class RecomputedBranches:
         )
 
 
-def _max_positions(config: Any, tokenizer_length: int) -> int:  # noqa: ANN401
+def _max_positions(config: Any, tokenizer_length: int) -> int:
     for name in ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length"):
         value = getattr(config, name, None)
         if isinstance(value, int) and value > 0:
@@ -274,7 +291,7 @@ def _max_positions(config: Any, tokenizer_length: int) -> int:  # noqa: ANN401
     )
 
 
-def _sliding_window(config: Any, max_positions: int) -> int | None:  # noqa: ANN401
+def _sliding_window(config: Any, max_positions: int) -> int | None:
     """Tokens that a sliding layer looks back, itself included; None where no layer forgets within the model's window."""
     window = getattr(config, "sliding_window", None)
     if not window or window >= max_positions or getattr(config, "use_sliding_window", True) is False:
@@ -285,13 +302,7 @@ def _sliding_window(config: Any, max_positions: int) -> int | None:  # noqa: ANN
     return int(window)
 
 
-def _share_cache(config: Any) -> bool:  # noqa: ANN401
+def _share_cache(config: Any) -> bool:
     layers = getattr(config, "layer_types", None) or []
     local = "local" in (getattr(config, "attention_layers", None) or [])  # GPT-Neo masks inside its layers
     return set(layers) <= _SHARED_LAYERS and not local
-
-
-def _agree(found: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
-    """Whether two rows of logits are the same but for rounding, relative to their size."""
-    tolerance = 1e-3 if dtype == torch.float32 else 5e-2
-    return float((found - expected).abs().max()) <= tolerance * float(expected.abs().max())

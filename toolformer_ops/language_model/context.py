@@ -1,7 +1,8 @@
 """What the model sees when it annotates: start token, prompt with the text in its slot, and the text again, as one branching cache.
 
-The prompt's own part is the same for all texts and is computed once a prompt; a text's part serves all its positions and all
-its samples. Both are kept until the next prompt or text comes, which changes no number: they are always computed in the same pieces.
+The prompt's own part is the same for all texts and is computed once a prompt; a text's part serves all its positions and
+all its samples. Both are kept until the next prompt or text comes, which changes no number: they are always computed in
+the same pieces.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from torch import Tensor
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.causal_model import Branches, CausalModel
 from toolformer_ops.language_model.prompts import AnnotationPrompt
-from toolformer_ops.language_model.tokenization import TokenizedText, Tokenization
+from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
 from toolformer_ops.language_model.windows import MIN_WINDOW, Window, plan_windows
 
 LARGEST_CALL_RESERVE = 272
@@ -61,9 +62,9 @@ class ContextBuilder:
         room = self._room(prompt)
         if len(text) > room and room < MIN_WINDOW:
             raise ModelError(
-                f"prompt of {prompt.name}: expected it to leave room for {MIN_WINDOW} tokens of text, twice, in the model's window of "
-                f"{self._model.max_positions} tokens, found room for {max(room, 0)}. Choose a model with a longer window, or "
-                f"shorten the prompt."
+                f"prompt of {prompt.name}: expected it to leave room for {MIN_WINDOW} tokens of text, twice, in the "
+                f"model's window of {self._model.max_positions} tokens, found room for {max(room, 0)}. Choose a model "
+                f"with a longer window, or shorten the prompt."
             )
         return plan_windows(len(text), room)
 
@@ -74,9 +75,7 @@ class ContextBuilder:
         self._last = None  # frees the memory before the next is computed
         start, start_length = self._prompt_part(prompt)
         ids = text.ids[window.start : window.end]
-        spelled, shift = self._tokenization.spell_after(
-            prompt.separator, text.char_span(window.start, window.end), ids
-        )
+        spelled, shift = self._tokenization.spell_after(prompt.separator, text.char_span(window.start, window.end), ids)
         between = self._tokenization.continuation(prompt.after_text, after=".")
         trunk = start.fork([0])
         hidden = trunk.extend([[*spelled, *between, *spelled]])[0]  # (tokens, hidden)
@@ -94,7 +93,10 @@ class ContextBuilder:
             if len(self._prompts) >= MAX_PROMPTS:
                 self._prompts.pop(next(iter(self._prompts)))
             ids = self._prompt_ids(prompt)
-            self._prompts[prompt] = (self._model.branches(ids)[0], len(ids))
+            part = self._model.branches()
+            if ids:
+                part.extend([ids])
+            self._prompts[prompt] = (part, len(ids))
         return self._prompts[prompt]
 
     def _prompt_ids(self, prompt: AnnotationPrompt) -> tuple[int, ...]:

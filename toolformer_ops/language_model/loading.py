@@ -35,7 +35,7 @@ def _from_pretrained(source: str, revision: str | None, dtype: torch.dtype) -> t
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging as transformers_logging
 
-    transformers_logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     pinned = {} if revision is None else {"revision": revision}
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **pinned)

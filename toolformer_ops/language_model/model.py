@@ -14,7 +14,7 @@ from toolformer_ops.language_model.context import ContextBuilder
 from toolformer_ops.language_model.loading import load_network
 from toolformer_ops.language_model.prompts import AnnotationPrompt
 from toolformer_ops.language_model.scoring import ScoredToken
-from toolformer_ops.language_model.tokenization import TokenizedText, Tokenization
+from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation
 
 

@@ -30,7 +30,9 @@ def find_positions(
         tokens = [token for token in text.word_starts if token >= 1 and window.owned_start <= token < window.owned_end]
         if tokens:
             context = builder.context(prompt, text, window)
-            probabilities = _marker_probabilities(model, context, [token - window.start for token in tokens], marker_ids)
+            probabilities = _marker_probabilities(
+                model, context, [token - window.start for token in tokens], marker_ids
+            )
             found.extend(
                 CallPosition(token, text.starts[token], probability)
                 for token, probability in zip(tokens, probabilities, strict=True)

@@ -2,7 +2,8 @@
 
 `L_i(z) = - sum_j w_(j-i) log p(x_j | start, z, newline, x[:j])`, j from i to i+4, on the ids of the text's one encoding. z is a
 prefix of the whole text, since the model has never met a call in mid-sentence (paper, footnote 3). For z empty the text
-follows the start token directly. Weights are those of `losses.py`; near the end of a text fewer tokens count and no weight is scaled up.
+follows the start token directly. Weights are those of `losses.py`; near the end of a text fewer tokens count and no
+weight is scaled up.
 
 Equal prefixes of one text are one pass, whatever their positions; passes stop at the last token that is scored; only the rows
 of scored tokens are projected. A text that does not fit with its prefix is windowed (`windows.py`): all three losses of a call
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.tokenization import TokenizedText, Tokenization
+from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
 from toolformer_ops.language_model.windows import MIN_WINDOW, Window, owner, plan_windows
 from toolformer_ops.losses import SCORED_TOKENS, TOKEN_WEIGHTS, weighted_loss
 from toolformer_ops.records import CallLosses, PlacedCall
@@ -98,7 +99,8 @@ def _log_probabilities(
         targets.extend(text.ids[token:end])
     values = iter(model.token_log_probabilities(torch.cat(rows), targets) if rows else [])
     found = {
-        (request, token): [next(values) for _ in range(min(SCORED_TOKENS, len(text) - token))] for request, token in ordered
+        (request, token): [next(values) for _ in range(min(SCORED_TOKENS, len(text) - token))]
+        for request, token in ordered
     }
     return [[found[request, call.token] for request in requests] for requests, call in zip(asked, calls, strict=True)]
 

@@ -1,9 +1,9 @@
-"""From text to token ids and back: one encoding of a text that every step uses, its word starts, and the model's start token.
+r"""From text to token ids and back: one encoding of a text that every step uses, its word starts, and the model's start token.
 
 A text x is encoded once, by itself. The same ids are used for positions, for sampling and for all three losses, so that a
 position found by one step means the same to the next. What stands before x (the prompt, or a call as prefix z with its newline)
 is encoded by itself, too, and the ids are joined. So the border never moves with what is joined, at the price that a
-vocabulary with a token for "]\\n" does not use it there, in any of the three losses.
+vocabulary with a token for "]\n" does not use it there, in any of the three losses.
 
 In the prompt x follows `Input:` and `Output:` with a space. Its first token is then spelled with that space where the vocabulary
 can (`The` becomes ` The`); all further tokens are the same ids.
@@ -71,7 +71,7 @@ def word_start_tokens(text: str, starts: Sequence[int]) -> tuple[int, ...]:
 class Tokenization:
     """A model's vocabulary as the engine uses it."""
 
-    def __init__(self, tokenizer: Any) -> None:  # noqa: ANN401 (transformers has no types)
+    def __init__(self, tokenizer: Any) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None:
             raise ModelError(
@@ -137,7 +137,7 @@ class Tokenization:
         return str(self._backend.decode(list(ids), skip_special_tokens=False))
 
 
-def start_token_ids(tokenizer: Any) -> tuple[int, ...]:  # noqa: ANN401
+def start_token_ids(tokenizer: Any) -> tuple[int, ...]:
     """The ids that a document starts with, as the model was trained.
 
     1. What the tokenizer's own post-processing puts before a text (Llama `<s>` or `<|begin_of_text|>`, Gemma `<bos>`, OPT `</s>`).
@@ -168,7 +168,7 @@ def start_token_ids(tokenizer: Any) -> tuple[int, ...]:  # noqa: ANN401
     return ()
 
 
-def _end_token_ids(tokenizer: Any) -> frozenset[int]:  # noqa: ANN401
+def _end_token_ids(tokenizer: Any) -> frozenset[int]:
     vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=True)
     names = (*DOCUMENT_SEPARATORS, tokenizer.eos_token)
     return frozenset(vocabulary[name] for name in names if name in vocabulary)

@@ -1,0 +1,183 @@
+"""Tiny random causal language models, made in seconds, with real tokenizers: for tests that need a model and not its wisdom.
+
+The vocabulary is byte-level byte-pair, trained on the sentences below, and holds ` [`, ` ->` and merged ends of a call such as `)]`. Every
+folder is as `save_pretrained` writes it, so what loads a real model loads these. The weights are drawn from a fixed seed and
+scaled up, so that probabilities differ from token to token.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRAINING_TEXTS = (
+    "The shop had 520 shirts and sold 187 of them, so it has [Calculator(520 - 187)] 333 left.",
+    "This makes 1400 participants, of whom 400 (or [Calculator(400 / 1400) -> 0.29] 29%) passed the test.",
+    'The name of the film is [QA("What is the name of the film?") -> Metropolis] Metropolis, by Fritz Lang.',
+    "Today is the first [Calendar() -> Today is Monday, January 30, 2023.] Friday of the year.\n\nWe meet on Monday.",
+    "Your task is to add calls to a Calculator API to a piece of text. Here are some examples of API calls:",
+    "Input: From this, we have 4 * 30 minutes = 120 minutes.\nOutput: From this, we have 4 * 30 minutes = [Calculator(4 * 30)] 120 minutes.",
+    'The Wikipedia page says [WikiSearch("fishing reel types") -> Spinning reel > They are used] that reels are used by people.',
+    "El gato se sienta [MT(el gato)] en la mesa, que es muy grande, y la casa es de mi padre.",
+) * 4
+
+
+def train_tokenizer(vocabulary: int = 700, start_token: str | None = None, digits_alone: bool = False) -> Any:
+    """A byte-level tokenizer of transformers; `start_token` is put before every text by its own post-processing."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    backend = Tokenizer(models.BPE())
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([digits, byte_level]) if digits_alone else byte_level
+    backend.decoder = decoders.ByteLevel()
+    special = ["<|endoftext|>"] + ([start_token] if start_token else [])
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(TRAINING_TEXTS, trainer)
+    if start_token:
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"{start_token} $A", special_tokens=[(start_token, backend.token_to_id(start_token))]
+        )
+    names = {"eos_token": "<|endoftext|>"} | ({"bos_token": start_token} if start_token else {})
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **names)
+
+
+def save_tiny_model(folder: Path, config: Any, tokenizer: Any, seed: int = 0, scale: float = 10.0) -> Path:
+    """Draw weights for `config` and write a model folder; `scale` multiplies matrices, so that predictions are not flat."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    state = torch.random.get_rng_state()
+    torch.manual_seed(seed)
+    network = AutoModelForCausalLM.from_config(config)
+    torch.random.set_rng_state(state)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.dim() >= 2:
+                parameter.mul_(scale)
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def _ids(tokenizer: Any) -> dict[str, int]:
+    return {
+        "vocab_size": len(tokenizer),
+        "bos_token_id": tokenizer.convert_tokens_to_ids(tokenizer.bos_token or tokenizer.eos_token),
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+
+
+def save_tiny_llama(folder: Path, *, positions: int = 1024, **more: Any) -> Path:
+    """Llama shape: 2 layers, 4 heads of which 2 hold keys and values, a start token by post-processing."""
+    from transformers import LlamaConfig
+
+    tokenizer = train_tokenizer(start_token="<s>")
+    config = LlamaConfig(
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=positions,
+        **_ids(tokenizer),
+        **more,
+    )
+    return save_tiny_model(folder, config, tokenizer)
+
+
+def save_tiny_gpt2(folder: Path, *, positions: int = 1024) -> Path:
+    """GPT-2 shape: 2 layers, learned positions, no start token by post-processing."""
+    from transformers import GPT2Config
+
+    tokenizer = train_tokenizer()
+    config = GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=positions, **_ids(tokenizer))
+    return save_tiny_model(folder, config, tokenizer, seed=1)
+
+
+def save_tiny_gptj(folder: Path) -> Path:
+    """GPT-J shape: rotary positions on a part of each head, attention and MLP in parallel, no start token."""
+    from transformers import GPTJConfig
+
+    tokenizer = train_tokenizer()
+    config = GPTJConfig(n_embd=32, n_layer=2, n_head=4, rotary_dim=4, n_positions=1024, **_ids(tokenizer))
+    return save_tiny_model(folder, config, tokenizer, seed=2)
+
+
+def save_tiny_gemma(folder: Path, *, window: int = 24) -> Path:
+    """Gemma-2 shape: a layer with a sliding window and one without, soft-capped logits, a start token."""
+    from transformers import Gemma2Config
+
+    tokenizer = train_tokenizer(start_token="<bos>")
+    config = Gemma2Config(
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        query_pre_attn_scalar=8,
+        sliding_window=window,
+        max_position_embeddings=1024,
+        **_ids(tokenizer),
+    )
+    return save_tiny_model(folder, config, tokenizer, seed=3)
+
+
+def save_tiny_mistral(folder: Path, *, window: int = 24) -> Path:
+    """Mistral shape: every layer has a sliding window."""
+    from transformers import MistralConfig
+
+    tokenizer = train_tokenizer(start_token="<s>")
+    config = MistralConfig(
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        sliding_window=window,
+        max_position_embeddings=1024,
+        **_ids(tokenizer),
+    )
+    return save_tiny_model(folder, config, tokenizer, seed=4)
+
+
+def save_tiny_bloom(folder: Path) -> Path:
+    """BLOOM shape: positions are read from the attention mask (ALiBi), so that branches cannot share a cache."""
+    from transformers import BloomConfig
+
+    tokenizer = train_tokenizer()
+    config = BloomConfig(hidden_size=32, n_layer=2, n_head=4, **_ids(tokenizer))
+    tokenizer.model_max_length = 1024
+    return save_tiny_model(folder, config, tokenizer, seed=5)
+
+
+SHAPES: dict[str, Callable[[Path], Path]] = {
+    "llama": save_tiny_llama,
+    "gpt2": save_tiny_gpt2,
+    "gptj": save_tiny_gptj,
+    "gemma": save_tiny_gemma,
+    "mistral": save_tiny_mistral,
+    "bloom": save_tiny_bloom,
+}
+"""What writes a tiny model of each shape."""
+
+
+@pytest.fixture(scope="session")
+def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a random 2-layer Llama-shaped model and its tokenizer; not to be written to."""
+    return save_tiny_llama(tmp_path_factory.mktemp("models") / "tiny-llama")
+
+
+@pytest.fixture(scope="session")
+def tiny_gpt2_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a random 2-layer GPT-2-shaped model and its tokenizer; not to be written to."""
+    return save_tiny_gpt2(tmp_path_factory.mktemp("models") / "tiny-gpt2")
