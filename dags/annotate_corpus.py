@@ -1,29 +1,32 @@
 """Annotate a corpus with tool calls after Toolformer, release the texts whose calls help, and finetune the model on them.
 
-**How to trigger.** The form needs the corpus and the language model; every other field has a default, most of them the paper's. Try a new
-corpus with a document limit of 100 first. The corpus is ingested if it was not before. Nightly runs: `TOOLFORMER_ANNOTATION_SCHEDULE`.
+**How to trigger.** The form needs the corpus and the language model; every other field has a default, most of them the paper's.
+Try a new corpus with a document limit of 100 first. The corpus is ingested if it was not before. Nightly runs:
+`TOOLFORMER_ANNOTATION_SCHEDULE`.
 
-**What it costs.** Sampling and scoring (pool `gpu`) are nearly all of it: per text and tool about k x m calls sampled and up to three losses
-each, 25 calls for most tools, 200 for Calculator and MT at the paper's numbers. A 135M-parameter model takes a few seconds a text and tool on one CPU core.
-What was annotated before under the same recipe is not annotated again: a second run is over in a minute.
+**What it costs.** Sampling and scoring (pool `gpu`) are nearly all of it: per text and tool about k x m calls sampled and up to
+three losses each, 25 calls for most tools, 200 for Calculator and MT at the paper's numbers. A 135M-parameter model takes a few
+seconds a text and tool on one CPU core. What was annotated before under the same recipe is not annotated again: a second run is
+over in a minute.
 
-**What you get.** Every candidate call with its three losses in Postgres (`scored_calls`), also those not kept; a release (Parquet with a
-manifest) and the finetuned model on S3; checks in `quality_results`; progress in `annotation_progress`, losses of calls by reason in `yield_by_stage`.
+**What you get.** Every candidate call with its three losses in Postgres (`scored_calls`), also those not kept; a release
+(Parquet with a manifest) and the finetuned model on S3; checks in `quality_results`; progress in `annotation_progress`, losses
+of calls by reason in `yield_by_stage`.
 
-**When it is red.** A tool that fails does not stop the others. The release then comes out without it, and the last task, `finish_run`, is red and
-lists what failed, so that a run is green only where nothing is lacking.
+**When it is red.** A tool that fails does not stop the others. The release then comes out without it, and the last task,
+`finish_run`, is red and lists what failed, so that a run is green only where nothing is lacking.
 
 1. Open the log of the first failed task; its last line says what was expected, what was found, and the remedy.
-2. Exit status 2 is a wrong request (parameter, corpus, model, index), 3 a quality check that did not pass, with rows named in `quality_results`; neither is
-   retried. Everything else was retried twice.
+2. Exit status 2 is a wrong request (parameter, corpus, model, index), 3 a quality check that did not pass, with rows named in
+   `quality_results`; neither is retried. Everything else was retried twice.
 3. Mend the cause and clear the failed task with what follows. Nothing that was committed is done again.
 """
 
-from airflow.sdk import DAG, TaskGroup, TriggerRule
+from airflow.sdk import DAG, TaskGroup
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration.assets import DATASET_RELEASE
-from toolformer_ops.orchestration.defaults import DEFAULT_ARGS, GPU_POOL, RUN_ID
+from toolformer_ops.orchestration.defaults import DEFAULT_ARGS, GPU_POOL, MAX_SHARDS, RUN_ID
 from toolformer_ops.orchestration.forms import annotation_form
 from toolformer_ops.orchestration.run_outcome import finish_run, gather_tools
 from toolformer_ops.orchestration.stage_tasks import RUN_PARAMETERS, execution_pool, mapped_stage, stage
@@ -38,6 +41,7 @@ with DAG(
     schedule=settings.annotation_schedule,
     catchup=False,
     max_active_runs=4,
+    max_active_tasks=MAX_SHARDS,  # the pools are the limit
     default_args=DEFAULT_ARGS,
     params=annotation_form(settings),
     tags=["toolformer", "annotation"],
@@ -66,5 +70,5 @@ with DAG(
     )
     finetune = stage("finetune", pool=GPU_POOL, only_where={"finetune": True})
     publish = stage("publish")
-    finish = finish_run(opened_by=start_run, release=release)
+    finish = finish_run(opened_by=start_run, gathered_by=gathered, release=release)
     gathered >> release >> check_release >> finetune >> publish >> finish

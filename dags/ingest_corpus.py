@@ -1,14 +1,14 @@
 """Read a corpus into Postgres: every text once, every bad record counted.
 
-**How to trigger.** Give the corpus: JSON Lines, optionally `.gz` or `.zst`, one record a line with `text`, and optionally `url`, `date`
-and `title`. A path, `file://` or `s3://` address of a file or of a folder. `annotate_corpus` does this too, so run this one alone only
-to see what a corpus holds before annotating it.
+**How to trigger.** Give the corpus: JSON Lines, optionally `.gz` or `.zst`, one record a line with `text`, and optionally
+`url`, `date` and `title`. A path, `file://` or `s3://` address of a file or of a folder. `annotate_corpus` does this too, so
+run this one alone only to see what a corpus holds before annotating it.
 
 **What it costs.** No GPU. A few thousand texts a second; disk in Postgres of about one and a half times the text.
 
-**When it is red.** The last line of the task's log says what was looked for and where. A bad record never makes it red: it stands in
-`rejected_documents` with file, line and reason, and texts in = texts out + rejected. Clearing the task goes on where it stopped; a corpus
-that is read twice is read once.
+**When it is red.** The last line of the task's log says what was looked for and where. A bad record never makes it red: it
+stands in `rejected_documents` with file, line and reason, and texts in = texts out + rejected. Clearing the task goes on where
+it stopped; a corpus that is read twice is read once.
 """
 
 from airflow.sdk import DAG

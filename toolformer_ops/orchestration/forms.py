@@ -6,6 +6,7 @@ Airflow shows them as a form by section, and validates each value, from the form
 from typing import Any
 
 from airflow.sdk import Param
+from pydantic_core import to_jsonable_python
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
@@ -18,11 +19,14 @@ KEYWORDS = (
 )  # fmt: skip
 """JSON schema keywords that are taken over, and the form's section."""
 
-INDEX_SOURCE_MAX_LENGTH = 2000
+MAX_ADDRESS_LENGTH = 2000
+
+OPEN_SECTIONS = frozenset({"Corpus", "Tools", "Language model"})
+"""What every run has to think about: without a section, Airflow shows these first and unfolded; the others are folded."""
 
 
 def annotation_form(settings: Settings) -> dict[str, Param]:
-    """One param a field of `RunParameters`, in its order.
+    """One param a field of `RunParameters`, in its order but for the large fields, which come last in their section.
 
     Raises:
         ConfigurationError: a schedule is set, but not which corpus and model it is for.
@@ -36,7 +40,8 @@ def annotation_form(settings: Settings) -> dict[str, Param]:
                     f"a scheduled run takes its {name} from there. Set it, or unset the schedule."
                 )
     properties = RunParameters.model_json_schema()["properties"]
-    return {name: _param(name, schema, defaults.get(name)) for name, schema in properties.items()}
+    in_order = sorted(properties, key=lambda name: properties[name].get("type") == "object")  # large editors last
+    return {name: _param(name, properties[name], defaults.get(name)) for name in in_order}
 
 
 def corpus_form(settings: Settings) -> dict[str, Param]:
@@ -51,17 +56,18 @@ def index_form() -> dict[str, Param]:
         "source": Param(
             type="string",
             minLength=1,
-            maxLength=INDEX_SOURCE_MAX_LENGTH,
+            maxLength=MAX_ADDRESS_LENGTH,
             title="Wikipedia pages",
-            section="Wikipedia",
             description="KILT knowledge source, JSON Lines, optionally .gz or .zst: a path, file:// or s3:// address.",
         )
     }
 
 
-def _param(name: str, schema: dict[str, Any], default: str | None) -> Param:
+def _param(name: str, schema: dict[str, Any], default: Any) -> Param:
     """The param for one field; without a default, the form asks for it."""
     keywords = {key: value for key, value in _flat(schema).items() if key in KEYWORDS}
+    if keywords.get("section") in OPEN_SECTIONS:
+        del keywords["section"]
     if name == "tools":
         keywords |= {
             "items": {"type": "string", "enum": list(tool_names())},
@@ -69,10 +75,13 @@ def _param(name: str, schema: dict[str, Any], default: str | None) -> Param:
             "uniqueItems": True,
         }
     if name == "keep_thresholds":
-        keywords["propertyNames"] = {"enum": list(tool_names())}
-    if default or "default" in schema:
-        return Param(default or schema["default"], description=schema["description"], **keywords)
-    return Param(description=schema["description"], **keywords)
+        keywords |= {"type": ["object", "null"], "propertyNames": {"enum": list(tool_names())}}
+    field = RunParameters.model_fields[name]
+    if not field.is_required():
+        default = field.get_default(call_default_factory=True)
+    if field.is_required() and not default:
+        return Param(description=field.description, **keywords)
+    return Param(to_jsonable_python(default), description=field.description, **keywords)
 
 
 def _flat(schema: dict[str, Any]) -> dict[str, Any]:

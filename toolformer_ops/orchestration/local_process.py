@@ -1,7 +1,7 @@
 """Run a stage as a process on the Airflow worker: an argument list, no shell.
 
-The lines of the process become lines of the task log while it runs. Its process group is ended when the task is, and ends with the
-task's own process where that is killed. Does not read what the stage prints, but for the last line where ids or counts are asked for.
+The lines of the process become lines of the task log while it runs. Its process group is ended when the task is, and it ends with
+the task's own process where that is killed. Does not read what the stage prints, but for the last line where ids are asked for.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
@@ -78,7 +78,7 @@ class RunningProcess:
             stderr=subprocess.PIPE,
             start_new_session=True,
             # Safe beside threads: the library is loaded already, and the call neither allocates nor locks.
-            preexec_fn=_end_with_parent,
+            preexec_fn=_end_with_parent,  # noqa: PLW1509
             text=True,
             encoding="utf-8",
             errors="backslashreplace",
@@ -130,7 +130,7 @@ class StageProcess(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("arguments", "shard", "asset_extra")
-    template_fields_renderers = {"arguments": "json", "asset_extra": "json"}
+    template_fields_renderers: ClassVar[dict[str, str]] = {"arguments": "json", "asset_extra": "json"}
     ui_color = "#e6f0e6"
 
     def __init__(

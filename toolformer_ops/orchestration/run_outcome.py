@@ -1,10 +1,11 @@
 """What became of an annotation run: which tools are done before the release, and at the end whether anything failed.
 
-A tool that fails does not stop the others, and the release comes out without it. So that this is seen, the last task closes the run in
-`annotation_runs` and is red with the list of what failed, though the release is there and can be used.
+A tool that fails does not stop the others, and the release comes out without it. So that this is seen, the last task closes the
+run in `annotation_runs` and is red with the list of what failed, though the release is there and can be used.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, TriggerRule
@@ -28,9 +29,17 @@ def task_states(context: "Context") -> dict[str, str | None]:
     return dict(states.get(instance.run_id, {}))
 
 
-def failed_tasks(states: Mapping[str, str | None]) -> list[str]:
-    """Tasks that failed themselves, in alphabetical order: not those that only stood behind one."""
-    return sorted(task for task, state in states.items() if state == FAILED)
+def failed_tasks(states: Mapping[str, str | None], task_ids: Iterable[str]) -> list[str]:
+    """Tasks that failed themselves, not those that only stood behind one, in the order of `task_ids`; with the number of shards."""
+    failed = []
+    for task_id in task_ids:
+        shard = re.compile(rf"{re.escape(task_id)}_\d+")
+        shards = sum(state == FAILED for key, state in states.items() if shard.fullmatch(key))
+        if shards:
+            failed.append(f"{task_id} ({shards} shard{'s' if shards > 1 else ''})")
+        elif states.get(task_id) == FAILED:
+            failed.append(task_id)
+    return failed
 
 
 class GatherTools(BaseOperator):
@@ -55,7 +64,7 @@ class GatherTools(BaseOperator):
         states = task_states(context)
         done = [tool for tool, check in self.checks.items() if states.get(check) == SUCCESS]
         lacking = [tool for tool, check in self.checks.items() if states.get(check) in (FAILED, UPSTREAM_FAILED)]
-        failed = ", ".join(failed_tasks(states)) or "none"
+        failed = ", ".join(failed_tasks(states, context["dag"].task_ids)) or "none"
         if not done:
             raise AirflowFailException(
                 f"expected at least one tool to come through, found none: nothing to release. Tasks that failed: {failed}. "
@@ -76,12 +85,14 @@ class FinishRun(StageProcess):
 
     Args:
         opened_by: id of the task that opened the run; where it did not succeed there is nothing to close.
+        gathered_by: id of the task that fails only where tools did, and so is not named as a cause.
         release: id of the task that writes the release.
     """
 
-    def __init__(self, *, opened_by: str, release: str, **kwargs: Any) -> None:
+    def __init__(self, *, opened_by: str, gathered_by: str, release: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.opened_by = opened_by
+        self.gathered_by = gathered_by
         self.release = release
 
     def execute(self, context: "Context") -> None:
@@ -91,14 +102,15 @@ class FinishRun(StageProcess):
             AirflowFailException: a task failed; the message names it, and says whether there is a release all the same.
         """
         states = task_states(context)
-        failed = [task for task in failed_tasks(states) if task != self.task_id]
+        own = {self.task_id, self.gathered_by}
+        failed = failed_tasks(states, [task_id for task_id in context["dag"].task_ids if task_id not in own])
         if states.get(self.opened_by) == SUCCESS:
             self.run_stage([*self.arguments, "--state", FAILED if failed else SUCCESS])
         if failed:
             released = states.get(self.release) == SUCCESS
             outcome = "The release is out, without what these would have given" if released else "There is no release"
             raise AirflowFailException(
-                f"{len(failed)} tasks failed: {', '.join(failed)}. {outcome}. "
+                f"failed: {', '.join(failed)}. {outcome}. "
                 "Open the log of the first, mend its cause, and clear it together with what follows: what is done stays done."
             )
 
@@ -116,12 +128,13 @@ def gather_tools(checks: Mapping[str, BaseOperator]) -> GatherTools:
     return task
 
 
-def finish_run(*, opened_by: BaseOperator, release: BaseOperator) -> FinishRun:
+def finish_run(*, opened_by: BaseOperator, gathered_by: BaseOperator, release: BaseOperator) -> FinishRun:
     """The last task of the DAG: put it behind everything else."""
     return FinishRun(
         task_id="finish_run",
         arguments=["stage", "finish-run", "--run", RUN_ID],
         opened_by=opened_by.task_id,
+        gathered_by=gathered_by.task_id,
         release=release.task_id,
         pool=CPU_POOL,
         execution_timeout=TIME_LIMITS["finish-run"],

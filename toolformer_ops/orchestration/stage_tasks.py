@@ -1,13 +1,14 @@
 """The factory of stage tasks: one call in a DAG file gives a local process or a pod for the very same arguments.
 
-Stages whose last line the DAG needs, such as the plan's list of shards, always run on the Airflow worker; they need Postgres and S3,
-and no model. The others run where `TOOLFORMER_RUNNER` says.
+Stages whose last line the DAG needs, such as the plan's list of shards, always run on the Airflow worker; they need Postgres and
+S3, and no GPU. The others run where `TOOLFORMER_RUNNER` says.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow.sdk import Asset, BaseOperator, TriggerRule, XComArg
+from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration.defaults import CPU_POOL, GPU_POOL, RUN_ID, TIME_LIMITS
@@ -60,7 +61,7 @@ def stage(
 
 def mapped_stage(
     name: str, *, shards: XComArg, tool: str, arguments: Sequence[str] = ("--run", RUN_ID), pool: str = CPU_POOL
-) -> Any:  # noqa: ANN401  (airflow's MappedOperator is not public)
+) -> MappedOperator:
     """The tasks that run the stage `name` once a shard, `--shard I/N`; `shards` is what the plan returned."""
     operator, common = _operator(name, tool, arguments, pool)
     return operator.partial(**common, map_index_template="{{ task.shard }}").expand(shard=shards)
