@@ -59,6 +59,7 @@ class Settings(BaseSettings):
         default="best_sentence", description="How the QA tool reads an answer out of the retrieved passages."
     )
     qa_reader_model: str | None = Field(default=None, description="Checkpoint of a QA reader that is a model.")
+    qa_reader_revision: str | None = Field(default=None, description="Commit of that checkpoint where it is a hub id.")
     translator: Literal["prompted_lm", "nllb"] = Field(
         default="prompted_lm", description="How the MT tool translates: the run's language model, prompted, or NLLB."
     )

@@ -6,11 +6,12 @@ model writes, greedily, up to the end of the line is the answer. Only safetensor
 with a model is run.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ToolError
+from toolformer_ops.errors import ModelError, ToolError
 from toolformer_ops.retrieval.sentences import cut_at_sentence_end
 from toolformer_ops.retrieval.stored_passage import FoundPassage
 from toolformer_ops.tools.base import TEXT_SLOT, load_prompt
@@ -25,6 +26,8 @@ ANSWER_TOKENS = 32
 BATCH_QUESTIONS = 16
 DEFAULT_INPUT_TOKENS = 1024
 _ABSURD_LENGTH = 1_000_000  # tokenizers without a limit name a number of this kind
+
+_log = logging.getLogger(__name__)
 
 
 class TextGenerator(Protocol):
@@ -45,12 +48,26 @@ class CausalReader:
         self._prompt = load_prompt(PROMPT_FILE)
 
     def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
-        """One answer a question; none where the model writes nothing."""
+        """One answer a question; none where the model writes nothing or the question alone is too long for it."""
         prompts = [
             fill_prompt(self._prompt, question, found) for question, found in zip(questions, passages, strict=True)
         ]
-        written = self._model.generate_texts(prompts, max_new_tokens=ANSWER_TOKENS, stop="\n")
-        return [answer_of(text) for text in written]
+        try:
+            return [answer_of(text) for text in self._write(prompts)]
+        except ModelError:  # a prompt is longer than the model's window: find out which
+            return [self._read_less(question, found) for question, found in zip(questions, passages, strict=True)]
+
+    def _write(self, prompts: list[str]) -> list[str]:
+        return self._model.generate_texts(prompts, max_new_tokens=ANSWER_TOKENS, stop="\n")
+
+    def _read_less(self, question: str, passages: Sequence[FoundPassage]) -> tuple[str, ...]:
+        """The answer from as many of the best passages as fit into the model's window."""
+        for count in range(len(passages), -1, -1):
+            try:
+                return answer_of(self._write([fill_prompt(self._prompt, question, passages[:count])])[0])
+            except ModelError as error:
+                _log.info("reading fewer than %d passages for %r: %s", count, question[:80], error)
+        return ()
 
 
 class SequenceToSequenceReader:
