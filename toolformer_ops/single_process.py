@@ -3,6 +3,7 @@
 Calls the same functions as the stages, so that what it prints for a text is what a run would store. Keeps nothing.
 """
 
+import dataclasses
 import datetime
 import functools
 from collections import Counter
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.call_syntax import call_with_result, call_without_result, clean_result, parse_call
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus_files import read_corpus
+from toolformer_ops.corpus_files import find_files, read_lines
+from toolformer_ops.corpus_records import Record, Rejection, read_record
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.losses import is_kept, loss_reduction
-from toolformer_ops.records import CallLosses, Document, PlacedCall
+from toolformer_ops.records import CallLosses, Document, PlacedCall, normal_uri
 from toolformer_ops.retrieval.own_text import OwnText
 from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
 from toolformer_ops.stage_models import split_revision
@@ -59,21 +61,50 @@ def run_one(
     return output
 
 
+def read_corpus(settings: Settings, corpus: Path) -> Iterator[tuple[str, Record | Rejection]]:
+    """Each record of a file or folder, or why it is refused, with the name to print for it: its own id, or file and line.
+
+    Raises:
+        CorpusError: there is nothing at that path.
+    """
+    for file in find_files(settings, normal_uri(str(corpus))):
+        for line in read_lines(file, settings.max_line_bytes):
+            record = Rejection(line.reason, line.detail) if line.reason else read_record(line.content)
+            named = isinstance(record, Record) and record.record_id
+            yield named or f"{Path(file.uri).name}:{line.number}", record
+
+
 def filter_lines(settings: Settings, tool_name: str, corpus: Path) -> Iterator[dict[str, Any]]:
     """`id`, `kept`, `reason` of each document; of each paragraph, with its number, for a tool that judges paragraphs.
 
-    `id` is the record's own where it has one, else the document's. A record that cannot be read is a decision too.
+    A record that cannot be read is a refusal with its reason.
     """
     tool = get_tool(tool_name)
-    for record in read_corpus(settings, str(corpus)):
-        if record.document is None:
-            yield {"id": record.name, "kept": False, "reason": record.reason}
+    for name, record in read_corpus(settings, corpus):
+        if isinstance(record, Rejection):
+            yield {"id": name, "kept": False, "reason": record.reason}
             continue
-        for decision in decide(tool, record.document):
-            line: dict[str, Any] = {"id": record.name, "kept": decision.kept, "reason": decision.reason}
+        for decision in decide(tool, record.document()):
+            line: dict[str, Any] = {"id": name, "kept": decision.kept, "reason": decision.reason}
             if tool.spec.filter_unit == "paragraph":
                 line["paragraph"] = decision.paragraph
             yield line
+
+
+def token_at(starts: tuple[int, ...], text: str, at: int) -> int:
+    """The token before which a call at character offset `at` stands: the one that starts there, or with the space before it.
+
+    Raises:
+        ParameterError: no token but the first starts there; the message names the nearest offsets that can be used.
+    """
+    for wanted in (at, at - 1):
+        if wanted in starts[1:] and not text[wanted:at].strip():
+            return starts.index(wanted, 1)
+    usable = sorted(set(starts[1:]), key=lambda start: abs(start - at))[:3]
+    raise ParameterError(
+        f"--at: expected the start of a token after the first in a text of {len(text)} characters, found {at}. "
+        f"The nearest are {', '.join(map(str, usable)) or 'none: the text is one token'}."
+    )
 
 
 def explain_call(
@@ -97,7 +128,7 @@ def explain_call(
     chosen = choose_result(output.results, output.reason, _own_text(tool, document))
     if chosen.text is None:
         return {**explanation, "reason": chosen.reason}
-    token = model().token_at(text, at)
+    token = token_at(model().tokenize(text).starts, text, at)
     placed = PlacedCall(token, call_with_result(call, chosen.text), call_without_result(call))
     [losses] = model().score_calls(text, [placed])
     reduction = loss_reduction(losses.without_call, losses.without_result, losses.with_result)
@@ -111,7 +142,7 @@ def explain_call(
         "loss_reduction": reduction,
         "keep_threshold": tool.spec.keep_threshold,
         "kept": is_kept(reduction, tool.spec.keep_threshold),
-        "tokens": model().score_details(text, placed),
+        "tokens": [dataclasses.asdict(scored) for scored in model().score_details(text, placed)],
     }
 
 
@@ -130,7 +161,7 @@ def annotate_file(
     prompt = AnnotationPrompt(tool.spec.name, load_prompt(tool.spec.prompt_file))
     model = functools.cache(lambda: _load(settings, model_name))
     runner = functools.cache(lambda: tool.open(settings, model))
-    documents = (record.document for record in read_corpus(settings, str(corpus)) if record.document is not None)
+    documents = (record.document() for _, record in read_corpus(settings, corpus) if isinstance(record, Record))
     for number, document in enumerate(documents):
         if limit is not None and number >= limit:
             return
@@ -208,8 +239,8 @@ def explanation_table(explanation: dict[str, Any]) -> None:
     columns = ("token", "weight", "without call", "without result", "with result")
     table = Table(*columns, title="log p(token), natural logarithm", caption="losses in nats")
     for token in explanation["tokens"]:
-        numbers = [f"{token[name]:.3f}" for name in ("weight", "without_call", "without_result", "with_result")]
-        table.add_row(repr(token["token"]), *numbers)
+        names = ("weight", "log_p_without_call", "log_p_without_result", "log_p_with_result")
+        table.add_row(repr(token["text"]), *(f"{token[name]:.3f}" for name in names))
     losses = [f"{explanation[name]:.3f}" for name in ("loss_without_call", "loss_without_result", "loss_with_result")]
     table.add_section()
     table.add_row("loss", "", *losses)
