@@ -1,0 +1,21 @@
+-- How much of one tool's work in one run was kept: one row. Calls that are never released (input only after) count as kept.
+select * from (
+with judged as (
+    select
+        loss.document_id,
+        loss.loss_reduction >= registered.keep_threshold as is_kept
+    from run_tools registered
+    join call_losses loss on loss.scoring_recipe_id = registered.scoring_recipe_id
+    join run_documents member on member.run_id = registered.run_id and member.document_id = loss.document_id
+    where registered.run_id = current_setting('toolformer.run_id')
+      and registered.tool = current_setting('toolformer.tool')
+      and loss.reason is null
+)
+select
+    current_setting('toolformer.tool') as tool,
+    count(*) as scored_calls,
+    count(*) filter (where is_kept) as kept_calls,
+    count(distinct document_id) filter (where is_kept) as kept_texts,
+    coalesce(cast(count(*) filter (where is_kept) as double precision) / nullif(count(*), 0), 0) as kept_share
+from judged
+) as yield

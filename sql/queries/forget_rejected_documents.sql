@@ -1,0 +1,1 @@
+delete from rejected_documents where corpus_id = :corpus_id and file_uri = :file_uri

@@ -1,0 +1,1 @@
+insert into corpora (corpus_id, uri) values (:corpus_id, :uri) on conflict do nothing

@@ -1,0 +1,1 @@
+select pg_advisory_unlock(hashtextextended('toolformer ' || cast(:name as text), 0))

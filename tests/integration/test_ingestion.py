@@ -1,0 +1,292 @@
+import gzip
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+import zstandard
+from pydantic import SecretStr
+from sqlalchemy import Engine, text
+
+from toolformer_ops import database
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import CorpusError
+from toolformer_ops.records import document_id_of
+from toolformer_ops.stages.ingestion import IngestReport, ingest_corpus
+
+
+@pytest.fixture
+def local_settings(postgres_dsn: str) -> Settings:
+    return Settings(_env_file=None, database_dsn=SecretStr(postgres_dsn), max_line_bytes=2000)  # type: ignore[call-arg]
+
+
+@pytest.fixture
+def engine(local_settings: Settings) -> Engine:
+    return database.connect(local_settings)
+
+
+def _lines(*texts: str) -> bytes:
+    return b"".join(json.dumps({"text": item}).encode() + b"\n" for item in texts)
+
+
+def _rows(engine: Engine, statement: str) -> list[tuple[object, ...]]:
+    with engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(text(statement))]
+
+
+def _ordinals(engine: Engine) -> list[tuple[object, ...]]:
+    return _rows(
+        engine,
+        "select ordinal, text, line from corpus_documents join documents using (document_id) order by ordinal",
+    )
+
+
+def _numbers(report: IngestReport) -> tuple[int, int, int, int]:
+    return report.records, report.accepted, report.duplicates, report.rejected
+
+
+def test_a_record_arrives_with_all_that_it_says(tmp_path: Path, local_settings: Settings, engine: Engine) -> None:
+    path = tmp_path / "posts.jsonl"
+    path.write_text('{"id": "p1", "text": "One\\u0007.", "url": "https://x/1", "date": "2014-05-06", "title": "T"}\n')
+    ingest_corpus(local_settings, str(path))
+    [row] = _rows(
+        engine, "select document_id, text, url, document_date::text, title, escaped_characters from documents"
+    )
+    assert row == (document_id_of("One\u2407."), "One\u2407.", "https://x/1", "2014-05-06", "T", 1)
+    assert _rows(engine, "select uri from corpora") == [(f"file://{path}",)]
+
+
+def test_every_record_is_accepted_or_a_duplicate_or_rejected_with_file_line_and_reason(
+    tmp_path: Path, local_settings: Settings, engine: Engine
+) -> None:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(
+        _lines("one", "two", "one")
+        + b"\n{broken\n[1]\n"
+        + b'{"question": "2 + 2?", "answer": "4"}\n{"text": 5}\n{"text": " "}\n{"text": "\xff"}\n{"text": "\\ud800"}\n'
+        + b'{"text": "'
+        + b"x" * 3000
+        + b'"}\n'
+        + _lines("three")
+    )
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress(_lines("two", "four")))
+    (folder / "c.jsonl.zst").write_bytes(zstandard.compress(_lines("five")))
+    (folder / "d.jsonl").write_bytes(b"")
+    (folder / "e.jsonl.gz").write_bytes(gzip.compress(_lines("six"))[:-4])
+    report = ingest_corpus(local_settings, str(folder))
+    assert _numbers(report) == (18, 6, 2, 10)
+    assert report.files == 5
+    assert report.new_documents == 6
+    rejected = _rows(
+        engine,
+        "select split_part(file_uri, '/corpus/', 2), line, reason from rejected_documents order by file_uri, line",
+    )
+    assert rejected == [
+        ("a.jsonl", 5, "corrupt_json"),
+        ("a.jsonl", 6, "not_an_object"),
+        ("a.jsonl", 7, "no_text"),
+        ("a.jsonl", 8, "text_not_a_string"),
+        ("a.jsonl", 9, "empty_text"),
+        ("a.jsonl", 10, "invalid_utf8"),
+        ("a.jsonl", 11, "lone_surrogate"),
+        ("a.jsonl", 12, "line_too_long"),
+        ("d.jsonl", 0, "empty_file"),
+        ("e.jsonl.gz", 0, "unreadable_file"),
+    ]
+    assert dict.fromkeys((row[2] for row in rejected), 1) == report.rejected_by_reason
+    files = _rows(engine, "select records, accepted, duplicates, rejected from corpus_files order by file_uri")
+    assert files == [(12, 3, 1, 8), (2, 1, 1, 0), (1, 1, 0, 0), (1, 0, 0, 1), (2, 1, 0, 1)]
+    assert _ordinals(engine) == [
+        (0, "one", 1),
+        (1, "two", 2),
+        (2, "three", 13),
+        (3, "four", 2),
+        (4, "five", 1),
+        (5, "six", 1),
+    ]
+
+
+def test_a_corpus_in_which_nothing_is_usable_is_counted_and_ends_well(tmp_path: Path, local_settings: Settings) -> None:
+    path = tmp_path / "gsm8k.jsonl"
+    path.write_bytes(b'{"question": "2 + 2?", "answer": "4"}\n' * 3)
+    report = ingest_corpus(local_settings, str(path))
+    assert _numbers(report) == (3, 0, 0, 3)
+    assert report.rejected_by_reason == {"no_text": 3}
+
+
+def test_ingesting_again_reads_no_file_and_changes_nothing(
+    tmp_path: Path, local_settings: Settings, engine: Engine
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(_lines("one", "two", "one") + b"{\n")
+    first = ingest_corpus(local_settings, str(path))
+    before = _rows(engine, "select *, xmin from corpus_documents")
+    second = ingest_corpus(local_settings, f"file://{path}")
+    assert _numbers(second) == _numbers(first) == (4, 2, 1, 1)
+    assert (first.unchanged_files, second.unchanged_files, second.new_documents) == (0, 1, 0)
+    assert _rows(engine, "select *, xmin from corpus_documents") == before
+
+
+@pytest.mark.parametrize("records_per_transaction", [1, 2, 3, 1000])
+def test_rows_do_not_depend_on_the_size_of_micro_batches(
+    tmp_path: Path, local_settings: Settings, engine: Engine, records_per_transaction: int
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(_lines("one", "two", "one", "three", "two", "four"))
+    report = ingest_corpus(local_settings, str(path), records_per_transaction=records_per_transaction)
+    assert _numbers(report) == (6, 4, 2, 0)
+    assert _ordinals(engine) == [(0, "one", 1), (1, "two", 2), (2, "three", 4), (3, "four", 6)]
+
+
+def test_a_text_of_two_corpora_is_one_document(tmp_path: Path, local_settings: Settings, engine: Engine) -> None:
+    for name, content in (("a.jsonl", _lines("one", "two")), ("b.jsonl", _lines("two", "three"))):
+        (tmp_path / name).write_bytes(content)
+        report = ingest_corpus(local_settings, str(tmp_path / name))
+        assert _numbers(report) == (2, 2, 0, 0)
+    assert _rows(engine, "select count(*) from documents") == [(3,)]
+    assert _rows(engine, "select count(*) from corpus_documents") == [(4,)]
+
+
+def test_a_file_that_grew_keeps_all_ordinals_and_adds_its_new_documents_last(
+    tmp_path: Path, local_settings: Settings, engine: Engine
+) -> None:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(_lines("one", "two", "two") + b"{\n")
+    (folder / "b.jsonl").write_bytes(_lines("three"))
+    ingest_corpus(local_settings, str(folder))
+    (folder / "a.jsonl").write_bytes(_lines("zero", "one", "one"))  # one has moved, two is gone, zero is new
+    report = ingest_corpus(local_settings, str(folder))
+    assert _ordinals(engine) == [(0, "one", 2), (1, "two", None), (2, "three", 1), (3, "zero", 1)]
+    assert _numbers(report) == (4, 3, 1, 0)
+    assert (report.unchanged_files, report.new_documents) == (1, 1)
+
+
+def test_two_ingestions_at_once_both_end_well_and_write_nothing_twice(
+    tmp_path: Path, local_settings: Settings, engine: Engine
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(_lines(*(f"text {number % 80}" for number in range(100))))
+    reports: list[IngestReport] = []
+    start = threading.Barrier(3)
+
+    def ingest() -> None:
+        start.wait()
+        reports.append(ingest_corpus(local_settings, str(path), records_per_transaction=7))
+
+    threads = [threading.Thread(target=ingest) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [_numbers(report) for report in reports] == [(100, 80, 20, 0)] * 3
+    assert sorted(report.new_documents for report in reports) == [0, 0, 80]
+    assert [row[0] for row in _ordinals(engine)] == list(range(80))
+
+
+def test_two_corpora_with_equal_texts_in_opposite_order_are_ingested_at_once(
+    tmp_path: Path, local_settings: Settings, engine: Engine
+) -> None:
+    texts = [f"text {number}" for number in range(300)]
+    errors: list[Exception] = []
+
+    def ingest(name: str, content: bytes) -> None:
+        (tmp_path / name).write_bytes(content)
+        try:
+            ingest_corpus(local_settings, str(tmp_path / name), records_per_transaction=50)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [
+        threading.Thread(target=ingest, args=(name, _lines(*order)))
+        for name, order in (("a.jsonl", texts), ("b.jsonl", texts[::-1]))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert _rows(engine, "select count(*) from documents") == [(300,)]
+    assert _rows(engine, "select count(*) from corpus_documents") == [(600,)]
+
+
+KILLED_AFTER_TWO_BATCHES = textwrap.dedent("""
+    import os, signal, sys
+    from toolformer_ops.config import load_settings
+    from toolformer_ops.stages import ingestion
+
+    write, batches = ingestion._FileIngestion._write, []
+
+    def write_two(self, connection, batch):
+        if len(batches) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        batches.append(len(batch))
+        return write(self, connection, batch)
+
+    ingestion._FileIngestion._write = write_two
+    ingestion.ingest_corpus(load_settings(), sys.argv[1], records_per_transaction=3)
+""")
+
+
+def test_an_ingestion_killed_between_two_micro_batches_goes_on_to_the_rows_of_an_undisturbed_one(
+    tmp_path: Path, local_settings: Settings, engine: Engine, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(_lines("a", "b", "a") + b"{\n" + _lines("c", "b", "d", "a", "e") + b"[]\n" + _lines("f"))
+    monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", postgres_dsn)
+    killed = subprocess.run([sys.executable, "-c", KILLED_AFTER_TWO_BATCHES, str(path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert _ordinals(engine) == [(0, "a", 1), (1, "b", 2), (2, "c", 5)]
+    report = ingest_corpus(local_settings, str(path))
+    assert _numbers(report) == (11, 6, 3, 2)
+    assert report.new_documents == 3
+    assert _ordinals(engine) == [(0, "a", 1), (1, "b", 2), (2, "c", 5), (3, "d", 7), (4, "e", 9), (5, "f", 11)]
+    assert _rows(engine, "select line from rejected_documents order by line") == [(4,), (10,)]
+
+
+def test_a_corpus_that_is_not_there_fails_before_the_database_is_asked(tmp_path: Path) -> None:
+    nowhere = Settings(_env_file=None, database_dsn=SecretStr("postgresql://u@127.0.0.1:1/d"))  # type: ignore[call-arg]
+    with pytest.raises(CorpusError, match="no_such_file.jsonl"):
+        ingest_corpus(nowhere, str(tmp_path / "no_such_file.jsonl"))
+
+
+# S3
+
+
+def _put(settings: Settings, key: str, content: bytes) -> str:
+    from toolformer_ops.object_store import ObjectStore
+
+    ObjectStore(settings).put_if_absent(key, content)
+    return f"s3://{settings.s3_bucket}/{key}"
+
+
+def test_a_folder_on_s3_is_ingested_in_the_order_of_its_keys(settings: Settings) -> None:
+    _put(settings, "corpora/x/b.jsonl.gz", gzip.compress(_lines("three")))
+    _put(settings, "corpora/x/a.jsonl", _lines("one", "two") + b"{\n")
+    _put(settings, "corpora/x/README.md", b"no corpus")
+    _put(settings, "corpora/xy.jsonl", _lines("another corpus"))
+    engine = database.connect(settings)
+    report = ingest_corpus(settings, f"s3://{settings.s3_bucket}/corpora/x/")
+    assert _numbers(report) == (4, 3, 0, 1)
+    assert _ordinals(engine) == [(0, "one", 1), (1, "two", 2), (2, "three", 1)]
+    assert ingest_corpus(settings, f"s3://{settings.s3_bucket}/corpora/x").unchanged_files == 2
+
+
+def test_one_object_on_s3_is_a_corpus(settings: Settings) -> None:
+    uri = _put(settings, "corpora/posts.txt.zst", zstandard.compress(_lines("one")))
+    assert _numbers(ingest_corpus(settings, uri)) == (1, 1, 0, 0)
+
+
+def test_a_bucket_that_is_not_there_is_named_with_the_setting(settings: Settings) -> None:
+    with pytest.raises(CorpusError, match=r"no-such-bucket.*TOOLFORMER_S3_ENDPOINT_URL"):
+        ingest_corpus(settings, "s3://no-such-bucket/corpora/x")
+
+
+def test_a_key_that_is_not_there_is_named(settings: Settings) -> None:
+    with pytest.raises(CorpusError, match="corpora/nothing"):
+        ingest_corpus(settings, f"s3://{settings.s3_bucket}/corpora/nothing")

@@ -1,0 +1,102 @@
+import datetime
+import json
+
+import pytest
+
+from toolformer_ops.corpus_records import Record, Rejection, escape_control_characters, read_record
+
+
+def test_a_whole_record_is_read() -> None:
+    line = b'{"id": 7, "text": "A b.", "url": "https://x.org/2014/05/06/a", "date": "2014-05-06", "title": "T", "other": [1]}'
+    assert read_record(line) == Record("A b.", "https://x.org/2014/05/06/a", datetime.date(2014, 5, 6), "T", "7")
+
+
+def test_text_alone_is_enough_and_keeps_its_white_space() -> None:
+    assert read_record(b'{"text": " a\\r\\n\\tb \\n"}\r') == Record(" a\r\n\tb \n")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"text": "a"', "corrupt_json"),
+        (b'{"text": "a"} {"text": "b"}', "corrupt_json"),
+        (b'{"text": "raw \x01 control"}', "corrupt_json"),
+        (b"[" * 100_000, "corrupt_json"),
+        (b'{"text": "a", "n": ' + b"1" * 5000 + b"}", "corrupt_json"),
+        (b'["text"]', "not_an_object"),
+        (b'"text"', "not_an_object"),
+        (b"null", "not_an_object"),
+        (b'{"question": "2 + 2?", "answer": "4"}', "no_text"),
+        (b"{}", "no_text"),
+        (b'{"text": null}', "text_not_a_string"),
+        (b'{"text": ["a"]}', "text_not_a_string"),
+        (b'{"text": ""}', "empty_text"),
+        (b'{"text": " \\n\\u00a0"}', "empty_text"),
+        (b'{"text": "caf\xe9"}', "invalid_utf8"),
+        (b"\xff\xfe{\x00", "invalid_utf8"),
+        (b'{"text": "a \\ud800 b"}', "lone_surrogate"),
+        (b'{"text": "a", "url": "\\udfff"}', "lone_surrogate"),
+        (b'{"text": "a", "title": "\\udfff"}', "lone_surrogate"),
+    ],
+)
+def test_bad_records_are_refused_with_their_reason(line: bytes, reason: str) -> None:
+    found = read_record(line)
+    assert isinstance(found, Rejection)
+    assert found.reason == reason
+    assert len(found.detail) <= 300
+
+
+def test_details_of_refusals_can_be_stored() -> None:
+    for line in (b'{"\\ud800\\u0000": 1}', b"\x00\x01{" * 200, b'{"text": 1, "\xf0\x9f\x98\x80": 2}'):
+        found = read_record(line)
+        assert isinstance(found, Rejection)
+        assert "\x00" not in found.detail
+        found.detail.encode("utf-8")
+
+
+def test_control_characters_become_their_pictures_and_are_counted() -> None:
+    text = "".join(map(chr, range(33))) + "\x7f\x80"
+    escaped, count = escape_control_characters(text)
+    assert count == 30  # 32 but tab, line feed, carriage return; and delete
+    assert escaped[0] == "\u2400"
+    assert escaped[27] == "\u241b"
+    assert escaped[9:11] == "\t\n"
+    assert escaped[13] == "\r"
+    assert escaped[32:] == " \u2421\x80"
+
+
+def test_a_record_with_control_characters_is_kept_escaped() -> None:
+    record = read_record(json.dumps({"text": "a\x00b\x1b[31m", "title": "t\x07", "url": "u\x00"}).encode())
+    assert record == Record("a\u2400b\u241b[31m", url="u\u2400", title="t\u2407", escaped_characters=2)
+
+
+def test_pairs_of_surrogates_are_one_character() -> None:
+    assert read_record(b'{"text": "\\ud83d\\ude00"}') == Record("\U0001f600")
+
+
+@pytest.mark.parametrize(
+    ("value", "day"),
+    [
+        ("2014-05-06", datetime.date(2014, 5, 6)),
+        ("2014-05-06T23:59:59-08:00", datetime.date(2014, 5, 6)),
+        ("2014-05-06 10:00", datetime.date(2014, 5, 6)),
+        (None, None),
+        ("", None),
+    ],
+)
+def test_dates_are_read_as_the_day_that_is_written(value: str | None, day: datetime.date | None) -> None:
+    record = read_record(json.dumps({"text": "a", "date": value}).encode())
+    assert record == Record("a", document_date=day)
+
+
+@pytest.mark.parametrize(
+    "value", ["2014-02-30", "May 6, 2014", "2014", "1611010900000", 1611010900000, "2014-05-061", {}]
+)
+def test_dates_that_are_none_are_left_out_and_said_so(value: object) -> None:
+    record = read_record(json.dumps({"text": "a", "date": value}).encode())
+    assert record == Record("a", ignored=("date_not_understood",))
+
+
+def test_urls_and_titles_that_are_no_strings_are_left_out_and_said_so() -> None:
+    record = read_record(b'{"text": "a", "url": 5, "title": ["b"]}')
+    assert record == Record("a", ignored=("url_not_a_string", "title_not_a_string"))
