@@ -34,7 +34,7 @@ class FakeLanguageModel:
             raise StoppedError(text)
         self.seen.append(text)
 
-    def find_positions(self, prompt: object, text: str, *, at_most: int, threshold: float) -> list[CallPosition]:  # noqa: ARG002
+    def find_positions(self, prompt: object, text: str, *, at_most: int, threshold: float) -> list[CallPosition]:
         self._see(text)
         starts = [at for at, character in enumerate(text) if character == " "]
         found = [CallPosition(number + 1, at, 0.5) for number, at in enumerate(starts)]
