@@ -69,7 +69,7 @@ class Program:
             "environment": environment,
             "autostart": "false",  # `up` starts them one after the other, each when what it needs is ready
             "autorestart": "true",
-            "startsecs": "2",
+            "startsecs": "1",
             "startretries": "5",
             "stopsignal": self.stop_signal.name.removeprefix("SIG"),
             "stopasgroup": str(self.stop_group).lower(),
@@ -219,6 +219,7 @@ class Supervisor:
         parser["rpcinterface:supervisor"] = {
             "supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"
         }
+        parser["supervisorctl"] = {"serverurl": _escaped(f"unix://{self.socket}")}  # for people who know the tool
         parser["supervisord"] = {
             "logfile": _escaped(str(self._log)),
             "logfile_maxbytes": "5MB",

@@ -1,0 +1,171 @@
+"""`toolformer-ops up | down | status | logs | sql | clean`: the embedded services of this machine, for people.
+
+Each command is also a target of the Makefile.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from toolformer_ops.config import load_settings, state_dir
+from toolformer_ops.errors import EXIT_FAILED, EXIT_USAGE, ConfigurationError
+
+app = typer.Typer()
+
+_BYTES_PER_MB = 1_000_000
+_SECONDS_PER_MINUTE = 60
+_STATEMENT_FAILED = 3  # psql's own exit status
+
+
+class Service(StrEnum):
+    """What `--only` takes."""
+
+    POSTGRES = "postgres"
+    OBJECT_STORE = "object_store"
+    AIRFLOW = "airflow"
+
+
+@app.command("up")
+def up_command(
+    only: Annotated[list[Service] | None, typer.Option(help="Start only this service; may be given twice.")] = None,
+) -> None:
+    """Start Postgres, S3 and Airflow on this machine, and repair what a crash left.
+
+    Example: toolformer-ops up --only postgres --only object_store
+    """
+    from toolformer_ops.local_services.lifecycle import up
+
+    settings = up(load_settings(), [service.value for service in only] if only else None)
+    status_command()
+    if not only or Service.AIRFLOW in only:
+        typer.echo(f"\nAirflow: {settings.airflow_url}  user {settings.airflow_username}, password in {_environment()}")
+
+
+@app.command("down")
+def down_command() -> None:
+    """Stop all of them; Postgres stops last. Nothing is lost.
+
+    Example: toolformer-ops down
+    """
+    from toolformer_ops.local_services.lifecycle import down
+
+    typer.echo("stopped" if down(load_settings()) else "nothing was running")
+
+
+@app.command("status")
+def status_command() -> None:
+    """Show what runs, where it listens, since when, and how much memory it takes. Ends with 1 unless all of it runs.
+
+    Example: toolformer-ops status
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from toolformer_ops.local_services.service_status import status
+
+    services = status(load_settings())
+    if not services:
+        typer.echo("nothing is running; `make up` starts Postgres, S3 and Airflow")
+        raise typer.Exit(1)
+    table = Table("service", "state", "address", "pid", "since", "memory", box=None, header_style="bold")
+    for service in services:
+        running = service.process_id != 0
+        table.add_row(
+            service.name,
+            service.state.lower(),
+            service.address if running else "",
+            str(service.process_id) if running else "",
+            _duration(service.uptime_seconds) if running else "",
+            f"{service.memory_bytes / _BYTES_PER_MB:.0f} MB" if running else "",
+        )
+    Console(soft_wrap=True).print(table)
+
+
+@app.command("logs")
+def logs_command(
+    services: Annotated[list[str] | None, typer.Argument(help="Names as `status` shows them; all if none.")] = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Lines of each.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as they grow, until Ctrl-C.")] = False,
+) -> None:
+    """Show the last lines of what the services printed. The logs of Airflow's tasks are in its UI.
+
+    Example: toolformer-ops logs postgres --follow
+    """
+    folder = state_dir() / "logs"
+    found = {path.stem: path for path in sorted(folder.glob("*.log"))}
+    unknown = sorted(set(services or []) - set(found))
+    if unknown or not found:
+        raise ConfigurationError(
+            f"expected logs among {', '.join(found) or '(none yet)'} in {folder}, found {', '.join(unknown) or 'none'}. "
+            f"They are written once `make up` has run."
+        )
+    chosen = [str(found[name]) for name in services or found]
+    command = ["tail", f"--lines={lines}", *(["--follow=name", "--retry"] if follow else []), "--", *chosen]
+    raise typer.Exit(subprocess.run(command, check=False).returncode)
+
+
+@app.command("sql")
+def sql_command(
+    query: Annotated[str, typer.Argument(help="A statement, or - for standard input; none opens psql.")] = "",
+) -> None:
+    """Ask the database as its read-only role: one statement, or psql.
+
+    Example: toolformer-ops sql "select tool, count(*) from scored_calls group by tool"
+    """
+    from toolformer_ops.local_services.reader_console import psql
+
+    program, environment = psql(load_settings())
+    options = ["--no-psqlrc", "--set=ON_ERROR_STOP=1", "--pset=pager=off"]
+    if query:
+        statement = sys.stdin.read() if query == "-" else query
+        finished = subprocess.run(
+            [program, *options, "--file=-"], input=statement, text=True, env=environment, check=False
+        )
+        raise typer.Exit(
+            EXIT_USAGE if finished.returncode == _STATEMENT_FAILED else finished.returncode and EXIT_FAILED
+        )
+    os.execve(program, [program, *options[1:2]], environment)  # noqa: S606 - an argument list, no shell
+
+
+@app.command("clean")
+def clean_command(
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Stop everything and delete the state folder: databases, objects, models, indices, logs, passwords.
+
+    Example: toolformer-ops clean --yes
+    """
+    from toolformer_ops.local_services.accounts import relocated_directory
+    from toolformer_ops.local_services.lifecycle import down
+
+    folder = state_dir()
+    if not folder.exists():
+        typer.echo(f"nothing to delete: {folder} is not there")
+        return
+    if not (folder / "secrets.json").exists() and any(folder.iterdir()):
+        raise ConfigurationError(
+            f"expected the state folder of the embedded services in {folder}, found other files. Delete it yourself if you mean it."
+        )
+    if not yes:
+        typer.confirm(f"delete {folder} with all databases, releases and models in it?", abort=True)
+    down(load_settings())
+    for doomed in (folder, relocated_directory(folder / "postgres")):
+        if doomed.exists():
+            shutil.rmtree(doomed)
+    typer.echo(f"deleted {folder}")
+
+
+def _environment() -> Path:
+    return state_dir() / "environment"
+
+
+def _duration(seconds: int) -> str:
+    minutes, rest = divmod(seconds, _SECONDS_PER_MINUTE)
+    hours, minutes = divmod(minutes, _SECONDS_PER_MINUTE)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
