@@ -22,8 +22,7 @@ def unpacked(packed: IO[bytes], name: str) -> BinaryIO:
     Reading raises:
         CorpusError: the packed data is damaged or ends too early.
     """
-    raw: Any = packed  # boto3's body and open files are both raw enough
-    buffered = io.BufferedReader(raw, _BUFFER_BYTES)
+    buffered = io.BufferedReader(_Source(packed), _BUFFER_BYTES)
     first = buffered.peek(4)[:4]
     if first.startswith(_GZIP):
         return _buffered(_Checked(gzip.GzipFile(fileobj=buffered), name))
@@ -34,6 +33,23 @@ def unpacked(packed: IO[bytes], name: str) -> BinaryIO:
 
 def _buffered(raw: io.RawIOBase) -> BinaryIO:
     return io.BufferedReader(raw, _BUFFER_BYTES)
+
+
+class _Source(io.RawIOBase):
+    """A stream that may be read after its end; boto3's closes itself there."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        block = b"" if self._ended else self._stream.read(len(buffer))
+        self._ended = not block
+        buffer[: len(block)] = block
+        return len(block)
 
 
 class _Checked(io.RawIOBase):

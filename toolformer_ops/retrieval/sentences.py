@@ -12,7 +12,7 @@ import re
 
 _END = re.compile("[.!?]+[\"'\u201d\u2019)\\]]*(?=\\s+[\"'\u201c\u2018(\\[]*[^\\W_a-z\xdf-\xf6\xf8-\xff])")
 _ABBREVIATIONS = re.compile(
-    "mr|mrs|ms|dr|prof|st|sr|jr|rev|hon|gen|col|maj|capt|lt|sgt|adm|gov|sen|rep|pres|messrs|mt|ft|vs|etc|al|eg|ie|e.g|i.e|cf|"
+    "mr|mrs|ms|dr|prof|st|sr|jr|rev|hon|gen|col|maj|capt|lt|sgt|adm|gov|sen|rep|pres|messrs|mt|ft|vs|est|etc|al|eg|ie|e.g|i.e|cf|"
     "ca|c|approx|no|nos|vol|vols|pp|p|fig|figs|ed|eds|ch|sec|dept|univ|inc|ltd|co|corp|bros|bc|ad|jan|feb|mar|apr|jun|jul|aug|"
     "sept?|oct|nov|dec|b|d|r|fl|lit|trans",
     re.IGNORECASE,

@@ -1,0 +1,341 @@
+"""A real index: Java, Lucene, files on disk and in S3, builds that are killed or run at once."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import CorpusError, SearchIndexError, ToolformerError
+from toolformer_ops.object_store import ObjectStore
+from toolformer_ops.retrieval import bm25_index, index_build
+from toolformer_ops.retrieval.bm25_index import Bm25Index, SearchAnswer
+from toolformer_ops.retrieval.index_manifest import read_manifest
+from toolformer_ops.stages.index_building import build_index
+from toolformer_ops.tools.question_answering import TOOL as QA
+from toolformer_ops.tools.running import run_tool
+from toolformer_ops.tools.wiki_search import TOOL as WIKI_SEARCH
+
+ARTICLES = {
+    "Ghana": [
+        "The flag of Ghana is red, gold and green. Red stands for the blood of martyrs.",
+        "Accra is its capital.",
+    ],
+    "Accra": ["Accra is the largest city of Ghana, with about two million people. It lies on the coast."],
+    "Metformin": [
+        "Metformin is the first-line drug for type 2 diabetes.",
+        "Section::::History.",
+        "It was described in 1922.",
+    ],
+    "Coca-Cola": ["Coca-Cola is a drink. The Coca-Cola Company of Atlanta manufactures it."],
+    "Flodden Window": ["The window remembers the Battle of Flodden."],
+}
+HOSTILE = [
+    '"():*',
+    "Ghana AND (NOT",
+    "gha* OR ~[",
+    "Ghana\x00flag",
+    "a" * 999,
+    "+-!{}^",
+    "日本 Ghana",
+    "\ud800",
+    "title:Ghana",
+]
+
+
+def kilt_lines(articles: dict[str, list[str]]) -> bytes:
+    records = [
+        {"wikipedia_id": str(number), "wikipedia_title": title, "text": [title, *paragraphs]}
+        for number, (title, paragraphs) in enumerate(articles.items())
+    ]
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
+def settings_for(folder: Path) -> Settings:
+    return Settings(wiki_index_path=folder, search_threads=2)
+
+
+def headings(answer: SearchAnswer) -> list[str]:
+    return [passage.heading for passage in answer.passages]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "wiki.jsonl"
+    path.write_bytes(kilt_lines(ARTICLES))
+    return path
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an index over `ARTICLES`."""
+    folder = tmp_path_factory.mktemp("wiki")
+    (folder / "wiki.jsonl").write_bytes(kilt_lines(ARTICLES))
+    build_index(settings_for(folder / "index"), str(folder / "wiki.jsonl"))
+    return folder / "index"
+
+
+# Search
+
+
+def test_the_passage_with_the_questions_words_comes_first(built: Path) -> None:
+    (answer,) = Bm25Index.open(built).search(["Ghana flag red meaning"], 5)
+    assert headings(answer)[0] == "Ghana"
+    # both paragraphs fit into one passage of 100 words
+    assert answer.passages[0].text == " ".join(ARTICLES["Ghana"])
+    assert [passage.score for passage in answer.passages] == sorted((p.score for p in answer.passages), reverse=True)
+
+
+def test_words_are_stemmed_and_found_in_the_heading_too(built: Path) -> None:
+    answers = Bm25Index.open(built).search(["manufacturing", "metformin history"], 5)
+    assert headings(answers[0]) == ["Coca-Cola"]
+    assert headings(answers[1]) == ["Metformin > History", "Metformin"]
+
+
+def test_no_more_passages_than_asked_for(built: Path) -> None:
+    assert len(Bm25Index.open(built).search(["Ghana"], 1)[0].passages) == 1
+
+
+def test_hostile_questions_neither_raise_nor_disturb_the_others(built: Path) -> None:
+    answers = Bm25Index.open(built).search(["Metformin", *HOSTILE, "Flodden"], 3)
+    assert headings(answers[0])[0] == "Metformin"
+    assert headings(answers[-1]) == ["Flodden Window"]
+    assert all(bool(answer.passages) != bool(answer.reason) for answer in answers)
+    assert headings(answers[1 + HOSTILE.index("Ghana AND (NOT")])[0] in {"Ghana", "Accra"}
+    assert answers[1 + HOSTILE.index("\ud800")].reason == "empty_query"
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("", "empty_query"),
+        (" ?!", "empty_query"),
+        ("the of", "no_match"),
+        ("zebra", "no_match"),
+        ("a" * 1001, "query_too_long"),
+    ],
+)
+def test_a_question_without_passages_has_a_reason(built: Path, query: str, reason: str) -> None:
+    assert Bm25Index.open(built).search([query], 3) == [SearchAnswer(reason=reason)]
+
+
+def test_a_question_that_lucene_refuses_costs_only_itself(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bm25_index, "QUERY_CHARACTERS", 100_000)  # lets a question of 2,000 different words through
+    too_many_words = " ".join(f"word{number}" for number in range(2000))
+    answers = Bm25Index.open(built).search(["Metformin", too_many_words, "Flodden"], 3)
+    assert answers[1] == SearchAnswer(reason="search_failed")
+    assert headings(answers[0])[0] == "Metformin"
+    assert headings(answers[2]) == ["Flodden Window"]
+
+
+def test_one_question_and_many_get_the_same_passages(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = Bm25Index.open(built, threads=2)
+    questions = ["Ghana", "Accra people", "drink", "Metformin", "Ghana", ""]
+    together = index.search(questions, 3)
+    assert [index.search([question], 3)[0] for question in questions] == together
+    monkeypatch.setattr(bm25_index, "BATCH_QUERIES", 2)
+    assert index.search(questions, 3) == together
+
+
+def test_how_the_index_was_written_changes_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Twenty equal texts tie; batches of three passages and four threads write them in another order.
+    articles = {f"Twin {chr(65 + number)}": ["The same words in each article."] for number in range(20)}
+    (tmp_path / "wiki.jsonl").write_bytes(kilt_lines(articles))
+    answers = []
+    for threads, batch in ((1, 2000), (4, 3)):
+        monkeypatch.setattr(index_build, "BATCH_PASSAGES", batch)
+        folder = tmp_path / f"index{threads}"
+        build_index(settings_for(folder).model_copy(update={"search_threads": threads}), str(tmp_path / "wiki.jsonl"))
+        answers.append(Bm25Index.open(folder, threads).search(["same words", "twin"], 7))
+    assert answers[0] == answers[1]
+
+
+def test_rare_words_weigh_more_than_common_ones(built: Path) -> None:
+    index = Bm25Index.open(built)
+    assert index.terms("The manufacturers of drinks") == ("manufactur", "drink")
+    weights = [index.inverse_document_frequency(term) for term in ("ghana", "metformin", "flodden", "zebra")]
+    # 6 passages: `ghana` in 2, `metformin` in 2 (its heading counts), `flodden` in 1, `zebra` in none
+    assert weights[0] == weights[1] == pytest.approx(1.0296, abs=1e-4)  # ln(1 + 4.5 / 2.5)
+    assert weights[2] == pytest.approx(1.5404, abs=1e-4)  # ln(1 + 5.5 / 1.5)
+    assert weights[3] == pytest.approx(2.6391, abs=1e-4)  # ln(1 + 6.5 / 0.5)
+
+
+def test_the_tools_answer_from_the_index(built: Path) -> None:
+    settings = settings_for(built)
+    search = WIKI_SEARCH.open(settings, pytest.fail)
+    assert run_tool(search, ["Metformin first-line drug"], 30)[0].results[0] == (
+        "Metformin > Metformin is the first-line drug for type 2 diabetes."
+    )
+    answer = QA.open(settings, pytest.fail)
+    outputs = run_tool(answer, ["Who manufactures Coca-Cola?", "zebra?", ""], 30)
+    assert outputs[0].results[0] == "The Coca-Cola Company of Atlanta manufactures it."
+    assert [output.reason for output in outputs] == [None, "no_match", "empty_query"]
+
+
+# Build
+
+
+def test_the_manifest_accounts_for_every_record(tmp_path: Path) -> None:
+    bad = [b"{", b'{"wikipedia_title": "Empty", "text": ["Empty"]}', b'{"text": ["x"]}', b"", b"\xff", b"[]", b"["]
+    (tmp_path / "wiki.jsonl").write_bytes(kilt_lines(ARTICLES) + b"\n".join(bad))
+    report = build_index(settings_for(tmp_path / "index"), str(tmp_path / "wiki.jsonl"))
+    manifest = report.manifest
+    assert report.built
+    assert manifest == read_manifest(tmp_path / "index")
+    assert manifest.documents == len(ARTICLES) + 1
+    assert manifest.documents_without_passages == 1
+    assert manifest.passages == 6  # Metformin has two sections
+    assert manifest.rejected == {"invalid_json": 2, "invalid_utf8": 1, "no_title": 1, "not_an_object": 1}
+
+
+def test_a_line_above_the_limit_is_counted_and_the_next_one_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_build, "MAX_LINE_BYTES", 300)
+    long_line = kilt_lines({"Long": ["word " * 1000]})
+    (tmp_path / "wiki.jsonl").write_bytes(long_line + kilt_lines(ARTICLES) + long_line.rstrip(b"\n"))
+    manifest = build_index(settings_for(tmp_path / "index"), str(tmp_path / "wiki.jsonl")).manifest
+    assert (manifest.documents, manifest.rejected) == (len(ARTICLES), {"line_too_long": 2})
+
+
+def test_building_twice_finds_it_done(source: Path, tmp_path: Path) -> None:
+    first = build_index(settings_for(tmp_path / "index"), str(source))
+    lucene = tmp_path / "index" / first.manifest.folder
+    before = {path.name: path.stat().st_mtime_ns for path in lucene.iterdir()}
+    second = build_index(settings_for(tmp_path / "index"), source.as_uri())
+    assert (first.built, second.built) == (True, False)
+    assert second.manifest == first.manifest
+    assert {path.name: path.stat().st_mtime_ns for path in lucene.iterdir()} == before
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.ZstdCompressor().compress], ids=["gzip", "zstandard"])
+def test_a_packed_source_makes_the_same_index(source: Path, tmp_path: Path, pack: object) -> None:
+    plain = build_index(settings_for(tmp_path / "plain"), str(source)).manifest
+    packed_source = tmp_path / "wiki.packed"
+    packed_source.write_bytes(pack(source.read_bytes()))  # type: ignore[operator]
+    packed = build_index(settings_for(tmp_path / "packed"), str(packed_source)).manifest
+    assert packed.fingerprint == plain.fingerprint
+
+
+def test_a_source_in_s3_makes_the_same_index(s3_settings: Settings, source: Path, tmp_path: Path) -> None:
+    ObjectStore(s3_settings).put_if_absent("wiki/wiki.jsonl.gz", gzip.compress(source.read_bytes()))
+    settings = s3_settings.model_copy(update={"wiki_index_path": tmp_path / "index"})
+    report = build_index(settings, f"s3://{s3_settings.s3_bucket}/wiki/wiki.jsonl.gz")
+    plain = build_index(settings_for(tmp_path / "plain"), str(source))
+    assert report.manifest.fingerprint == plain.manifest.fingerprint
+    assert build_index(settings, f"s3://{s3_settings.s3_bucket}/wiki/wiki.jsonl.gz").built is False
+    with pytest.raises(ToolformerError, match=r"nothing\.jsonl"):
+        build_index(settings, f"s3://{s3_settings.s3_bucket}/wiki/nothing.jsonl")
+
+
+def test_another_source_replaces_the_index_and_an_open_one_reads_on(source: Path, tmp_path: Path) -> None:
+    settings = settings_for(tmp_path / "index")
+    old = build_index(settings, str(source)).manifest
+    open_index = Bm25Index.open(settings.index_dir)
+    source.write_bytes(kilt_lines({**ARTICLES, "Zebra": ["A zebra has stripes."]}))
+    new = build_index(settings, str(source)).manifest
+    assert old.fingerprint != new.fingerprint
+    assert open_index.search(["zebra"], 1) == [SearchAnswer(reason="no_match")]
+    assert headings(open_index.search(["Metformin"], 1)[0]) == ["Metformin"]
+    assert headings(Bm25Index.open(settings.index_dir).search(["zebra"], 1)[0]) == ["Zebra"]
+    assert [path.name for path in settings.index_dir.glob("lucene-*")] == [new.folder]
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b"", CorpusError),
+        (b"{}\n[]\n", SearchIndexError),
+        (gzip.compress(kilt_lines(ARTICLES) * 500)[:-20], CorpusError),
+    ],
+    ids=["empty", "no articles", "cut gzip"],
+)
+def test_a_source_without_a_whole_wikipedia_leaves_no_index(
+    tmp_path: Path, content: bytes, error: type[Exception]
+) -> None:
+    (tmp_path / "wiki.jsonl").write_bytes(content)
+    with pytest.raises(error):
+        build_index(settings_for(tmp_path / "index"), str(tmp_path / "wiki.jsonl"))
+    with pytest.raises(SearchIndexError):
+        read_manifest(tmp_path / "index")
+    assert not list(tmp_path.glob("index/building-*"))
+
+
+def test_a_source_that_is_not_there_is_named_and_touches_nothing(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="nowhere"):
+        build_index(settings_for(tmp_path / "index"), str(tmp_path / "nowhere.jsonl"))
+    assert not (tmp_path / "index").exists()
+
+
+def test_a_failed_build_keeps_the_index_that_is_there(source: Path, tmp_path: Path) -> None:
+    settings = settings_for(tmp_path / "index")
+    before = build_index(settings, str(source)).manifest
+    source.write_bytes(gzip.compress(kilt_lines(ARTICLES) * 500)[:-20])
+    with pytest.raises(CorpusError):
+        build_index(settings, str(source))
+    assert read_manifest(settings.index_dir) == before
+    assert headings(Bm25Index.open(settings.index_dir).search(["Flodden"], 1)[0]) == ["Flodden Window"]
+
+
+def test_a_damaged_index_is_refused_when_opened_and_built_again(source: Path, tmp_path: Path) -> None:
+    settings = settings_for(tmp_path / "index")
+    manifest = build_index(settings, str(source)).manifest
+    for path in (settings.index_dir / manifest.folder).glob("segments*"):
+        path.unlink()
+    with pytest.raises(SearchIndexError, match="Build the index again"):
+        Bm25Index.open(settings.index_dir)
+    assert build_index(settings, str(source)).built
+    assert headings(Bm25Index.open(settings.index_dir).search(["Flodden"], 1)[0]) == ["Flodden Window"]
+
+
+# Processes
+
+
+def start_build(source: Path, index_dir: Path) -> "subprocess.Popen[str]":
+    program = (
+        "import sys; from pathlib import Path; from toolformer_ops.config import Settings; "
+        "from toolformer_ops.stages.index_building import build_index; "
+        "print(build_index(Settings(wiki_index_path=Path(sys.argv[2])), sys.argv[1]).built)"
+    )
+    argv: Sequence[str] = [sys.executable, "-c", program, str(source), str(index_dir)]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})
+
+
+def test_a_killed_build_leaves_nothing_visible_and_the_next_one_ends_well(tmp_path: Path) -> None:
+    large = tmp_path / "large.jsonl"
+    large.write_bytes(kilt_lines({f"Article {number}": ["Some words. " * 100] for number in range(4000)}))
+    process = start_build(large, tmp_path / "index")
+    while not list(tmp_path.glob("index/building-*/*")):
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    with pytest.raises(SearchIndexError):
+        Bm25Index.open(tmp_path / "index")
+    assert list(tmp_path.glob("index/building-*"))
+    report = build_index(settings_for(tmp_path / "index"), str(large))
+    assert (report.built, report.manifest.documents) == (True, 4000)
+    assert not list(tmp_path.glob("index/building-*"))
+
+
+def test_two_builds_at_once_end_well_and_one_builds(source: Path, tmp_path: Path) -> None:
+    processes = [start_build(source, tmp_path / "index") for _ in range(2)]
+    outcomes = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outcomes
+    assert sorted(out.strip() for out, _ in outcomes) == ["False", "True"]
+    assert headings(Bm25Index.open(tmp_path / "index").search(["Flodden"], 1)[0]) == ["Flodden Window"]
+
+
+def test_java_writes_nothing_to_the_output_of_a_command(source: Path, tmp_path: Path) -> None:
+    process = start_build(source, tmp_path / "index")
+    out, errors = process.communicate(timeout=120)
+    assert (process.returncode, out, errors) == (0, "True\n", "")

@@ -1,0 +1,69 @@
+"""Where a sentence ends, and how a text is cut to a budget."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer_ops.retrieval.sentences import count_tokens, cut_at_sentence_end, split_sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("It rained. We left.", ["It rained.", "We left."]),
+        ("Did it rain? Yes! We left.", ["Did it rain?", "Yes!", "We left."]),
+        ('He said "It rained." Then he left.', ['He said "It rained."', "Then he left."]),
+        ("It ended in 1945. 12 nations signed.", ["It ended in 1945.", "12 nations signed."]),
+        ("Sie ging. Übrigens regnete es.", ["Sie ging.", "Übrigens regnete es."]),
+        ("It rained . We left .", ["It rained .", "We left ."]),
+        ("No end at all", ["No end at all"]),
+        ("", []),
+        ("  \n ", []),
+    ],
+)
+def test_a_sentence_ends_before_something_that_can_open_one(text: str, sentences: list[str]) -> None:
+    assert split_sentences(text) == sentences
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Dr. Smith met Mr. Jones.",
+        "J. R. R. Tolkien wrote it.",
+        "The U.S. Senate met.",
+        "It weighs 3.5 kg.",
+        "Birds, e.g. Sparrows, fly.",
+        "See p. 12 for more.",
+        "the price rose. it fell later",
+        "The firm (est. Jan. 5) closed.",
+    ],
+)
+def test_a_full_stop_inside_a_name_or_number_ends_nothing(text: str) -> None:
+    assert split_sentences(text) == [text]
+
+
+@given(st.text(alphabet="ab. !?A1\n\"'()", max_size=80))
+def test_splitting_loses_and_adds_no_word(text: str) -> None:
+    assert " ".join(split_sentences(text)).split() == text.split()
+
+
+def test_tokens_are_words_and_punctuation_marks() -> None:
+    assert count_tokens("It rained, twice.") == 5  # It, rained, comma, twice, full stop
+
+
+def test_whole_sentences_are_kept_while_they_fit() -> None:
+    text = "One two three. Four five six. Seven."  # 4, 4 and 2 tokens
+    assert cut_at_sentence_end(text, 10) == text
+    assert cut_at_sentence_end(text, 9) == "One two three. Four five six."
+    assert cut_at_sentence_end(text, 8) == "One two three. Four five six."
+    assert cut_at_sentence_end(text, 7) == "One two three."
+
+
+def test_a_first_sentence_above_the_budget_is_cut_between_words() -> None:
+    assert cut_at_sentence_end("One two three. Four.", 2) == "One two"
+    assert cut_at_sentence_end("One two three. Four.", 0) == ""
+
+
+@given(st.text(max_size=200), st.integers(0, 40))
+def test_a_cut_text_is_never_above_its_budget(text: str, budget: int) -> None:
+    assert count_tokens(cut_at_sentence_end(text, budget)) <= budget
