@@ -1,9 +1,9 @@
 """Read and evaluate arithmetic exactly: `27 + 4 * 2` is 35, `400 / 1400` is 2/7 (Toolformer, section 3 and appendix A.1).
 
 Also the one place that says what a number looks like, in an expression and in running text: digits, with commas between
-groups of three (`658,893`), and a decimal part. An expression may hold the four operators (also written as the letter x and as
-the signs for times, divided by, minus and the en dash), round brackets, unary minus and a trailing per cent sign (`11.4%` is
-0.114). Everything else is invalid: no names, no powers, no implied multiplication, no digits but 0 to 9.
+groups of three (`658,893`), and a decimal part. An expression may hold the four operators (also written as the letter x and
+as the signs for times, divided by, minus and the en dash), round brackets, unary minus and a trailing per cent sign
+(`11.4%` is 0.114). Everything else is invalid: no names, no powers, no implied multiplication, no digits but 0 to 9.
 
 The time is bounded by construction: length and nesting are limited before anything is computed, and the size of every
 intermediate number is bounded by the number of digits that were written. Nothing here calls `eval`.

@@ -52,7 +52,7 @@ class Calculator:
         needed = _numbers_in(call_input) - _numbers_in(text_before)
         return not needed.isdisjoint(_numbers_in(text_after)) if needed else False
 
-    def version(self, settings: Settings) -> str:
+    def version(self, settings: Settings, model_identity: str) -> str:
         """Version of the code that computes."""
         return f"calculator-{CODE_VERSION}"
 

@@ -1,7 +1,7 @@
 """Which documents are worth asking for Calculator calls (Toolformer, appendix A.1, the rules (i) to (iii)).
 
-(i)   Within a window of 100 tokens stand three numbers of which one is the result of +, -, * or / applied to the other two. A token
-      is a number, another run of letters and digits, or a single other sign. The three are three different places in the text,
+(i)   Within a window of 100 tokens stand three numbers of which one is the result of +, -, * or / applied to the other two.
+      A token is a number, another run of letters and digits, or a single other sign. The three are three different places,
       so that `5 ... 1` alone never counts as 5 * 1 = 5. What holds for any number is no evidence and does not count: adding or
       subtracting 0, multiplying by 0 or 1, dividing by 1 or by itself. The result may be rounded as the calculator rounds it
       (two decimals) if the text writes it with decimals.

@@ -76,7 +76,7 @@ class Calendar:
         """Never: there is no input."""
         return False
 
-    def version(self, settings: Settings) -> str:
+    def version(self, settings: Settings, model_identity: str) -> str:
         """Version of the code that writes dates."""
         return f"calendar-{CODE_VERSION}"
 

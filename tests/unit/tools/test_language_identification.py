@@ -1,0 +1,83 @@
+"""fastText tells languages apart offline, and each of its labels has an NLLB code or a place among those without."""
+
+import re
+
+import pytest
+
+from toolformer_ops.tools.language_identification import Language, candidates, identify
+from toolformer_ops.tools.nllb_languages import ENGLISH_CODE, NLLB_CODE, NOT_IN_NLLB
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("The quick brown fox jumps over the lazy dog.", "en"),
+        ("sûreté nucléaire", "fr"),
+        ("Os Melhores Escolas em Jersey", "pt"),
+        ("der klassische jüdische Mann", "de"),
+        ("南京高淳县住房和城乡建设局 城市新区设计", "zh"),
+        ("DER KLASSISCHE JÜDISCHE MANN UND SEINE FRAU", "de"),  # in upper case
+        ("Où est\nla bibliothèque\r\nde la ville ?", "fr"),  # over several lines
+    ],
+)
+def test_the_likeliest_language(text: str, label: str) -> None:
+    found = identify(text)
+    assert found is not None
+    assert found.label == label
+    assert 0.5 < found.confidence <= 1.0
+
+
+@pytest.mark.parametrize("text", ["", "  \n ", "12, 34 %", "!!! --- ***", "☃ 5"])
+def test_nothing_is_said_about_a_text_without_letters(text: str) -> None:
+    assert identify(text) is None
+    assert candidates(text, count=3) == []
+
+
+def test_candidates_come_in_order_and_one_model_serves_all() -> None:
+    found = candidates("libro", count=3)
+    assert len(found) == 3
+    assert [item.confidence for item in found] == sorted((item.confidence for item in found), reverse=True)
+
+
+@pytest.mark.parametrize("text", ["a" * 1_000_000, "\ud800 lone surrogate", "null \x00 byte", "\u202eright to left"])
+def test_odd_texts_do_no_harm(text: str) -> None:
+    assert isinstance(identify(text), Language)
+
+
+def test_every_label_of_fasttext_is_mapped_or_named_as_lacking() -> None:
+    labels = {language.label for language in candidates("hello", count=1000)}
+    # fastText gives labels of probability zero too, so that all are listed.
+    assert len(labels) > 150
+    assert labels <= set(NLLB_CODE) | NOT_IN_NLLB
+    assert not set(NLLB_CODE) & NOT_IN_NLLB
+    assert len(NLLB_CODE) + len(NOT_IN_NLLB) == 176
+
+
+def test_every_code_is_one_of_nllbs_own() -> None:
+    from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
+
+    assert set(NLLB_CODE.values()) <= set(FAIRSEQ_LANGUAGE_CODES)
+    assert ENGLISH_CODE == NLLB_CODE["en"] == "eng_Latn"
+
+
+def test_no_language_of_nllb_that_fasttext_names_by_its_own_code_is_left_out() -> None:
+    from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
+
+    nllb_languages = {code.partition("_")[0] for code in FAIRSEQ_LANGUAGE_CODES}
+    assert {label for label in NOT_IN_NLLB if label in nllb_languages} == {"als"}  # Alemannic; NLLB's als is Albanian
+    for label, code in NLLB_CODE.items():
+        if len(label) == 3:
+            assert code.partition("_")[0] == label
+
+
+def test_look_alikes_are_not_confused() -> None:
+    assert NLLB_CODE["sq"] == "als_Latn"  # Albanian, not Alemannic
+    assert NLLB_CODE["ku"] == "kmr_Latn"  # Northern Kurdish; Central Kurdish has a label of its own
+    assert NLLB_CODE["ckb"] == "ckb_Arab"
+    assert NLLB_CODE["fa"] == "pes_Arab"
+    assert NLLB_CODE["no"] == "nob_Latn"
+    assert NLLB_CODE["nn"] == "nno_Latn"
+    assert NLLB_CODE["zh"] == "zho_Hans"
+    assert "la" in NOT_IN_NLLB  # Latin; lao is `lo`
+    assert NLLB_CODE["lo"] == "lao_Laoo"
+    assert all(re.fullmatch("[a-z]{3}_[A-Z][a-z]{3}", code) for code in NLLB_CODE.values())

@@ -1,0 +1,209 @@
+"""Translate texts into English: by an NLLB checkpoint, or by the run's own language model with a prompt.
+
+The paper's translator is NLLB with 600M parameters (`facebook/nllb-200-distilled-600M`; section 3). Any checkpoint of that shape
+serves, from a folder or a pinned revision of a hub model, if it holds safetensors. The other translator needs nothing that a run
+does not have already; a small language model translates poorly, and the losses then reject its calls.
+
+Does not decide what is worth translating, and knows no call: `machine_translation.py` does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ModelError, ToolError
+from toolformer_ops.tools.base import TEXT_SLOT, ToolOutput, load_prompt
+from toolformer_ops.tools.language_identification import ENGLISH, Language
+from toolformer_ops.tools.nllb_languages import ENGLISH_CODE, NLLB_CODE
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import LanguageModel
+
+PROMPT_FILE = "translate_with_language_model.txt"
+MAX_NEW_TOKENS = 128
+"""Longest translation, in tokens; calls ask for phrases."""
+PROMPTED_MAX_INPUT_CHARACTERS = 600
+NLLB_MAX_INPUT_TOKENS = 256
+NLLB_BEAMS = 4
+NLLB_BATCH = 16
+
+
+@dataclass(frozen=True)
+class Translatable:
+    """A text that is worth translating, and the languages it may be in."""
+
+    text: str
+    languages: tuple[Language, ...]
+    """The most likely first; never empty."""
+
+
+class Translator(Protocol):
+    """Turns texts into English."""
+
+    def translate(self, texts: Sequence[Translatable]) -> list[ToolOutput]:
+        """One translation or reason a text, in order."""
+        ...
+
+
+class PromptedTranslator:
+    """The run's own language model, shown four translations."""
+
+    def __init__(self, model: "LanguageModel") -> None:
+        self._model = model
+        self._prompt = load_prompt(PROMPT_FILE)
+
+    def translate(self, texts: Sequence[Translatable]) -> list[ToolOutput]:
+        """The rest of the line that the model writes for each text."""
+        short = [item.text for item in texts if len(item.text) <= PROMPTED_MAX_INPUT_CHARACTERS]
+        prompts = [self._prompt.replace(TEXT_SLOT, text) for text in short]
+        written = iter(self._model.generate_texts(prompts, max_new_tokens=MAX_NEW_TOKENS, stop="\n") if prompts else [])
+        return [
+            _output(next(written))
+            if len(item.text) <= PROMPTED_MAX_INPUT_CHARACTERS
+            else ToolOutput.none("input_too_long")
+            for item in texts
+        ]
+
+
+class NllbTranslator:
+    """An NLLB checkpoint in memory."""
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._english_token = tokenizer.convert_tokens_to_ids(ENGLISH_CODE)
+        if not self._knows(ENGLISH_CODE):
+            raise ToolError(
+                f"{tokenizer.name_or_path}: expected an NLLB checkpoint whose vocabulary holds {ENGLISH_CODE}, found none. "
+                f"Set TOOLFORMER_TRANSLATOR_MODEL to a checkpoint such as facebook/nllb-200-distilled-600M."
+            )
+
+    @classmethod
+    def load(cls, settings: Settings) -> "NllbTranslator":
+        """The checkpoint that `translator_model` names, on `device`.
+
+        Raises:
+            ToolError: it is not there, or is no sequence-to-sequence checkpoint with safetensors and a tokenizer.
+        """
+        import torch
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+        name, revision = required_checkpoint(settings)
+        torch.set_num_threads(settings.threads)
+        where = {"revision": revision, "trust_remote_code": False, "local_files_only": settings.hub_offline}
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(name, **where)
+            model = AutoModelForSeq2SeqLM.from_pretrained(
+                name, use_safetensors=True, dtype=getattr(torch, settings.dtype), **where
+            )
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            ImportError,
+        ) as error:  # what transformers raises for files that do not fit
+            raise ToolError(
+                f"TOOLFORMER_TRANSLATOR_MODEL={name} (revision {revision}): expected a sequence-to-sequence checkpoint with "
+                f"safetensors and a tokenizer, found: {str(error).splitlines()[0]}. Convert other weights with save_pretrained."
+            ) from error
+        return cls(model.to(settings.device).eval(), tokenizer)
+
+    def translate(self, texts: Sequence[Translatable]) -> list[ToolOutput]:
+        """Beam search over batches of similar length; texts in languages that the checkpoint lacks get a reason."""
+        outputs: dict[int, ToolOutput] = {}
+        encoded: dict[int, list[int]] = {}
+        for index, item in enumerate(texts):
+            code = self._source_code(item)
+            token_ids = self._encode(item.text, code) if code else []
+            if code is None:
+                outputs[index] = ToolOutput.none("language_not_supported")
+            elif len(token_ids) > NLLB_MAX_INPUT_TOKENS:
+                outputs[index] = ToolOutput.none("input_too_long")
+            else:
+                encoded[index] = token_ids
+        order = sorted(encoded, key=lambda index: (len(encoded[index]), encoded[index]))
+        for start in range(0, len(order), NLLB_BATCH):
+            batch = order[start : start + NLLB_BATCH]
+            outputs.update(zip(batch, self._generate([encoded[index] for index in batch]), strict=True))
+        return [outputs[index] for index in range(len(texts))]
+
+    def _knows(self, code: str) -> bool:
+        token: int | None = self._tokenizer.convert_tokens_to_ids(code)
+        unknown: int | None = self._tokenizer.unk_token_id
+        return token not in (None, unknown)
+
+    def _source_code(self, item: Translatable) -> str | None:
+        """NLLB's code of the most likely language.
+
+        Where that is English, though not surely, the likeliest other language that NLLB has is taken: a single rare word such
+        as `tortuga` is all but unknown to fastText, which then falls back on English.
+        """
+        likely = item.languages[0]
+        choices = [likely] if likely.label != ENGLISH else item.languages[1:]
+        codes = (NLLB_CODE.get(language.label) for language in choices)
+        return next((code for code in codes if code and self._knows(code)), None)
+
+    def _encode(self, text: str, code: str) -> list[int]:
+        """Token ids with the source language's token first and the end token last."""
+        self._tokenizer.src_lang = code
+        token_ids: list[int] = self._tokenizer(text)["input_ids"]
+        return token_ids
+
+    def _generate(self, batch: list[list[int]]) -> list[ToolOutput]:
+        import torch
+
+        padded = self._tokenizer.pad({"input_ids": batch}, padding=True, return_tensors="pt").to(self._model.device)
+        with torch.inference_mode():
+            written = self._model.generate(  # (batch, tokens)
+                **padded,
+                forced_bos_token_id=self._english_token,
+                num_beams=NLLB_BEAMS,
+                do_sample=False,
+                max_new_tokens=MAX_NEW_TOKENS,
+                max_length=None,
+            )
+        end = self._tokenizer.eos_token_id  # also NLLB's first decoder token, so it is looked for behind that one
+        finished = (written[:, 1:] == end).any(dim=1).tolist()
+        decoded = self._tokenizer.batch_decode(written, skip_special_tokens=True)
+        return [
+            _output(text) if complete else ToolOutput.none("translation_unfinished")
+            for text, complete in zip(decoded, finished, strict=True)
+        ]
+
+
+def required_checkpoint(settings: Settings) -> tuple[str, str | None]:
+    """Name and revision of the NLLB checkpoint.
+
+    Raises:
+        ToolError: none is set.
+    """
+    if not settings.translator_model:
+        raise ToolError(
+            "TOOLFORMER_TRANSLATOR_MODEL: expected an NLLB checkpoint, since TOOLFORMER_TRANSLATOR is nllb, found none. "
+            "Set it to a folder with safetensors or to a hub id, with TOOLFORMER_TRANSLATOR_REVISION, or choose prompted_lm."
+        )
+    return settings.translator_model, settings.translator_revision
+
+
+def translator_identity(settings: Settings, model_identity: str) -> str:
+    """Names the weights and numbers that decide a translation.
+
+    Raises:
+        ToolError: the checkpoint is not there.
+    """
+    if settings.translator == "prompted_lm":
+        return f"prompted_lm {model_identity} {settings.dtype} tokens={MAX_NEW_TOKENS}"
+    from toolformer_ops.language_model.identity import model_identity as identity_of
+
+    name, revision = required_checkpoint(settings)
+    try:
+        checkpoint = identity_of(name, revision)
+    except ModelError as error:
+        raise ToolError(f"TOOLFORMER_TRANSLATOR_MODEL: {error}") from error
+    return f"nllb {checkpoint} {settings.dtype} beams={NLLB_BEAMS} tokens={MAX_NEW_TOKENS}"
+
+
+def _output(written: str) -> ToolOutput:
+    text = " ".join(written.split())
+    return ToolOutput.of(text) if text else ToolOutput.none("empty_translation")
