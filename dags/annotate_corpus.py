@@ -30,7 +30,7 @@ from toolformer_ops.orchestration.defaults import DEFAULT_ARGS, GPU_POOL, MAX_SH
 from toolformer_ops.orchestration.forms import annotation_form
 from toolformer_ops.orchestration.run_outcome import finish_run, gather_tools
 from toolformer_ops.orchestration.stage_tasks import RUN_PARAMETERS, execution_pool, mapped_stage, stage
-from toolformer_ops.tools.registry import tool_names
+from toolformer_ops.tools.registry import get_tool, tool_names
 
 settings = load_settings()
 
@@ -52,7 +52,7 @@ with DAG(
 
     checks = {}
     for tool in tool_names():
-        with TaskGroup(tool, prefix_group_id=True):
+        with TaskGroup(tool, tooltip=get_tool(tool).spec.purpose):
             filtered = stage("filter", tool=tool, only_where={"tools": tool})
             plan = stage("plan", tool=tool, returns_result=True)
             sample = mapped_stage("sample", tool=tool, shards=plan.output, pool=GPU_POOL)

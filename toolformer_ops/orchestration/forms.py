@@ -11,7 +11,7 @@ from pydantic_core import to_jsonable_python
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.run_parameters import RunParameters
-from toolformer_ops.tools.registry import tool_names
+from toolformer_ops.tools.registry import get_tool, tool_names
 
 KEYWORDS = (
     "type", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
@@ -79,9 +79,14 @@ def _param(name: str, schema: dict[str, Any], default: Any) -> Param:
     field = RunParameters.model_fields[name]
     if not field.is_required():
         default = field.get_default(call_default_factory=True)
+    description = " ".join([str(field.description), *_purposes()]) if name == "tools" else field.description
     if field.is_required() and not default:
-        return Param(description=field.description, **keywords)
-    return Param(to_jsonable_python(default), description=field.description, **keywords)
+        return Param(description=description, **keywords)
+    return Param(to_jsonable_python(default), description=description, **keywords)
+
+
+def _purposes() -> list[str]:
+    return [f"{name}: {get_tool(name).spec.purpose}" for name in tool_names()]
 
 
 def _flat(schema: dict[str, Any]) -> dict[str, Any]:

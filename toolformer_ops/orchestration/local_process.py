@@ -168,7 +168,7 @@ class StageProcess(BaseOperator):
 
     def run_stage(self, arguments: Sequence[str]) -> Ending:
         """Run the program with these arguments to its end, and raise unless it ended well."""
-        self._running = RunningProcess([*self.command, *arguments], lambda line: self.log.info("%s", line))
+        self._running = RunningProcess([*self.command, *arguments], self._log_line)
         ending = self._running.wait()
         if ending.returncode in EXIT_CODES_NOT_RETRIED:
             raise AirflowFailException(f"{self._stage_name()}: {ending.reason()}")
@@ -180,6 +180,9 @@ class StageProcess(BaseOperator):
         """End the stage with its task."""
         if self._running is not None:
             self._running.kill_group()
+
+    def _log_line(self, line: str) -> None:
+        self.log.info("%s", line)
 
     def _result(self, ending: Ending) -> Any:
         try:

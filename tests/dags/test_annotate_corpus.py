@@ -1,0 +1,73 @@
+"""The graph of `annotate_corpus`: order, pools, what is skipped, and what a failing tool holds up."""
+
+from itertools import pairwise
+
+from airflow.sdk import DAG, TriggerRule
+
+from toolformer_ops.orchestration.defaults import MAX_SHARDS
+from toolformer_ops.tools.registry import tool_names
+
+STEPS = ("filter", "plan", "sample", "execute", "score", "check")
+TAIL = ("gather_tools", "release", "check_release", "finetune", "publish", "finish_run")
+
+
+def test_a_tool_goes_from_filter_to_check_in_order(local_dags: dict[str, DAG]) -> None:
+    dag = local_dags["annotate_corpus"]
+    assert dag.task_dict["ingest"].downstream_task_ids == {"start_run"}
+    assert dag.task_dict["start_run"].downstream_task_ids == {f"{tool}.filter" for tool in tool_names()}
+    for tool in tool_names():
+        for step, following in pairwise(STEPS):
+            assert f"{tool}.{following}" in dag.task_dict[f"{tool}.{step}"].downstream_task_ids
+        assert dag.task_dict[f"{tool}.check"].downstream_task_ids == {"gather_tools"}
+        assert dag.task_dict[f"{tool}.filter"].only_where == {"tools": tool}
+
+
+def test_tools_meet_nowhere_before_the_release(local_dags: dict[str, DAG]) -> None:
+    dag = local_dags["annotate_corpus"]
+    for tool in tool_names():
+        before = dag.task_dict[f"{tool}.check"].get_flat_relative_ids(upstream=True)
+        others = {task for task in before if "." in task and not task.startswith(f"{tool}.")}
+        assert others == set()
+
+
+def test_the_tail_follows_whatever_became_of_the_tools(local_dags: dict[str, DAG]) -> None:
+    dag = local_dags["annotate_corpus"]
+    for task, following in pairwise(TAIL):
+        assert dag.task_dict[task].downstream_task_ids == {following}
+    assert dag.task_dict["finish_run"].downstream_task_ids == set()
+    rules = {task.task_id: task.trigger_rule for task in dag.tasks if task.trigger_rule != TriggerRule.ALL_SUCCESS}
+    assert rules == {"gather_tools": TriggerRule.ALL_DONE, "finish_run": TriggerRule.ALL_DONE}
+
+
+def test_the_last_task_is_the_only_leaf_so_that_it_decides_the_colour_of_the_run(local_dags: dict[str, DAG]) -> None:
+    assert [task.task_id for task in local_dags["annotate_corpus"].leaves] == ["finish_run"]
+
+
+def test_stages_that_load_a_model_stand_behind_the_gpu_pool_and_no_others_do(local_dags: dict[str, DAG]) -> None:
+    dag = local_dags["annotate_corpus"]
+    gpu = {task.task_id for task in dag.tasks if task.pool == "gpu"}
+    expected = {f"{tool}.{step}" for tool in tool_names() for step in ("sample", "score")}
+    assert gpu == expected | {"MT.execute", "finetune"}
+
+
+def test_only_sampling_execution_and_scoring_are_mapped(local_dags: dict[str, DAG]) -> None:
+    dag = local_dags["annotate_corpus"]
+    mapped = {task.task_id for task in dag.tasks if task.is_mapped}
+    assert mapped == {f"{tool}.{step}" for tool in tool_names() for step in ("sample", "execute", "score")}
+    assert dag.max_active_tasks >= MAX_SHARDS
+
+
+def test_stages_whose_answer_the_graph_needs_run_on_the_worker(kubernetes_dags: dict[str, DAG]) -> None:
+    dag = kubernetes_dags["annotate_corpus"]
+    kinds = {task.task_id: task.task_type for task in dag.tasks}
+    assert kinds["MT.plan"] == kinds["start_run"] == kinds["release"] == "StageProcess"
+    assert kinds["MT.filter"] == kinds["MT.sample"] == kinds["finetune"] == kinds["ingest"] == "StagePod"
+
+
+def test_two_runs_may_be_under_way_at_once(local_dags: dict[str, DAG]) -> None:
+    assert local_dags["annotate_corpus"].max_active_runs >= 2
+
+
+def test_a_new_index_and_a_checked_release_are_assets(local_dags: dict[str, DAG]) -> None:
+    made = {(task.task_id, asset.name) for dag in local_dags.values() for task in dag.tasks for asset in task.outlets}
+    assert made == {("check_release", "dataset_release"), ("build_index", "wiki_index")}

@@ -1,0 +1,102 @@
+"""The trigger form against `RunParameters`: the same fields, and the same verdict on good and bad values."""
+
+import copy
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import ParamValidationError
+
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
+
+GIVEN = {"corpus": "posts.jsonl", "model": "models/m"}
+
+
+def validated(dag: DAG, **values: Any) -> dict[str, Any]:
+    """The params as Airflow validates them for a run with this conf."""
+    params = dag.params
+    merged = type(params)({name: copy.copy(params.get_param(name)) for name in params})
+    merged.update(values)
+    return merged.validate()
+
+
+def test_the_form_has_the_fields_of_the_run_parameters(local_dags: dict[str, DAG]) -> None:
+    assert set(local_dags["annotate_corpus"].params) == set(RunParameters.model_fields)
+    assert set(local_dags["ingest_corpus"].params) == {"corpus"}
+
+
+def test_corpus_and_model_are_asked_for_and_all_else_has_a_default(local_dags: dict[str, DAG]) -> None:
+    dag = local_dags["annotate_corpus"]
+    with pytest.raises(ParamValidationError, match="corpus"):
+        validated(dag, model="m")
+    with pytest.raises(ParamValidationError, match="model"):
+        validated(dag, corpus="c")
+    assert parse_run_parameters(validated(dag, **GIVEN)) == RunParameters(**GIVEN)
+
+
+def test_what_every_run_thinks_about_stands_unfolded_and_first(local_dags: dict[str, DAG]) -> None:
+    params = local_dags["annotate_corpus"].params
+    unfolded = [name for name in params if "section" not in params.get_param(name).schema]
+    assert unfolded == ["corpus", "document_limit", "tools", "model", "keep_thresholds"]
+    assert next(iter(params)) == "corpus"
+
+
+def test_several_tools_are_offered_for_choice(local_dags: dict[str, DAG]) -> None:
+    schema = local_dags["annotate_corpus"].params.get_param("tools").schema
+    assert schema["examples"] == ["Calculator", "Calendar", "WikiSearch", "QA", "MT"]
+    assert validated(local_dags["annotate_corpus"], **GIVEN, tools=["MT", "QA"])["tools"] == ["MT", "QA"]
+
+
+GOOD = [
+    {"document_limit": 1},
+    {"document_limit": None},
+    {"tools": ["Calendar"]},
+    {"keep_thresholds": {"Calculator": 0.5, "MT": 0}},
+    {"call_prefix": "tool_name"},
+    {"sampling_threshold": 0.0},
+    {"temperature": 2},
+    {"finetune": False},
+    {"finetune_learning_rate": 1},
+    {"max_kept_share": 0},
+]
+BAD = [
+    {"corpus": ""},
+    {"document_limit": 0},
+    {"document_limit": 1.5},
+    {"document_limit": "many"},
+    {"tools": []},
+    {"tools": "Calendar"},
+    {"tools": ["Calendar", "Calendar"]},
+    {"keep_thresholds": {"Calculator": -0.1}},
+    {"keep_thresholds": {"Calculator": 20.5}},
+    {"call_prefix": "none"},
+    {"sampling_threshold": 1.0},
+    {"temperature": 0},
+    {"top_p": 1.01},
+    {"seed": -1},
+    {"finetune": "perhaps"},
+    {"finetune_steps": 0},
+    {"finetune_learning_rate": 0},
+    {"max_call_tokens": 257},
+]
+
+
+@pytest.mark.parametrize("change", GOOD, ids=str)
+def test_the_form_and_the_run_parameters_take(local_dags: dict[str, DAG], change: dict[str, Any]) -> None:
+    values = validated(local_dags["annotate_corpus"], **(GIVEN | change))
+    assert parse_run_parameters(values)
+
+
+@pytest.mark.parametrize("change", BAD, ids=str)
+def test_the_form_and_the_run_parameters_refuse(local_dags: dict[str, DAG], change: dict[str, Any]) -> None:
+    with pytest.raises(ParamValidationError):
+        validated(local_dags["annotate_corpus"], **(GIVEN | change))
+    with pytest.raises(ParameterError):
+        parse_run_parameters(GIVEN | change)
+
+
+@pytest.mark.parametrize("change", [{"tools": ["Abacus"]}, {"keep_thresholds": {"Abacus": 1.0}}], ids=str)
+def test_the_form_refuses_a_tool_that_is_not_registered(local_dags: dict[str, DAG], change: dict[str, Any]) -> None:
+    with pytest.raises(ParamValidationError):
+        validated(local_dags["annotate_corpus"], **(GIVEN | change))

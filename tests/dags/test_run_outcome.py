@@ -1,0 +1,114 @@
+"""What the tasks at the end make of the states of all others."""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from toolformer_ops.orchestration.run_outcome import FinishRun, GatherTools, failed_tasks
+
+TASKS = [
+    "ingest",
+    "start_run",
+    "QA.sample",
+    "QA.check",
+    "MT.sample",
+    "MT.check",
+    "gather_tools",
+    "release",
+    "finish_run",
+]
+ALL_WELL = dict.fromkeys(TASKS, "success") | {"finish_run": "running"}
+
+
+def context(**changes: str) -> Any:
+    """Airflow's context for a run whose tasks are all well, but for these."""
+    states = ALL_WELL | {name.replace("__", "."): state for name, state in changes.items()}
+    instance = SimpleNamespace(
+        dag_id="annotate_corpus",
+        run_id="night-1",
+        get_task_states=lambda dag_id, run_ids: {run_id: states for run_id in run_ids if dag_id == "annotate_corpus"},
+    )
+    return {"ti": instance, "dag": SimpleNamespace(task_ids=TASKS), "params": {}}
+
+
+def gather() -> GatherTools:
+    return GatherTools(task_id="gather_tools", checks={"QA": "QA.check", "MT": "MT.check"})
+
+
+def finish(arguments_file: Path) -> FinishRun:
+    """The last task, with a program that writes down its arguments."""
+    program = f"import json, pathlib, sys; pathlib.Path({str(arguments_file)!r}).write_text(json.dumps(sys.argv[1:]))"
+    return FinishRun(
+        task_id="finish_run",
+        arguments=["stage", "finish-run", "--run", "night-1"],
+        opened_by="start_run",
+        gathered_by="gather_tools",
+        release="release",
+        command=[sys.executable, "-c", program],
+    )
+
+
+def test_failed_tasks_come_in_the_order_of_the_dag_with_their_shards_counted() -> None:
+    states = {
+        "MT.sample_0": "failed",
+        "MT.sample_1": "success",
+        "MT.sample_12": "failed",
+        "QA.check": "upstream_failed",
+    }
+    assert failed_tasks(states | {"start_run": "failed"}, TASKS) == ["start_run", "MT.sample (2 shards)"]
+
+
+def test_a_task_is_not_taken_for_the_shard_of_another() -> None:
+    assert failed_tasks({"check_release": "failed"}, ["check", "check_release"]) == ["check_release"]
+
+
+def test_all_tools_are_gathered_where_all_are_done() -> None:
+    assert gather().execute(context()) == ["QA", "MT"]
+
+
+def test_a_tool_that_was_not_chosen_is_no_failure() -> None:
+    assert gather().execute(context(MT__check="skipped")) == ["QA"]
+
+
+def test_one_tool_is_enough_for_a_release() -> None:
+    assert gather().execute(context(QA__check="upstream_failed", QA__sample="failed")) == ["MT"]
+
+
+def test_without_any_tool_there_is_nothing_to_release() -> None:
+    with pytest.raises(AirflowFailException, match=r"found none: nothing to release\. Tasks that failed: QA\.check"):
+        gather().execute(context(QA__check="failed", MT__check="skipped"))
+
+
+def test_a_run_without_failures_is_closed_as_a_success(tmp_path: Path) -> None:
+    finish(tmp_path / "argv").execute(context())
+    assert json.loads((tmp_path / "argv").read_text()) == [
+        "stage", "finish-run", "--run", "night-1", "--state", "success",
+    ]  # fmt: skip
+
+
+def test_skipped_tasks_do_not_make_a_run_red(tmp_path: Path) -> None:
+    finish(tmp_path / "argv").execute(context(MT__check="skipped", MT__sample="skipped"))
+    assert json.loads((tmp_path / "argv").read_text())[-1] == "success"
+
+
+def test_a_failed_tool_makes_the_run_red_though_the_release_is_out(tmp_path: Path) -> None:
+    with pytest.raises(AirflowFailException, match=r"failed: MT\.sample\. The release is out"):
+        finish(tmp_path / "argv").execute(context(MT__sample="failed", MT__check="upstream_failed"))
+    assert json.loads((tmp_path / "argv").read_text())[-1] == "failed"
+
+
+def test_the_task_that_only_gathers_is_not_named_as_a_cause(tmp_path: Path) -> None:
+    changes = {"QA__check": "failed", "MT__check": "failed", "gather_tools": "failed", "release": "upstream_failed"}
+    with pytest.raises(AirflowFailException, match=r"failed: QA\.check, MT\.check\. There is no release"):
+        finish(tmp_path / "argv").execute(context(**changes))
+
+
+def test_a_run_that_was_never_opened_is_not_closed(tmp_path: Path) -> None:
+    with pytest.raises(AirflowFailException, match=r"failed: start_run\. There is no release"):
+        finish(tmp_path / "argv").execute(context(start_run="failed", release="upstream_failed"))
+    assert not (tmp_path / "argv").exists()

@@ -1,0 +1,85 @@
+"""The table of DAGs in `docs/dags.md`, made from the DAGs themselves: `python -m toolformer_ops.orchestration.dag_table`.
+
+A test fails when the page is stale. Does not run anything.
+"""
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from toolformer_ops.config import REPOSITORY
+from toolformer_ops.run_parameters import RunParameters
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+PAGE = REPOSITORY / "docs" / "dags.md"
+
+INTRODUCTION = """# The DAGs
+
+Made by `python -m toolformer_ops.orchestration.dag_table` from `dags/`; do not edit. Every task starts one command,
+`python -m toolformer_ops stage ...`, on the Airflow worker, or with `TOOLFORMER_RUNNER=kubernetes` in a pod. Where a task
+stands behind a pool, the pool's slots are the limit.
+"""
+
+
+def page(dags: Iterable["DAG"]) -> str:
+    """The whole page in Markdown: one table of DAGs, and for each DAG its text, its form and its tasks."""
+    ordered = sorted(dags, key=lambda dag: dag.dag_id)
+    overview = _table(
+        ("DAG", "What it does", "Makes", "Tasks"),
+        ([f"[{dag.dag_id}](#{dag.dag_id})", dag.description, _assets(dag), len(dag.tasks)] for dag in ordered),
+    )
+    return "\n".join([INTRODUCTION, overview, *(_chapter(dag) for dag in ordered)])
+
+
+def main() -> None:
+    """Write the page."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    bag = DagBag(REPOSITORY / "dags")
+    if bag.import_errors:
+        raise SystemExit("\n".join(bag.import_errors.values()))
+    PAGE.write_text(page(bag.dags.values()), encoding="utf-8")
+    sys.stdout.write(f"{PAGE}: {len(bag.dags)} DAGs\n")
+
+
+def _chapter(dag: "DAG") -> str:
+    form = _table(
+        ("Field", "Name in the API", "Default", "Meaning"),
+        (
+            [param.schema["title"], f"`{name}`", _default(name, param), param.description]
+            for name, param in ((name, dag.params.get_param(name)) for name in dag.params)
+        ),
+    )
+    tasks = _table(
+        ("Task", "Mapped over shards", "Pool", "Longest try", "Retries"),
+        (
+            [f"`{task.task_id}`", "yes" if task.is_mapped else "", task.pool, task.execution_timeout, task.retries]
+            for task in dag.topological_sort()
+        ),
+    )
+    return f"\n## {dag.dag_id}\n\n{dag.doc_md.strip()}\n\n### Form\n\n{form}\n### Tasks\n\n{tasks}"
+
+
+def _assets(dag: "DAG") -> str:
+    return ", ".join(sorted({f"`{asset.name}`" for task in dag.tasks for asset in task.outlets}))
+
+
+def _default(name: str, param: Any) -> str:
+    field = RunParameters.model_fields.get(name)
+    if field is None or field.is_required():
+        return "required"  # a deployment may give it a default by its settings
+    if param.value is None:
+        return ""
+    return f"`{', '.join(param.value)}`" if isinstance(param.value, list) else f"`{param.value}`"
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    lines = [list(head), *([str(cell).replace("|", "\\|") for cell in row] for row in rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
