@@ -68,6 +68,17 @@ class ObjectStore:
         """The s3:// address of a key of this bucket."""
         return f"s3://{self.bucket}/{key}"
 
+    def key_of(self, uri: str) -> str:
+        """The key of an s3:// address in this bucket.
+
+        Raises:
+            ConfigurationError: the address lies elsewhere.
+        """
+        key = uri.removeprefix(self.uri(""))
+        if key == uri:
+            raise ConfigurationError(f"expected an address in {self.uri('')} (TOOLFORMER_S3_BUCKET), found {uri}.")
+        return key
+
     # Buckets
 
     def require_bucket(self) -> None:
@@ -320,7 +331,7 @@ class ObjectStore:
                 return
             token = {"ContinuationToken": page["NextContinuationToken"]}
 
-    def _request(self, operation: str, bucket: str, key: str | None, **arguments: object) -> Any:  # noqa: ANN401 - boto3 has no types
+    def _request(self, operation: str, bucket: str, key: str | None, **arguments: object) -> Any:
         target = f"s3://{bucket}/{key}" if key is not None else f"s3://{bucket}"
         if key is not None:
             arguments["Key"] = key

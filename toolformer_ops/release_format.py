@@ -117,6 +117,8 @@ class ReleasedText:
 
     def gives_text_back(self, tools: Sequence[str]) -> bool:
         """Whether taking the calls of `tools` out gives the plain text, and putting its own calls in gives the text."""
+        if not all(0 <= call.position_char <= len(self.plain_text) for call in self.calls):
+            return False
         woven = weave(self.plain_text, [call.woven for call in self.calls])
         return woven == self.text and take_out(self.text, tools) == self.plain_text
 

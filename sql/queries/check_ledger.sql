@@ -1,9 +1,9 @@
 -- What the ledger says of one tool in one run beside what is there: one row a stage and document that the stage had to do.
 --   ledger_rows                 1 where the stage has finished the document
---   rows_written, rows_found    rows by the ledger (execute: calls select * from (
-with a result or a reason), and rows that are there
+--   rows_written, rows_found    rows by the ledger (execute: calls with a result or a reason), and rows that are there
 --   rows_expected               rows that the stage before asks for
 --   items_in, items_out         samples drawn, and samples that became candidates, duplicates or were rejected with a reason
+select * from (
 with registered as (
     select *
     from run_tools

@@ -1,0 +1,341 @@
+"""The quality gates: right data passes, and each check fails on data that break its claim, naming the row."""
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+from sqlalchemy import text as sql_text
+
+from tests.annotated_runs import AnnotatedRun, recipe_id
+from toolformer_ops import database
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ObjectStoreError, ParameterError, QualityError, ToolError
+from toolformer_ops.object_store import ObjectStore
+from toolformer_ops.quality import CheckResult
+from toolformer_ops.release_format import ReleasedCall, ReleasedText, ReleaseWriter, read_release
+from toolformer_ops.stages.checking import check_release, check_tool
+from toolformer_ops.stages.release import release, release_prefix
+
+TEXT = "Out of 1400 people, 400 passed, that is 29 %."
+TOOL = "Calculator"
+
+
+@pytest.fixture
+def run(settings: Settings) -> AnnotatedRun:
+    """Two texts, three calls of which two are kept, complete in all stages."""
+    run = AnnotatedRun(settings, {TOOL: 0.5})
+    first, second = run.add_text(TEXT), run.add_text("Twice 21 is 42 and no more.")
+    run.add_call(TOOL, first, " 29", "400 / 1400", "0.29", saves=1.25)
+    run.add_call(TOOL, first, " people", "1 + 1", "2", saves=-1.0)
+    run.add_call(TOOL, second, " 42", "2 * 21", "42", saves=2.0)
+    run.complete(TOOL)
+    _describe(run)
+    return run
+
+
+def _describe(run: AnnotatedRun) -> None:
+    stages = ("filter", "sample", "execute", "score")
+    with database.transaction(run.engine) as connection:
+        rows = [(recipe_id(stage, TOOL), stage, TOOL, "{}") for stage in stages]
+        database.copy_insert(connection, "recipes", ("recipe_id", "stage", "tool", "definition"), rows)
+        keys = connection.execute(sql_text("select input_key, effective_input from candidate_calls")).all()
+        results = [(TOOL, "1", row.input_key, row.effective_input, ["x"]) for row in keys]
+        database.copy_insert(
+            connection, "call_results", ("tool", "tool_version", "input_key", "input", "results"), results
+        )
+
+
+def _change(run: AnnotatedRun, *statements: str) -> None:
+    with database.transaction(run.engine) as connection:
+        for statement in statements:
+            connection.execute(sql_text(statement))
+
+
+def _drop_constraints(connection: Connection) -> None:
+    """Take all CHECK constraints off the calls and losses, so that a test can break the data behind them."""
+    for parent in ("candidate_calls", "call_losses"):
+        partitions = "select cast(cast(inhrelid as regclass) as text) from pg_inherits where inhparent = cast(:parent as regclass)"
+        for table in (parent, *connection.execute(sql_text(partitions), {"parent": parent}).scalars()):
+            constraints = "select conname from pg_constraint where conrelid = cast(:name as regclass) and contype = 'c'"
+            for name in connection.execute(sql_text(constraints), {"name": table}).scalars().all():
+                connection.execute(sql_text(f'alter table {table} drop constraint "{name}"'))
+
+
+def _failing(settings: Settings, run: AnnotatedRun) -> dict[str, str]:
+    """Messages of the checks of `TOOL` that do not hold, by name, as they are stored."""
+    with pytest.raises(QualityError):
+        check_tool(settings, run.run_id, TOOL)
+    return _stored(run, TOOL)
+
+
+def _stored(run: AnnotatedRun, subject: str) -> dict[str, str]:
+    with database.transaction(run.engine) as connection:
+        statement = "select check_name, message from quality_results where not success and subject = :subject"
+        rows = connection.execute(sql_text(statement), {"subject": subject}).all()
+    return {row.check_name: row.message for row in rows}
+
+
+def _first_call(run: AnnotatedRun) -> uuid.UUID:
+    with database.transaction(run.engine) as connection:
+        statement = "select cast(min(cast(call_id as text)) as uuid) from candidate_calls"
+        return connection.execute(sql_text(statement)).scalar_one()
+
+
+def test_right_data_pass_every_check_and_the_results_are_stored(settings: Settings, run: AnnotatedRun) -> None:
+    results = check_tool(settings, run.run_id, TOOL)
+    assert all(result.success for result in results)
+    assert _names(results) == {
+        "recipes_are_described",
+        "every_document_is_in_the_ledger",
+        "ledger_equals_rows",
+        "every_sample_is_accounted_for",
+        "call_ids_are_unique",
+        "positions_lie_inside_the_text",
+        "probabilities_are_probabilities",
+        "losses_are_finite",
+        "reduction_equals_its_definition",
+        "calls_removed_give_the_text_back",
+        "enough_texts_are_kept",
+        "kept_share_is_plausible",
+        "some_call_is_kept",
+    }
+    with database.transaction(run.engine) as connection:
+        rows = connection.execute(sql_text("select success, message, observed from quality_results")).all()
+    assert len(rows) == 13
+    assert all(row.success for row in rows)
+    by_name = {result.check.name: result for result in results}
+    assert by_name["call_ids_are_unique"].observed["rows"] == 3
+    assert by_name["calls_removed_give_the_text_back"].observed["rows"] == 2
+    assert by_name["every_document_is_in_the_ledger"].observed["rows"] == 2 * 4
+
+
+def _names(results: list[CheckResult]) -> set[str]:
+    return {result.check.name for result in results}
+
+
+BROKEN: dict[str, tuple[str, tuple[str, ...]]] = {
+    "recipe that nobody described": ("recipes_are_described", ("delete from recipes where stage = 'execute'",)),
+    "document without a score": (
+        "every_document_is_in_the_ledger",
+        ("delete from call_losses where loss_reduction < 2", "delete from stage_ledger where stage = 'score' and rows_written = 2"),
+    ),
+    "ledger that says more than there is": (
+        "ledger_equals_rows", ("update stage_ledger set rows_written = rows_written + 1 where stage = 'sample'",),
+    ),
+    "score that lost a call": (
+        "ledger_equals_rows", ("delete from call_losses where loss_reduction < 0",
+                               "update stage_ledger set rows_written = 1 where stage = 'score'"),
+    ),
+    "call that was never answered": ("ledger_equals_rows", ("delete from call_results where input = '2 * 21'",)),
+    "sample that vanished": (
+        "every_sample_is_accounted_for",
+        ("update stage_ledger set counts = counts || '{\"samples\": 9}' where stage = 'sample'",),
+    ),
+    "position at the very start": (
+        "positions_lie_inside_the_text", ("update candidate_calls set position_char = 0 where call_input = '1 + 1'",),
+    ),
+    "position behind the end": (
+        "positions_lie_inside_the_text", ("update candidate_calls set position_char = 45 where call_input = '1 + 1'",),
+    ),
+    "probability above 1": (
+        "probabilities_are_probabilities", ("update candidate_calls set position_probability = 1.01",),
+    ),
+    "probability below 0": (
+        "probabilities_are_probabilities", ("update candidate_calls set position_probability = -0.01",),
+    ),
+    "probability that is not a number": (
+        "probabilities_are_probabilities", ("update candidate_calls set position_probability = 'NaN'",),
+    ),
+    "loss that is not a number": ("losses_are_finite", ("update call_losses set loss_with_result = 'NaN'",)),
+    "infinite loss": ("losses_are_finite", ("update call_losses set loss_without_call = 'Infinity'",)),
+    "missing loss": ("losses_are_finite", ("update call_losses set loss_without_result = null",)),
+    "negative loss": ("losses_are_finite", ("update call_losses set loss_without_result = -0.5",)),
+    "reduction of another definition": (
+        "reduction_equals_its_definition",
+        ("alter table call_losses alter column loss_reduction drop expression",
+         "update call_losses set loss_reduction = loss_without_call - loss_with_result + 0.001"),
+    ),
+    "text that already holds a call": (
+        "calls_removed_give_the_text_back",
+        ("update documents set text = text || ' [Calculator(1) -> 1]' where text like 'Out of%'",),
+    ),
+    "same call id twice": (
+        "call_ids_are_unique",
+        ("alter table candidate_calls drop constraint candidate_calls_pkey",
+         "insert into candidate_calls select * from candidate_calls where call_input = '1 + 1'"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", BROKEN)
+def test_check_fails_on_broken_data_and_names_a_row(settings: Settings, run: AnnotatedRun, damage: str) -> None:
+    expected, statements = BROKEN[damage]
+    with database.transaction(run.engine) as connection:
+        _drop_constraints(connection)
+    _change(run, *statements)
+    failing = _failing(settings, run)
+    assert expected in failing
+    assert "found otherwise in" in failing[expected]
+    keys = {"recipes_are_described": "stage execute", "calls_removed_give_the_text_back": "document_id "}
+    ledger = {"every_document_is_in_the_ledger", "ledger_equals_rows", "every_sample_is_accounted_for"}
+    key = "stage_of_document " if expected in ledger else keys.get(expected, "call_id ")
+    assert key in failing[expected]
+
+
+def test_message_names_the_very_row_and_its_value(settings: Settings, run: AnnotatedRun) -> None:
+    with database.transaction(run.engine) as connection:
+        _drop_constraints(connection)
+    call_id = _first_call(run)
+    statement = "update candidate_calls set position_probability = 1.5 where call_id = :call_id"
+    with database.transaction(run.engine) as connection:
+        connection.execute(sql_text(statement), {"call_id": call_id})
+    with pytest.raises(QualityError, match=rf"in 1 of 3 rows: call_id {call_id} \(position_probability 1\.5\)"):
+        check_tool(settings, run.run_id, TOOL)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [
+        ({"min_kept_texts": 3}, "enough_texts_are_kept"),
+        ({"min_kept_texts": 2}, None),
+        ({"max_kept_share": 0.6}, "kept_share_is_plausible"),
+        ({"max_kept_share": 0.67}, None),
+    ],
+)
+def test_yield_is_held_to_the_bounds_of_the_run(
+    settings: Settings, run: AnnotatedRun, bounds: dict[str, Any], expected: str | None
+) -> None:
+    with database.transaction(run.engine) as connection:
+        for name, value in bounds.items():
+            statement = "update annotation_runs set parameters = parameters || jsonb_build_object(:name, :value)"
+            connection.execute(
+                sql_text(statement.replace(":name", "cast(:name as text)")), {"name": name, "value": value}
+            )
+    if expected is None:
+        check_tool(settings, run.run_id, TOOL)
+    else:
+        assert list(_failing(settings, run)) == [expected]
+
+
+def test_keeping_nothing_is_a_warning_and_does_not_stop(settings: Settings) -> None:
+    run = AnnotatedRun(settings, {TOOL: 0.5})
+    run.add_text(TEXT)
+    run.complete(TOOL)
+    _describe(run)
+    results = check_tool(settings, run.run_id, TOOL)
+    assert [result.check.name for result in results if not result.success] == ["some_call_is_kept"]
+    assert list(_stored(run, TOOL)) == ["some_call_is_kept"]
+
+
+def test_mended_data_replace_the_stored_failure(settings: Settings, run: AnnotatedRun) -> None:
+    _change(run, "update stage_ledger set rows_written = rows_written + 1 where stage = 'sample'")
+    assert "ledger_equals_rows" in _failing(settings, run)
+    _change(run, "update stage_ledger set rows_written = rows_written - 1 where stage = 'sample'")
+    check_tool(settings, run.run_id, TOOL)
+    assert _stored(run, TOOL) == {}
+
+
+def test_run_or_tool_that_is_not_there_is_said(settings: Settings, run: AnnotatedRun) -> None:
+    with pytest.raises(ParameterError, match="nobody"):
+        check_tool(settings, "nobody", TOOL)
+    with pytest.raises(ToolError, match="not with 'QA'"):
+        check_tool(settings, run.run_id, "QA")
+
+
+# The release
+
+
+def test_right_release_passes(settings: Settings, run: AnnotatedRun) -> None:
+    release(settings, run.run_id)
+    results = check_release(settings, run.run_id)
+    assert all(result.success for result in results)
+    assert _names(results) == {
+        "release_is_what_is_registered",
+        "document_ids_are_unique",
+        "calls_removed_give_the_text_back",
+        "every_text_has_a_call",
+        "call_ids_are_unique",
+        "positions_lie_inside_the_text",
+        "probabilities_are_probabilities",
+        "losses_are_finite",
+        "reduction_equals_its_definition",
+        "tools_are_those_of_the_run",
+        "every_tool_is_present",
+    }
+
+
+def test_tool_without_a_released_call_is_a_warning(settings: Settings) -> None:
+    run = AnnotatedRun(settings, {TOOL: 0.5, "QA": 1.0})
+    document = run.add_text(TEXT)
+    run.add_call(TOOL, document, " 29", "400 / 1400", "0.29", saves=1.25)
+    run.complete(TOOL)
+    release(settings, run.run_id)
+    check_release(settings, run.run_id)
+    assert _stored(run, "release") == {
+        "every_tool_is_present": "expected a call of every tool that the run asked for, found otherwise in 1 of 2 rows: "
+        "tool QA (released_calls 0)"
+    }
+
+
+def _with(call: ReleasedCall, **changes: object) -> ReleasedCall:
+    return ReleasedCall(**{**vars(call), **changes})  # type: ignore[arg-type]
+
+
+def _one_call(**changes: object) -> Callable[[list[ReleasedText]], list[ReleasedText]]:
+    def change(texts: list[ReleasedText]) -> list[ReleasedText]:
+        first, *others = texts
+        calls = (_with(first.calls[0], **changes), *first.calls[1:])
+        return [ReleasedText(first.document_id, first.text, first.plain_text, calls, first.url), *others]
+
+    return change
+
+
+def _first_text(**changes: Any) -> Callable[[list[ReleasedText]], list[ReleasedText]]:
+    return lambda texts: [ReleasedText(**{**vars(texts[0]), **changes}), *texts[1:]]
+
+
+DAMAGED_RELEASE: dict[str, tuple[str, Callable[[list[ReleasedText]], list[ReleasedText]]]] = {
+    "text lost": ("release_is_what_is_registered", lambda texts: texts[1:]),
+    "text twice": ("document_ids_are_unique", lambda texts: [texts[0], *texts]),
+    "text without calls": ("every_text_has_a_call", _first_text(calls=())),
+    "plain text changed": ("calls_removed_give_the_text_back", _first_text(plain_text="Something else.")),
+    "call twice": ("call_ids_are_unique", lambda texts: [texts[0], *texts]),
+    "position behind the end": ("positions_lie_inside_the_text", _one_call(position_char=1000)),
+    "probability above 1": ("probabilities_are_probabilities", _one_call(position_probability=2.0)),
+    "loss not a number": ("losses_are_finite", _one_call(loss_with_result=float("nan"))),
+    "infinite loss": ("losses_are_finite", _one_call(loss_without_call=float("inf"))),
+    "other reduction": ("reduction_equals_its_definition", _one_call(loss_reduction=0.5)),
+    "tool of another run": ("tools_are_those_of_the_run", _one_call(tool="Oracle")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED_RELEASE)
+def test_release_check_fails_on_a_damaged_release(
+    settings: Settings, run: AnnotatedRun, tmp_path: Any, damage: str
+) -> None:
+    expected, change = DAMAGED_RELEASE[damage]
+    release_id = release(settings, run.run_id)
+    store = ObjectStore(settings)
+    store.fetch(release_prefix(release_id), tmp_path / "right")
+    (tmp_path / "damaged").mkdir()
+    with ReleaseWriter(tmp_path / "damaged") as writer:
+        for text in change(list(read_release(tmp_path / "right"))):
+            writer.write(text)
+    for key in list(store.list(release_prefix(release_id))):
+        store.delete(key)
+    store.publish(release_prefix(release_id), writer.files)
+    with pytest.raises(QualityError, match=expected):
+        check_release(settings, run.run_id)
+    assert expected in _stored(run, "release")
+
+
+def test_release_that_is_not_there_is_said(settings: Settings, run: AnnotatedRun) -> None:
+    with pytest.raises(ParameterError, match="expected a release, found none"):
+        check_release(settings, run.run_id)
+    release_id = release(settings, run.run_id)
+    store = ObjectStore(settings)
+    store.delete(f"{release_prefix(release_id)}/manifest.json")
+    with pytest.raises(ObjectStoreError, match=r"found no manifest\.json"):
+        check_release(settings, run.run_id)
