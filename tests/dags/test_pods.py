@@ -1,0 +1,212 @@
+"""The pods of `TOOLFORMER_RUNNER=kubernetes`: valid, hardened, on the right nodes, and without a secret in them."""
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.serialization.serialized_objects import DagSerialization
+from kubernetes.client import ApiClient
+from kubernetes.client import models as k8s
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ConfigurationError
+from toolformer_ops.orchestration.pods import StagePod, pod_arguments
+
+KUBERNETES_VERSION = "1.37"
+SECRETS = ("secret-dsn", "secret-reader", "secret-key-id", "secret-access-key")
+
+
+def context(task_id: str, map_index: int) -> Any:
+    """As much of Airflow's context as a pod's labels are made from."""
+    instance = SimpleNamespace(dag_id="annotate_corpus", task_id=task_id, map_index=map_index, try_number=1)
+    dag = SimpleNamespace(dag_id="annotate_corpus")
+    return {"ti": instance, "run_id": "manual__2026-11-21T10:00:00+00:00", "dag": dag, "params": {}}
+
+
+def pods(dags: dict[str, DAG]) -> dict[str, dict[str, Any]]:
+    """The manifest of every stage that runs in a pod, by task; of a mapped stage the one for shard 1/3."""
+    manifests = {}
+    for dag in dags.values():
+        for task in dag.tasks:
+            if task.task_type != "StagePod":
+                continue
+            operator = task.unmap({**task.partial_kwargs, "shard": "1/3"}) if task.is_mapped else task
+            made = operator.build_pod_request_obj(context(task.task_id, 1 if task.is_mapped else -1), dry_run=True)
+            manifests[f"{dag.dag_id}.{task.task_id}"] = ApiClient().sanitize_for_serialization(made)
+    return manifests
+
+
+@pytest.fixture
+def manifests(kubernetes_dags: dict[str, DAG]) -> dict[str, dict[str, Any]]:
+    """All pods of all DAGs."""
+    return pods(kubernetes_dags)
+
+
+def container(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The only container."""
+    (only,) = manifest["spec"]["containers"]
+    return dict(only)
+
+
+def is_gpu(name: str) -> bool:
+    """Whether this task loads a model."""
+    return name.endswith((".sample", ".score", ".finetune")) or name == "annotate_corpus.MT.execute"
+
+
+def test_every_pod_is_valid_to_the_letter_of_kubernetes(manifests: dict[str, dict[str, Any]]) -> None:
+    assert len(manifests) == 5 * 5 + 4 + 2
+    for manifest in manifests.values():
+        assert kubernetes_validate.validate(manifest, KUBERNETES_VERSION, strict=True) == KUBERNETES_VERSION
+
+
+def test_a_pod_that_kubernetes_would_refuse_is_noticed(manifests: dict[str, dict[str, Any]]) -> None:
+    manifest = manifests["annotate_corpus.QA.sample"]
+    manifest["spec"]["containers"][0]["resource"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(manifest, KUBERNETES_VERSION, strict=True)
+
+
+def test_a_pod_runs_the_same_command_as_a_local_process(manifests: dict[str, dict[str, Any]]) -> None:
+    sample = container(manifests["annotate_corpus.MT.sample"])
+    assert sample["command"] == ["python", "-m", "toolformer_ops"]
+    assert sample["args"] == ["stage", "sample", "--run", "{{ run_id }}", "--tool", "MT", "--shard", "1/3"]
+    check = container(manifests["annotate_corpus.MT.check"])
+    assert check["args"] == ["stage", "check", "--run", "{{ run_id }}", "--tool", "MT"]
+
+
+def test_a_pod_is_hardened(manifests: dict[str, dict[str, Any]]) -> None:
+    for manifest in manifests.values():
+        spec, only = manifest["spec"], container(manifest)
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["runAsUser"] > 0
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert only["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+        }
+        assert spec["restartPolicy"] == "Never"
+        assert "hostNetwork" not in spec or spec["hostNetwork"] is False
+        assert all("emptyDir" in volume for volume in spec["volumes"])
+        assert only["terminationMessagePolicy"] == "FallbackToLogsOnError"
+        assert "@sha256:" in only["image"]
+
+
+def test_a_pod_can_write_where_the_stages_write(manifests: dict[str, dict[str, Any]]) -> None:
+    for manifest in manifests.values():
+        only = container(manifest)
+        mounts = {mount["mountPath"] for mount in only["volumeMounts"]}
+        values = {variable["name"]: variable.get("value") for variable in only["env"]}
+        assert mounts == {"/tmp", "/var/lib/toolformer"}  # noqa: S108
+        assert values["TOOLFORMER_STATE_DIR"] in mounts
+        assert str(values["HF_HOME"]).startswith("/var/lib/toolformer/")
+
+
+def test_stages_with_a_model_get_one_a100_and_others_get_none(manifests: dict[str, dict[str, Any]]) -> None:
+    for name, manifest in manifests.items():
+        spec, only = manifest["spec"], container(manifest)
+        device = next(variable["value"] for variable in only["env"] if variable["name"] == "TOOLFORMER_DEVICE")
+        assert {"cpu", "memory"} <= set(only["resources"]["requests"])
+        if is_gpu(name):
+            assert spec["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
+            assert spec["tolerations"] == [{"effect": "NoSchedule", "key": "nvidia.com/gpu", "operator": "Exists"}]
+            assert only["resources"]["limits"]["nvidia.com/gpu"] == "1"
+            assert device == "cuda"
+        else:
+            assert not spec.get("nodeSelector")
+            assert not spec.get("tolerations")
+            assert "nvidia.com/gpu" not in only["resources"]["limits"]
+            assert device == "cpu"
+
+
+def test_the_gpu_can_be_another_one(parse: Callable[..., dict[str, DAG]]) -> None:
+    image = "registry.example/toolformer:1.2"
+    dags = parse(runner="kubernetes", kubernetes_image=image, kubernetes_gpu_product="NVIDIA-H100-80GB-HBM3")
+    manifest = pods(dags)["annotate_corpus.QA.score"]
+    assert manifest["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+
+
+def test_secrets_are_references_and_plain_settings_are_values(manifests: dict[str, dict[str, Any]]) -> None:
+    environment = {variable["name"]: variable for variable in container(manifests["annotate_corpus.QA.score"])["env"]}
+    assert environment["TOOLFORMER_DATABASE_DSN"]["valueFrom"] == {
+        "secretKeyRef": {"key": "TOOLFORMER_DATABASE_DSN", "name": "toolformer", "optional": False}
+    }
+    for key in ("TOOLFORMER_S3_ACCESS_KEY_ID", "TOOLFORMER_S3_SECRET_ACCESS_KEY"):
+        assert environment[key]["valueFrom"]["secretKeyRef"] == {"key": key, "name": "toolformer", "optional": True}
+    assert environment["TOOLFORMER_S3_ENDPOINT_URL"]["value"] == "http://minio:9000"
+    assert "TOOLFORMER_READER_DSN" not in environment
+    assert "TOOLFORMER_RUNNER" not in environment
+
+
+def test_no_secret_stands_in_a_pod_in_a_template_or_in_a_serialised_dag(
+    kubernetes_dags: dict[str, DAG], manifests: dict[str, dict[str, Any]]
+) -> None:
+    texts = [json.dumps(manifest) for manifest in manifests.values()]
+    texts += [json.dumps(DagSerialization.to_dict(dag)) for dag in kubernetes_dags.values()]
+    for dag in kubernetes_dags.values():
+        for task in dag.tasks:
+            values = task.partial_kwargs if task.is_mapped else vars(task)
+            texts += [str(values.get(field)) for field in task.template_fields]
+    assert not [secret for secret in SECRETS for text in texts if secret in text]
+
+
+def test_a_pod_is_found_again_kept_when_it_failed_and_has_no_side_container(kubernetes_dags: dict[str, DAG]) -> None:
+    task = kubernetes_dags["annotate_corpus"].task_dict["finetune"]
+    assert task.durable is True
+    assert task.do_xcom_push is False
+    assert task.deferrable is False
+    assert task.on_finish_action.value == "delete_succeeded_pod"
+
+
+@pytest.mark.parametrize("image", ["", "toolformer", "localhost:5000/toolformer", "registry.example/toolformer:latest"])
+def test_an_image_that_may_change_is_refused_with_the_remedy(image: str) -> None:
+    settings = Settings(_env_file=None, kubernetes_image=image)  # type: ignore[call-arg]
+    with pytest.raises(ConfigurationError, match="TOOLFORMER_KUBERNETES_IMAGE"):
+        pod_arguments(settings, pool="cpu")
+
+
+def test_a_pod_that_the_form_did_not_ask_for_is_skipped_before_it_is_made() -> None:
+    task = StagePod(task_id="filter", name="filter", image="i:1", only_where={"tools": "MT"})
+    with pytest.raises(AirflowSkipException):
+        task.execute({"params": {"tools": ["QA"]}})  # type: ignore[typeddict-item]
+
+
+def ended(exit_code: int) -> k8s.V1Pod:
+    """A pod whose stage ended with this status, and a last line in its log."""
+    ending = k8s.V1ContainerStateTerminated(exit_code=exit_code, message="CorpusError: expected x.jsonl, found none.")
+    status = k8s.V1ContainerStatus(
+        name="stage",
+        image="i:1",
+        image_id="",
+        ready=False,
+        restart_count=0,
+        state=k8s.V1ContainerState(terminated=ending),
+    )
+    return k8s.V1Pod(
+        metadata=k8s.V1ObjectMeta(name="stage-pod", namespace="toolformer"),
+        spec=k8s.V1PodSpec(containers=[k8s.V1Container(name="stage")]),
+        status=k8s.V1PodStatus(phase="Failed", container_statuses=[status]),
+    )
+
+
+@pytest.mark.parametrize(("exit_code", "for_good"), [(1, False), (2, True), (3, True), (137, False)])
+def test_a_pods_exit_status_decides_on_the_retry(
+    monkeypatch: pytest.MonkeyPatch, exit_code: int, for_good: bool
+) -> None:
+    task = StagePod(
+        task_id="filter", name="filter", image="i:1", base_container_name="stage", log_pod_spec_on_failure=False
+    )
+    monkeypatch.setattr(task, "is_istio_enabled", lambda _: False)
+    monkeypatch.setattr(task, "patch_already_checked", lambda *_, **__: None)
+    monkeypatch.setattr(task, "process_pod_deletion", lambda *_, **__: True)
+    pod = ended(exit_code)
+    with pytest.raises(AirflowException, match=r"expected x\.jsonl, found none") as caught:
+        task.cleanup(pod, pod)
+    assert isinstance(caught.value, AirflowFailException) is for_good
