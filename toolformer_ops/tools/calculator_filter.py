@@ -94,37 +94,35 @@ def _holds_result_of_two_others(numbers: list[_Number]) -> bool:
         for second in valued[index + 1 : index + WINDOW_TOKENS]:
             if second.token - first.token >= WINDOW_TOKENS:
                 break
-            if any(_stands_beside(places.get(value), first, second, exact) for value, exact in _results(first, second)):
-                return True
+            for value, exact in _results(first.value or 0, second.value or 0):
+                if value in places and _stands_beside(places[value], first, second, exact):
+                    return True
     return False
 
 
-def _results(first: _Number, second: _Number) -> Iterator[tuple[int, bool]]:
-    """Values of `first op second` in both orders, in millionths, each with whether it is exact or rounded to hundredths."""
-    a, b = first.value or 0, second.value or 0
-    yield a + b, True
-    yield abs(a - b), True
+def _results(a: int, b: int) -> list[tuple[int, bool]]:
+    """Values of `a op b` and `b op a`, in millionths, each with whether it is exact or rounded to hundredths."""
+    results = [(a + b, True), (abs(a - b), True)]
     if _UNIT not in (a, b):
-        yield from _exact_and_rounded(a * b, _UNIT)
+        results += _exact_and_rounded(a * b, _UNIT)
     if b not in (a, _UNIT):
-        yield from _exact_and_rounded(a * _UNIT, b)
+        results += _exact_and_rounded(a * _UNIT, b)
     if a not in (b, _UNIT):
-        yield from _exact_and_rounded(b * _UNIT, a)
+        results += _exact_and_rounded(b * _UNIT, a)
+    return results
 
 
-def _exact_and_rounded(numerator: int, denominator: int) -> Iterator[tuple[int, bool]]:
+def _exact_and_rounded(numerator: int, denominator: int) -> list[tuple[int, bool]]:
     quotient, remainder = divmod(numerator, denominator)
-    if remainder == 0:
-        yield quotient, True
-    if remainder or quotient % _HUNDREDTH:
-        step = denominator * _HUNDREDTH
-        yield (2 * numerator + step) // (2 * step) * _HUNDREDTH, False
+    exact = [] if remainder else [(quotient, True)]
+    if not remainder and quotient % _HUNDREDTH == 0:
+        return exact
+    step = denominator * _HUNDREDTH
+    return [*exact, ((2 * numerator + step) // (2 * step) * _HUNDREDTH, False)]
 
 
-def _stands_beside(places: list[_Number] | None, first: _Number, second: _Number, exact: bool) -> bool:
+def _stands_beside(places: list[_Number], first: _Number, second: _Number, exact: bool) -> bool:
     """Whether one of `places` is a third place within a window that also holds `first` and `second`."""
-    if not places:
-        return False
     earliest = second.token - WINDOW_TOKENS + 1
     latest = first.token + WINDOW_TOKENS - 1
     for place in places[bisect_left(places, earliest, key=lambda number: number.token) :]:

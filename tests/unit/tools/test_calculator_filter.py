@@ -1,6 +1,12 @@
 """Which documents the Calculator asks for: the rules (i) to (iii) of appendix A, in both directions."""
 
+import itertools
+import math
+from fractions import Fraction
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from toolformer_ops.records import Document
 from toolformer_ops.tools.calculator import TOOL
@@ -46,6 +52,34 @@ def test_three_numbers_without_a_result_are_left_to_chance(text: str) -> None:
 def test_a_rounded_result_counts_only_where_decimals_are_written() -> None:
     assert judge("735 K, which is 1.47 times 499 K")[1] == "rule_i_result_of_two_others"
     assert judge("7 parts, 2 thirds, 4 quarters")[1] == "rule_iii_not_sampled"  # 7 / 2 = 3.5, not 4
+
+
+def rounded(value: Fraction) -> Fraction:
+    """To two decimals, halves up."""
+    return Fraction(math.floor(value * 100 + Fraction(1, 2)), 100)
+
+
+def one_is_the_result_of_two_others(written: list[str]) -> bool:
+    """Rule (i) by trying every three places in every order."""
+    for first, second, third in itertools.permutations(written, 3):
+        a, b, c = Fraction(first), Fraction(second), Fraction(third)
+        if 0 in (a, b, c):
+            continue
+        values = [a + b, a - b, *([a * b] if 1 not in (a, b) else []), *([a / b] if b not in (a, 1) else [])]
+        if c in values or ("." in third and c in map(rounded, values)):
+            return True
+    return False
+
+
+SMALL_NUMBERS = st.one_of(
+    st.integers(0, 300).map(str), st.decimals(0, 20, places=2).map(str), st.decimals(0, 9, places=1).map(str)
+)
+
+
+@given(st.lists(SMALL_NUMBERS, min_size=3, max_size=6))
+def test_rule_i_agrees_with_trying_every_three_numbers(written: list[str]) -> None:
+    found = judge(", ".join(f"item {number}" for number in written))[1] == "rule_i_result_of_two_others"
+    assert found == one_is_the_result_of_two_others(written)
 
 
 def test_the_window_is_a_hundred_tokens() -> None:
