@@ -56,10 +56,11 @@ def _chapter(dag: "DAG") -> str:
         ("Task", "Mapped over shards", "Pool", "Longest try", "Retries"),
         (
             [f"`{task.task_id}`", "yes" if task.is_mapped else "", task.pool, task.execution_timeout, task.retries]
-            for task in dag.topological_sort()
+            for task in dag.tasks
         ),
     )
-    return f"\n## {dag.dag_id}\n\n{dag.doc_md.strip()}\n\n### Form\n\n{form}\n### Tasks\n\n{tasks}"
+    text = (dag.doc_md or "").strip()
+    return f"\n## {dag.dag_id}\n\n{text}\n\n### Form\n\n{form}\n### Tasks\n\n{tasks}"
 
 
 def _assets(dag: "DAG") -> str:

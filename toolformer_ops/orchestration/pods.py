@@ -31,7 +31,18 @@ TEMPORARY_PATH = "/tmp"  # noqa: S108  (the pod's own emptyDir)
 USER_ID = 10001
 """Not root, and no user of the node."""
 ENV_PREFIX = "TOOLFORMER_"
-NOT_FOR_PODS = frozenset({"reader_dsn", "state_dir", "runner", "annotation_schedule", "airflow_url", "image", "device"})
+NOT_FOR_PODS = (
+    "airflow_",
+    "annotation_schedule",
+    "default_",
+    "device",
+    "image",
+    "kubernetes_",
+    "reader_dsn",
+    "runner",
+    "state_dir",
+)
+"""Beginnings of the names of settings that a pod does not get, or gets another value for."""
 GPU_REQUESTS = {"cpu": "4", "memory": "32Gi", "ephemeral-storage": "40Gi"}
 CPU_REQUESTS = {"cpu": "2", "memory": "8Gi", "ephemeral-storage": "20Gi"}
 STARTUP_TIMEOUT_SECONDS = 1800
@@ -153,7 +164,7 @@ def _environment(settings: Settings, *, gpu: bool) -> list[k8s.V1EnvVar]:
     ]
     for name, field in Settings.model_fields.items():
         variable = f"{ENV_PREFIX}{name.upper()}"
-        if name in NOT_FOR_PODS or name.startswith(("kubernetes_", "default_")):
+        if name.startswith(NOT_FOR_PODS):
             continue
         value = getattr(settings, name)
         if "SecretStr" in str(field.annotation):
