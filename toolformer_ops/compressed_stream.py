@@ -76,7 +76,7 @@ class _Checked(io.RawIOBase):
 class _ZstandardFile:
     """Unpacks Zstandard frames and insists that the last one ends."""
 
-    def __init__(self, packed: io.BufferedReader) -> None:
+    def __init__(self, packed: io.BufferedIOBase) -> None:
         import zstandard
 
         self._packed = packed

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from toolformer_ops.errors import SearchIndexError
 from toolformer_ops.retrieval.index_manifest import IndexManifest, read_manifest
-from toolformer_ops.retrieval.java_runtime import java_class, java_thread
+from toolformer_ops.retrieval.java_runtime import java_class, java_thread, start_java
 from toolformer_ops.retrieval.stored_passage import FoundPassage, read_stored
 
 K1 = 0.9
@@ -82,6 +82,7 @@ class Bm25Index:
         if not folder.is_dir():  # replaced by a new build between the two looks
             manifest = read_manifest(index_dir)
             folder = index_dir / manifest.folder
+        start_java(threads)
         searcher_class = java_class("io.anserini.search.SimpleSearcher")
         try:
             searcher = searcher_class(str(folder))

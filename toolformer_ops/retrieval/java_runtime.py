@@ -38,11 +38,22 @@ def java_class(name: str) -> Any:
     Raises:
         ToolError: Java or Pyserini is not installed, or Java was started by somebody else with other options.
     """
-    with _lock:
-        _start()
+    start_java()
     from pyserini.pyclass import autoclass
 
     return autoclass(name)
+
+
+def start_java(processors: int = 1) -> None:
+    """Start Java if it does not run yet, with at most `processors` threads in each of its pools.
+
+    Anserini's batch search takes a number of threads and ignores it: it makes a pool of as many as Java sees processors.
+
+    Raises:
+        ToolError: Java or Pyserini is not installed, or does not start.
+    """
+    with _lock:
+        _start(processors)
 
 
 @contextmanager
@@ -57,13 +68,12 @@ def java_thread() -> Iterator[None]:
             jnius.detach()
 
 
-def _start() -> None:
-    """Start Java if it does not run yet."""
+def _start(processors: int) -> None:
     import jnius_config
 
     if jnius_config.vm_running:
         return
-    jnius_config.set_options(*_options())
+    jnius_config.set_options(*_options(processors))
     jnius_config.set_classpath(str(_anserini_jar()))
     java_home = os.environ.get("JAVA_HOME")
     os.environ["JAVA_HOME"] = str(_java_home())
@@ -78,8 +88,9 @@ def _start() -> None:
             os.environ["JAVA_HOME"] = java_home
 
 
-def _options() -> list[str]:
+def _options(processors: int) -> list[str]:
     return [
+        f"-XX:ActiveProcessorCount={processors}",
         f"-Xmx{HEAP_MEGABYTES}m",
         "-Xrs",  # leave SIGTERM and SIGINT to Python
         "-XX:+UseSerialGC",  # no collector threads beside the stage's own

@@ -6,8 +6,12 @@ following tokens easy to predict without helping anyone, so results that repeat 
 Wikipedia).
 
 The rule: of all runs of 8 words in the result (lower case, punctuation ignored), the share that also occurs in the
-document reaches 0.2. In a result of 64 tokens that is about one sentence in three or four. Names and phrases of 7
-words or fewer never count, so a short answer ("Scranton") that the text is about to give is not a repetition.
+document reaches 0.2. In a result of 64 tokens that is about one sentence in three or four. A result of 7 words or fewer
+repeats the document only if it is a sentence of 4 words or more that stands there ("A ball is a round object."); a short
+answer ("Scranton", "the Coca-Cola Company"), which the text may be about to give, is not a repetition.
+
+Measured with 500 of 10,033 Wikipedia summaries as documents and their titles as terms: all 611 results from the document's
+own article were found out, and none of 1,581 from other articles was taken for a repetition.
 
 Does not look at meaning: a paraphrase passes.
 """
@@ -16,15 +20,20 @@ import re
 
 RUN_WORDS = 8
 SHARE = 0.2
-RULE = f"runs-of-{RUN_WORDS}-words-share-{SHARE}"
+SENTENCE_WORDS = 4
+RULE = f"runs-of-{RUN_WORDS}-words-share-{SHARE}-sentences-of-{SENTENCE_WORDS}"
 """Names the rule and its numbers, for recipes."""
 
 _WORD = re.compile("[^\\W_]+(?:['\u2019][^\\W_]+)*")
+_SENTENCE_END = re.compile("[.!?][\"'\u201d\u2019)]*\\s*\\Z")
 
 
-def _runs(text: str) -> list[str]:
-    """All runs of `RUN_WORDS` words of `text`, in order."""
-    words = [word.replace("\u2019", "'") for word in _WORD.findall(text.lower())]
+def _words(text: str) -> list[str]:
+    return [word.replace("\u2019", "'") for word in _WORD.findall(text.lower())]
+
+
+def _runs(words: list[str]) -> list[str]:
+    """All runs of `RUN_WORDS` words, in order."""
     return [" ".join(words[start : start + RUN_WORDS]) for start in range(len(words) - RUN_WORDS + 1)]
 
 
@@ -32,16 +41,25 @@ class OwnText:
     """One document, prepared for many questions: about 100 bytes a word while it is held."""
 
     def __init__(self, document_text: str) -> None:
-        self._runs = frozenset(_runs(document_text))
+        words = _words(document_text)
+        self._text = f" {' '.join(words)} "
+        self._runs = frozenset(_runs(words))
 
     def share_repeated(self, result: str) -> float:
         """Share, in [0, 1], of the result's 8-word runs that the document holds; 0 for a result of 7 words or fewer."""
-        runs = _runs(result)
-        return sum(run in self._runs for run in runs) / len(runs) if runs else 0.0
+        return self._share(_words(result))
 
     def repeated_by(self, result: str) -> bool:
         """Whether `result` repeats the document and must be passed over."""
-        return self.share_repeated(result) >= SHARE
+        words = _words(result)
+        if len(words) >= RUN_WORDS:
+            return self._share(words) >= SHARE
+        is_sentence = len(words) >= SENTENCE_WORDS and _SENTENCE_END.search(result) is not None
+        return is_sentence and f" {' '.join(words)} " in self._text
+
+    def _share(self, words: list[str]) -> float:
+        runs = _runs(words)
+        return sum(run in self._runs for run in runs) / len(runs) if runs else 0.0
 
 
 def repeats_text(result: str, document_text: str) -> bool:

