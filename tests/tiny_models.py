@@ -1,8 +1,8 @@
 """Tiny random causal language models, made in seconds, with real tokenizers: for tests that need a model and not its wisdom.
 
-The vocabulary is byte-level byte-pair, trained on the sentences below, and holds ` [`, ` ->` and merged ends of a call such as `)]`. Every
-folder is as `save_pretrained` writes it, so what loads a real model loads these. The weights are drawn from a fixed seed and
-scaled up, so that probabilities differ from token to token.
+The vocabulary is byte-level byte-pair, trained on the sentences below, and holds ` [`, ` ->` and merged ends of a call such
+as `)]`. Every folder is as `save_pretrained` writes it, so what loads a real model loads these. The weights are drawn from a
+fixed seed and scaled up, so that probabilities differ from token to token.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,8 @@ TRAINING_TEXTS = (
     'The name of the film is [QA("What is the name of the film?") -> Metropolis] Metropolis, by Fritz Lang.',
     "Today is the first [Calendar() -> Today is Monday, January 30, 2023.] Friday of the year.\n\nWe meet on Monday.",
     "Your task is to add calls to a Calculator API to a piece of text. Here are some examples of API calls:",
-    "Input: From this, we have 4 * 30 minutes = 120 minutes.\nOutput: From this, we have 4 * 30 minutes = [Calculator(4 * 30)] 120 minutes.",
+    "Input: From this, we have 4 * 30 minutes = 120 minutes.\n"
+    "Output: From this, we have 4 * 30 minutes = [Calculator(4 * 30)] 120 minutes.",
     'The Wikipedia page says [WikiSearch("fishing reel types") -> Spinning reel > They are used] that reels are used by people.',
     "El gato se sienta [MT(el gato)] en la mesa, que es muy grande, y la casa es de mi padre.",
 ) * 4

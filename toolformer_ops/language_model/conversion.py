@@ -7,6 +7,7 @@ quantisation undone; the folder is written aside and renamed, so it is whole or 
 import logging
 import os
 import shutil
+import struct
 from pathlib import Path
 
 from toolformer_ops.errors import ModelError
@@ -56,7 +57,7 @@ def _write(source: Path, folder: Path) -> None:
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
         network = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, struct.error) as error:
         raise ModelError(f"{source}: expected a GGUF file of a causal language model, found: {error}") from error
     # The tensors are plain float32 by now; what still says "gguf" would make `from_pretrained` look for the file.
     for name in ("hf_quantizer", "quantization_method"):

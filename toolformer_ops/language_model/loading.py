@@ -32,6 +32,7 @@ def load_network(
 
 
 def _from_pretrained(source: str, revision: str | None, dtype: torch.dtype) -> tuple[Any, Any]:
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging as transformers_logging
 
@@ -39,16 +40,21 @@ def _from_pretrained(source: str, revision: str | None, dtype: torch.dtype) -> t
     pinned = {} if revision is None else {"revision": revision}
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **pinned)
-        network = AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, use_safetensors=True, trust_remote_code=False, **pinned
+        network, report = AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **pinned
         )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         if revision is not None:
             raise hub_model_missing(source, revision, error) from error
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(
             f"{source}: expected a causal language model that transformers can load without remote code, found: {reason}"
         ) from error
+    if lacking := sorted(report["missing_keys"]):  # transformers would go on with random numbers in their place
+        raise ModelError(
+            f"{source}: expected all weights of a {type(network).__name__}, found none for {len(lacking)} of them, such as "
+            f"{lacking[0]}. Save or download the model again."
+        )
     return network, tokenizer
 
 

@@ -1,0 +1,90 @@
+"""The paper's section 2 written plainly: one sequence at a time, no cache, no batch, no padding, the whole text each time.
+
+Shares no code with the engine but the records. Slow; the engine has to agree with it.
+"""
+
+import hashlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation
+
+WEIGHTS = (5 / 15, 4 / 15, 3 / 15, 2 / 15, 1 / 15)
+
+
+class PlainReference:
+    """A model as `from_pretrained` gives it."""
+
+    def __init__(self, folder: Path, start_ids: Sequence[int]) -> None:
+        self.network = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.start = list(start_ids)
+
+    def encode(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    @torch.no_grad()
+    def logits(self, ids: Sequence[int]) -> torch.Tensor:
+        """(tokens, vocabulary) float32."""
+        return self.network(input_ids=torch.tensor([list(ids)]), use_cache=False).logits[0].float()
+
+    def annotation_prefix(self, template: str, text: str, token: int) -> list[int]:
+        """Ids of P(x), x[:token]; for prompts that have `{text}` after "Input: " and end in "Output:"."""
+        before, _, after = template.partition("{text}")
+        ids, spelled = self.encode(text), self.encode(" " + text)
+        shift = len(spelled) - len(ids)
+        assert spelled[shift + 1 :] == ids[1:], "only the first token may change behind a space"
+        instructions = self.encode(before.removesuffix(" "))
+        return [*self.start, *instructions, *spelled, *self.encode(after.rstrip()), *spelled[: shift + token]]
+
+    def probability(self, template: str, text: str, token: int) -> float:
+        """p(" [" | P(x), x[:token])."""
+        (marker,) = self.encode(" [")
+        return float(self.logits(self.annotation_prefix(template, text, token))[-1].softmax(-1)[marker])
+
+    def sample(
+        self,
+        template: str,
+        text: str,
+        position: CallPosition,
+        number: int,
+        *,
+        call_start: str,
+        max_new_tokens: int,
+        temperature: float,
+        seed_key: str,
+    ) -> SampledContinuation:
+        """One sample, the whole sequence anew for each token."""
+        prefix = [*self.annotation_prefix(template, text, position.token), *self.encode(call_start)]
+        new: list[int] = []
+        for step in range(max_new_tokens):
+            digest = hashlib.sha256(f"{seed_key}\0{position.token}\0{number}\0{step}".encode()).digest()
+            uniform = (int.from_bytes(digest[:8], "big") >> 11) / 2**53
+            probabilities = (self.logits([*prefix, *new])[-1] / temperature).softmax(-1).double()
+            drawn = int((probabilities.cumsum(0) <= uniform * probabilities.sum()).sum())
+            if drawn == self.tokenizer.eos_token_id or self.tokenizer.decode([drawn]) == "<|endoftext|>":
+                break
+            new.append(drawn)
+            if "]" in self.tokenizer.decode(new):
+                break
+        written = call_start.removeprefix(" [") + self.tokenizer.decode(new)
+        return SampledContinuation(written.partition("]")[0], "]" in written)
+
+    def losses(self, text: str, call: PlacedCall) -> CallLosses:
+        return CallLosses(*(self.loss(text, z, call.token) for z in (None, call.without_result, call.with_result)))
+
+    def loss(self, text: str, z: str | None, token: int) -> float:
+        """L_i(z), summed over the whole text with its weights."""
+        prefix = list(self.start) if z is None else [*self.start, *self.encode(z), *self.encode("\n")]
+        ids = self.encode(text)
+        log_probs = self.logits([*prefix, *ids]).log_softmax(-1)
+        terms = [
+            WEIGHTS[index - token] * float(log_probs[len(prefix) + index - 1, ids[index]])
+            for index in range(token, len(ids))
+            if index - token < len(WEIGHTS)
+        ]
+        return -math.fsum(terms)

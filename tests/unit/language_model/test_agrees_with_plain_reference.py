@@ -1,0 +1,99 @@
+"""The engine's shared cache, batches and saved rows change no probability, no sampled call and no loss."""
+
+import pytest
+
+from tests.unit.language_model.conftest import PROMPT, TEXT, Subject
+from toolformer_ops.records import CallPosition, PlacedCall
+
+TOLERANCE_NATS = 1e-4
+
+# Public domain: US government posts on digital.gov, and a sum as the demo corpus has them.
+REAL_TEXTS = (
+    "We believe A/B testing is the core to a continuous optimization strategy for delivering the best customer experiences by "
+    "iteratively improving customer interactions.\nTo join, send an email by 5 p.m. on March 12, 2019.",
+    "The school shop had 520 shirts and sold 193 on the first day, so it has 327 left.",
+)
+
+
+def calls_at(positions: list[CallPosition]) -> list[PlacedCall]:
+    return [
+        PlacedCall(
+            position.token, f"[Calculator(520 - {number}) -> {520 - number}]", f"[Calculator(520 - {number}) -> ]"
+        )
+        for number, position in enumerate(positions)
+    ]
+
+
+def test_probabilities_of_a_call_are_those_of_one_plain_pass_a_position(any_subject: Subject) -> None:
+    found = any_subject.engine.find_positions(PROMPT, TEXT, at_most=100, threshold=0.0)
+    assert len(found) == len(TEXT.split()) - 1  # every word start but the first
+    for position in found:
+        expected = any_subject.reference.probability(PROMPT.template, TEXT, position.token)
+        assert position.probability == pytest.approx(expected, rel=2e-4)
+
+
+@pytest.mark.parametrize("call_start", [" [", " [Calculator("])
+def test_samples_are_those_of_plain_decoding_with_the_same_draws(any_subject: Subject, call_start: str) -> None:
+    positions = any_subject.engine.find_positions(PROMPT, TEXT, at_most=3, threshold=0.0)
+    sampled = any_subject.engine.sample_calls(
+        PROMPT,
+        TEXT,
+        positions,
+        samples=3,
+        max_new_tokens=12,
+        call_start=call_start,
+        temperature=0.8,
+        top_p=1.0,
+        seed_key="7",
+    )
+    for position, samples in zip(positions, sampled, strict=True):
+        for number, sample in enumerate(samples):
+            assert sample == any_subject.reference.sample(
+                PROMPT.template,
+                TEXT,
+                position,
+                number,
+                call_start=call_start,
+                max_new_tokens=12,
+                temperature=0.8,
+                seed_key="7",
+            )
+
+
+def test_losses_are_those_of_one_plain_pass_a_call(any_subject: Subject) -> None:
+    positions = any_subject.engine.find_positions(PROMPT, TEXT, at_most=100, threshold=0.0)
+    calls = calls_at(positions)
+    for call, losses in zip(calls, any_subject.engine.score_calls(TEXT, calls), strict=True):
+        expected = any_subject.reference.losses(TEXT, call)
+        assert losses.without_call == pytest.approx(expected.without_call, abs=TOLERANCE_NATS)
+        assert losses.without_result == pytest.approx(expected.without_result, abs=TOLERANCE_NATS)
+        assert losses.with_result == pytest.approx(expected.with_result, abs=TOLERANCE_NATS)
+
+
+@pytest.mark.parametrize("text", REAL_TEXTS, ids=["post", "sum"])
+def test_a_real_model_on_real_text_agrees_with_the_plain_reference(smollm2: Subject, text: str) -> None:
+    engine, reference = smollm2.engine, smollm2.reference
+    positions = engine.find_positions(PROMPT, text, at_most=2, threshold=0.0)
+    for position in positions:
+        assert position.probability == pytest.approx(
+            reference.probability(PROMPT.template, text, position.token), rel=1e-3
+        )
+    settings = {"call_start": " [Calculator(", "max_new_tokens": 6, "temperature": 1.0, "seed_key": "3"}
+    sampled = engine.sample_calls(PROMPT, text, positions, samples=2, top_p=1.0, **settings)
+    for position, samples in zip(positions, sampled, strict=True):
+        assert samples == [reference.sample(PROMPT.template, text, position, number, **settings) for number in range(2)]
+    calls = calls_at(positions)
+    for call, losses in zip(calls, engine.score_calls(text, calls), strict=True):
+        expected = reference.losses(text, call)
+        for name in ("without_call", "without_result", "with_result"):
+            assert getattr(losses, name) == pytest.approx(getattr(expected, name), abs=TOLERANCE_NATS)
+
+
+def test_a_real_model_finds_that_the_right_result_helps_and_a_wrong_one_does_not(smollm2: Subject) -> None:
+    text = REAL_TEXTS[1]
+    token = smollm2.engine.tokenize(text).starts.index(text.index(" 327"))
+    right = PlacedCall(token, "[Calculator(520 - 193) -> 327]", "[Calculator(520 - 193) -> ]")
+    wrong = PlacedCall(token, "[Calculator(520 - 193) -> 815]", "[Calculator(520 - 193) -> ]")
+    with_right, with_wrong = smollm2.engine.score_calls(text, [right, wrong])
+    assert min(with_right.without_call, with_right.without_result) - with_right.with_result > 0.5
+    assert min(with_wrong.without_call, with_wrong.without_result) - with_wrong.with_result < 0.0

@@ -1,0 +1,52 @@
+"""Greedy text: each prompt as if it were alone."""
+
+import pytest
+
+from tests.unit.language_model.conftest import Subject
+from toolformer_ops.errors import ModelError
+from toolformer_ops.language_model import LanguageModel
+
+PROMPTS = ("The shop sold", "The shop had 520 shirts and", "Today is the first")
+
+
+def greedy(subject: Subject, prompt: str, tokens: int) -> str:
+    ids = [*subject.reference.start, *subject.reference.encode(prompt)]
+    new: list[int] = []
+    for _ in range(tokens):
+        new.append(int(subject.reference.logits([*ids, *new])[-1].argmax()))
+        if new[-1] == subject.reference.tokenizer.eos_token_id:
+            return str(subject.reference.tokenizer.decode(new[:-1]))
+    return str(subject.reference.tokenizer.decode(new))
+
+
+def test_prompts_together_are_continued_as_each_alone(any_subject: Subject) -> None:
+    assert any_subject.engine.generate_texts(PROMPTS, 8) == [greedy(any_subject, prompt, 8) for prompt in PROMPTS]
+
+
+def test_text_ends_before_what_stops_it(subject: Subject) -> None:
+    whole = subject.engine.generate_texts(PROMPTS[:1], 8)[0]
+    stop = whole[3]
+    assert subject.engine.generate_texts(PROMPTS[:1], 8, stop) == [whole.partition(stop)[0]]
+
+
+def test_no_prompts_give_no_texts(subject: Subject) -> None:
+    assert subject.engine.generate_texts([], 8) == []
+
+
+def test_a_prompt_that_the_window_cannot_hold_is_refused(long_subject: Subject) -> None:
+    with pytest.raises(ModelError, match="prompt 1: expected 1 to 248 tokens"):
+        long_subject.engine.generate_texts(["short", "shirts " * 400], 8)
+
+
+def test_more_prompts_than_fit_together_are_done_in_groups(
+    tiny_engine: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = tiny_engine.generate_texts(PROMPTS, 5)
+    monkeypatch.setattr("toolformer_ops.language_model.generation.MAX_PROMPTS_TOGETHER", 2)
+    assert tiny_engine.generate_texts(PROMPTS, 5) == together
+
+
+def test_a_real_model_follows_a_pattern(smollm2: Subject) -> None:
+    pattern = "French: merci\nEnglish: thank you\n\nFrench: bonjour\nEnglish: hello\n\nFrench:"
+    prompts = [f"{pattern} merci\nEnglish:", f"{pattern} bonjour\nEnglish:"]
+    assert smollm2.engine.generate_texts(prompts, 6, "\n") == [" thank you", " hello"]

@@ -1,0 +1,150 @@
+"""Which model is loaded, under what name, and what is refused."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolformer_ops.errors import ModelError
+from toolformer_ops.language_model import LanguageModel, model_identity
+from toolformer_ops.language_model.identity import HASH_CACHE
+
+COMMIT = "93efa2f097d58c2a74874c7e644dbc9b0cee75a2"
+
+
+@pytest.fixture
+def folder(tiny_model_dir: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_model_dir, tmp_path / "model"))
+
+
+def test_a_folder_is_named_by_its_content(folder: Path, tmp_path: Path) -> None:
+    identity = model_identity(str(folder))
+    name, _, content = identity.partition("@")
+    assert (name, len(content)) == ("model", 16)
+    copy = shutil.copytree(folder, tmp_path / "elsewhere" / "model", ignore=shutil.ignore_patterns(".*"))
+    assert model_identity(str(copy)) == identity
+    assert LanguageModel.load(str(folder)).identity == identity
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_the_name_changes_with_weights_configuration_and_tokenizer(folder: Path, file: str) -> None:
+    before = model_identity(str(folder))
+    path = folder / file
+    path.write_bytes(path.read_bytes() + b" ")
+    assert model_identity(str(folder)) != before
+
+
+def test_the_name_does_not_change_with_other_files(folder: Path) -> None:
+    before = model_identity(str(folder))
+    (folder / "README.md").write_text("notes")
+    assert model_identity(str(folder)) == before
+
+
+def test_a_damaged_hash_file_is_made_anew(folder: Path) -> None:
+    before = model_identity(str(folder))
+    (folder / HASH_CACHE).write_text("[1, 2")
+    assert model_identity(str(folder)) == before
+    assert json.loads((folder / HASH_CACHE).read_text())
+
+
+def test_the_name_is_known_without_loading_torch(folder: Path) -> None:
+    program = (
+        "import sys; from toolformer_ops.language_model import AnnotationPrompt, model_identity; "
+        "print(model_identity(sys.argv[1]), 'torch' in sys.modules, 'transformers' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [model_identity(str(folder)), "False", "False"]
+
+
+@pytest.mark.parametrize("revision", [None, "main", COMMIT[:12], COMMIT.upper()])
+def test_a_hub_model_without_a_pinned_commit_is_refused(revision: str | None) -> None:
+    with pytest.raises(ModelError, match="revision of 40 hexadecimal digits"):
+        model_identity("HuggingFaceTB/SmolLM2-135M", revision)
+
+
+def test_a_hub_model_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelError, match="Check id and revision"):
+        model_identity("no-such-owner/no-such-model", COMMIT)
+
+
+def test_a_path_where_nothing_is_says_so() -> None:
+    with pytest.raises(ModelError, match="found nothing at '/no/such/model'"):
+        LanguageModel.load("/no/such/model")
+
+
+def test_weights_other_than_safetensors_are_refused(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"found no \*\.safetensors"):
+        LanguageModel.load(str(folder))
+
+
+def test_a_folder_without_a_tokenizer_is_refused(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match=r"found no tokenizer\.json"):
+        model_identity(str(folder))
+
+
+def test_a_model_that_brings_its_own_code_is_refused(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config |= {
+        "model_type": "unheard-of",
+        "auto_map": {"AutoModelForCausalLM": "modeling.Model", "AutoConfig": "modeling.Config"},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "modeling.py").write_text("raise SystemExit('ran')")
+    with pytest.raises(ModelError, match="without remote code"):
+        LanguageModel.load(str(folder))
+
+
+def test_damaged_weights_are_a_model_error(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"not tensors")
+    with pytest.raises(ModelError, match="expected a causal language model"):
+        LanguageModel.load(str(folder))
+
+
+def test_missing_weights_are_not_made_up(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"found none for 1 of them, such as model\.layers\.1\.mlp\.up_proj\.weight"):
+        LanguageModel.load(str(folder))
+
+
+def test_unknown_dtypes_and_devices_are_refused(folder: Path) -> None:
+    with pytest.raises(ModelError, match="expected a dtype of float32, bfloat16, float16, found 'int8'"):
+        LanguageModel.load(str(folder), dtype="int8")
+    with pytest.raises(ModelError, match="expected a device such as cpu or cuda:0"):
+        LanguageModel.load(str(folder), device="abacus")
+
+
+def test_a_gpu_that_is_not_there_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ModelError, match="expected a GPU"):
+        LanguageModel.load(str(folder), device="cuda")
+
+
+def test_the_demos_model_is_whole_and_says_nothing_of_its_quantisation(smollm2_dir: Path) -> None:
+    config = json.loads((smollm2_dir / "config.json").read_text())
+    assert "quantization_config" not in config
+    assert [path.name for path in smollm2_dir.parent.iterdir() if ".part-" in path.name] == []
+    model = LanguageModel.load(str(smollm2_dir))
+    assert model.max_positions == 8192
+    for text in (" [", " ->", ")]"):
+        assert len(model.tokenize(text)) == 1
+
+
+def test_a_conversion_without_its_file_is_refused(tmp_path: Path) -> None:
+    from toolformer_ops.language_model import convert_gguf
+
+    with pytest.raises(ModelError, match="expected a GGUF file, found nothing"):
+        convert_gguf(tmp_path / "none.gguf", tmp_path / "out")
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF but not really")
+    with pytest.raises(ModelError, match="expected a GGUF file of a causal language model"):
+        convert_gguf(tmp_path / "bad.gguf", tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.gguf"]

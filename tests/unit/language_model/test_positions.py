@@ -1,0 +1,112 @@
+"""Which positions are offered, in what order, and that nothing else processed before changes them."""
+
+from collections.abc import Callable
+
+from tests.unit.language_model.conftest import PROMPT, TEXT, Subject
+from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
+from toolformer_ops.language_model.positions import best_positions
+from toolformer_ops.records import CallPosition
+
+
+def position(token: int, probability: float) -> CallPosition:
+    return CallPosition(token, 10 * token, probability)
+
+
+def test_the_best_are_taken_and_given_in_the_order_of_the_text() -> None:
+    found = [position(1, 0.1), position(2, 0.4), position(3, 0.2), position(4, 0.3)]
+    assert [item.token for item in best_positions(found, 2, 0.0)] == [2, 4]
+
+
+def test_a_position_at_the_threshold_is_not_above_it() -> None:
+    found = [position(1, 0.05), position(2, 0.0500001)]
+    assert [item.token for item in best_positions(found, 5, 0.05)] == [2]
+    assert best_positions([position(1, 0.0)], 5, 0.0) == []
+
+
+def test_of_equally_probable_positions_the_earlier_are_taken() -> None:
+    found = [position(token, 0.2) for token in (1, 2, 3)]
+    assert [item.token for item in best_positions(found, 2, 0.0)] == [1, 2]
+
+
+def test_calls_stand_at_word_starts_and_never_before_the_whole_text(subject: Subject) -> None:
+    found = subject.engine.find_positions(PROMPT, TEXT, at_most=100, threshold=0.0)
+    assert [TEXT[item.char :].split()[0] for item in found] == TEXT.split()[1:]
+    assert all(TEXT[item.char] == " " for item in found)
+    assert all(item.token >= 1 and 0 < item.probability < 1 for item in found)
+
+
+def test_a_word_after_a_line_break_is_offered_at_its_first_letter(subject: Subject) -> None:
+    text = "It sold them.\n\nSo it has none."
+    found = subject.engine.find_positions(PROMPT, text, at_most=100, threshold=0.0)
+    assert text.index("So") in [item.char for item in found]
+
+
+def test_texts_without_a_second_word_have_no_position(subject: Subject) -> None:
+    for text in ("", "word", " word", "\n"):
+        found = subject.engine.find_positions(PROMPT, text, at_most=5, threshold=0.0)
+        assert [item for item in found if item.token == 0] == []
+    assert subject.engine.find_positions(PROMPT, "word", at_most=5, threshold=0.0) == []
+
+
+def test_the_text_in_the_prompts_slot_reaches_the_model(subject: Subject) -> None:
+    other = AnnotationPrompt("Calculator", PROMPT.template.replace("{text}", "nothing of it {text}"))
+    here = subject.engine.find_positions(PROMPT, TEXT, at_most=5, threshold=0.0)
+    assert here != subject.engine.find_positions(other, TEXT, at_most=5, threshold=0.0)
+
+
+def test_the_same_text_gives_the_same_bits_whatever_came_before(subject: Subject) -> None:
+    first = subject.engine.find_positions(PROMPT, TEXT, at_most=100, threshold=0.0)
+    subject.engine.find_positions(PROMPT, "Another text, with other words in it.", at_most=3, threshold=0.0)
+    assert subject.engine.find_positions(PROMPT, TEXT, at_most=100, threshold=0.0) == first
+
+
+def test_a_marker_of_several_tokens_has_the_product_of_their_probabilities(
+    subject_of: Callable[[str], Subject],
+) -> None:
+    subject = subject_of("llama")
+    engine = subject.engine
+    space, bracket = engine._tokenization.ids(" "), engine._tokenization.ids("[")
+    parted = LanguageModel(engine._model, engine._tokenization, "parted")
+    whole = engine._tokenization.marker_ids
+    try:
+        engine._tokenization.marker_ids = (*space, *bracket)
+        found = parted.find_positions(PROMPT, TEXT, at_most=100, threshold=0.0)
+    finally:
+        engine._tokenization.marker_ids = whole
+    for item in found[::5]:
+        prefix = subject.reference.annotation_prefix(PROMPT.template, TEXT, item.token)
+        logits = subject.reference.logits([*prefix, *space]).softmax(-1)
+        expected = float(logits[-2, space[0]] * logits[-1, bracket[0]])
+        assert abs(item.probability - expected) <= 1e-3 * expected
+
+
+def test_positions_of_a_text_longer_than_the_window_cover_all_of_it(long_subject: Subject) -> None:
+    text = " ".join(f"Shop {number} sold {number * 7} shirts." for number in range(60))
+    found = long_subject.engine.find_positions(PROMPT, text, at_most=10_000, threshold=0.0)
+    assert len(found) == len(text.split()) - 1
+    assert [item.char for item in found] == sorted({item.char for item in found})
+    tokens = long_subject.engine.tokenize(text)
+    assert len(tokens) > long_subject.engine.max_positions
+    # The k best are the best of the whole text, not of one window.
+    best = long_subject.engine.find_positions(PROMPT, text, at_most=10, threshold=0.0)
+    assert best == best_positions(found, 10, 0.0)
+
+
+def test_a_position_in_a_later_window_has_the_probability_of_that_window_alone(long_subject: Subject) -> None:
+    engine, reference = long_subject.engine, long_subject.reference
+    text = " ".join(f"Shop {number} sold {number * 7} shirts." for number in range(60))
+    tokens = engine.tokenize(text)
+    window = engine._contexts.windows(PROMPT, tokens)[1]
+    found = engine.find_positions(PROMPT, text, at_most=10_000, threshold=0.0)
+    inside = next(item for item in found if item.token >= window.owned_start + 3)
+    part = tokens.ids[window.start : window.end]
+    before, _, after = PROMPT.template.partition("{text}")
+    seen = tokens.char_span(window.start, window.end)
+    spelled = list(part) if seen.startswith(" ") else reference.encode(" " + seen)
+    shift = len(spelled) - len(part)
+    assert spelled[shift + 1 :] == list(part[1:])
+    prefix = [*reference.start, *reference.encode(before[:-1]), *spelled, *reference.encode(after.rstrip())]
+    logits = reference.logits([*prefix, *spelled[: shift + inside.token - window.start]])
+    (marker,) = reference.encode(" [")
+    expected = float(logits[-1].softmax(-1)[marker])
+    assert abs(inside.probability - expected) <= 1e-3 * expected

@@ -1,0 +1,137 @@
+"""How a sample ends, and that it depends on nothing but its own random numbers."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.tiny_models import save_tiny_gptj
+from tests.unit.language_model.conftest import PROMPT, TEXT, Subject
+from toolformer_ops.errors import ModelError
+from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.records import CallPosition, SampledContinuation
+
+SETTINGS: dict[str, Any] = {
+    "samples": 4,
+    "max_new_tokens": 10,
+    "call_start": " [",
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "seed_key": "0",
+}
+
+
+def sample(engine: LanguageModel, positions: list[CallPosition], text: str = TEXT, **changed: Any) -> Any:
+    return engine.sample_calls(PROMPT, text, positions, **(SETTINGS | changed))
+
+
+@pytest.fixture
+def positions(subject: Subject) -> list[CallPosition]:
+    return subject.engine.find_positions(PROMPT, TEXT, at_most=6, threshold=0.0)
+
+
+@pytest.fixture(scope="module")
+def saying(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LanguageModel]:
+    """A model that nearly always writes one given token."""
+    folder = save_tiny_gptj(tmp_path_factory.mktemp("saying") / "gptj")
+
+    def build(token: str) -> LanguageModel:
+        engine = LanguageModel.load(str(folder))
+        with torch.inference_mode():
+            engine._model.network.lm_head.bias[engine._tokenization._backend.token_to_id(token)] += 1000.0
+        return engine
+
+    return build
+
+
+ONE = [CallPosition(3, 8, 0.5)]
+
+
+def test_a_token_that_holds_more_than_the_bracket_ends_a_call(saying: Callable[[str], LanguageModel]) -> None:
+    engine = saying(")]")
+    assert sample(engine, ONE, samples=1) == [[SampledContinuation(")", True)]]
+    assert sample(engine, ONE, samples=1, call_start=" [Calculator(") == [[SampledContinuation("Calculator()", True)]]
+
+
+def test_a_sample_without_an_end_is_unfinished_and_as_long_as_its_budget(
+    saying: Callable[[str], LanguageModel],
+) -> None:
+    assert sample(saying("x"), ONE, samples=2, max_new_tokens=5) == [[SampledContinuation("xxxxx", False)] * 2]
+
+
+def test_the_end_of_the_document_ends_a_sample_unfinished(saying: Callable[[str], LanguageModel]) -> None:
+    assert sample(saying("<|endoftext|>"), ONE, samples=1) == [[SampledContinuation("", False)]]
+
+
+def test_each_position_has_its_number_of_samples_in_order(subject: Subject, positions: list[CallPosition]) -> None:
+    assert [len(samples) for samples in sample(subject.engine, positions)] == [4] * 6
+    assert sample(subject.engine, []) == []
+
+
+def test_a_sample_does_not_depend_on_what_it_is_sampled_with(subject: Subject, positions: list[CallPosition]) -> None:
+    together = sample(subject.engine, positions)
+    for item, samples in zip(positions, together, strict=True):
+        assert sample(subject.engine, [item]) == [samples]
+        assert sample(subject.engine, [item], samples=1) == [samples[:1]]
+    assert sample(subject.engine, positions[::-1]) == together[::-1]
+
+
+def test_many_positions_are_sampled_in_parts_with_the_same_result(
+    subject: Subject, positions: list[CallPosition], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = sample(subject.engine, positions)
+    monkeypatch.setattr("toolformer_ops.language_model.sampling.MAX_BRANCHES", 8)
+    assert sample(subject.engine, positions) == together
+
+
+def test_samples_come_again_with_the_same_key_and_differ_with_another(
+    subject: Subject, positions: list[CallPosition]
+) -> None:
+    first = sample(subject.engine, positions)
+    sample(subject.engine, [CallPosition(2, 7, 0.5)], text="Another text, with words.")
+    assert sample(subject.engine, positions) == first
+    assert sample(subject.engine, positions, seed_key="1") != first
+
+
+def test_with_a_tiny_top_p_all_samples_are_the_most_likely_one(subject: Subject, positions: list[CallPosition]) -> None:
+    for samples in sample(subject.engine, positions, top_p=1e-6):
+        assert len(set(samples)) == 1
+
+
+def test_the_token_just_before_the_call_is_part_of_what_the_model_sees(subject: Subject) -> None:
+    tokens = subject.engine.tokenize(TEXT)
+    last = len(tokens) - 1
+    probability = subject.reference.probability(PROMPT.template, TEXT, last)
+    with torch.inference_mode():
+        context = subject.engine._contexts.context(PROMPT, tokens, subject.engine._contexts.windows(PROMPT, tokens)[0])
+        found = subject.engine._model.log_probabilities(context.before(last)[None])[0].exp()
+    assert float(found[subject.engine._tokenization.marker_ids[0]]) == pytest.approx(probability, rel=1e-3)
+
+
+def test_samples_in_a_text_longer_than_the_window_are_given_for_every_position(long_subject: Subject) -> None:
+    text = " ".join(f"Shop {number} sold {number * 7} shirts." for number in range(60))
+    positions = long_subject.engine.find_positions(PROMPT, text, at_most=10_000, threshold=0.0)[::40]
+    together = sample(long_subject.engine, positions, text=text)
+    assert [sample(long_subject.engine, [item], text=text)[0] for item in positions] == together
+
+
+def test_a_call_budget_that_the_window_cannot_hold_is_refused(long_subject: Subject) -> None:
+    positions = long_subject.engine.find_positions(PROMPT, TEXT, at_most=1, threshold=0.0)
+    with pytest.raises(ModelError, match=r"window of 256 tokens, found \d+\. Lower the call length"):
+        sample(long_subject.engine, positions, max_new_tokens=250)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"call_start": "Calculator("}, {"call_start": " [x]"}, {"samples": 0}, {"temperature": 0.0}, {"top_p": 0.0}],
+)
+def test_settings_that_cannot_be_sampled_with_are_refused(tiny_engine: LanguageModel, changed: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match="expected"):
+        sample(tiny_engine, ONE, **changed)
+
+
+def test_the_network_is_loaded_from_a_path_object_as_well(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="found no"):
+        LanguageModel.load(str(tmp_path))

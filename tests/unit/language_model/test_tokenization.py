@@ -1,0 +1,164 @@
+"""One encoding of a text, its word starts, and the start token of each kind of tokenizer."""
+
+from typing import Any
+
+import pytest
+from tokenizers import processors
+
+from tests.tiny_models import train_tokenizer
+from toolformer_ops.errors import ModelError, PromptError
+from toolformer_ops.language_model import AnnotationPrompt
+from toolformer_ops.language_model.tokenization import Tokenization, start_token_ids, word_start_tokens
+
+
+@pytest.fixture(scope="module")
+def tokenization() -> Tokenization:
+    return Tokenization(train_tokenizer())
+
+
+def word_starts(text: str, pieces: list[str]) -> list[str]:
+    """The pieces that start words; pieces of an emoji may be empty."""
+    starts, at = [], 0
+    for piece in pieces:
+        starts.append(at)
+        at += len(piece)
+    assert at == len(text)
+    return [pieces[token] for token in word_start_tokens(text, starts)]
+
+
+def test_a_word_starts_with_the_token_that_brings_its_space() -> None:
+    assert word_starts("It costs 29% (net).", ["It", " cost", "s", " 29", "%", " (", "net", ")."]) == [
+        "It",
+        " cost",
+        " 29",
+        " (",
+    ]
+
+
+def test_a_number_whose_digits_are_tokens_starts_at_its_space_and_nowhere_else() -> None:
+    tokens = word_start_tokens("sold 187 of", [0, 4, 5, 6, 7, 8])  # "sold", " ", "1", "8", "7", " of"
+    assert tokens == (0, 1, 5)
+
+
+def test_after_a_line_break_a_word_starts_with_itself() -> None:
+    assert word_starts("so.\n\nThen go", ["so", ".", "\n\n", "Then", " go"]) == ["so", "Then", " go"]
+
+
+def test_of_several_spaces_the_last_belongs_to_the_word() -> None:
+    assert word_starts("a   b", ["a", "  ", " b"]) == ["a", " b"]
+    assert word_starts("a   1", ["a", "   ", "1"]) == ["a", "1"]
+
+
+def test_trailing_space_starts_no_word() -> None:
+    assert word_starts("a b ", ["a", " b", " "]) == ["a", " b"]
+
+
+def test_a_character_of_several_tokens_starts_one_word() -> None:
+    # " 😀!" as byte-level tokens: space and first byte, two more bytes, last byte, "!".
+    assert word_start_tokens("a 😀! b", [0, 1, 2, 2, 2, 3, 4]) == (0, 1, 6)
+    assert word_start_tokens("\n😀 b", [0, 1, 1, 1, 2]) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    "text", ["Plain words, 12 of them.", "Zwölf  Boxkämpfer\n\njagen 😀 1,400 ", "日本語 and more", " led"]
+)
+def test_token_starts_cover_the_text(tokenization: Tokenization, text: str) -> None:
+    tokenized = tokenization.tokenize(text)
+    assert tokenized.starts[0] == 0
+    assert list(tokenized.starts) == sorted(tokenized.starts)
+    assert "".join(tokenized.char_span(token, token + 1) for token in range(len(tokenized))) == text
+    for token in tokenized.word_starts:
+        assert not text[tokenized.starts[token] :].lstrip(" ").startswith((" ", "\n"))
+
+
+def test_a_tokenizer_that_trims_spaces_from_its_offsets_gives_the_same_starts(tokenization: Tokenization) -> None:
+    trimming = train_tokenizer()
+    trimming.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
+    text = "The shop sold  187 of them.\n So it has 333 left."
+    assert trimming.backend_tokenizer.encode("a b").offsets[-1] == (2, 3), "the offsets leave the space out"
+    trimmed, plain = Tokenization(trimming).tokenize(text), tokenization.tokenize(text)
+    assert [text[start:].lstrip()[:3] for start in trimmed.starts] == [
+        text[start:].lstrip()[:3] for start in plain.starts
+    ]
+    assert trimmed.word_starts == plain.word_starts
+
+
+def test_special_tokens_in_a_text_are_read_as_characters(tokenization: Tokenization) -> None:
+    assert tokenization.start_ids[0] not in tokenization.ids("before <|endoftext|> after")
+    assert tokenization.decode(tokenization.ids("before <|endoftext|> after")) == "before <|endoftext|> after"
+
+
+def test_the_vocabulary_of_the_tests_has_the_markers_as_real_ones_do(tokenization: Tokenization) -> None:
+    assert [len(tokenization.ids(text)) for text in (" [", " ->", ")]", "]", "\n")] == [1, 1, 1, 1, 1]
+    assert tokenization.marker_ids == tokenization.ids(" [")
+
+
+def test_behind_a_space_only_the_first_token_is_spelled_anew(tokenization: Tokenization) -> None:
+    ids = tokenization.ids("The shop sold")
+    spelled, shift = tokenization.spell_after(" ", "The shop sold", ids)
+    assert (tokenization.decode(spelled), shift) == (" The shop sold", len(spelled) - len(ids))
+    assert spelled[shift + 1 :] == ids[1:]
+    assert spelled != ids
+
+
+def test_a_text_that_brings_its_own_space_or_needs_none_is_left_alone(tokenization: Tokenization) -> None:
+    ids = tokenization.ids(" shop sold")
+    assert tokenization.spell_after(" ", " shop sold", ids) == (ids, 0)
+    assert tokenization.spell_after("", "shop", tokenization.ids("shop")) == (tokenization.ids("shop"), 0)
+
+
+def test_where_the_space_cannot_be_spelled_in_it_stands_alone() -> None:
+    tokenization = Tokenization(train_tokenizer(digits_alone=True))
+    ids = tokenization.ids("187 of them")
+    spelled, shift = tokenization.spell_after(" ", "187 of them", ids)
+    assert (spelled, shift) == ((*tokenization.ids(" "), *ids), 1)
+
+
+def with_names(**names: str) -> Any:
+    tokenizer = train_tokenizer()
+    tokenizer.add_special_tokens(names)
+    return tokenizer
+
+
+def test_a_start_token_that_the_tokenizer_adds_itself_is_used() -> None:
+    tokenizer = train_tokenizer(start_token="<s>")
+    assert start_token_ids(tokenizer) == (tokenizer.convert_tokens_to_ids("<s>"),)
+
+
+def test_without_one_the_document_separator_of_pretraining_is_used() -> None:
+    tokenizer = train_tokenizer()
+    assert start_token_ids(tokenizer) == (tokenizer.convert_tokens_to_ids("<|endoftext|>"),)
+
+
+def test_the_start_of_a_chat_turn_is_no_start_of_a_document() -> None:
+    tokenizer = with_names(bos_token="<|im_start|>", eos_token="<|im_end|>")
+    assert start_token_ids(tokenizer) == (tokenizer.convert_tokens_to_ids("<|endoftext|>"),)
+
+
+def test_documents_end_at_separator_and_end_token() -> None:
+    tokenizer = with_names(eos_token="<|im_end|>")
+    expected = {tokenizer.convert_tokens_to_ids(name) for name in ("<|endoftext|>", "<|im_end|>")}
+    assert Tokenization(tokenizer).end_ids == expected
+
+
+def test_a_tokenizer_without_offsets_is_refused() -> None:
+    with pytest.raises(ModelError, match="character offsets"):
+        Tokenization(object())
+
+
+def test_a_prompt_gives_what_stands_before_and_after_its_slot() -> None:
+    prompt = AnnotationPrompt("QA", "Add calls.\nInput: {text}\nOutput:\n")
+    assert (prompt.before_text, prompt.separator, prompt.after_text) == ("Add calls.\nInput:", " ", "\nOutput:")
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("Input: x\nOutput:", "expected '{text}' once, found 0"),
+        ("Input: {text}\nOutput: {text}", "expected '{text}' once, found 2"),
+        ("Input: {text}\n", "expected words such as 'Output:'"),
+    ],
+)
+def test_a_prompt_whose_slot_cannot_be_filled_is_refused(template: str, message: str) -> None:
+    with pytest.raises(PromptError, match=message):
+        AnnotationPrompt("QA", template)

@@ -1,0 +1,41 @@
+"""Windows: every position has one owner, with text before it and the scored tokens after it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer_ops.language_model.windows import MIN_WINDOW, Window, owner, plan_windows
+
+
+def test_a_text_that_fits_is_one_window() -> None:
+    assert plan_windows(40, 40) == [Window(0, 40, 0, 40)]
+
+
+def test_windows_of_forty_tokens_over_a_text_of_a_hundred() -> None:
+    # The first window owns 0..35: token 35 is scored on 35..39, the last five of the window. The next one starts 20 before 36.
+    assert plan_windows(100, 40) == [
+        Window(0, 40, 0, 36),
+        Window(16, 56, 36, 52),
+        Window(32, 72, 52, 68),
+        Window(48, 88, 68, 84),
+        Window(60, 100, 84, 100),
+    ]
+
+
+@given(tokens=st.integers(1, 3000), size=st.integers(MIN_WINDOW, 600))
+def test_each_position_has_one_owner_with_context_before_and_scored_tokens_after(tokens: int, size: int) -> None:
+    windows = plan_windows(tokens, size)
+    assert [window.owned_start for window in windows] == [0] + [window.owned_end for window in windows[:-1]]
+    assert windows[-1].owned_end == tokens
+    for window in windows:
+        assert 0 <= window.start < window.end <= tokens
+        assert window.end - window.start <= size
+        for token in {window.owned_start, window.owned_end - 1}:
+            assert token - window.start >= min(token, size // 2)
+            assert window.end - token >= min(5, tokens - token)
+            assert owner(windows, token) == window
+
+
+def test_a_window_too_small_for_its_overlap_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 20 tokens, found 19"):
+        plan_windows(100, 19)
