@@ -25,9 +25,9 @@ READ_BYTES = 1 << 16
 ZSTD_READ_BYTES = 1 << 12
 """pyarrow loses the last piece before the place where a file breaks off, so pieces are small."""
 DETAIL_CHARACTERS = 300
-SUFFIXES = tuple(
-    kind + packed for kind in (".jsonl", ".ndjson", ".json") for packed in ("", ".gz", ".zst")
-)  # what is taken from a folder; a file that is named itself may have any name
+KINDS = (".jsonl", ".ndjson", ".json")
+SUFFIXES = tuple(kind + packed for kind in KINDS for packed in ("", ".gz", ".zst"))
+"""What is taken from a folder; a file that is named itself may have any name."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 

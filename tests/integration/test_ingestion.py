@@ -251,7 +251,7 @@ def test_an_ingestion_killed_between_two_micro_batches_goes_on_to_the_rows_of_an
 
 def test_a_corpus_that_is_not_there_fails_before_the_database_is_asked(tmp_path: Path) -> None:
     nowhere = Settings(_env_file=None, database_dsn=SecretStr("postgresql://u@127.0.0.1:1/d"))  # type: ignore[call-arg]
-    with pytest.raises(CorpusError, match="no_such_file.jsonl"):
+    with pytest.raises(CorpusError, match=r"no_such_file\.jsonl"):
         ingest_corpus(nowhere, str(tmp_path / "no_such_file.jsonl"))
 
 

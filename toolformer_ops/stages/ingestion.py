@@ -3,7 +3,7 @@
 Every line that is not blank is accepted, a duplicate of an earlier text, or refused with a reason, so that for each file records =
 accepted + duplicates + rejected; the tables are compared with it. Micro-batches are transactions: ingestion may be killed and run
 again. A file whose bytes have not changed is not read again, and two ingestions of one corpus wait for each other. Documents never
-leave a corpus and never change their ordinal: what a changed file adds comes last, what it holds no longer keeps a row without a line.
+leave a corpus and never change their ordinal: what a changed file adds comes last; what it holds no longer stays, without a line.
 """
 
 import logging

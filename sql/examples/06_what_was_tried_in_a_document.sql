@@ -1,0 +1,17 @@
+-- What was tried in a document, and with what losses?
+-- Every candidate call, scored or not, of one document; here of the one with the best call of the newest run. Put your own document's
+-- id or url into the first query.
+with document as (
+    select run_id, document_id
+    from kept_calls
+    where run_id = (select run_id from annotation_runs order by started_at desc limit 1)
+    order by loss_reduction desc, call_id
+    limit 1
+)
+select t.tool, c.position_char, c.call_text, l.result, l.reason, l.loss_without_call, l.loss_without_result, l.loss_with_result,
+       l.loss_reduction, l.reason is null and l.loss_reduction >= t.keep_threshold as is_kept
+from document d
+join run_tools t on t.run_id = d.run_id
+join candidate_calls c on c.sampling_recipe_id = t.sampling_recipe_id and c.document_id = d.document_id
+left join call_losses l on l.scoring_recipe_id = t.scoring_recipe_id and l.call_id = c.call_id
+order by c.position_char, t.tool, c.call_text;

@@ -1,0 +1,13 @@
+-- What has been released, and which models were made of it?
+-- One row a release and model, the newest first, with the number of calls of each tool.
+select r.created_at::date as day,
+       r.uri as release,
+       r.documents,
+       (select string_agg(c.tool || ' ' || c.calls, ', ' order by c.tool)
+        from (select tool, count(*) as calls from release_calls where release_id = r.release_id group by tool) c) as calls,
+       r.lacking_tools,
+       m.uri as model,
+       round(m.training_loss::numeric, 3) as training_loss
+from dataset_releases r
+left join finetuned_models m on m.release_id = r.release_id
+order by r.created_at desc, m.created_at desc;

@@ -1,0 +1,17 @@
+"""A small database, filled from `data/small_annotation.sql`, for the tests of views, queries and examples."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from toolformer_ops import database
+
+
+@pytest.fixture
+def annotated(postgres_dsn: str) -> Engine:
+    """Two runs over four documents, as the owner."""
+    engine = database.connect_dsn(postgres_dsn, database.DSN_SETTING)
+    with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
+        cursor.execute((Path(__file__).parent / "data" / "small_annotation.sql").read_text())
+    return engine

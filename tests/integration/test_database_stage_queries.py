@@ -1,0 +1,180 @@
+"""The statements by which stages find their work, on data/small_annotation.sql: d1 to d3 are r1's documents, d1 and d2 have a
+paragraph that Calculator's filter kept.
+"""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, text
+
+from toolformer_ops import database
+
+OTHER = "ffffffffffffffff"  # a recipe that nothing was done under
+D1, D2, D3, D4 = (UUID(f"d{number}000000-0000-0000-0000-000000000000") for number in range(1, 5))
+
+
+def _fetch(engine: Engine, name: str, **parameters: object) -> list[Any]:
+    with database.transaction(engine) as connection:
+        return database.fetch_all(connection, name, **parameters)
+
+
+def _ids(engine: Engine, name: str, **parameters: object) -> list[UUID]:
+    return [row.document_id for row in _fetch(engine, name, **parameters)]
+
+
+def test_filtering_finds_all_documents_of_the_run_and_no_more(annotated: Engine) -> None:
+    assert _ids(annotated, "documents_to_filter", run_id="r1", recipe_id=OTHER) == [D1, D2, D3]
+    assert _ids(annotated, "documents_to_filter", run_id="r2", recipe_id=OTHER) == [D1, D2, D3, D4]
+
+
+def test_filtering_leaves_out_what_the_ledger_holds(annotated: Engine) -> None:
+    assert _ids(annotated, "documents_to_filter", run_id="r1", recipe_id="f1") == []
+    assert _ids(annotated, "documents_to_filter", run_id="r1", recipe_id="f3") == [D2, D3]
+
+
+def _to_annotate(engine: Engine, run_id: str, recipe_id: str, index: int = 0, count: int = 1) -> list[UUID]:
+    return _ids(
+        engine,
+        "documents_to_annotate",
+        run_id=run_id,
+        filter_recipe_id="f1",
+        stage="sample",
+        recipe_id=recipe_id,
+        shard_index=index,
+        shard_count=count,
+    )
+
+
+def test_sampling_finds_the_documents_with_a_kept_paragraph(annotated: Engine) -> None:
+    assert _to_annotate(annotated, "r1", OTHER) == [D1, D2]
+    assert _to_annotate(annotated, "r2", OTHER) == [D1, D2, D4]
+    assert _to_annotate(annotated, "r2", "51") == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 256])
+def test_each_document_is_in_exactly_one_shard(annotated: Engine, count: int) -> None:
+    shards = [_to_annotate(annotated, "r2", OTHER, index, count) for index in range(count)]
+    assert sorted(document for shard in shards for document in shard) == [D1, D2, D4]
+
+
+def _after(engine: Engine, stage: str, recipe_id: str, previous: tuple[str, str]) -> list[UUID]:
+    return _ids(
+        engine,
+        "documents_after_stage",
+        run_id="r2",
+        filter_recipe_id="f1",
+        stage=stage,
+        recipe_id=recipe_id,
+        previous_stage=previous[0],
+        previous_recipe_id=previous[1],
+        shard_index=0,
+        shard_count=1,
+    )
+
+
+def test_a_stage_finds_what_the_stage_before_has_finished(annotated: Engine) -> None:
+    with annotated.begin() as connection:
+        connection.execute(text("delete from stage_ledger where stage = 'sample' and document_id::text like 'd2%'"))
+    assert _after(annotated, "execute", OTHER, ("sample", "51")) == [D1, D4]
+    assert _after(annotated, "execute", "e1", ("sample", "51")) == []
+    assert _after(annotated, "execute", OTHER, ("sample", OTHER)) == []
+
+
+def test_documents_of_a_micro_batch_that_another_process_has_done_are_left_out(annotated: Engine) -> None:
+    rows = _fetch(annotated, "documents_without_ledger", stage="filter", recipe_id="f3", document_ids=[D3, D1, D2])
+    assert [(row.document_id, row.url) for row in rows] == [(D2, None), (D3, "https://x.org/2023/01/30/a")]
+    assert _fetch(annotated, "documents_without_ledger", stage="filter", recipe_id="f3", document_ids=[]) == []
+
+
+def test_kept_paragraphs_come_in_the_order_of_the_text(annotated: Engine) -> None:
+    rows = _fetch(annotated, "kept_paragraphs", filter_recipe_id="f3", document_ids=[D2, D1])
+    assert [tuple(row) for row in rows] == [(D1, 0, 0, 20), (D1, 1, 20, 55)]
+    assert _fetch(annotated, "kept_paragraphs", filter_recipe_id="f1", document_ids=[D3]) == []
+
+
+def test_calls_come_by_document_in_the_order_of_the_text(annotated: Engine) -> None:
+    rows = _fetch(annotated, "calls_of_documents", sampling_recipe_id="51", document_ids=[D2, D1])
+    assert [str(row.call_id)[:2] for row in rows] == ["c3", "c1", "c2", "c5", "c4", "c8"]
+
+
+def test_only_inputs_with_a_row_are_known(annotated: Engine) -> None:
+    keys = [UUID(f"0{number}000000-0000-0000-0000-000000000000") for number in (1, 3, 9)]
+    rows = _fetch(annotated, "known_results", tool="Calculator", tool_version="1", input_keys=keys)
+    assert sorted((row.results, row.reason) for row in rows) == [([], "divides_by_zero"), (["0.29"], None)]
+    assert _fetch(annotated, "known_results", tool="Calculator", tool_version="2", input_keys=keys) == []
+
+
+def test_executed_calls_carry_their_paragraph_and_their_result(annotated: Engine) -> None:
+    rows = _fetch(
+        annotated,
+        "executed_calls_of_documents",
+        filter_recipe_id="f1",
+        sampling_recipe_id="51",
+        tool="Calculator",
+        tool_version="1",
+        document_ids=[D1, D4],
+    )
+    assert [(row.call_text, row.start_char, row.end_char, row.results, row.reason) for row in rows] == [
+        ("Calculator(400 / 0)", 0, 55, [], "divides_by_zero"),
+        ("Calculator(400 / 1400)", 0, 55, ["0.29"], None),
+        ("Calculator(1400 / 400)", 0, 55, ["3.50"], None),
+        ("Calculator(7 * 12)", 0, 43, None, None),  # never asked
+    ]
+
+
+def test_remaining_work_counts_unscored_documents_and_averages_measured_seconds(annotated: Engine) -> None:
+    recipes = {"filter_recipe_id": "f1", "sampling_recipe_id": "51"}
+    [none_left] = _fetch(annotated, "remaining_work", run_id="r2", **recipes, scoring_recipe_id="a1")
+    assert (none_left.documents, none_left.seconds_per_document) == (0, 6.0)  # (4 + 2 + 3) / 3 + (6 + 2 + 1) / 3
+    [all_left] = _fetch(annotated, "remaining_work", run_id="r2", **recipes, scoring_recipe_id=OTHER)
+    assert (all_left.documents, all_left.seconds_per_document) == (3, 3.0)
+    recipes["sampling_recipe_id"] = OTHER
+    [unknown] = _fetch(annotated, "remaining_work", run_id="r1", **recipes, scoring_recipe_id=OTHER)
+    assert (unknown.documents, unknown.seconds_per_document) == (2, None)
+
+
+def test_remaining_documents_by_stage_are_total_minus_done(annotated: Engine) -> None:
+    rows = _fetch(annotated, "remaining_documents", run_id="r1")
+    assert {(row.tool, row.stage): row.remaining for row in rows if row.remaining} == {
+        ("WikiSearch", "filter"): 2,
+        ("WikiSearch", "sample"): 1,
+        ("WikiSearch", "execute"): 1,
+        ("WikiSearch", "score"): 1,
+    }
+
+
+def test_a_run_is_registered_once_and_ended(annotated: Engine) -> None:
+    values = {
+        "run_id": "r3",
+        "corpus_id": "c000000000000000",
+        "corpus_uri": "s3://toolformer/corpora/posts",
+        "tools": ("Calculator", "MT"),
+        "document_limit": None,
+        "model_identity": "m@1",
+        "code_version": "0.1.0",
+        "image": "",
+    }
+    with database.transaction(annotated) as connection:
+        assert database.execute(connection, "insert_annotation_run", parameters='{"seed": 1}', **values) == 1
+        assert database.execute(connection, "insert_annotation_run", parameters='{"seed": 2}', **values) == 0
+        assert database.execute(connection, "finish_run", run_id="r3", state="success") == 1
+    [run] = _fetch(annotated, "run_by_id", run_id="r3")
+    assert (run.tools, run.parameters, run.image, run.state) == (["Calculator", "MT"], {"seed": 1}, None, "success")
+
+
+def test_a_recipe_and_a_runs_tool_are_registered_once(annotated: Engine) -> None:
+    recipe = {"recipe_id": OTHER, "stage": "filter", "tool": "QA", "parent_recipe_id": None}
+    tool = dict.fromkeys(("filter_recipe_id", "sampling_recipe_id", "execution_recipe_id", "scoring_recipe_id"), OTHER)
+    with database.transaction(annotated) as connection:
+        assert database.execute(connection, "insert_recipe", definition={"filter_version": "1"}, **recipe) == 1
+        assert database.execute(connection, "insert_recipe", definition='{"filter_version": "1"}', **recipe) == 0
+        for written in (1, 0):
+            arguments = {"run_id": "r1", "tool": "QA", "tool_version": "1", "keep_threshold": 1.0, **tool}
+            assert database.execute(connection, "insert_run_tool", **arguments) == written
+    assert [row.tool for row in _fetch(annotated, "run_tools_of_run", run_id="r1")] == [
+        "Calculator",
+        "Calendar",
+        "QA",
+        "WikiSearch",
+    ]

@@ -1,0 +1,144 @@
+"""Every file of sql/examples is run as the read-only role on data/small_annotation.sql, with the rows it must give."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from toolformer_ops import database
+
+EXAMPLES = sorted(path.stem for path in (database.SQL_DIR / "examples").glob("*.sql"))
+
+ROWS: dict[str, list[tuple[Any, ...]]] = {
+    "01_how_far_is_my_run": [
+        ("r1", "Calculator", "filter", 3, 3, 100),
+        ("r1", "Calculator", "sample", 2, 2, 100),
+        ("r1", "Calculator", "execute", 2, 2, 100),
+        ("r1", "Calculator", "score", 2, 2, 100),
+        ("r1", "Calendar", "filter", 3, 3, 100),
+        ("r1", "Calendar", "sample", 1, 1, 100),
+        ("r1", "Calendar", "execute", 1, 1, 100),
+        ("r1", "Calendar", "score", 1, 1, 100),
+        ("r1", "WikiSearch", "filter", 1, 3, 33),
+        ("r1", "WikiSearch", "sample", 0, 1, 0),
+        ("r1", "WikiSearch", "execute", 0, 1, 0),
+        ("r1", "WikiSearch", "score", 0, 1, 0),
+    ],
+    "02_how_many_calls_are_kept": [
+        ("Calculator", 0.5, True, 3, 2, 2),
+        ("Calculator", 1.0, False, 2, 2, 2),
+        ("Calculator", 2.0, False, 1, 1, 1),
+        ("Calendar", 0.5, False, 1, 1, 1),
+        ("Calendar", 1.0, True, 0, 0, 0),
+        ("Calendar", 2.0, False, 0, 0, 0),
+        ("WikiSearch", 0.5, False, 0, 0, 0),
+        ("WikiSearch", 1.0, True, 0, 0, 0),
+        ("WikiSearch", 2.0, False, 0, 0, 0),
+    ],
+    "03_which_calls_help_most": [
+        (
+            "Calculator",
+            Decimal("2.38"),
+            "She had 520 shirts, sold 187 and has [Calculator(520 - 187) -> 333] 333 left.",
+        ),
+        (
+            "Calculator",
+            Decimal("1.25"),
+            "Out of 1400 participants, 400 (or [Calculator(400 / 1400) -> 0.29] 29%) passed the test.",
+        ),
+        (
+            "Calculator",
+            Decimal("0.63"),
+            "She had [Calculator(520 - 187) -> 333] 520 shirts, sold 187 and has 333 left.",
+        ),
+    ],
+    "04_where_do_calls_get_lost": [
+        ("Calculator", "filter", "fewer_than_3_numbers", 1),
+        ("Calculator", "sample", "sample_without_end", 4),
+        ("Calculator", "sample", "duplicates_merged", 3),
+        ("Calculator", "sample", "sample_does_not_parse", 3),
+        ("Calculator", "execute", "divides_by_zero", 1),
+        ("Calculator", "score", "divides_by_zero", 1),
+        ("Calculator", "score", "loss_not_finite", 1),
+        ("Calculator", "keep", "below_threshold", 1),
+        ("Calculator", "release", "input_only_after", 1),
+        ("Calendar", "filter", "no_url", 2),
+        ("Calendar", "sample", "duplicates_merged", 4),
+        ("Calendar", "keep", "below_threshold", 1),
+    ],
+    "05_what_would_another_threshold_keep": [
+        ("Calculator", 2.0, 1, 1),
+        ("Calculator", 1.0, 1, 2),
+        ("Calculator", 0.5, 1, 3),
+        ("Calculator", -0.5, 1, 4),
+        ("Calendar", 0.5, 1, 1),
+    ],
+    "06_what_was_tried_in_a_document": [
+        ("Calculator", 7, "Calculator(520 - 187)", "333", None, 1.5, 1.375, 0.75, 0.625, True),
+        ("Calculator", 36, "Calculator(520 - 187)", "333", None, 3.0, 2.875, 0.5, 2.375, True),
+        ("Calculator", 36, "Calculator(520 / 187)", "2.78", "loss_not_finite", None, None, None, None, False),
+    ],
+    "07_which_records_were_refused": [
+        ("no_text", 2, "s3://toolformer/corpora/posts/a.jsonl line 2", "found the fields question"),
+        ("corrupt_json", 1, "s3://toolformer/corpora/posts/b.jsonl line 4", "Expecting value"),
+    ],
+    "08_how_long_does_a_document_take": [
+        ("Calculator", "filter", 3, Decimal("0.500"), Decimal("0.000")),
+        ("Calculator", "sample", 2, Decimal("3.000"), Decimal("0.002")),
+        ("Calculator", "execute", 2, Decimal("0.250"), Decimal("0.000")),
+        ("Calculator", "score", 2, Decimal("4.000"), Decimal("0.002")),
+        ("Calendar", "filter", 3, Decimal("0.000"), Decimal("0.000")),
+        ("Calendar", "sample", 1, Decimal("1.000"), Decimal("0.000")),
+        ("Calendar", "execute", 1, Decimal("0.000"), Decimal("0.000")),
+        ("Calendar", "score", 1, Decimal("1.000"), Decimal("0.000")),
+        ("WikiSearch", "filter", 1, Decimal("0.000"), Decimal("0.000")),
+    ],
+    "09_what_did_the_checks_find": [
+        (
+            "Calculator",
+            "share_of_kept_calls",
+            "warn",
+            "60 % of the scored calls are kept, more than 50 %",
+            {"share": 0.6},
+        ),
+    ],
+    "10_what_has_been_released": [
+        (
+            "2026-11-20",
+            "s3://toolformer/releases/release-2",
+            3,
+            "Calculator 3",
+            [],
+            "s3://toolformer/models/model-2",
+            Decimal("2.500"),
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_each_example_answers_its_question(annotated: Engine, reader_dsn: str, name: str) -> None:
+    reader = database.connect_dsn(reader_dsn, "TOOLFORMER_READER_DSN")
+    with reader.connect() as connection, database.raw_cursor(connection) as cursor:
+        cursor.execute((database.SQL_DIR / "examples" / f"{name}.sql").read_text())
+        rows = cursor.fetchall()
+    if name.startswith("10"):
+        rows = [(row[0].isoformat(), *row[1:]) for row in rows]
+    assert rows == ROWS[name]
+
+
+def test_there_are_ten_examples_and_each_opens_with_its_question() -> None:
+    assert len(EXAMPLES) == 10
+    for name in EXAMPLES:
+        question = (database.SQL_DIR / "examples" / f"{name}.sql").read_text().splitlines()[0]
+        assert question.startswith("-- ")
+        assert question.endswith("?")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_each_example_runs_on_a_database_without_a_run(postgres_dsn: str, name: str) -> None:
+    engine = database.connect_dsn(postgres_dsn, database.DSN_SETTING)
+    with engine.connect() as connection, database.raw_cursor(connection) as cursor:
+        cursor.execute((database.SQL_DIR / "examples" / f"{name}.sql").read_text())
+        assert cursor.fetchall() == []

@@ -1,0 +1,212 @@
+"""The numbers are those of data/small_annotation.sql, worked out by hand."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+
+def _rows(engine: Engine, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
+    with engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(text(statement), parameters)]
+
+
+def test_the_papers_table_2_counts_calls_and_texts_at_each_threshold(annotated: Engine) -> None:
+    counts = _rows(
+        annotated,
+        "select tool, threshold, is_keep_threshold, calls, texts, releasable_calls from threshold_counts "
+        "where run_id = 'r1' order by tool, threshold",
+    )
+    # Reductions in r1's documents: 1.25 and -0.25 in d1; 2.375 and 0.625 (input only after) in d2; 0.5 in d3.
+    assert counts == [
+        ("Calculator", 0.5, True, 3, 2, 2),
+        ("Calculator", 1.0, False, 2, 2, 2),
+        ("Calculator", 2.0, False, 1, 1, 1),
+        ("Calendar", 0.5, False, 1, 1, 1),
+        ("Calendar", 1.0, True, 0, 0, 0),
+        ("Calendar", 2.0, False, 0, 0, 0),
+        ("WikiSearch", 0.5, False, 0, 0, 0),
+        ("WikiSearch", 1.0, True, 0, 0, 0),
+        ("WikiSearch", 2.0, False, 0, 0, 0),
+    ]
+
+
+def test_a_run_counts_its_own_documents_and_threshold_under_a_shared_recipe(annotated: Engine) -> None:
+    counts = _rows(
+        annotated,
+        "select threshold, is_keep_threshold, calls, texts from threshold_counts where run_id = 'r2' order by threshold",
+    )
+    assert counts == [(0.5, False, 4, 3), (1.0, True, 3, 3), (2.0, False, 2, 2)]
+
+
+def test_a_threshold_of_its_own_gets_a_row_of_its_own(annotated: Engine) -> None:
+    with annotated.begin() as connection:
+        connection.execute(text("update run_tools set keep_threshold = 0.25 where run_id = 'r1' and tool = 'Calendar'"))
+    counts = _rows(
+        annotated,
+        "select threshold, is_keep_threshold, calls from threshold_counts "
+        "where run_id = 'r1' and tool = 'Calendar' order by threshold",
+    )
+    assert counts == [(0.25, True, 1), (0.5, False, 1), (1.0, False, 0), (2.0, False, 0)]
+
+
+def test_scored_calls_are_those_with_losses_kept_or_not(annotated: Engine) -> None:
+    calls = _rows(
+        annotated,
+        "select left(call_id::text, 2), result, loss_reduction from scored_calls where run_id = 'r1' order by call_id",
+    )
+    assert calls == [
+        ("c1", "0.29", 1.25),
+        ("c2", "3.50", -0.25),
+        ("c4", "333", 2.375),
+        ("c5", "333", 0.625),
+        ("c7", "Today is Monday, January 30, 2023.", 0.5),
+    ]
+
+
+def test_a_scored_call_shows_the_text_around_its_position(annotated: Engine) -> None:
+    [row] = _rows(
+        annotated,
+        "select text_before, call_text, text_after, loss_without_call, loss_without_result, loss_with_result "
+        "from scored_calls where run_id = 'r1' and call_id = 'c1000000-0000-0000-0000-000000000000'",
+    )
+    assert row == (
+        "Out of 1400 participants, 400 (or",
+        "Calculator(400 / 1400)",
+        " 29%) passed the test.",
+        2.0,
+        1.75,
+        0.5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("position", "before", "after"), [(0, "", 120), (119, 119, 120), (200, 120, 50), (250, 120, 0)]
+)
+def test_the_text_around_a_call_is_120_characters_at_most(
+    annotated: Engine, position: int, before: int | str, after: int
+) -> None:
+    content = "".join(f"{number:05d}" for number in range(50))  # 250 characters
+    with annotated.begin() as connection:
+        connection.execute(
+            text("update documents set text = :content where document_id::text like 'd3%'"), {"content": content}
+        )
+        connection.execute(
+            text("update candidate_calls set position_char = :position where call_text = 'Calendar()'"),
+            {"position": position},
+        )
+    [row] = _rows(annotated, "select text_before, text_after from scored_calls where tool = 'Calendar'")
+    assert row[0] == content[max(0, position - 120) : position]
+    assert row[1] == content[position : position + 120]
+    assert (len(row[0]) or "", len(row[1])) == (before, after)
+
+
+def test_kept_calls_reach_the_runs_threshold_and_say_whether_they_may_be_released(annotated: Engine) -> None:
+    kept = _rows(
+        annotated, "select run_id, left(call_id::text, 2), releasable from kept_calls order by run_id, call_id"
+    )
+    assert kept == [
+        ("r1", "c1", True),
+        ("r1", "c4", True),
+        ("r1", "c5", False),
+        ("r2", "c1", True),
+        ("r2", "c4", True),
+        ("r2", "c6", True),
+    ]
+
+
+def test_losses_that_do_not_count_are_in_no_view_even_where_they_are_stored(annotated: Engine) -> None:
+    with annotated.begin() as connection:
+        connection.execute(
+            text(
+                "update call_losses set loss_without_call = 'NaN', loss_without_result = 'NaN', loss_with_result = 0 "
+                "where reason = 'loss_not_finite'"
+            )
+        )
+    assert _rows(annotated, "select count(*) from kept_calls where run_id = 'r1'") == [(3,)]
+    assert _rows(
+        annotated, "select calls from threshold_counts where run_id = 'r1' and tool = 'Calculator' and threshold = 0.5"
+    ) == [(3,)]
+
+
+def test_yield_accounts_for_every_paragraph_sample_and_call(annotated: Engine) -> None:
+    found = _rows(
+        annotated,
+        "select stage, reason, is_loss, count from yield_by_stage where run_id = 'r1' and tool = 'Calculator' "
+        "order by step, is_loss, reason",
+    )
+    assert found == [
+        ("filter", "kept_paragraphs", False, 2),
+        ("filter", "paragraphs", False, 3),
+        ("filter", "texts", False, 3),
+        ("filter", "fewer_than_3_numbers", True, 1),
+        ("sample", "candidates", False, 6),
+        ("sample", "paragraphs", False, 2),
+        ("sample", "positions", False, 4),
+        ("sample", "samples", False, 16),
+        ("sample", "duplicates_merged", True, 3),
+        ("sample", "sample_does_not_parse", True, 3),
+        ("sample", "sample_without_end", True, 4),
+        ("execute", "calls", False, 6),
+        ("execute", "executed", False, 5),
+        ("execute", "from_cache", False, 0),
+        ("execute", "inputs", False, 5),
+        ("execute", "with_result", False, 5),
+        ("execute", "divides_by_zero", True, 1),
+        ("score", "calls", False, 6),
+        ("score", "scored", False, 4),
+        ("score", "divides_by_zero", True, 1),
+        ("score", "loss_not_finite", True, 1),
+        ("keep", "kept", False, 3),
+        ("keep", "kept_texts", False, 2),
+        ("keep", "below_threshold", True, 1),
+        ("release", "input_only_after", True, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stage", "whole"), [("filter", "paragraphs"), ("sample", "samples"), ("execute", "calls"), ("score", "calls")]
+)
+def test_what_went_in_is_what_came_out_and_what_was_lost(annotated: Engine, stage: str, whole: str) -> None:
+    went_on = {"filter": "kept_paragraphs", "sample": "candidates", "execute": "with_result", "score": "scored"}[stage]
+    [(went_in, accounted)] = _rows(
+        annotated,
+        "select sum(count) filter (where reason = :whole), sum(count) filter (where is_loss or reason = :went_on) "
+        "from yield_by_stage where run_id = 'r2' and stage = :stage",
+        whole=whole,
+        went_on=went_on,
+        stage=stage,
+    )
+    assert went_in == accounted > 0
+
+
+def test_progress_compares_the_ledger_with_the_documents_that_have_a_kept_paragraph(annotated: Engine) -> None:
+    progress = _rows(
+        annotated, "select run_id, tool, stage, done, total from annotation_progress order by run_id, tool, step"
+    )
+    assert progress == [
+        ("r1", "Calculator", "filter", 3, 3),
+        ("r1", "Calculator", "sample", 2, 2),
+        ("r1", "Calculator", "execute", 2, 2),
+        ("r1", "Calculator", "score", 2, 2),
+        ("r1", "Calendar", "filter", 3, 3),
+        ("r1", "Calendar", "sample", 1, 1),
+        ("r1", "Calendar", "execute", 1, 1),
+        ("r1", "Calendar", "score", 1, 1),
+        ("r1", "WikiSearch", "filter", 1, 3),
+        ("r1", "WikiSearch", "sample", 0, 1),
+        ("r1", "WikiSearch", "execute", 0, 1),
+        ("r1", "WikiSearch", "score", 0, 1),
+        ("r2", "Calculator", "filter", 4, 4),
+        ("r2", "Calculator", "sample", 3, 3),
+        ("r2", "Calculator", "execute", 3, 3),
+        ("r2", "Calculator", "score", 3, 3),
+    ]
+
+
+def test_views_of_an_empty_database_are_empty(postgres_dsn: str) -> None:
+    from toolformer_ops import database
+
+    engine = database.connect_dsn(postgres_dsn, database.DSN_SETTING)
+    for view in ("scored_calls", "kept_calls", "threshold_counts", "yield_by_stage", "annotation_progress"):
+        assert _rows(engine, f"select * from {view}") == []
