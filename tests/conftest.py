@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from tests.tiny_models import tiny_gpt2_dir, tiny_model_dir
 from toolformer_ops.config import STATE_DIR_VARIABLE, Settings, load_settings
 from toolformer_ops.local_services import RunningObjectStore, RunningPostgres, roles, start_object_store, start_postgres
+
+__all__ = ["tiny_gpt2_dir", "tiny_model_dir"]  # fixtures of all tests that live in a file of their own
 
 _PASSWORDS = roles.RolePasswords(owner="owner-of-tests", reader="reader-of-tests", airflow="airflow-of-tests")
 _TEMPLATE = "toolformer_template"

@@ -1,14 +1,13 @@
 """Postgres, S3 and Airflow on one machine, without Docker and without being root.
 
 `up`, `down` and `status` are what `make up` and its like call; `start_postgres` and `start_object_store` give tests a server of
-their own; `AirflowApi` speaks with Airflow. Names are loaded when they are first used, since every stage passes by here.
+their own. Names are loaded when they are first used, since every stage passes by here.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from toolformer_ops.local_services.airflow_api import AirflowApi
     from toolformer_ops.local_services.errors import ServiceError
     from toolformer_ops.local_services.lifecycle import down, up
     from toolformer_ops.local_services.postgres import PostgresAddress, RunningPostgres, start_postgres
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from toolformer_ops.local_services.service_status import ServiceStatus, status
 
 __all__ = [
-    "AirflowApi",
     "ObjectStoreAddress",
     "PostgresAddress",
     "RunningObjectStore",
@@ -31,7 +29,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AirflowApi": "airflow_api",
     "ServiceError": "errors",
     "up": "lifecycle",
     "down": "lifecycle",

@@ -1,8 +1,4 @@
-"""Speak with Airflow's REST API (v2) as the user that the settings name.
-
-Logs in by `POST /auth/token`, and again when the token has expired. Holds no rules of the factory: pools, DAGs and runs are the
-caller's business.
-"""
+"""Airflow's REST API (v2), as far as `make up` needs it: health, and making pools. `demo/airflow_client.py` runs DAGs by it."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,6 +1,7 @@
-"""`toolformer-ops up | down | status | logs | sql | clean`: the embedded services of this machine, for people.
+"""`toolformer-ops up | down | status | logs | sql | clean | migrate`: the services, for people.
 
-Each command is also a target of the Makefile.
+All but `sql` and `migrate`, which work with any Postgres, are about the embedded services of this machine. Most are also targets
+of the Makefile.
 """
 
 import os
@@ -131,6 +132,20 @@ def sql_command(
             EXIT_USAGE if finished.returncode == _STATEMENT_FAILED else finished.returncode and EXIT_FAILED
         )
     os.execve(program, [program, *options[1:2]], environment)  # noqa: S606 - an argument list, no shell
+
+
+@app.command("migrate")
+def migrate_command() -> None:
+    """Bring the database of TOOLFORMER_DATABASE_DSN to this version's tables and views. `up` does it by itself.
+
+    Example: TOOLFORMER_DATABASE_DSN=postgresql://owner:password@host/toolformer toolformer-ops migrate
+    """
+    from toolformer_ops import database, schema
+
+    engine = database.connect(load_settings())
+    applied = schema.migrate(engine)
+    engine.dispose()
+    typer.echo("\n".join(applied) if applied else "nothing to do")
 
 
 @app.command("clean")

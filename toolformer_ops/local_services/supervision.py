@@ -28,6 +28,7 @@ from toolformer_ops.local_services.accounts import Account
 from toolformer_ops.local_services.errors import ServiceError
 from toolformer_ops.local_services.private_files import write_private
 from toolformer_ops.local_services.service_settings import StatePaths
+from toolformer_ops.local_services.stray_processes import end_strays
 from toolformer_ops.local_services.tied_process import tied_command
 
 LIVING_STATES = frozenset({"RUNNING", "STARTING", "BACKOFF"})
@@ -134,18 +135,23 @@ class Supervisor:
         return process.pid if str(self._paths.supervisor_configuration) in words else None
 
     def recover(self) -> list[str]:
-        """Tidy up after a supervisord that was killed or lost its socket; returns what was done, for the user."""
-        if self.answers():
-            return []
-        alive = self.process_id()
-        if alive is not None:
-            os.kill(alive, signal.SIGTERM)
-            _wait_for_end(alive, _STOP_SECONDS)
-            return [f"supervisord (process {alive}) did not answer on {self.socket}: it was stopped."]
-        if self._process_id_file.exists():
-            self._process_id_file.unlink()
-            return ["supervisord was killed or the machine was switched off: its stale pid file was removed."]
-        return []
+        """Tidy up after a supervisor or a service that was killed; returns what was done, for the user."""
+        messages = []
+        if not self.answers():
+            alive = self.process_id()
+            if alive is not None:
+                os.kill(alive, signal.SIGTERM)
+                _wait_for_end(alive, _STOP_SECONDS)
+                messages.append(f"supervisord (process {alive}) did not answer on {self.socket}: it was stopped.")
+            elif self._process_id_file.exists():
+                self._process_id_file.unlink()
+                messages.append(
+                    "supervisord was killed or the machine was switched off: its stale pid file was removed."
+                )
+        ended = end_strays(self._log, self._paths.state, [report.process_id for report in self.reports().values()])
+        if ended:
+            messages.append(f"{ended} processes of services that were killed were still there: they were ended.")
+        return messages
 
     def configure(self, programs: Iterable[Program]) -> None:
         """Write the configuration; a supervisord that runs takes over what has changed, and stops what was changed."""
