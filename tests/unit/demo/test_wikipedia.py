@@ -13,7 +13,7 @@ SUMMARIES = {
     "Reel": {"title": "Reel", "extract": "A reel is a cylinder.\nIt holds a line.", "topic": "Things"},
     "Empty": {"title": "Empty", "extract": " "},
     "Nothing": {"title": "Nothing", "extract": None},
-    "Ghana": {"title": "Ghana", "extract": "Ghana is a country – in Africa."},
+    "Ghana": {"title": "Ghana", "extract": "Ghana is a caf\u00e9 in Africa."},
 }
 
 
@@ -33,7 +33,7 @@ def test_each_summary_with_text_becomes_an_article(tmp_path: Path) -> None:
     records = [parse_record(line, number) for number, line in enumerate(lines, start=1)]
     assert [record.title for record in records] == ["Reel", "Ghana"]
     assert [passage.text for passage in passages_of(records[0])] == ["A reel is a cylinder. It holds a line."]
-    assert [passage.text for passage in passages_of(records[1])] == ["Ghana is a country – in Africa."]
+    assert [passage.text for passage in passages_of(records[1])] == ["Ghana is a caf\u00e9 in Africa."]
 
 
 @pytest.mark.usefixtures("wheel")
