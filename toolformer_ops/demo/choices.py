@@ -1,0 +1,93 @@
+"""From what a user types to the parameters of a run: checked before anything starts."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from toolformer_ops.config import Settings
+from toolformer_ops.demo.model import demo_model_path
+from toolformer_ops.demo.parameters import demo_parameters
+from toolformer_ops.errors import CorpusError, ModelError, ParameterError
+from toolformer_ops.run_parameters import RunParameters
+from toolformer_ops.tools.registry import get_tool, tool_names
+
+
+def corpus_parameters(
+    settings: Settings, corpus: str, tools: str = "", limit: int | None = None, model: str = "", parameters: str = ""
+) -> RunParameters:
+    """The parameters of `make run`: the demo's numbers, and over them what the user chose.
+
+    Args:
+        corpus: a path, made absolute here because the stages run elsewhere; or an s3:// address, looked up when S3 is up.
+        tools: names with commas between them; empty means all.
+        limit: the first documents only.
+        model: folder or id@revision; empty means the setting `default_model`, else the demo model.
+        parameters: other fields of `RunParameters` as a JSON object.
+
+    Raises:
+        CorpusError, ToolError, ModelError, ParameterError: what was typed cannot be; nothing was started.
+    """
+    choices: dict[str, Any] = {**_json_object(parameters)}
+    if tools.strip():
+        choices["tools"] = chosen_tools(tools.split(","))
+    if limit is not None:
+        choices["document_limit"] = limit
+    chosen_model = model or choices.pop("model", "") or settings.default_model
+    choices.pop("corpus", None)
+    return demo_parameters(corpus_uri(corpus), model_name(settings, chosen_model), **choices)
+
+
+def chosen_tools(names: Sequence[str]) -> tuple[str, ...]:
+    """Tools by their names as typed; capitals do not matter.
+
+    Raises:
+        ToolError: there is no such tool; the message lists those there are.
+    """
+    known = {name.lower(): name for name in tool_names()}
+    typed = [name.strip() for name in names if name.strip()]
+    return tuple(get_tool(known.get(name.lower(), name)).spec.name for name in typed)
+
+
+def corpus_uri(corpus: str) -> str:
+    """The corpus as the stages will name it.
+
+    Raises:
+        CorpusError: there is nothing at a local path.
+    """
+    if not corpus.strip():
+        raise CorpusError("expected a corpus, found none. Give a path or s3:// address: make run CORPUS=posts.jsonl")
+    if corpus.startswith("s3://"):
+        return corpus
+    path = Path(corpus.removeprefix("file://")).expanduser().resolve()
+    if not path.exists():
+        raise CorpusError(f"expected a corpus at {path}, found nothing. Give a path or s3:// address of JSON Lines.")
+    return str(path)
+
+
+def model_name(settings: Settings, chosen: str) -> str:
+    """The language model: a folder's absolute path, a hub id with its revision, or the demo model where nothing was chosen.
+
+    Raises:
+        ModelError: neither a folder that is there nor id@revision.
+    """
+    if not chosen:
+        return str(demo_model_path(settings.state_dir))
+    folder = Path(chosen).expanduser()
+    if folder.is_dir() or folder.resolve() == demo_model_path(settings.state_dir):
+        return str(folder.resolve())
+    if "@" not in chosen:
+        raise ModelError(
+            f"expected a folder with safetensors, or a hub id with its revision as id@revision, found {chosen!r}."
+        )
+    return chosen
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text) if text.strip() else {}
+    except json.JSONDecodeError as error:
+        raise ParameterError(f"--parameters: expected a JSON object, found {text[:80]!r} ({error}).") from error
+    if not isinstance(value, dict):
+        raise ParameterError(f"--parameters: expected a JSON object, found {type(value).__name__}.")
+    return value

@@ -1,0 +1,98 @@
+"""The demo corpus: texts that were written for it (`texts/*.jsonl`, CC0) and summaries from Wikipedia (CC BY-SA 4.0).
+
+Four kinds, mixed evenly, so that any first n documents hold all kinds: sums in prose for the Calculator, dated posts for the
+Calendar, paragraphs with foreign sentences for MT, and summaries for WikiSearch and QA. The same installation writes the same
+bytes. Does not upload: `driver.py` does.
+"""
+
+import hashlib
+import importlib.resources
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from toolformer_ops.errors import CorpusError
+
+OWN_KINDS = ("sums_in_prose", "dated_posts", "foreign_phrases")
+"""Files in `texts/`, one a kind."""
+WIKIPEDIA = "wikipedia_summaries"
+
+WIKIPEDIA_DOCUMENTS = 32
+"""Summaries in the corpus: enough to see search and questions at work, few enough for the time."""
+SUMMARY_CHARACTERS = range(120, 261)
+"""Length of a summary that is taken: the prefix that scoring puts before a text loses its effect with distance."""
+
+
+@dataclass(frozen=True)
+class DemoDocument:
+    """One record of the demo corpus."""
+
+    kind: str
+    """One of `OWN_KINDS`, or `WIKIPEDIA`."""
+    text: str
+    url: str | None = None
+    title: str | None = None
+
+    def json_line(self) -> str:
+        """The record as the ingestion reads it; fields that are None are left out."""
+        fields = {"text": self.text, "url": self.url, "title": self.title, "kind": self.kind}
+        return json.dumps({name: value for name, value in fields.items() if value is not None}, ensure_ascii=False)
+
+
+def demo_documents(kilt_records: Path) -> list[DemoDocument]:
+    """The whole demo corpus, kinds mixed evenly. `kilt_records` is what `wikipedia.write_kilt_records` wrote."""
+    kinds = [own_documents(kind) for kind in OWN_KINDS]
+    return mixed([*kinds, wikipedia_documents(kilt_records, WIKIPEDIA_DOCUMENTS)])
+
+
+def own_documents(kind: str) -> list[DemoDocument]:
+    """The texts of one kind that were written for the demo, in the order of their file."""
+    lines = importlib.resources.files(__package__).joinpath("texts", f"{kind}.jsonl").read_text(encoding="utf-8")
+    records = [json.loads(line) for line in lines.splitlines()]
+    return [DemoDocument(kind, record["text"], record.get("url")) for record in records]
+
+
+def wikipedia_documents(kilt_records: Path, count: int) -> list[DemoDocument]:
+    """`count` summaries of one paragraph and ASCII letters, chosen by the hash of their titles.
+
+    Raises:
+        CorpusError: there are fewer than `count` of them.
+    """
+    found: list[tuple[str, DemoDocument]] = []
+    with kilt_records.open(encoding="utf-8") as lines:
+        for line in lines:
+            record = json.loads(line)
+            title, paragraphs = record["wikipedia_title"], [part.strip() for part in record["text"][1:]]
+            if len(paragraphs) == 1 and _is_short_prose(paragraphs[0]):
+                url = f"https://en.wikipedia.org/wiki/{quote(title.replace(' ', '_'))}"
+                order = hashlib.sha256(title.encode("utf-8")).hexdigest()
+                found.append((order, DemoDocument(WIKIPEDIA, paragraphs[0], url, title)))
+    if len(found) < count:
+        raise CorpusError(f"{kilt_records}: expected {count} short summaries, found {len(found)}.")
+    return [document for _, document in sorted(found, key=lambda item: item[0])[:count]]
+
+
+def mixed(kinds: Sequence[Sequence[DemoDocument]]) -> list[DemoDocument]:
+    """All documents, each kind spread evenly over the whole and in its own order."""
+    places = [
+        ((place + 0.5) / len(kind), number, document)
+        for number, kind in enumerate(kinds)
+        for place, document in enumerate(kind)
+    ]
+    return [document for _, _, document in sorted(places, key=lambda item: item[:2])]
+
+
+def json_lines(documents: Sequence[DemoDocument]) -> bytes:
+    """The corpus file: JSON Lines in UTF-8."""
+    return "".join(f"{document.json_line()}\n" for document in documents).encode("utf-8")
+
+
+def corpus_key(content: bytes) -> str:
+    """Where the corpus lies in the bucket: named by its content, so that another content is another corpus."""
+    return f"corpora/demo-{hashlib.sha256(content).hexdigest()[:16]}.jsonl"
+
+
+def _is_short_prose(text: str) -> bool:
+    return len(text) in SUMMARY_CHARACTERS and text.isascii() and text.endswith(".")

