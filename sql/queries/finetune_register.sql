@@ -1,0 +1,4 @@
+-- Register a finetuned model; one that is registered already stays as it is.
+insert into finetuned_models (model_id, release_id, run_id, uri, manifest_sha256, definition, training_loss)
+values (:model_id, :release_id, :run_id, :uri, :manifest_sha256, cast(:definition as jsonb), :training_loss)
+on conflict (model_id) do nothing

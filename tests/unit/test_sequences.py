@@ -1,0 +1,152 @@
+"""Texts with calls as training sequences: nothing is lost, no call is cut, padding is not scored."""
+
+import random
+import uuid
+
+import pytest
+
+from tests.tiny_models import train_tokenizer
+from toolformer_ops.errors import ModelError
+from toolformer_ops.finetuning.recipe import FinetuningRecipe
+from toolformer_ops.finetuning.sequences import (
+    NOT_SCORED,
+    ShuffledPasses,
+    TokenSequences,
+    call_spans,
+    padded_batch,
+    window_bounds,
+)
+from toolformer_ops.language_model.tokenization import Tokenization
+from toolformer_ops.release_format import ReleasedCall, ReleasedText
+from toolformer_ops.run_parameters import RunParameters
+
+
+def _call(position: int, call_input: str, result: str) -> ReleasedCall:
+    return ReleasedCall(
+        str(uuid.uuid5(uuid.NAMESPACE_URL, f"{position} {call_input}")), "Calculator", call_input, result, position,
+        0.5, 3.0, 3.0, 1.0, 2.0, "a", "b", "c",
+    )  # fmt: skip
+
+
+def _text(plain: str, *calls: ReleasedCall) -> ReleasedText:
+    return ReleasedText.of(uuid.uuid4(), plain, calls, None)
+
+
+@pytest.fixture(scope="module")
+def tokenization() -> Tokenization:
+    return Tokenization(train_tokenizer(start_token="<s>"))
+
+
+def test_spans_are_where_the_calls_stand_with_the_one_added_space() -> None:
+    text = _text("One 2 three 4\nfive", _call(3, "1 + 1", "2"), _call(14, "2 + 3", "5"), _call(11, "2 * 2", "4"))
+    assert text.text == "One [Calculator(1 + 1) -> 2] 2 three [Calculator(2 * 2) -> 4] 4\n[Calculator(2 + 3) -> 5] five"
+    assert [text.text[first:end] for first, end in call_spans(text)] == [
+        " [Calculator(1 + 1) -> 2]",
+        " [Calculator(2 * 2) -> 4]",
+        "[Calculator(2 + 3) -> 5] ",
+    ]
+
+
+def test_windows_follow_each_other_and_lose_nothing() -> None:
+    starts = list(range(0, 50, 2))  # 25 tokens of 2 characters
+    assert window_bounds(starts, [], 10) == [(0, 10), (10, 20), (20, 25)]
+    assert window_bounds(starts, [], 25) == [(0, 25)]
+    assert window_bounds([], [], 10) == []
+
+
+def test_border_inside_a_call_moves_to_its_start() -> None:
+    starts = list(range(0, 50, 2))
+    # the first border would be at token 10, character 20
+    assert window_bounds(starts, [(16, 26)], 10)[:2] == [(0, 8), (8, 18)]
+    assert window_bounds(starts, [(20, 26)], 10)[0] == (0, 10)  # the call starts right there
+    assert window_bounds(starts, [(14, 20)], 10)[0] == (0, 10)  # the call ends right there
+
+
+def test_call_longer_than_a_window_is_cut_and_still_nothing_is_lost() -> None:
+    starts = list(range(0, 50, 2))
+    assert window_bounds(starts, [(0, 48)], 10) == [(0, 10), (10, 20), (20, 25)]
+    assert window_bounds(starts, [(4, 48)], 10) == [(0, 2), (2, 12), (12, 22), (22, 25)]
+
+
+def test_sequences_hold_every_token_of_every_text_once_behind_the_start_token(tokenization: Tokenization) -> None:
+    texts = [
+        _text("The shop had 520 shirts and sold 187 of them, so it has 333 left. " * 3, _call(55, "520 - 187", "333")),
+        _text("Short 2 one.", _call(5, "1 + 1", "2")),
+    ]
+    sequences = TokenSequences.of(texts, tokenization, 20)
+    [start] = tokenization.start_ids
+    rows = [sequences[index] for index in range(len(sequences))]
+    assert all(row[0] == start and len(row) <= 20 for row in rows)
+    assert [row.count(start) for row in rows] == [1] * len(rows)
+    without_start = [token for row in rows for token in row[1:]]
+    assert without_start == [token for text in texts for token in tokenization.tokenize(text.text).ids]
+    assert sequences.tokens == len(without_start) + len(rows)
+    decoded = [tokenization.decode(row) for row in rows]
+    assert sum("[Calculator(520 - 187) -> 333]" in text for text in decoded) == 1
+
+
+def test_length_without_room_for_text_is_refused(tokenization: Tokenization) -> None:
+    with pytest.raises(ModelError, match="at least 16 tokens, found a length of 8"):
+        TokenSequences.of([], tokenization, 8)
+
+
+def _sequences(count: int) -> TokenSequences:
+    sequences = TokenSequences()
+    for number in range(count):
+        sequences.append([number])
+    return sequences
+
+
+def test_each_pass_sees_every_sequence_once_in_an_order_of_its_own() -> None:
+    examples = ShuffledPasses(_sequences(50), 120, seed=7)
+    seen = [examples[index]["input_ids"][0] for index in range(120)]
+    assert sorted(seen[:50]) == sorted(seen[50:100]) == list(range(50))
+    assert seen[:50] != seen[50:100]
+    assert len(set(seen[100:])) == 20
+    assert len(examples) == 120
+
+
+def test_example_does_not_depend_on_which_were_asked_before_and_does_on_the_seed() -> None:
+    in_order = [ShuffledPasses(_sequences(50), 120, 7)[index] for index in range(120)]
+    mixed = list(range(120))
+    random.Random(0).shuffle(mixed)  # noqa: S311 - an order, no secret
+    examples = ShuffledPasses(_sequences(50), 120, 7)
+    assert {index: examples[index] for index in mixed} == dict(enumerate(in_order))
+    assert [ShuffledPasses(_sequences(50), 120, 8)[index] for index in range(120)] != in_order
+    with pytest.raises(IndexError):
+        examples[120]
+
+
+def test_padding_is_neither_attended_to_nor_scored_even_where_the_text_holds_the_padding_token() -> None:
+    batch = padded_batch([{"input_ids": [5, 0, 7]}, {"input_ids": [9]}], padding_id=0)
+    assert batch["input_ids"].tolist() == [[5, 0, 7], [9, 0, 0]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert batch["labels"].tolist() == [[5, 0, 7], [9, NOT_SCORED, NOT_SCORED]]
+
+
+def _recipe(**changes: object) -> FinetuningRecipe:
+    parameters = RunParameters(corpus="c", model="m", **changes)
+    return FinetuningRecipe.of(parameters, "0123456789abcdef", "model@1")
+
+
+def test_numbers_of_the_paper_are_the_defaults() -> None:
+    recipe = _recipe()
+    assert (recipe.learning_rate, recipe.batch, recipe.length, recipe.steps) == (1e-5, 128, 1024, 2000)
+    assert recipe.warmup_steps == 200
+
+
+@pytest.mark.parametrize(("batch", "at_most", "size"), [(128, 4, 4), (6, 4, 3), (7, 4, 1), (2, 4, 2), (128, 100, 64)])
+def test_forward_passes_are_exactly_one_effective_batch(batch: int, at_most: int, size: int) -> None:
+    assert _recipe(finetune_batch=batch).device_batch(at_most) == size
+
+
+def test_model_id_names_what_decides_the_model_and_nothing_else() -> None:
+    same = _recipe()
+    assert _recipe(finetune_device_batch=1).model_id == same.model_id
+    changed = [
+        _recipe(finetune_steps=1), _recipe(finetune_batch=1), _recipe(finetune_length=16), _recipe(seed=1),
+        _recipe(finetune_learning_rate=1.0), _recipe(finetune_warmup=0.0),
+        FinetuningRecipe.of(RunParameters(corpus="c", model="m"), "f" * 16, "model@1"),
+        FinetuningRecipe.of(RunParameters(corpus="c", model="m"), "0123456789abcdef", "model@2"),
+    ]  # fmt: skip
+    assert len({recipe.model_id for recipe in [same, *changed]}) == len(changed) + 1

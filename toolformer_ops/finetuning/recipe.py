@@ -1,0 +1,78 @@
+"""What decides a finetuned model: the release, the model it starts from, and the numbers of the training."""
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from toolformer_ops.run_parameters import RunParameters
+
+FINETUNING_VERSION = 1
+"""Raised when equal numbers would train another model."""
+SCHEDULE = "constant_with_warmup"
+"""The paper names the linear warm-up and nothing after it, so the rate then stays."""
+MAX_GRADIENT_NORM = 1.0
+
+
+@dataclass(frozen=True)
+class FinetuningRecipe:
+    """A training in numbers; defaults of `RunParameters` are the paper's (section 4.1, appendix B)."""
+
+    release_id: str
+    base_model: str
+    """Identity of the model that the training starts from."""
+    steps: int
+    """Optimiser steps."""
+    batch: int
+    """Token sequences a step."""
+    length: int
+    """Most tokens of a sequence, the start token included."""
+    learning_rate: float
+    """Peak of the schedule."""
+    warmup: float
+    """Share of the steps over which the rate rises from 0."""
+    seed: int
+
+    @classmethod
+    def of(cls, parameters: RunParameters, release_id: str, base_model: str) -> "FinetuningRecipe":
+        """The recipe of a run."""
+        return cls(
+            release_id,
+            base_model,
+            parameters.finetune_steps,
+            parameters.finetune_batch,
+            parameters.finetune_length,
+            parameters.finetune_learning_rate,
+            parameters.finetune_warmup,
+            parameters.seed,
+        )
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """All that is hashed into the model's id. Not in it: how a step is split into forward passes, and the device."""
+        return {
+            "finetuning_version": FINETUNING_VERSION,
+            "objective": "language_modelling",
+            "schedule": SCHEDULE,
+            "max_gradient_norm": MAX_GRADIENT_NORM,
+            **asdict(self),
+        }
+
+    @property
+    def model_id(self) -> str:
+        """16 hex digits; equal trainings have equal ids."""
+        canonical = json.dumps(self.definition, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode("ascii")).hexdigest()[:16]
+
+    @property
+    def warmup_steps(self) -> int:
+        """Steps until the peak learning rate."""
+        return math.ceil(self.steps * self.warmup)
+
+    def device_batch(self, at_most: int) -> int:
+        """Sequences of one forward pass: the largest divisor of the effective batch that is not above `at_most`.
+
+        So the accumulated passes are exactly one effective batch.
+        """
+        return next(size for size in range(min(at_most, self.batch), 0, -1) if self.batch % size == 0)

@@ -1,0 +1,140 @@
+"""Texts with calls as token sequences for training: windows, passes in a seeded order, padded batches.
+
+A text longer than a sequence is divided into consecutive windows, so that every token of it is trained on once a pass; a border
+never falls into a call. Each sequence begins with the model's own start token, which is not scored. Loads torch only to
+make a batch.
+"""
+
+import bisect
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolformer_ops.call_syntax import call_with_result
+from toolformer_ops.errors import ModelError
+from toolformer_ops.language_model.tokenization import Tokenization
+from toolformer_ops.release_format import ReleasedText
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NOT_SCORED = -100
+"""The label that transformers' loss passes over."""
+MIN_LENGTH = 16
+
+
+def call_spans(text: ReleasedText) -> list[tuple[int, int]]:
+    """Where the calls stand in the text with calls: (first character, end), the one added space included."""
+    spans: list[tuple[int, int]] = []
+    shift = 0
+    for call in text.calls:
+        size = len(call_with_result(call.woven.call, call.result)) + 1
+        spans.append((call.position_char + shift, call.position_char + shift + size))
+        shift += size
+    return spans
+
+
+def window_bounds(starts: Sequence[int], spans: Sequence[tuple[int, int]], room: int) -> list[tuple[int, int]]:
+    """Consecutive windows of at most `room` tokens that together are the text: (first token, end).
+
+    `starts` are the characters at which the tokens start. A border inside one of the `spans` is moved to the span's start,
+    unless the span alone fills a window.
+    """
+    bounds: list[tuple[int, int]] = []
+    first = 0
+    while first < len(starts):
+        end = min(first + room, len(starts))
+        if end < len(starts):
+            for span_start, span_end in spans:
+                if span_start < starts[end] < span_end:
+                    before_call = bisect.bisect_left(starts, span_start)
+                    end = before_call if before_call > first else end
+                    break
+        bounds.append((first, end))
+        first = end
+    return bounds
+
+
+class TokenSequences:
+    """Token sequences in one flat array."""
+
+    def __init__(self) -> None:
+        self._ids = array("i")
+        self._ends = array("q", [0])
+
+    @classmethod
+    def of(cls, texts: Iterable[ReleasedText], tokenization: Tokenization, length: int) -> "TokenSequences":
+        """The sequences of all texts, each of at most `length` tokens with its start token.
+
+        Raises:
+            ModelError: `length` leaves no room for text.
+        """
+        if length < MIN_LENGTH:
+            raise ModelError(f"expected sequences of at least {MIN_LENGTH} tokens, found a length of {length}.")
+        sequences = cls()
+        room = length - len(tokenization.start_ids)
+        for text in texts:
+            tokenized = tokenization.tokenize(text.text)
+            for first, end in window_bounds(tokenized.starts, call_spans(text), room):
+                sequences.append((*tokenization.start_ids, *tokenized.ids[first:end]))
+        return sequences
+
+    def append(self, ids: Iterable[int]) -> None:
+        """Add one sequence."""
+        self._ids.extend(ids)
+        self._ends.append(len(self._ids))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, index: int) -> list[int]:
+        return self._ids[self._ends[index] : self._ends[index + 1]].tolist()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all sequences, start tokens included."""
+        return len(self._ids)
+
+
+class ShuffledPasses:
+    """`count` examples: pass after pass over the sequences, each pass in an order of its own that follows from the seed.
+
+    The i-th example is the same whoever asks, so that a resumed training sees what the undisturbed one would have seen.
+    """
+
+    def __init__(self, sequences: TokenSequences, count: int, seed: int) -> None:
+        self._sequences = sequences
+        self._count = count
+        self._seed = seed
+        self._order: tuple[int, NDArray[np.int64]] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Mapping[str, list[int]]:
+        if not 0 <= index < self._count:
+            raise IndexError(index)
+        number, place = divmod(index, len(self._sequences))
+        if self._order is None or self._order[0] != number:
+            shuffled = np.random.default_rng([self._seed, number]).permutation(len(self._sequences))
+            self._order = (number, shuffled)
+        return {"input_ids": self._sequences[int(self._order[1][place])]}
+
+
+def padded_batch(examples: Sequence[Mapping[str, Sequence[int]]], padding_id: int) -> "dict[str, Tensor]":
+    """One batch, padded at the right; padding is neither attended to nor scored."""
+    import torch
+
+    width = max(len(example["input_ids"]) for example in examples)
+    input_ids = torch.full((len(examples), width), padding_id, dtype=torch.long)  # (batch, position)
+    labels = torch.full_like(input_ids, NOT_SCORED)
+    attention_mask = torch.zeros_like(input_ids)
+    for row, example in enumerate(examples):
+        ids = torch.tensor(example["input_ids"], dtype=torch.long)
+        input_ids[row, : len(ids)] = ids
+        labels[row, : len(ids)] = ids
+        attention_mask[row, : len(ids)] = 1
+    return {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
