@@ -38,9 +38,10 @@ def _from_pretrained(source: str, revision: str | None, dtype: torch.dtype) -> t
 
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     pinned = {} if revision is None else {"revision": revision}
+    loaded: Any
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **pinned)
-        network, report = AutoModelForCausalLM.from_pretrained(
+        loaded = AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **pinned
         )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
@@ -50,6 +51,7 @@ def _from_pretrained(source: str, revision: str | None, dtype: torch.dtype) -> t
         raise ModelError(
             f"{source}: expected a causal language model that transformers can load without remote code, found: {reason}"
         ) from error
+    network, report = loaded
     if lacking := sorted(report["missing_keys"]):  # transformers would go on with random numbers in their place
         raise ModelError(
             f"{source}: expected all weights of a {type(network).__name__}, found none for {len(lacking)} of them, such as "
