@@ -32,6 +32,11 @@ def migrate(engine: Engine, folder: Path = database.SQL_DIR) -> list[str]:
         applied = _apply_migrations(connection, folder, known)
         applied += _apply_views(connection, folder, known)
         _run_script(connection, folder / "reader_role.sql")
+        warnings = [
+            notice for notice in database.raw_cursor(connection).connection.notices if notice.startswith("WARNING")
+        ]
+    for warning in warnings:
+        logger.warning("database: %s", warning.removeprefix("WARNING:").strip())
     logger.info("database: %d schema files applied (%s)", len(applied), ", ".join(applied) or "nothing new")
     return applied
 
