@@ -2,9 +2,9 @@
 
 The paper asks Atlas (Izacard et al., 2022), which also retrieves and reads (section 3 and appendix A.1). Here the
 passages come from the index of WikiSearch, and the setting `qa_reader` chooses who reads: `best_sentence` (no model),
-`sequence_to_sequence` or `causal` (a checkpoint, `model_readers.py`). Answers that repeat the asking document are passed over, as those of
-WikiSearch are: an encyclopedia's sentence may be the document's own. A short answer such as a name is no repetition
-(`retrieval/own_text.py`).
+`sequence_to_sequence` or `causal` (a checkpoint, `model_readers.py`). Answers that repeat the asking document are
+passed over, as those of WikiSearch are: an encyclopedia's sentence may be the document's own. A short answer such as a
+name is no repetition (`retrieval/own_text.py`).
 """
 
 from collections.abc import Callable, Sequence
