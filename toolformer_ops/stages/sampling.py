@@ -94,6 +94,13 @@ def read_call(tool: Tool, sample: SampledContinuation) -> Call | str:
     return call
 
 
+def given_call_start(tool: Tool, call_prefix: str) -> str:
+    """What of a call is given: ` [` in the paper; with `tool_name` up to where its input starts, or `()` where it takes none."""
+    if call_prefix == "free":
+        return CALL_START
+    return f"{CALL_START}{tool.spec.name}({'' if tool.spec.takes_input else ')'}"
+
+
 def candidates_at(
     tool: Tool, document: Document, text: str, position: CallPosition, samples: Sequence[SampledContinuation]
 ) -> tuple[list[Candidate], Counter[str]]:
@@ -134,14 +141,13 @@ def sample_paragraph(
     text = document.text[paragraph.start_char : paragraph.end_char]
     positions = model.find_positions(prompt, text, at_most=numbers.max_positions, threshold=numbers.sampling_threshold)
     counts.update(paragraphs=1, positions=len(positions))
-    named = parameters.call_prefix == "tool_name"
     sampled = model.sample_calls(
         prompt,
         text,
         positions,
         samples=numbers.samples_per_position,
         max_new_tokens=parameters.max_call_tokens,
-        call_start=f"{CALL_START}{tool.spec.name}(" if named else CALL_START,
+        call_start=given_call_start(tool, parameters.call_prefix),
         temperature=parameters.temperature,
         top_p=parameters.top_p,
         seed_key=f"{parameters.seed}|{tool.spec.name}|{document.document_id}|{paragraph.number}",
