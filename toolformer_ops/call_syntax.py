@@ -26,6 +26,7 @@ CALL_END = "]"
 ARROW = "->"
 TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _CALL = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*\((.*)\)\s*\Z", re.DOTALL)
+_NOT_IN_INPUT = re.compile(r"[\[\]\x00-\x08\x0a-\x1f\x7f]")
 _QUOTES = {'"': '"', "“": "”", "'": "'"}
 _RESULT_BRACKETS = str.maketrans({"[": "(", "]": ")", "\n": " ", "\r": " ", "\t": " "})
 
@@ -59,7 +60,7 @@ def parse_call(text: str) -> Call:
 
     Raises:
         CallSyntaxError: `text` is not a name followed by one pair of brackets, or its input could not be written back
-            (it holds "[", "]" or a line break).
+            (it holds "[", "]", a line break or another control character, which Postgres may not be able to store).
     """
     before_arrow, arrow, _ = text.partition(ARROW)
     match = _CALL.match(before_arrow if arrow else text)
@@ -70,8 +71,8 @@ def parse_call(text: str) -> Call:
         inner = call_input[1:-1]
         if call_input[0] not in inner and call_input[-1] not in inner:
             call_input = inner.strip()
-    if any(mark in call_input for mark in "[]\n\r"):
-        raise CallSyntaxError(f"expected an input without brackets or line breaks, found {call_input[:80]!r}")
+    if _NOT_IN_INPUT.search(call_input):
+        raise CallSyntaxError(f"expected an input without brackets or control characters, found {call_input[:80]!r}")
     return Call(tool, call_input)
 
 

@@ -103,3 +103,9 @@ def test_taking_all_calls_out_gives_the_text_back_byte_for_byte(
     woven = weave(text, calls)
     assert take_out(woven, TOOLS) == text
     assert woven.count(" -> ") >= len(calls)
+
+
+@pytest.mark.parametrize("text", ["QA(a\x00b)", "QA(a\x1bb)", "QA(a\x7fb)", "QA(a\nb)"])
+def test_an_input_with_a_control_character_is_no_call(text: str) -> None:
+    with pytest.raises(CallSyntaxError, match="control characters"):
+        parse_call(text)

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from toolformer_ops import database
 from toolformer_ops.config import Settings
+from toolformer_ops.corpus_records import escape_control_characters
 from toolformer_ops.errors import RecipeMismatchError
 from toolformer_ops.micro_batches import DocumentOutcome, MicroBatch, RunTool, Shard, load_run_tool, work_off
 from toolformer_ops.records import Document
@@ -100,7 +101,7 @@ class ExecuteWork:
             outputs = run_tool(self.runner(), [loaded.inputs[key] for key in missing], self.time_limit_seconds)
         seconds = (time.perf_counter() - started) / max(1, len(missing))
         rows: list[tuple[Any, ...]] = [
-            (self.run.tool, self.run.tool_version, key, loaded.inputs[key], list(out.results), out.reason, seconds)
+            (self.run.tool, self.run.tool_version, key, loaded.inputs[key], _stored(out.results), out.reason, seconds)
             for key, out in zip(missing, outputs, strict=True)
         ]
         fresh = {key: output.reason for key, output in zip(missing, outputs, strict=True)}
@@ -126,6 +127,11 @@ class ExecuteWork:
                 counts[reasons[key] or "with_result"] += 1
             outcomes.append(DocumentOutcome(document_id, len(mine), counts, seconds * len(mine)))
         return outcomes
+
+
+def _stored(results: Sequence[str]) -> list[str]:
+    """Results as Postgres can store them: a model that reads or translates may write U+0000."""
+    return [escape_control_characters(result)[0] for result in results]
 
 
 def execute_stage(settings: Settings, run_id: str, tool_name: str, shard: str) -> Counter[str]:
