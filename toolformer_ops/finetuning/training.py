@@ -10,6 +10,7 @@ import functools
 import json
 import logging
 import math
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,8 +139,8 @@ def train(
         TrainingError: the loss stopped being a finite number.
     """
     directory = folder / "model"
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / TRAINING_LOG).unlink(missing_ok=True)
+    shutil.rmtree(directory, ignore_errors=True)  # of a training that was killed
+    directory.mkdir(parents=True)
     arguments = _arguments(settings, recipe, folder / "checkpoints", at_most)
     network = base.network
     used_cache = getattr(network.config, "use_cache", None)
