@@ -147,6 +147,28 @@ def test_two_machines_that_train_at_once_end_as_one_model(
     assert (tmp_path / "model" / "README.md").read_text().startswith("# Finetuned model")
 
 
+def test_training_that_was_killed_starts_anew_and_leaves_nothing_of_the_first(
+    settings: Settings, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(settings, run.run_id)
+
+    def killed(_: Path) -> float:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("toolformer_ops.finetuning.training.training_loss", killed)
+        with pytest.raises(KeyboardInterrupt):
+            finetune(settings, run.run_id)
+    [folder] = (settings.state_dir / "finetuning").glob("*/")
+    (folder / "model" / "model-00001-of-00002.safetensors").write_bytes(b"half of the weights")
+    assert list(ObjectStore(settings).list("models/")) == []
+    model_id = finetune(settings, run.run_id)
+    publish(settings, run.run_id)
+    manifest = ObjectStore(settings).read_manifest(model_prefix(model_id))
+    assert manifest is not None
+    assert [file.name for file in manifest.files if file.name.endswith(".safetensors")] == ["model.safetensors"]
+
+
 def test_publish_that_was_killed_after_the_manifest_goes_on(settings: Settings, run: AnnotatedRun) -> None:
     release(settings, run.run_id)
     model_id = finetune(settings, run.run_id)
