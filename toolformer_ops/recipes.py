@@ -13,6 +13,7 @@ from typing import Any
 
 from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START
 from toolformer_ops.losses import TOKEN_WEIGHTS
+from toolformer_ops.retrieval import own_text
 from toolformer_ops.run_parameters import RunParameters
 from toolformer_ops.tools.base import ToolSpec
 
@@ -21,9 +22,9 @@ RECIPE_ID_CHARACTERS = 16
 SAMPLING_VERSION = 1
 """Raised when the code that samples calls would give other rows for the same input."""
 EXECUTION_VERSION = 1
-"""Raised when the choice among a tool's results changes."""
+"""Raised when the code that asks the tool would ask it otherwise."""
 SCORING_VERSION = 1
-"""Raised when the code that scores calls would give other losses."""
+"""Raised when the code that scores calls would take another of the tool's results, or give other losses."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,13 @@ def tool_recipes(
     scoring = Recipe(
         "score",
         spec.name,
-        {"scoring_version": SCORING_VERSION, "weights": list(TOKEN_WEIGHTS), "joined_by": "\n", **model},
+        {
+            "scoring_version": SCORING_VERSION,
+            "weights": list(TOKEN_WEIGHTS),
+            "joined_by": "\n",
+            "own_text_rule": own_text.RULE if spec.pass_over_own_text else None,
+            **model,
+        },
         execution.recipe_id,
     )
     return ToolRecipes(filtering, sampling, execution, scoring)
