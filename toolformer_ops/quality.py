@@ -8,7 +8,6 @@ does.
 Writes no table, and does not know what is checked: `stages/checking.py` does both.
 """
 
-import logging
 import math
 import os
 import warnings
@@ -122,10 +121,16 @@ def run_checks(engine: Engine, subjects: Sequence[Subject]) -> list[CheckResult]
     """
     os.environ["GX_ANALYTICS_ENABLED"] = "false"  # it is read when the package is imported
     import great_expectations as gx
+    from great_expectations.data_context.types.base import (
+        DataContextConfig,
+        InMemoryStoreBackendDefaults,
+        ProgressBarsConfig,
+    )
 
-    logging.getLogger("great_expectations").setLevel(logging.WARNING)
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False}
+    # Nothing on disk: without this configuration a folder for its HTML reports is made.
+    config = DataContextConfig(store_backend_defaults=InMemoryStoreBackendDefaults())
+    context = gx.get_context(mode="ephemeral", project_config=config)
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
     results: list[CheckResult] = []
     for number, subject in enumerate(subjects):
         batch = _batch(context, engine, f"subject_{number}", subject.rows)
@@ -208,10 +213,11 @@ def _result(check: Check, key: str, results: Sequence[Any]) -> CheckResult:
             example = {name: _json_value(value) for name, value in row.items()}
             if example not in examples:
                 examples.append(example)
-    observed = {"rows": rows, "unexpected": unexpected, "examples": examples[:EXAMPLES]}
+    examples = examples[:EXAMPLES]
+    observed = {"rows": rows, "unexpected": unexpected, "examples": examples}
     if not details:
         return CheckResult(check, True, observed, f"{check.expected}: so in all {rows} rows")
-    named = "; ".join(_named(key, example) for example in observed["examples"])
+    named = "; ".join(_named(key, example) for example in examples)
     message = f"expected {check.expected}, found otherwise in {unexpected} of {rows} rows: {named}"
     return CheckResult(check, False, observed, message)
 
