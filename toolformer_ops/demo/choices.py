@@ -6,21 +6,41 @@ from pathlib import Path
 from typing import Any
 
 from toolformer_ops.config import Settings
+from toolformer_ops.demo.corpus import OWN_KINDS, demo_size
 from toolformer_ops.demo.model import demo_model_path
-from toolformer_ops.demo.parameters import demo_parameters
+from toolformer_ops.demo.parameters import DEMO_DOCUMENTS, demo_parameters
 from toolformer_ops.errors import CorpusError, ModelError, ParameterError
 from toolformer_ops.run_parameters import RunParameters
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 
+def demo_document_count(asked: int | None) -> int:
+    """How many documents of the demo corpus to take.
+
+    Raises:
+        ParameterError: fewer than one of each kind, or more than there are.
+    """
+    there_are = demo_size()
+    count = DEMO_DOCUMENTS if asked is None else asked
+    if not len(OWN_KINDS) < count <= there_are:
+        raise ParameterError(f"--documents: expected {len(OWN_KINDS) + 1} to {there_are}, found {count}.")
+    return count
+
+
 def corpus_parameters(
-    settings: Settings, corpus: str, tools: str = "", limit: int | None = None, model: str = "", parameters: str = ""
+    settings: Settings,
+    corpus: str,
+    tools: Sequence[str] = (),
+    limit: int | None = None,
+    model: str = "",
+    parameters: str = "",
 ) -> RunParameters:
     """The parameters of `make run`: the demo's numbers, and over them what the user chose.
 
     Args:
+        settings: for the default model.
         corpus: a path, made absolute here because the stages run elsewhere; or an s3:// address, looked up when S3 is up.
-        tools: names with commas between them; empty means all.
+        tools: names; one item may hold several with commas or spaces between them. None: all tools.
         limit: the first documents only.
         model: folder or id@revision; empty means the setting `default_model`, else the demo model.
         parameters: other fields of `RunParameters` as a JSON object.
@@ -29,13 +49,14 @@ def corpus_parameters(
         CorpusError, ToolError, ModelError, ParameterError: what was typed cannot be; nothing was started.
     """
     choices: dict[str, Any] = {**_json_object(parameters)}
-    if tools.strip():
-        choices["tools"] = chosen_tools(tools.split(","))
+    if tools:
+        choices["tools"] = chosen_tools(tools)
     if limit is not None:
         choices["document_limit"] = limit
-    chosen_model = model or choices.pop("model", "") or settings.default_model
-    choices.pop("corpus", None)
-    return demo_parameters(corpus_uri(corpus), model_name(settings, chosen_model), **choices)
+    for name in ("corpus", "model"):
+        if name in choices:
+            raise ParameterError(f"--parameters: {name} has a place of its own on the command line.")
+    return demo_parameters(corpus_uri(corpus), model_name(settings, model or settings.default_model), **choices)
 
 
 def chosen_tools(names: Sequence[str]) -> tuple[str, ...]:
@@ -45,8 +66,8 @@ def chosen_tools(names: Sequence[str]) -> tuple[str, ...]:
         ToolError: there is no such tool; the message lists those there are.
     """
     known = {name.lower(): name for name in tool_names()}
-    typed = [name.strip() for name in names if name.strip()]
-    return tuple(get_tool(known.get(name.lower(), name)).spec.name for name in typed)
+    typed = [name for item in names for name in item.replace(",", " ").split()]
+    return tuple(get_tool(known.get(name.lower(), name)).spec.name for name in dict.fromkeys(typed)) or tool_names()
 
 
 def corpus_uri(corpus: str) -> str:

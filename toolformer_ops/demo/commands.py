@@ -15,7 +15,8 @@ INTERRUPTED = 130
 @app.command("demo")
 def demo(
     documents: Annotated[
-        int | None, typer.Option(help="Take the first documents of the demo corpus; more than the default takes longer.")
+        int | None,
+        typer.Option(help="Take the first documents of the demo corpus; more than the default takes longer."),
     ] = None,
 ) -> None:
     """Annotate the demo corpus with all five tools, release it and finetune the demo model on it.
@@ -37,15 +38,22 @@ def demo(
 
 @app.command("run-corpus")
 def run_corpus(
-    corpus: Annotated[str, typer.Option(help="Path or s3:// address of JSON Lines with a field `text`.")] = "",
-    tools: Annotated[str, typer.Option(help="Names with commas between them; empty means all.")] = "",
+    corpus: Annotated[str, typer.Argument(help="Path or s3:// address of JSON Lines with a field `text`.")],
+    tools: Annotated[
+        list[str] | None,
+        typer.Option("--tool", "--tools", help="Names with commas between them, or given again; none: all."),
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Annotate only the first documents.")] = None,
-    model: Annotated[str, typer.Option(help="Folder or id@revision; empty means the default model, else the demo's.")] = "",
-    parameters: Annotated[str, typer.Option(help="Other run parameters as JSON; see `toolformer-ops parameters`.")] = "",
+    model: Annotated[
+        str, typer.Option(help="Folder or id@revision; empty means the default model, else the demo's.")
+    ] = "",
+    parameters: Annotated[
+        str, typer.Option(help="Other run parameters as JSON; see `toolformer-ops parameters`.")
+    ] = "",
 ) -> None:
     """Annotate your own text on this machine, with the demo's numbers unless you give others.
 
-    Example: toolformer-ops run-corpus --corpus posts.jsonl --tools Calculator,Calendar --limit 100
+    Example: toolformer-ops run-corpus posts.jsonl --tools Calculator,Calendar --limit 100
     """
     from rich.console import Console
 
@@ -54,7 +62,7 @@ def run_corpus(
     from toolformer_ops.demo.driver import run_corpus as run
 
     settings = load_settings()
-    chosen = corpus_parameters(settings, corpus, tools, limit, model, parameters)
+    chosen = corpus_parameters(settings, corpus, tools or (), limit, model, parameters)
     try:
         run(Console(), settings, chosen)
     except KeyboardInterrupt:

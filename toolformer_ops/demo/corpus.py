@@ -47,6 +47,11 @@ def demo_documents(kilt_records: Path) -> list[DemoDocument]:
     return mixed([*kinds, wikipedia_documents(kilt_records, WIKIPEDIA_DOCUMENTS)])
 
 
+def demo_size() -> int:
+    """How many documents the demo corpus has."""
+    return sum(len(own_documents(kind)) for kind in OWN_KINDS) + WIKIPEDIA_DOCUMENTS
+
+
 def own_documents(kind: str) -> list[DemoDocument]:
     """The texts of one kind that were written for the demo, in the order of their file."""
     lines = importlib.resources.files(__package__).joinpath("texts", f"{kind}.jsonl").read_text(encoding="utf-8")

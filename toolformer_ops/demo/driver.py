@@ -44,8 +44,7 @@ def run_demo(console: Console, settings: Settings, documents: int) -> None:
     started = time.monotonic()
     settings = start_all(console, settings)
     uri = upload_demo_corpus(settings)
-    console_line = f"The demo corpus is {uri}; this run takes its first {documents} documents."
-    say(console, console_line)
+    say(console, f"The demo corpus is {uri}; this run takes its first {documents} documents.")
     parameters = demo_parameters(uri, str(demo_model_path(settings.state_dir)), document_limit=documents)
     run_dags(console, settings, parameters, "demo")
     say(console, f"\nDone in {_minutes(time.monotonic() - started)}.")
@@ -145,7 +144,7 @@ def _run(
         state = watch(client, dag_id, run_id, look if dag_id == ANNOTATION_DAG else None, display_for(console))
     except KeyboardInterrupt:
         say(console, f"\nThe run goes on without this window. Look at it: {client.run_url(dag_id, run_id)}")
-        say(console, f"or ask: make sql, then: select * from annotation_progress where run_id = '{run_id}' order by tool, step;")
+        say(console, 'or ask Postgres: make sql Q="$(cat sql/examples/01_how_far_is_my_run.sql)"')
         say(console, "`make down` stops it, and a later run goes on where it stopped.")
         raise
     finally:

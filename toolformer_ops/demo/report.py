@@ -1,4 +1,4 @@
-"""The report at the end of a run: yield by tool and threshold, the best calls in their sentences, where the outputs lie, a query to type next.
+"""The report at the end of a run: yield by tool and threshold, the best calls in their sentences, where the outputs lie, a query.
 
 Everything is read from Postgres; the query at the end is run by the read-only role, as its reader would.
 """
@@ -18,10 +18,10 @@ from toolformer_ops.call_syntax import Call, call_with_result
 from toolformer_ops.config import REPOSITORY
 
 BEST_CALLS = 5
-ANSWER_ROWS = 8
+ANSWER_ROWS = 10
 CELL_CHARACTERS = 60
 EXAMPLES = REPOSITORY / "sql" / "examples"
-NEXT_QUERY = "best_calls.sql"
+NEXT_QUERY = "04_where_do_calls_get_lost.sql"
 """The example that the report ends with."""
 
 
@@ -63,7 +63,9 @@ def print_new_work(console: Console, rows: Sequence[Row[Any]]) -> None:
 def print_yields(console: Console, scored: Sequence[Row[Any]], counts: Sequence[Row[Any]]) -> None:
     """The paper's Table 2: calls (texts) that save at least the threshold; the tool's own threshold is marked."""
     thresholds = sorted({row.threshold for row in counts})
-    table = Table(title="Calls (and texts) that save at least so many nats; * the tool's own threshold", title_justify="left")
+    table = Table(
+        title="Calls (and texts) that save at least so many nats; * the tool's own threshold", title_justify="left"
+    )
     for name in ("tool", "sampled", "scored", *(f">= {threshold:g}" for threshold in thresholds)):
         table.add_column(name, justify="left" if name == "tool" else "right")
     cells = {(row.tool, row.threshold): _cell(row) for row in counts}
@@ -140,15 +142,16 @@ def print_outputs(console: Console, rows: Sequence[Row[Any]], address: Address) 
 def print_next_query(console: Console, connection: Connection, example: str = NEXT_QUERY) -> None:
     """A query of `sql/examples` and its real answer, asked over `connection` (the reader's)."""
     path = EXAMPLES / example
-    statement = path.read_text(encoding="utf-8").strip()
+    lines = path.read_text(encoding="utf-8").splitlines()
+    statement = "\n".join(line for line in lines if line.strip() and not line.startswith("--"))
     result = connection.execute(text(statement))
     rows = result.fetchmany(ANSWER_ROWS + 1)
     console.print()
-    say(console, f"Next, ask Postgres yourself: `make sql`, then (this is {path.relative_to(REPOSITORY)})")
-    console.print()
+    say(console, f"Next, ask Postgres: {lines[0].removeprefix('--').strip()}\n")
+    say(console, f'  make sql Q="$(cat {path.relative_to(REPOSITORY)})"\n')
     for line in statement.splitlines():
         say(console, f"  {line}")
-    table = Table(title="its answer", title_justify="left")
+    table = Table(title="which answers", title_justify="left")
     for column in result.keys():  # noqa: SIM118 - not a mapping
         table.add_column(str(column), overflow="fold")
     for row in rows[:ANSWER_ROWS]:
@@ -160,7 +163,7 @@ def print_next_query(console: Console, connection: Connection, example: str = NE
 
 def _short(value: object) -> str:
     shown = f"{value:.3f}" if isinstance(value, float) else "" if value is None else str(value)
-    return shown if len(shown) <= CELL_CHARACTERS else f"{shown[:CELL_CHARACTERS - 3]}..."
+    return shown if len(shown) <= CELL_CHARACTERS else f"{shown[: CELL_CHARACTERS - 3]}..."
 
 
 def say(console: Console, line: str) -> None:

@@ -75,7 +75,10 @@ def print_failure(console: Console, airflow: Airflow, dag_id: str, run_id: str) 
     failed = airflow.tasks(dag_id, run_id, "failed")
     causes = [task for task in failed if task.task_id != CLOSING_TASK] or failed
     if not causes:
-        say(console, f"{dag_id} {run_id} failed, though none of its tasks did: it ran out of time, or was marked by hand.")
+        say(
+            console,
+            f"{dag_id} {run_id} failed, though none of its tasks did: it ran out of time, or was marked by hand.",
+        )
         return
     first = causes[0]
     say(console, f"\nFailed: {', '.join(task.name for task in causes)}")
