@@ -1,1 +1,4 @@
-select corpus_id, uri, created_at from corpora where corpus_id = :corpus_id
+select c.corpus_id, c.uri, c.created_at,
+       exists (select from corpus_documents d where d.corpus_id = c.corpus_id) as has_documents
+from corpora c
+where c.corpus_id = :corpus_id

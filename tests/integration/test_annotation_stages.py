@@ -287,3 +287,14 @@ def test_what_is_not_there_is_named(settings: Settings, corpus: Path, use_model:
     for shard in ("1/1", "0", "-1/2", "0/257", "a/b"):
         with pytest.raises(ParameterError, match="--shard"):
             sample_stage(settings, "r", "Calculator", shard)
+
+
+def test_a_corpus_without_a_usable_record_is_refused_before_any_model_is_asked(
+    settings: Settings, tmp_path: Path, use_model: UseModel
+) -> None:
+    use_model(FakeLanguageModel())
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text('{"no": "text"}\n')
+    ingest_corpus(settings, str(empty))
+    with pytest.raises(CorpusError, match="usable record"):
+        start_run(settings, "r", parameters(empty))

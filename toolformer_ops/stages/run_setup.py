@@ -79,9 +79,14 @@ def _register(
 ) -> None:
     uri = normal_uri(parameters.corpus)
     corpus_id = corpus_id_of(uri)
-    if not database.fetch_all(connection, "corpus_by_id", corpus_id=corpus_id):
+    found = database.fetch_all(connection, "corpus_by_id", corpus_id=corpus_id)
+    if not found:
         raise CorpusError(
             f"expected an ingested corpus {uri}, found none. Run `toolformer-ops stage ingest --corpus {uri}` first."
+        )
+    if not found[0].has_documents:
+        raise CorpusError(
+            f"expected at least one usable record in {uri}, found none; rejected_documents says why each was refused."
         )
     database.execute(
         connection,
