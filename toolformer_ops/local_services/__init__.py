@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toolformer_ops.local_services.errors import ServiceError
-    from toolformer_ops.local_services.lifecycle import down, up
+    from toolformer_ops.local_services.lifecycle import delete_state, down, up
     from toolformer_ops.local_services.postgres import PostgresAddress, RunningPostgres, start_postgres
     from toolformer_ops.local_services.seaweedfs import ObjectStoreAddress, RunningObjectStore, start_object_store
     from toolformer_ops.local_services.service_status import ServiceStatus, status
@@ -21,6 +21,7 @@ __all__ = [
     "RunningPostgres",
     "ServiceError",
     "ServiceStatus",
+    "delete_state",
     "down",
     "start_object_store",
     "start_postgres",
@@ -32,6 +33,7 @@ _HOMES = {
     "ServiceError": "errors",
     "up": "lifecycle",
     "down": "lifecycle",
+    "delete_state": "lifecycle",
     "PostgresAddress": "postgres",
     "RunningPostgres": "postgres",
     "start_postgres": "postgres",

@@ -6,6 +6,7 @@ api-server reads task logs from the disk, so the log servers are not missed.
 """
 
 import configparser
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -94,8 +95,13 @@ def write_configuration(
 
 
 def environment(home: Path, state: Path) -> dict[str, str]:
-    """What every part of Airflow, and every stage that it starts, finds in its environment; no secret."""
+    """What every part of Airflow, and every stage that it starts, finds in its environment; no secret.
+
+    A digest of the configuration is among it, so that the supervisor starts Airflow anew when the configuration has changed.
+    """
+    configuration = (home / "airflow.cfg").read_bytes()
     return {
+        "TOOLFORMER_AIRFLOW_CONFIGURATION": hashlib.sha256(configuration).hexdigest()[:16],
         "AIRFLOW_HOME": str(home),
         "AIRFLOW_CONFIG": str(home / "airflow.cfg"),
         "TOOLFORMER_STATE_DIR": str(state),

@@ -5,7 +5,6 @@ of the Makefile.
 """
 
 import os
-import shutil
 import subprocess
 import sys
 from enum import StrEnum
@@ -156,8 +155,7 @@ def clean_command(
 
     Example: toolformer-ops clean --yes
     """
-    from toolformer_ops.local_services.accounts import relocated_directory
-    from toolformer_ops.local_services.lifecycle import down
+    from toolformer_ops.local_services.lifecycle import delete_state
 
     folder = state_dir()
     if not folder.exists():
@@ -169,10 +167,7 @@ def clean_command(
         )
     if not yes:
         typer.confirm(f"delete {folder} with all databases, releases and models in it?", abort=True)
-    down(load_settings())
-    for doomed in (folder, relocated_directory(folder / "postgres")):
-        if doomed.exists():
-            shutil.rmtree(doomed)
+    delete_state(load_settings())
     typer.echo(f"deleted {folder}")
 
 

@@ -2,11 +2,13 @@
 
 import fcntl
 import logging
+import shutil
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.local_services import seaweedfs
+from toolformer_ops.local_services.accounts import relocated_directory
 from toolformer_ops.local_services.errors import ServiceError
 from toolformer_ops.local_services.port_memory import recalled_ports
 from toolformer_ops.local_services.programs import AIRFLOW, POSTGRES, SERVICES
@@ -31,7 +33,15 @@ def up(settings: Settings, only: Collection[str] | None = None) -> Settings:
     paths = StatePaths(settings.state_dir)
     paths.make()
     with _alone(paths):
-        found = Startup(settings, paths, wanted).run()
+        startup = Startup(settings, paths, wanted)
+        try:
+            found = startup.run()
+        except ServiceError:
+            lost = startup.give_up_lost_ports()
+            if not lost:
+                raise
+            logger.warning("another program took the port of %s in the meantime: once more, on others", ", ".join(lost))
+            found = Startup(settings, paths, wanted).run()
     load_settings.cache_clear()  # the `environment` file is another now
     return found
 
@@ -50,6 +60,14 @@ def down(settings: Settings) -> bool:
         seaweedfs.remove_sockets(recalled_ports(paths))
         paths.started.unlink(missing_ok=True)
         return stopped
+
+
+def delete_state(settings: Settings) -> None:
+    """Stop everything and delete the state folder, and the data of a Postgres that lies elsewhere because we are root."""
+    down(settings)
+    for folder in (settings.state_dir, relocated_directory(settings.state_dir / "postgres")):
+        if folder.exists():
+            shutil.rmtree(folder)
 
 
 def _wanted(only: Collection[str] | None) -> set[str]:

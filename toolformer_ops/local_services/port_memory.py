@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from toolformer_ops.local_services.ports import choose_port
 from toolformer_ops.local_services.private_files import write_private
-from toolformer_ops.local_services.seaweedfs import PORT_OPTIONS
+from toolformer_ops.local_services.seaweedfs import PORT_OPTIONS, partner_offset
 from toolformer_ops.local_services.service_settings import USUAL_PORTS, StatePaths
 
 logger = logging.getLogger(__name__)
@@ -44,10 +44,11 @@ def settle_ports(paths: StatePaths, asked: Mapping[str, int], running: Collectio
     for name in _NAMES:
         if name not in settled:
             wanted = [asked.get(name), recalled.get(name), _usual_port(name, settled)]
-            settled[name] = choose_port(wanted, avoid=settled.values())
+            settled[name] = choose_port(wanted, settled.values(), partner_offset(name))
             first = next(port for port in wanted if port is not None)
             if settled[name] != first:
-                logger.warning("port %d is taken, so %s listens on %d", first, name, settled[name])
+                level = logging.WARNING if name in USUAL_PORTS else logging.DEBUG
+                logger.log(level, "port %d is taken, so %s listens on %d", first, name, settled[name])
     write_private(paths.ports, json.dumps(settled, indent=2) + "\n")
     return settled
 

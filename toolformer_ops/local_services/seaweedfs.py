@@ -24,7 +24,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from toolformer_ops.local_services.errors import ServiceError
 from toolformer_ops.local_services.foreground import ForegroundServer
-from toolformer_ops.local_services.ports import LOOPBACK, accepts_connections, free_ports
+from toolformer_ops.local_services.ports import LOOPBACK, accepts_connections, free_port
 from toolformer_ops.local_services.private_files import write_private
 
 # Every port that `weed mini` opens, by the option that sets it. Left alone, each would be a fixed number, and the
@@ -39,8 +39,9 @@ PORT_OPTIONS = {
     "master": "master.port",
     "master_grpc": "master.port.grpc",
     "admin": "admin.port",
-    "admin_grpc": "admin.port.grpc",
 }
+# The worker inside `weed` looks for the admin server's gRPC port here, whatever `-admin.port.grpc` says.
+ADMIN_GRPC_OFFSET = 10_000
 _READY_SECONDS = 60.0
 _START_ATTEMPTS = 3
 _POLL_SECONDS = 0.1
@@ -110,7 +111,13 @@ def weed_command(data: Path, identities: Path, ports: Mapping[str, int]) -> list
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
     ]
+    words.append(f"-admin.port.grpc={ports['admin'] + ADMIN_GRPC_OFFSET}")
     return words + [f"-{option}={ports[name]}" for name, option in PORT_OPTIONS.items()]
+
+
+def partner_offset(name: str) -> int:
+    """How far from the port of this name lies another that must be free too; 0 where there is none."""
+    return ADMIN_GRPC_OFFSET if name == "admin" else 0
 
 
 def answers(address: ObjectStoreAddress) -> bool:
@@ -150,7 +157,7 @@ def _put_and_get(client: BaseClient, bucket: str) -> None:
 
 def remove_sockets(ports: Mapping[str, int]) -> None:
     """Remove the Unix sockets that `weed` makes in /tmp, named by port, and leaves there when it ends."""
-    for port in ports.values():
+    for port in [*ports.values(), ports.get("admin", 0) + ADMIN_GRPC_OFFSET]:
         for socket in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108 - weed's own place, not settable
             socket.unlink(missing_ok=True)
 
@@ -197,7 +204,9 @@ def start_object_store(directory: Path, bucket: str = "toolformer") -> RunningOb
     identities = directory / "s3-identities.json"
     write_identities(identities, access_key, secret_key)
     for attempt in range(1, _START_ATTEMPTS + 1):
-        ports = free_ports(PORT_OPTIONS)
+        ports: dict[str, int] = {}
+        for name in PORT_OPTIONS:
+            ports[name] = free_port(ports.values(), partner_offset(name))
         address = ObjectStoreAddress(f"http://{LOOPBACK}:{ports['s3']}", access_key, secret_key)
         server = ForegroundServer(
             "SeaweedFS",

@@ -21,7 +21,7 @@ from toolformer_ops.local_services.environment_file import write_environment
 from toolformer_ops.local_services.errors import ServiceError
 from toolformer_ops.local_services.generated_secrets import GeneratedSecrets, load_or_make
 from toolformer_ops.local_services.port_memory import settle_ports
-from toolformer_ops.local_services.ports import LOOPBACK
+from toolformer_ops.local_services.ports import LOOPBACK, is_free, listens
 from toolformer_ops.local_services.private_files import write_private
 from toolformer_ops.local_services.programs import AIRFLOW, OBJECT_STORE, POSTGRES, PROGRAMS_OF_SERVICE
 from toolformer_ops.local_services.service_settings import ServiceSettings, StatePaths
@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 _READY_SECONDS = {POSTGRES: 120.0, OBJECT_STORE: 60.0, AIRFLOW: 240.0}
 _POLL_SECONDS = 0.2
 _LOG_LINES = 15
+_MOST_LIVES = 6  # process ids seen of one program, 0 among them, before it counts as dying again and again
 
 _SETTINGS_OF_SERVICE = {
     POSTGRES: ("database_dsn", "reader_dsn"),
@@ -39,6 +40,8 @@ _SETTINGS_OF_SERVICE = {
     AIRFLOW: ("airflow_url", "airflow_username", "airflow_password"),
 }
 """Which settings lead to a service."""
+
+_PORT_OF_SERVICE = {POSTGRES: "postgres", OBJECT_STORE: "s3", AIRFLOW: "airflow"}
 
 
 class Startup:
@@ -75,6 +78,27 @@ class Startup:
             self._start_airflow(settings)
         self._remember_processes()
         return settings
+
+    def give_up_lost_ports(self) -> list[str]:
+        """Stop the services whose port another program took between its choice and its use; returns their names."""
+        lost = [
+            service
+            for service, port in _PORT_OF_SERVICE.items()
+            if service in self.wanted and self._is_lost(service, port)
+        ]
+        for service in lost:
+            for name in PROGRAMS_OF_SERVICE[service]:
+                self.supervisor.stop_program(name)
+        return lost
+
+    def _is_lost(self, service: str, port_name: str) -> bool:
+        port = self.ports.get(port_name)
+        if port is None or is_free(port):
+            return False
+        reports = self.supervisor.reports()
+        return not any(
+            listens(reports[name].process_id, port) for name in PROGRAMS_OF_SERVICE[service] if name in reports
+        )
 
     def _repair(self) -> None:
         messages = self.supervisor.recover()
@@ -173,9 +197,14 @@ class Startup:
         if [name for name in names if self.supervisor.start_program(name)]:
             logger.info("%s: starting", service.replace("_", " "))
         deadline = time.monotonic() + _READY_SECONDS[service]
+        lives: dict[str, set[int]] = {name: set() for name in names}
         while not ready():
             reports = self.supervisor.reports()
-            dead = [name for name in names if reports[name].state not in LIVING_STATES]
+            for name in names:
+                lives[name].add(reports[name].process_id)
+            dead = [
+                name for name in names if reports[name].state not in LIVING_STATES or len(lives[name]) > _MOST_LIVES
+            ]
             if dead or time.monotonic() > deadline:
                 name = (dead or list(names))[0]
                 log = self.paths.logs / f"{name}.log"

@@ -2,7 +2,8 @@
 
 A scheduler of Airflow that is killed leaves its workers, which wait for work forever; and one whose supervisor was killed waits for
 its workers forever. Both are members of a process group whose number the supervisor wrote into its log. A group counts as ours only
-where its members work inside our state folder, for the number may by now belong to somebody else.
+where its members work inside our state folder, for the number may by now belong to somebody else. Postgres is left to
+`postgres.recover_pid_file`, which stops it gently.
 """
 
 import os
@@ -40,7 +41,8 @@ def _groups_in_log(log: Path) -> set[int]:
 
 def _is_stray(process: psutil.Process, groups: Collection[int], state: Path) -> bool:
     try:
-        return os.getpgid(process.pid) in groups and f"{process.cwd()}/".startswith(f"{state}/")
+        in_group = os.getpgid(process.pid) in groups and process.name() != "postgres"
+        return in_group and f"{process.cwd()}/".startswith(f"{state}/")
     except (OSError, psutil.Error):  # it has ended, or is somebody else's
         return False
 

@@ -1,0 +1,186 @@
+"""`up`, `down`, `status` of the embedded Postgres and S3, and what `up` repairs. Airflow is started in `tests/system`."""
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import psycopg2
+import pytest
+from typer.testing import CliRunner
+
+from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.local_services import delete_state, down, status, up
+from toolformer_ops.local_services.accounts import relocated_directory
+from toolformer_ops.local_services.commands import app
+from toolformer_ops.local_services.port_memory import recalled_ports
+from toolformer_ops.local_services.ports import accepts_connections, free_port
+from toolformer_ops.local_services.seaweedfs import ObjectStoreAddress
+from toolformer_ops.local_services.service_settings import StatePaths
+from toolformer_ops.local_services.supervision import Supervisor
+
+WITHOUT_AIRFLOW = ("postgres", "object_store")
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StatePaths]:
+    """A state folder of the test's own; what runs in it is stopped after the test."""
+    folder = tmp_path / "state"
+    monkeypatch.setenv("TOOLFORMER_STATE_DIR", str(folder))
+    for name in ("POSTGRES", "S3", "AIRFLOW"):  # another deployment may be on the usual ones
+        monkeypatch.setenv(f"TOOLFORMER_{name}_PORT", str(free_port()))
+    load_settings.cache_clear()
+    yield StatePaths(folder)
+    delete_state(load_settings())
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def processes(settings: Settings) -> dict[str, int]:
+    return {service.name: service.process_id for service in status(settings) if service.process_id}
+
+
+def remember(settings: Settings, corpus: str) -> None:
+    with closing(psycopg2.connect(settings.database_dsn.get_secret_value())) as connection:
+        connection.cursor().execute(
+            "insert into corpora (corpus_id, uri) values (%s, %s)", (corpus, f"file:///{corpus}")
+        )
+        connection.commit()
+
+
+def remembered(settings: Settings) -> list[str]:
+    with closing(psycopg2.connect(settings.reader_dsn.get_secret_value())) as connection:
+        cursor = connection.cursor()
+        cursor.execute("select corpus_id from corpora order by corpus_id")
+        return [row[0] for row in cursor.fetchall()]
+
+
+def object_store(settings: Settings) -> ObjectStoreAddress:
+    assert settings.s3_endpoint_url is not None
+    assert settings.s3_access_key_id is not None
+    assert settings.s3_secret_access_key is not None
+    return ObjectStoreAddress(
+        settings.s3_endpoint_url,
+        settings.s3_access_key_id.get_secret_value(),
+        settings.s3_secret_access_key.get_secret_value(),
+    )
+
+
+def test_services_start_stop_and_keep_what_they_were_given(state: StatePaths) -> None:
+    settings = up(load_settings(), WITHOUT_AIRFLOW)
+    assert load_settings().database_dsn == settings.database_dsn, "the environment file leads elsewhere"
+    assert set(processes(settings)) == {"postgres", "object-store"}
+    remember(settings, "0123456789abcdef")
+    client = object_store(settings).client()
+    client.put_object(Bucket=settings.s3_bucket, Key="kept", Body=b"content")
+    before = processes(settings)
+    up(load_settings(), WITHOUT_AIRFLOW)
+    assert processes(settings) == before, "a second `up` restarted what ran"
+
+    assert down(settings)
+    assert not any(psutil.pid_exists(process_id) for process_id in before.values())
+    assert status(settings) == []
+    assert not down(settings), "the second `down` found something"
+
+    again = up(load_settings(), WITHOUT_AIRFLOW)
+    assert again == settings, "addresses and passwords changed"
+    assert remembered(again) == ["0123456789abcdef"]
+    assert object_store(again).client().get_object(Bucket=again.s3_bucket, Key="kept")["Body"].read() == b"content"
+
+
+def test_a_killed_postgres_and_a_killed_object_store_come_back_with_their_data(
+    state: StatePaths, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = up(load_settings(), WITHOUT_AIRFLOW)
+    remember(settings, "00000000000000aa")
+    before = processes(settings)
+    for process_id in before.values():
+        os.kill(process_id, signal.SIGKILL)
+    wait_until(lambda: not set(before.values()) & set(processes(settings).values()), "the supervisor saw nothing")
+    up(load_settings(), WITHOUT_AIRFLOW)
+    assert f"postgres (process {before['postgres']}) had ended" in caplog.text
+    assert f"object-store (process {before['object-store']}) had ended" in caplog.text
+    assert remembered(settings) == ["00000000000000aa"]
+
+
+def test_a_killed_supervisor_takes_its_services_along_and_up_says_what_it_found(
+    state: StatePaths, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = up(load_settings(), WITHOUT_AIRFLOW)
+    remember(settings, "00000000000000bb")
+    before = processes(settings)
+    supervisor = Supervisor(state).process_id()
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGKILL)
+    wait_until(lambda: not any(map(psutil.pid_exists, before.values())), "services outlived their supervisor")
+    up(load_settings(), WITHOUT_AIRFLOW)
+    assert "stale pid file" in caplog.text
+    assert remembered(settings) == ["00000000000000bb"]
+
+
+def test_a_pid_file_that_names_another_process_does_not_keep_postgres_from_starting(
+    state: StatePaths, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = up(load_settings(), ["postgres"])
+    down(settings)
+    data = next(
+        folder / "data"
+        for folder in (state.postgres, relocated_directory(state.postgres))
+        if (folder / "data").exists()
+    )
+    (data / "postmaster.pid").write_text(f"{os.getpid()}\n{data}\n")
+    up(load_settings(), ["postgres"])
+    assert f"stale pid file (process {os.getpid()}) was removed" in caplog.text
+
+
+def test_a_service_moves_to_a_free_port_where_its_own_is_taken(state: StatePaths) -> None:
+    settings = up(load_settings(), ["postgres"])
+    remember(settings, "00000000000000cc")
+    down(settings)
+    port = recalled_ports(state)["postgres"]
+    with contextlib.closing(socket.socket()) as squatter:
+        squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        squatter.bind(("127.0.0.1", port))
+        squatter.listen()
+        moved = up(load_settings(), ["postgres"])
+        assert recalled_ports(state)["postgres"] != port
+        assert remembered(moved) == ["00000000000000cc"]
+
+
+def test_object_store_finds_its_objects_again_on_other_ports(
+    state: StatePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = up(load_settings(), ["object_store"])
+    object_store(settings).client().put_object(Bucket=settings.s3_bucket, Key="kept", Body=b"content" * 10_000)
+    down(settings)
+    state.ports.unlink()
+    monkeypatch.setenv("TOOLFORMER_S3_PORT", str(free_port()))
+    moved = up(load_settings(), ["object_store"])
+    assert moved.s3_endpoint_url != settings.s3_endpoint_url
+    client = object_store(moved).client(timeout_seconds=30)
+    assert client.get_object(Bucket=moved.s3_bucket, Key="kept")["Body"].read() == b"content" * 10_000
+
+
+def test_commands_show_and_query_and_clean(state: StatePaths) -> None:
+    runner = CliRunner()
+    assert runner.invoke(app, ["status"]).exit_code == 1
+    started = runner.invoke(app, ["up", "--only", "postgres"])
+    assert started.exit_code == 0, started.output
+    assert f"127.0.0.1:{recalled_ports(state)['postgres']}" in started.output
+    assert runner.invoke(app, ["migrate"]).output.strip() == "nothing to do"
+    assert runner.invoke(app, ["sql", "select count(*) from documents"]).exit_code == 0
+    assert runner.invoke(app, ["sql", "delete from documents"]).exit_code == 2
+    assert runner.invoke(app, ["logs", "postgres"]).exit_code == 0
+    assert runner.invoke(app, ["clean", "--yes"]).exit_code == 0
+    assert not state.state.exists()
+    assert not accepts_connections(int(os.environ["TOOLFORMER_POSTGRES_PORT"]))

