@@ -63,21 +63,23 @@ class CausalModel:
         self._shares_cache = _share_cache(self.config)
         self._check_shortcuts()
 
-    def hidden_states(self, sequences: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Last hidden states of each sequence from its start, (tokens, hidden) each, in the order given.
+    def hidden_states(
+        self, sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]] | None = None
+    ) -> list[Tensor]:
+        """Last hidden states of each sequence, (tokens, hidden) each, in the order given; of its tokens `rows[n]` if given.
 
-        Computed in batches of at most `BATCH_TOKENS` tokens, sorted by length.
+        Computed in batches of at most `BATCH_TOKENS` tokens, sorted by length; rows that are not asked for are not kept.
         """
         order = sorted(range(len(sequences)), key=lambda index: (len(sequences[index]), index))
         found: dict[int, Tensor] = {}
         batch: list[int] = []
         for index in order:
             if batch and len(sequences[index]) * (len(batch) + 1) > BATCH_TOKENS:
-                found.update(self._padded_pass(sequences, batch))
+                found.update(self._padded_pass(sequences, rows, batch))
                 batch = []
             batch.append(index)
         if batch:
-            found.update(self._padded_pass(sequences, batch))
+            found.update(self._padded_pass(sequences, rows, batch))
         return [found[index] for index in range(len(sequences))]
 
     def branches(self) -> Branches:
@@ -110,14 +112,20 @@ class CausalModel:
         factor = getattr(self.config, "logit_scale", None)  # Cohere
         return 1.0 / float(divisor) if divisor else float(factor or 1.0)
 
-    def _padded_pass(self, sequences: Sequence[Sequence[int]], batch: Sequence[int]) -> dict[int, Tensor]:
+    def _padded_pass(
+        self, sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]] | None, batch: Sequence[int]
+    ) -> dict[int, Tensor]:
         longest = max(len(sequences[index]) for index in batch)
         filler = sequences[batch[0]][0]  # any token will do: nothing looks to the right
         ids = torch.tensor(
             [[*sequences[index], *[filler] * (longest - len(sequences[index]))] for index in batch], device=self.device
         )  # (batch, longest)
         hidden = self._decoder(input_ids=ids, use_cache=False).last_hidden_state  # (batch, longest, hidden)
-        return {index: hidden[row, : len(sequences[index])] for row, index in enumerate(batch)}
+        if rows is None:
+            return {index: hidden[row, : len(sequences[index])] for row, index in enumerate(batch)}
+        return {
+            index: hidden[row, torch.tensor(list(rows[index]), device=self.device)] for row, index in enumerate(batch)
+        }
 
     def _check_shortcuts(self) -> None:
         """Compare branched cache and own projection with the network's plain forward pass on a few tokens.

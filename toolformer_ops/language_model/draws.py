@@ -5,6 +5,8 @@ So a sample does not depend on what it was computed together with, nor on how of
 """
 
 import hashlib
+import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -14,6 +16,14 @@ def uniform(seed_key: str, position_token: int, sample: int, step: int) -> float
     """A number in [0, 1) for one token of one sample; 53 bits of a SHA-256."""
     digest = hashlib.sha256(f"{seed_key}\x00{position_token}\x00{sample}\x00{step}".encode()).digest()
     return (int.from_bytes(digest[:8], "big") >> 11) / 2.0**53
+
+
+def only(log_probs: Tensor, tokens: Sequence[int]) -> Tensor:
+    """Log probabilities, (rows, vocabulary), given that the token is one of `tokens`; from those of the same shape."""
+    index = torch.tensor(tokens, device=log_probs.device)
+    allowed = torch.full_like(log_probs, -math.inf)
+    allowed[:, index] = log_probs[:, index]
+    return allowed.log_softmax(dim=-1)
 
 
 def cumulative_probabilities(log_probs: Tensor, temperature: float, top_p: float) -> Tensor:

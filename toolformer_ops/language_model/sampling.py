@@ -2,6 +2,10 @@
 
 A sample ends when its decoded text holds "]": the end is text, since `)]` and `")]` are single tokens in byte-pair
 vocabularies. It also ends, unfinished, at the token budget or where the model ends the document.
+
+Where the tool's name is given, as in " [QA(", its last token is only a condition on the first one drawn. Measured with
+SmolLM2-135M-Instruct: after "[QA" the prompt's examples make `("` 98.7 % likely and `(` 0.3 %; made to go on from `(`, the model
+writes `film` where it else writes a question, and `Calendar(Monday)` where it else writes `Calendar()`.
 Does not parse calls: `call_syntax.py` does.
 """
 
@@ -14,8 +18,8 @@ from toolformer_ops.call_syntax import CALL_END, CALL_START
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.causal_model import Branches, CausalModel
 from toolformer_ops.language_model.context import AnnotationContext
-from toolformer_ops.language_model.draws import cumulative_probabilities, draw, uniform
-from toolformer_ops.language_model.tokenization import Tokenization
+from toolformer_ops.language_model.draws import cumulative_probabilities, draw, only, uniform
+from toolformer_ops.language_model.tokenization import CallStart, Tokenization
 from toolformer_ops.records import SampledContinuation
 
 MAX_BRANCHES = 256
@@ -29,7 +33,7 @@ class SamplingSettings:
     samples: int
     """Samples a position (the paper's m)."""
     max_new_tokens: int
-    """Most tokens after `call_start`."""
+    """Most tokens after `call_start`; the first of them may bring the end of `call_start` along (`tokenization.CallStart`)."""
     call_start: str
     """" [" or, where the tool's name is given, " [Calculator("."""
     temperature: float
@@ -78,8 +82,8 @@ def sample_calls(
     Raises:
         ModelError: context and call do not fit into the model's window.
     """
-    start_ids = tokenization.continuation(settings.call_start)
-    needed = context.text_start + max(tokens) - window_start + len(start_ids) + settings.max_new_tokens
+    start = tokenization.call_start(settings.call_start)
+    needed = context.text_start + max(tokens) - window_start + len(start.ids) + settings.max_new_tokens
     if needed > model.max_positions:
         raise ModelError(
             f"expected prompt, text and call to fit into the model's window of {model.max_positions} tokens, found {needed}. "
@@ -90,8 +94,8 @@ def sample_calls(
     for first in range(0, len(tokens), at_once):
         chunk = tokens[first : first + at_once]
         branches = context.branch([token - window_start for token in chunk])
-        samples = _grow(model, tokenization, branches, start_ids, chunk, settings)
-        texts = [_continuation(tokenization, start_ids, sample) for sample in samples]
+        samples = _grow(model, tokenization, branches, start, chunk, settings)
+        texts = [_continuation(tokenization, start, sample) for sample in samples]
         grown.extend(texts[row : row + settings.samples] for row in range(0, len(texts), settings.samples))
     return grown
 
@@ -100,12 +104,12 @@ def _grow(
     model: CausalModel,
     tokenization: Tokenization,
     branches: Branches,
-    start_ids: Sequence[int],
+    start: CallStart,
     tokens: Sequence[int],
     settings: SamplingSettings,
 ) -> list[_Sample]:
     """All samples of all positions, position by position; `branches` has one row a position."""
-    started = branches.extend([list(start_ids)] * len(tokens))
+    started = branches.extend([start.ids] * len(tokens))
     hidden = torch.stack([states[-1] for states in started])  # (positions, hidden)
     samples = [
         _Sample(row, number, _stream(settings.seed_key, token, number))
@@ -115,13 +119,16 @@ def _grow(
     growing = samples
     rows = [sample.position for sample in growing]  # row of `hidden` and of `branches` that each continues
     for step in range(settings.max_new_tokens):
-        cumulative = cumulative_probabilities(model.log_probabilities(hidden), settings.temperature, settings.top_p)
+        log_probs = model.log_probabilities(hidden)  # (rows, vocabulary)
+        if step == 0 and start.first_tokens is not None:
+            log_probs = only(log_probs, start.first_tokens)
+        cumulative = cumulative_probabilities(log_probs, settings.temperature, settings.top_p)
         uniforms = torch.tensor([item.uniform(step) for item in growing], dtype=torch.float64, device=model.device)
         drawn = draw(cumulative[torch.tensor(rows, device=model.device)], uniforms).tolist()
         going_on = [
             index
             for index, (sample, token) in enumerate(zip(growing, drawn, strict=True))
-            if _append(tokenization, start_ids, sample, token)
+            if _append(tokenization, start, sample, token)
         ]
         if not going_on or step + 1 == settings.max_new_tokens:
             break
@@ -136,21 +143,21 @@ def _stream(seed_key: str, token: int, number: int) -> Callable[[int], float]:
     return lambda step: uniform(seed_key, token, number, step)
 
 
-def _append(tokenization: Tokenization, start_ids: Sequence[int], sample: _Sample, token: int) -> bool:
+def _append(tokenization: Tokenization, start: CallStart, sample: _Sample, token: int) -> bool:
     """Add a drawn token; returns whether the sample goes on."""
     if token < 0 or token in tokenization.end_ids:  # no distribution, or the document ends
         return False
     sample.ids.append(token)
-    sample.finished = CALL_END in _written(tokenization, start_ids, sample.ids)
+    sample.finished = CALL_END in _written(tokenization, start, sample.ids)
     return not sample.finished
 
 
-def _written(tokenization: Tokenization, start_ids: Sequence[int], ids: Sequence[int]) -> str:
+def _written(tokenization: Tokenization, start: CallStart, ids: Sequence[int]) -> str:
     """The text after the opening bracket."""
-    text = tokenization.decode([*start_ids, *ids])
+    text = tokenization.decode([*start.ids, *ids])
     return text.partition(CALL_START.strip())[2]
 
 
-def _continuation(tokenization: Tokenization, start_ids: Sequence[int], sample: _Sample) -> SampledContinuation:
-    text = _written(tokenization, start_ids, sample.ids)
+def _continuation(tokenization: Tokenization, start: CallStart, sample: _Sample) -> SampledContinuation:
+    text = _written(tokenization, start, sample.ids)
     return SampledContinuation(text.partition(CALL_END)[0], sample.finished)

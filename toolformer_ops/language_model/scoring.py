@@ -43,11 +43,12 @@ class ScoredToken:
 
 
 @dataclass(frozen=True)
-class _Request:
-    """A prefix and a window of the text whose tokens from some positions on are to be scored."""
+class _Pass:
+    """One sequence to run through the model: start token, prefix, and the text from some token on."""
 
     prefix: Prefix
     window_start: int
+    """Token of the text that follows the prefix."""
 
 
 def score_calls(
@@ -79,41 +80,31 @@ def _log_probabilities(
 
     An empty list for a call whose prefix leaves no room.
     """
-    asked: list[list[_Request]] = []
-    last_scored: dict[_Request, int] = {}
-    for call in calls:
-        requests = _requests(model, tokenization, text, call)
-        asked.append(requests)
-        for request in requests:
-            last_scored[request] = max(last_scored.get(request, 0), _scored_end(text, call))
-    hidden = _hidden_states(model, tokenization, text, last_scored)
-
-    wanted = {(request, call.token) for requests, call in zip(asked, calls, strict=True) for request in requests}
-    ordered = sorted(wanted, key=lambda item: (item[0].window_start, item[0].prefix, item[1]))
-    rows: list[torch.Tensor] = []
-    targets: list[int] = []
-    for request, token in ordered:
-        end = min(token + SCORED_TOKENS, len(text))
-        first = len(tokenization.start_ids) + len(request.prefix) + token - request.window_start
-        rows.append(hidden[request][first - 1 : first - 1 + end - token])  # (scored, hidden): row j-1 predicts token j
-        targets.extend(text.ids[token:end])
-    values = iter(model.token_log_probabilities(torch.cat(rows), targets) if rows else [])
-    found = {
-        (request, token): [next(values) for _ in range(min(SCORED_TOKENS, len(text) - token))]
-        for request, token in ordered
-    }
-    return [[found[request, call.token] for request in requests] for requests, call in zip(asked, calls, strict=True)]
+    passes_of = [_passes(model, tokenization, text, call) for call in calls]
+    scored: dict[_Pass, set[int]] = {}  # tokens of the text whose probability is asked for
+    for call, passes in zip(calls, passes_of, strict=True):
+        for one in passes:
+            scored.setdefault(one, set()).update(_scored_tokens(text, call))
+    found = _run_passes(model, tokenization, text, scored)
+    return [
+        [[found[one, token] for token in _scored_tokens(text, call)] for one in passes]
+        for call, passes in zip(calls, passes_of, strict=True)
+    ]
 
 
-def _requests(model: CausalModel, tokenization: Tokenization, text: TokenizedText, call: PlacedCall) -> list[_Request]:
+def _scored_tokens(text: TokenizedText, call: PlacedCall) -> range:
+    return range(call.token, min(call.token + SCORED_TOKENS, len(text)))
+
+
+def _passes(model: CausalModel, tokenization: Tokenization, text: TokenizedText, call: PlacedCall) -> list[_Pass]:
+    """The passes of nothing, of the call without result and of the call with result; none where nothing fits."""
     if not 1 <= call.token < len(text):
         raise ValueError(f"expected a position in 1..{len(text) - 1}, found {call.token}")
-    prefixes = [
-        (),
-        *((*tokenization.ids(z), *tokenization.newline_ids) for z in (call.without_result, call.with_result)),
-    ]
+    prefixes: list[Prefix] = [()]
+    for z in (call.without_result, call.with_result):
+        prefixes.append((*tokenization.ids(z), *tokenization.newline_ids))
     window = _window(model, tokenization, text, call.token, max(map(len, prefixes)))
-    return [] if window is None else [_Request(prefix, window.start) for prefix in prefixes]
+    return [] if window is None else [_Pass(prefix, window.start) for prefix in prefixes]
 
 
 def _window(
@@ -130,17 +121,26 @@ def _window(
     return owner(plan_windows(len(text), size), token)
 
 
-def _scored_end(text: TokenizedText, call: PlacedCall) -> int:
-    return min(call.token + SCORED_TOKENS, len(text))
+def _run_passes(
+    model: CausalModel, tokenization: Tokenization, text: TokenizedText, scored: dict[_Pass, set[int]]
+) -> dict[tuple[_Pass, int], float]:
+    """Natural log probability of each asked token in each pass.
 
-
-def _hidden_states(
-    model: CausalModel, tokenization: Tokenization, text: TokenizedText, last_scored: dict[_Request, int]
-) -> dict[_Request, torch.Tensor]:
-    """Hidden states of each request from its first token to the last one that predicts a scored token."""
-    requests = sorted(last_scored, key=lambda item: (item.window_start, item.prefix))
-    sequences = [
-        [*tokenization.start_ids, *request.prefix, *text.ids[request.window_start : last_scored[request] - 1]]
-        for request in requests
-    ]
-    return dict(zip(requests, model.hidden_states(sequences), strict=True))
+    The order in which passes and calls are given does not matter: passes are sorted by what they are made of.
+    """
+    passes = sorted(scored, key=lambda one: (one.window_start, one.prefix))
+    tokens = {one: sorted(scored[one]) for one in passes}
+    sequences: list[list[int]] = []
+    rows: list[list[int]] = []
+    for one in passes:
+        before = [*tokenization.start_ids, *one.prefix]
+        sequences.append(
+            [*before, *text.ids[one.window_start : tokens[one][-1]]]
+        )  # the last scored token is not put in
+        rows.append(
+            [len(before) + token - one.window_start - 1 for token in tokens[one]]
+        )  # token j is predicted by j - 1
+    hidden = model.hidden_states(sequences, rows)
+    asked = [(one, token) for one in passes for token in tokens[one]]
+    values = model.token_log_probabilities(torch.cat(hidden), [text.ids[token] for _, token in asked]) if asked else []
+    return dict(zip(asked, values, strict=True))

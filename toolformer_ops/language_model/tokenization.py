@@ -43,6 +43,20 @@ class TokenizedText:
         return self.text[self.starts[first] : stop] if first < len(self.starts) else ""
 
 
+@dataclass(frozen=True)
+class CallStart:
+    """The given beginning of a call, such as " [QA(", as ids and as a condition on the next token.
+
+    The last token of the given text is not fixed: the model may have learned, or seen in the prompt, a longer one in its place
+    (`("` for `(`). So the first token that is drawn is any whose text begins with that last token's.
+    """
+
+    ids: tuple[int, ...]
+    """What is given as it is."""
+    first_tokens: tuple[int, ...] | None
+    """Which tokens may come first, ascending; None where any may."""
+
+
 def word_start_tokens(text: str, starts: Sequence[int]) -> tuple[int, ...]:
     """Indices of the tokens that start a word, one a word, ascending; the call is inserted where such a token starts.
 
@@ -131,6 +145,17 @@ class Tokenization:
             return spelled, shift
         before = self.continuation(separator, after=":")
         return (*before, *ids), len(before)
+
+    def call_start(self, text: str) -> "CallStart":
+        """How a model is made to go on from `text`, which begins with the marker " ["."""
+        ids = self.continuation(text)
+        if ids == self.marker_ids:
+            return CallStart(ids, None)
+        if len(ids) == len(self.marker_ids) or ids[: len(self.marker_ids)] != self.marker_ids:
+            ids = (*self.marker_ids, *self.continuation(text.removeprefix(CALL_START), after="["))
+        last = self._backend.id_to_token(ids[-1])
+        vocabulary = self._backend.get_vocab(with_added_tokens=True)
+        return CallStart(ids[:-1], tuple(sorted(id_ for token, id_ in vocabulary.items() if token.startswith(last))))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`, special tokens included; bytes that are not yet a character come as U+FFFD."""

@@ -59,19 +59,26 @@ class PlainReference:
         seed_key: str,
     ) -> SampledContinuation:
         """One sample, the whole sequence anew for each token."""
-        prefix = [*self.annotation_prefix(template, text, position.token), *self.encode(call_start)]
+        given = self.encode(call_start)
+        fixed = given if call_start == " [" else given[:-1]
+        begins = "" if call_start == " [" else self.tokenizer.decode(given[-1:])
+        prefix = [*self.annotation_prefix(template, text, position.token), *fixed]
         new: list[int] = []
         for step in range(max_new_tokens):
             digest = hashlib.sha256(f"{seed_key}\0{position.token}\0{number}\0{step}".encode()).digest()
             uniform = (int.from_bytes(digest[:8], "big") >> 11) / 2**53
             probabilities = (self.logits([*prefix, *new])[-1] / temperature).softmax(-1).double()
+            if step == 0:  # the first token may be any that begins with the last one given
+                for token in range(len(probabilities)):
+                    if not self.tokenizer.decode([token]).startswith(begins):
+                        probabilities[token] = 0.0
             drawn = int((probabilities.cumsum(0) <= uniform * probabilities.sum()).sum())
             if drawn == self.tokenizer.eos_token_id or self.tokenizer.decode([drawn]) == "<|endoftext|>":
                 break
             new.append(drawn)
             if "]" in self.tokenizer.decode(new):
                 break
-        written = call_start.removeprefix(" [") + self.tokenizer.decode(new)
+        written = self.tokenizer.decode([*fixed, *new]).removeprefix(" [")
         return SampledContinuation(written.partition("]")[0], "]" in written)
 
     def losses(self, text: str, call: PlacedCall) -> CallLosses:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from toolformer_ops.language_model.draws import cumulative_probabilities, draw, uniform
+from toolformer_ops.language_model.draws import cumulative_probabilities, draw, only, uniform
 
 
 def logs(*probabilities: float) -> torch.Tensor:
@@ -37,6 +37,10 @@ def test_top_p_leaves_the_fewest_likely_tokens_that_reach_it() -> None:
     # 0.4 and 0.3 reach 0.65 together; 0.2 and 0.1 fall away.
     assert cumulative[0].tolist() == pytest.approx([0.0, 0.4, 0.4, 0.7])
     assert drawn(cumulative, 0.0, 0.56, 0.58, 0.99) == [1, 1, 3, 3]
+
+
+def test_a_distribution_given_that_the_token_is_one_of_some() -> None:
+    assert only(logs(0.1, 0.4, 0.2, 0.3), (0, 3)).exp()[0].tolist() == pytest.approx([0.25, 0.0, 0.0, 0.75])
 
 
 def test_a_row_without_a_distribution_gives_no_token() -> None:

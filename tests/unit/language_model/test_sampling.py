@@ -52,7 +52,27 @@ ONE = [CallPosition(3, 8, 0.5)]
 def test_a_token_that_holds_more_than_the_bracket_ends_a_call(saying: Callable[[str], LanguageModel]) -> None:
     engine = saying(")]")
     assert sample(engine, ONE, samples=1) == [[SampledContinuation(")", True)]]
-    assert sample(engine, ONE, samples=1, call_start=" [Calculator(") == [[SampledContinuation("Calculator()", True)]]
+    ((named,),) = sample(engine, ONE, samples=1, call_start=" [Calculator(")
+    assert named.finished
+    assert named.text.startswith("Calculator(")
+    assert named.text.endswith(")")
+
+
+def test_the_end_of_a_given_start_may_be_written_as_a_longer_token(saying: Callable[[str], LanguageModel]) -> None:
+    engine = saying("()")
+    given = engine._tokenization.call_start(" [Calendar(")
+    assert engine._tokenization.decode(given.ids) == " [Calendar"
+    written = {engine._tokenization.decode([token]) for token in given.first_tokens or ()}
+    assert {"(", "()"} <= written
+    assert all(text.startswith("(") for text in written)
+    (found,) = sample(engine, ONE, samples=1, max_new_tokens=2, call_start=" [Calendar(")
+    assert found == [SampledContinuation("Calendar()()", False)]
+
+
+def test_the_start_of_a_call_is_never_rewritten(saying: Callable[[str], LanguageModel]) -> None:
+    (found,) = sample(saying("x"), ONE, samples=1, max_new_tokens=3, call_start=" [Calendar(")
+    assert found[0].text.startswith("Calendar(")
+    assert found[0].text.endswith("xx")
 
 
 def test_a_sample_without_an_end_is_unfinished_and_as_long_as_its_budget(

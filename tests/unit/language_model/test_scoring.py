@@ -96,9 +96,11 @@ def test_equal_prefixes_of_a_text_are_one_pass(subject: Subject, monkeypatch: py
     passes: list[int] = []
     plain = CausalModel.hidden_states
 
-    def counting(self: CausalModel, sequences: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+    def counting(
+        self: CausalModel, sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]]
+    ) -> list[torch.Tensor]:
         passes.append(len(sequences))
-        return plain(self, sequences)
+        return plain(self, sequences, rows)
 
     monkeypatch.setattr(CausalModel, "hidden_states", counting)
     today = [PlacedCall(token, "[Calendar() -> Today is Monday.]", "[Calendar() -> ]") for token in (1, 5, 9, 14)]
