@@ -59,9 +59,18 @@ class AirflowClient:
         credentials: Credentials | None = None,
         *,
         patience_seconds: float = 90.0,
+        wait_seconds: float = 0.5,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """Without `credentials` the token is asked for as Airflow gives it where everybody is admin."""
+        """A client that asks nothing yet.
+
+        Args:
+            url: of the UI, which is also that of the API.
+            credentials: None asks for the token that Airflow gives where everybody is admin.
+            patience_seconds: how long a request is repeated.
+            wait_seconds: before the first repetition; doubled each time, up to five seconds.
+            transport: for tests.
+        """
         self.url = url.rstrip("/")
         self._credentials = credentials
         self._client = httpx.Client(base_url=self.url, timeout=_SECONDS_PER_REQUEST, transport=transport)
@@ -69,7 +78,7 @@ class AirflowClient:
         self._patient = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(_NotYetError),
             stop=tenacity.stop_after_delay(patience_seconds),
-            wait=tenacity.wait_exponential(multiplier=0.5, max=5.0),
+            wait=tenacity.wait_exponential(multiplier=wait_seconds, max=5.0),
             reraise=True,
         )
 

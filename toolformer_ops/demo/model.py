@@ -68,6 +68,9 @@ def gguf_path() -> Path:
 
 
 def _convert(gguf: Path, folder: Path) -> None:
+    os.environ.setdefault(
+        "TQDM_DISABLE", "1"
+    )  # transformers draws its bar over ours, and has no other switch for this one
     from toolformer_ops.language_model.conversion import convert_gguf
 
     convert_gguf(gguf, folder)

@@ -1,0 +1,139 @@
+"""The report of the demo over a run in Postgres."""
+
+import io
+import re
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+from sqlalchemy import Connection
+
+from tests.annotated_runs import AnnotatedRun
+from toolformer_ops import database
+from toolformer_ops.config import Settings
+from toolformer_ops.demo.progress import ToolProgress, read_progress
+from toolformer_ops.demo.report import Address, print_next_query, print_report
+
+ADDRESS = Address("http://airflow", "admin", "TOOLFORMER_AIRFLOW_PASSWORD in environment", "http://airflow/run")
+SUM = "It is late. We had 520 shirts and sold 187, so 333 are left. Good night."
+POST = "Good morning! Today is Friday, March 1, and it rains."
+
+
+@pytest.fixture
+def run(settings: Settings) -> AnnotatedRun:
+    run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 1.0})
+    shirts, post = run.add_text(SUM), run.add_text(POST)
+    run.add_call("Calculator", shirts, " 333", "520 - 187", "333", saves=2.25)
+    run.add_call("Calculator", shirts, " 187", "520 - 333", "187", saves=1.5)
+    run.add_call("Calendar", post, " Friday", "", "Today is Friday, March 1, 2019.", saves=1.25)
+    run.add_call("Calendar", post, " rains", "", "Today is Friday, March 1, 2019.", saves=0.75)
+    run.complete("Calculator", "Calendar")
+    return run
+
+
+@pytest.fixture
+def connection(run: AnnotatedRun) -> Iterator[Connection]:
+    with database.transaction(run.engine) as connection:
+        yield connection
+
+
+def report_of(connection: Connection, run: AnnotatedRun, width: int = 200) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    print_report(console, connection, run.run_id, ADDRESS)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def cells(report: str, tool: str) -> list[str]:
+    [line] = [line for line in report.splitlines() if re.match(rf"\W+{tool} ", line)]
+    return [cell.strip() for cell in re.split(r"[│|]", line) if cell.strip()]
+
+
+def test_yields_stand_by_tool_and_threshold_with_the_tools_own_marked(
+    connection: Connection, run: AnnotatedRun
+) -> None:
+    report = report_of(connection, run)
+    # tool, sampled, scored, calls (texts) that save 0.5, 1.0 and 2.0 nats
+    assert cells(report, "Calculator") == ["Calculator", "2", "2", "2 (1)*", "2 (1)", "1 (1)"]
+    assert cells(report, "Calendar") == ["Calendar", "2", "2", "2 (1)", "1 (1)*", "0 (0)"]
+
+
+def test_the_best_calls_stand_in_their_sentences_one_a_text(connection: Connection, run: AnnotatedRun) -> None:
+    report = report_of(connection, run)
+    best = [line.strip() for line in report.splitlines() if re.match(r"\s+\d\.\d\d  ", line)]
+    assert best == [
+        "2.25  We had 520 shirts and sold 187, so [Calculator(520 - 187) -> 333] 333 are left.",
+        "1.25  Today is [Calendar() -> Today is Friday, March 1, 2019.] Friday, March 1, and it rains.",
+    ]
+
+
+def test_a_run_that_found_all_done_says_so(connection: Connection, run: AnnotatedRun) -> None:
+    assert "Annotated 4 of 4 pairs" in report_of(connection, run)
+    later = AnnotatedRun.__new__(AnnotatedRun)
+    later.run_id = "run-2"
+    _register_again(run, later.run_id)
+    assert "Nothing to annotate: all 4 pairs of a document and a tool were done before" in report_of(connection, later)
+
+
+def test_a_run_without_release_and_model_says_none(connection: Connection, run: AnnotatedRun) -> None:
+    report = report_of(connection, run)
+    assert "Release  none" in report
+    assert "Model    none" in report
+    assert "http://airflow  (user admin, password: TOOLFORMER_AIRFLOW_PASSWORD in environment)" in report
+
+
+def test_release_and_model_are_named_by_their_addresses(connection: Connection, run: AnnotatedRun) -> None:
+    connection.exec_driver_sql(
+        "insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls, lacking_tools) "
+        "values ('r1', 'run-1', 's3://b/releases/r1', 'x', 2, 3, '{MT}');"
+        "insert into run_releases (run_id, release_id) values ('run-1', 'r1');"
+        "insert into finetuned_models (model_id, release_id, run_id, uri, manifest_sha256, training_loss) "
+        "values ('m1', 'r1', 'run-1', 's3://b/models/m1', 'x', 2.5);"
+        "insert into run_models (run_id, model_id) values ('run-1', 'm1')"
+    )
+    report = report_of(connection, run)
+    assert "Release  s3://b/releases/r1  (2 texts, 3 calls)" in report
+    assert "it lacks MT" in report
+    assert "Model    s3://b/models/m1  (training loss 2.50 nats a token)" in report
+
+
+@pytest.mark.usefixtures("run")
+def test_the_query_at_the_end_is_answered_to_the_reader(settings: Settings) -> None:
+    reader = database.connect_dsn(settings.reader_dsn.get_secret_value(), "TOOLFORMER_READER_DSN")
+    console = Console(file=io.StringIO(), width=200)
+    with database.transaction(reader) as connection:
+        print_next_query(console, connection)
+    reader.dispose()
+    assert isinstance(console.file, io.StringIO)
+    said = console.file.getvalue()
+    assert 'make sql Q="$(cat sql/examples/04_where_do_calls_get_lost.sql)"' in said
+    assert "below_threshold" in said  # the Calendar call that saves 0.75 nats
+
+
+def test_progress_is_read_by_tool_with_the_calls_so_far(connection: Connection, run: AnnotatedRun) -> None:
+    snapshot = read_progress(connection, run.run_id)
+    assert snapshot.calls == 4
+    assert snapshot.tools == (
+        ToolProgress("Calculator", "done", 2, 2, 8, 8),
+        ToolProgress("Calendar", "done", 2, 2, 8, 8),
+    )
+
+
+def test_a_run_that_is_not_registered_yet_has_no_tools(connection: Connection) -> None:
+    snapshot = read_progress(connection, "no-such-run")
+    assert (snapshot.tools, snapshot.calls) == ((), 0)
+
+
+def _register_again(run: AnnotatedRun, run_id: str) -> None:
+    """Another run over the same corpus with the same recipes, begun after the first was done."""
+    with database.transaction(run.engine) as connection:
+        connection.exec_driver_sql(
+            "insert into annotation_runs (run_id, corpus_id, corpus_uri, tools, parameters, started_at) "
+            "select %s, corpus_id, corpus_uri, tools, parameters, now() + interval '1 second' from annotation_runs",
+            (run_id,),
+        )
+        connection.exec_driver_sql(
+            "insert into run_tools select %s, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, "
+            "scoring_recipe_id, tool_version, keep_threshold from run_tools",
+            (run_id,),
+        )

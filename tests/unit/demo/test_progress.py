@@ -1,0 +1,100 @@
+"""Progress: which stage a tool is at, and when a line is printed."""
+
+import io
+
+from rich.console import Console
+
+from toolformer_ops.demo.progress import (
+    BarDisplay,
+    LineDisplay,
+    Snapshot,
+    StageProgress,
+    ToolProgress,
+    by_tool,
+    display_for,
+    progress_line,
+)
+
+SAMPLING = ToolProgress("Calculator", "sample", 12, 21, 33, 63)
+DONE = ToolProgress("MT", "done", 10, 10, 40, 40)
+
+
+def stages(tool: str, *done_and_total: tuple[int, int]) -> list[StageProgress]:
+    names = ("filter", "sample", "execute", "score")
+    return [StageProgress(tool, name, *numbers) for name, numbers in zip(names, done_and_total, strict=True)]
+
+
+def console(terminal: bool) -> Console:
+    return Console(file=io.StringIO(), force_terminal=terminal, width=100)
+
+
+def printed(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_tool_stands_at_its_first_stage_that_is_not_done() -> None:
+    rows = stages("Calculator", (64, 64), (21, 21), (16, 21), (8, 21))
+    assert by_tool(rows) == (ToolProgress("Calculator", "execute", 16, 21, 64 + 21 + 16 + 8, 64 + 63),)
+
+
+def test_a_tool_whose_stages_are_all_done_is_done() -> None:
+    assert by_tool(stages("MT", (10, 10), (10, 10), (10, 10), (10, 10))) == (DONE,)
+
+
+def test_a_tool_that_has_filtered_nothing_yet_is_at_its_filter_though_later_stages_have_no_work() -> None:
+    [tool] = by_tool(stages("QA", (0, 64), (0, 0), (0, 0), (0, 0)))
+    assert (tool.stage, tool.done, tool.total) == ("filter", 0, 64)
+
+
+def test_tools_keep_their_order() -> None:
+    rows = [*stages("QA", *[(1, 1)] * 4), *stages("MT", *[(1, 1)] * 4)]
+    assert [tool.tool for tool in by_tool(rows)] == ["QA", "MT"]
+
+
+def test_a_line_names_stage_numbers_calls_and_what_runs() -> None:
+    snapshot = Snapshot((SAMPLING, DONE), 310, ("Calculator.sample [0]",))
+    assert progress_line(snapshot) == (
+        "Calculator sample 12/21, MT done 10/10; 310 calls so far; running: Calculator.sample [0]"
+    )
+
+
+def test_a_run_without_calls_says_only_what_runs() -> None:
+    assert progress_line(Snapshot((), None, ("build_index",))) == "running: build_index"
+    assert progress_line(Snapshot((), None)) == ""
+
+
+def test_lines_come_only_when_something_changed_and_not_too_often() -> None:
+    times = iter([0.0, 0.0, 1.0, 65.0, 70.0])
+    out = console(terminal=False)
+    with LineDisplay(out, seconds_between=5.0, clock=lambda: next(times)) as display:
+        display.show(Snapshot((SAMPLING,), 1))  # at 0 s
+        display.show(Snapshot((SAMPLING,), 2))  # at 1 s: too soon
+        display.show(Snapshot((SAMPLING,), 2))  # at 65 s
+        display.show(Snapshot((SAMPLING,), 2))  # at 70 s: nothing new
+    assert printed(out).splitlines() == [
+        "0:00 Calculator sample 12/21; 1 calls so far",
+        "1:05 Calculator sample 12/21; 2 calls so far",
+    ]
+
+
+def test_nothing_to_say_is_no_line() -> None:
+    out = console(terminal=False)
+    with LineDisplay(out) as display:
+        display.show(Snapshot((), None))
+    assert printed(out) == ""
+
+
+def test_a_terminal_gets_bars_and_anything_else_lines() -> None:
+    assert isinstance(display_for(console(terminal=True)), BarDisplay)
+    assert isinstance(display_for(console(terminal=False)), LineDisplay)
+
+
+def test_bars_show_stage_numbers_and_calls() -> None:
+    out = console(terminal=True)
+    with BarDisplay(out) as display:
+        display.show(Snapshot((), None))
+        display.show(Snapshot((SAMPLING, DONE), 310, ("Calculator.sample [0]",)))
+    shown = printed(out)
+    for part in ("Calculator", "sample", "12/21", "MT", "done", "10/10", "310 calls so far", "Calculator.sample [0]"):
+        assert part in shown

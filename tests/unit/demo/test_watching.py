@@ -1,0 +1,100 @@
+"""Watching a run: until it ends, not too often, and with the cause of a failure."""
+
+import io
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console
+
+from toolformer_ops.demo.airflow_client import TaskState
+from toolformer_ops.demo.progress import Snapshot
+from toolformer_ops.demo.watching import print_failure, watch
+
+
+class ScriptedAirflow:
+    def __init__(self, states: list[str], failed: list[TaskState] | None = None) -> None:
+        self.states = states
+        self.failed = failed or []
+
+    def run_state(self, _dag_id: str, _run_id: str) -> str:
+        return self.states.pop(0)
+
+    def tasks(self, _dag_id: str, _run_id: str, state: str) -> list[TaskState]:
+        return self.failed if state == "failed" else [TaskState("QA.sample", 0, "running", 1, "")]
+
+    def log_tail(self, _dag_id: str, _run_id: str, task: TaskState, lines: int) -> list[str]:
+        return [f"{task.name} said something", "CorpusError: expected a file, found nothing"][-lines:]
+
+    def task_url(self, dag_id: str, run_id: str, task: TaskState) -> str:
+        return f"http://airflow/{dag_id}/{run_id}/{task.task_id}"
+
+
+class Shown(list[Snapshot]):
+    def show(self, snapshot: Snapshot) -> None:
+        self.append(snapshot)
+
+    def __enter__(self) -> "Shown":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+
+def failed(name: str, ended: str = "1", map_index: int = -1) -> TaskState:
+    return TaskState(name, map_index, "failed", 3, ended)
+
+
+def report_of(*tasks: TaskState) -> str:
+    console = Console(file=io.StringIO(), width=80)
+    print_failure(console, ScriptedAirflow([], list(tasks)), "annotate_corpus", "run-1")
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def ticks(*times: float) -> Callable[[], float]:
+    return iter(times).__next__
+
+
+def test_it_looks_until_the_run_ends_and_shows_the_end_too() -> None:
+    shown = Shown()
+    looks = iter([Snapshot((), 1), Snapshot((), 2), Snapshot((), 3)])
+    airflow = ScriptedAirflow(["queued", "running", "success"])
+    assert watch(airflow, "d", "r", looks.__next__, shown, sleep=lambda _: None) == "success"
+    assert [snapshot.calls for snapshot in shown] == [1, 2, 3]
+    assert {snapshot.running for snapshot in shown} == {("QA.sample [0]",)}
+
+
+def test_a_run_that_fails_ends_the_watch() -> None:
+    assert watch(ScriptedAirflow(["failed"]), "d", "r", None, Shown(), sleep=lambda _: None) == "failed"
+
+
+def test_a_look_that_takes_long_is_followed_by_four_times_its_length() -> None:
+    slept: list[float] = []
+    airflow = ScriptedAirflow(["running", "running", "success"])
+    clock = ticks(0.0, 0.1, 10.0, 15.0, 40.0)  # looks of 0.1 s and 5 s, and the last
+    watch(airflow, "d", "r", None, Shown(), sleep=slept.append, clock=clock)
+    assert slept == [3.0, 20.0]
+
+
+def test_a_failure_names_the_task_its_last_words_and_where_the_log_is() -> None:
+    said = report_of(failed("QA.execute", map_index=1), failed("finish_run", "2"))
+    assert "Failed: QA.execute [1]\n" in said
+    assert "CorpusError: expected a file, found nothing" in said
+    assert "http://airflow/annotate_corpus/run-1/QA.execute" in said
+
+
+def test_the_closing_task_is_named_only_where_nothing_else_failed() -> None:
+    assert "finish_run" not in report_of(failed("MT.score"), failed("finish_run"))
+    assert "Failed: finish_run" in report_of(failed("finish_run"))
+
+
+def test_the_log_shown_is_that_of_the_first_failure() -> None:
+    said = report_of(failed("QA.sample", "1"), failed("MT.score", "2"))
+    assert "Failed: QA.sample, MT.score" in said
+    assert "QA.sample said something" in said
+    assert "MT.score said something" not in said
+
+
+def test_a_run_that_failed_without_a_failed_task_is_told() -> None:
+    assert "none of its tasks did" in report_of()
