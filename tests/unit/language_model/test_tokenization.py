@@ -1,14 +1,20 @@
 """One encoding of a text, its word starts, and the start token of each kind of tokenizer."""
 
+import re
 from typing import Any
 
 import pytest
-from tokenizers import processors
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
 
 from tests.tiny_models import train_tokenizer
 from toolformer_ops.errors import ModelError, PromptError
 from toolformer_ops.language_model import AnnotationPrompt
 from toolformer_ops.language_model.tokenization import Tokenization, start_token_ids, word_start_tokens
+
+ANY_TEXT = Tokenization(train_tokenizer())
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +75,18 @@ def test_token_starts_cover_the_text(tokenization: Tokenization, text: str) -> N
     assert "".join(tokenized.char_span(token, token + 1) for token in range(len(tokenized))) == text
     for token in tokenized.word_starts:
         assert not text[tokenized.starts[token] :].lstrip(" ").startswith((" ", "\n"))
+
+
+@given(text=st.text(st.one_of(st.sampled_from(" \n\t a1.[]é😀日"), st.characters(codec="utf-8")), max_size=40))
+def test_any_text_is_covered_and_each_word_starts_at_most_once(text: str) -> None:
+    tokenized = ANY_TEXT.tokenize(text)
+    assert "".join(tokenized.char_span(token, token + 1) for token in range(len(tokenized))) == text
+    assert ANY_TEXT.decode(tokenized.ids) == text
+    words = {match.start() for match in re.finditer(r"\S+", text)}
+    started = [tokenized.starts[token] for token in tokenized.word_starts]
+    skipped = [start + len(text[start:]) - len(text[start:].lstrip()) for start in started]
+    assert len(set(skipped)) == len(skipped)
+    assert set(skipped) <= words
 
 
 def test_a_tokenizer_that_trims_spaces_from_its_offsets_gives_the_same_starts(tokenization: Tokenization) -> None:
@@ -144,6 +162,13 @@ def test_documents_end_at_separator_and_end_token() -> None:
 def test_a_tokenizer_without_offsets_is_refused() -> None:
     with pytest.raises(ModelError, match="character offsets"):
         Tokenization(object())
+
+
+def test_a_vocabulary_that_cannot_write_the_marker_is_refused() -> None:
+    backend = Tokenizer(models.WordLevel({"<unk>": 0, "word": 1}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    with pytest.raises(ModelError, match=r"expected a vocabulary that can write ' \['"):
+        Tokenization(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>"))
 
 
 def test_a_prompt_gives_what_stands_before_and_after_its_slot() -> None:
