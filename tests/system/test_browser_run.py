@@ -1,0 +1,173 @@
+"""A user opens the form of `annotate_corpus` in a browser, fills it in, and finds calls in SQL and a release and a model on S3."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Locator, Page, expect, sync_playwright
+
+from toolformer_ops import database
+from toolformer_ops.config import Settings
+from toolformer_ops.local_services.airflow_api import AirflowApi
+from toolformer_ops.object_store import ObjectStore
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-quic",
+    "--disable-component-update",
+    "--disable-sync",
+)
+DAG_ID = "annotate_corpus"
+CHOSEN = ("Calculator", "Calendar")
+SECONDS_FOR_A_PAGE = 60
+SECONDS_FOR_A_RUN = 900
+FOLDED = {
+    "Sampling": {"sampling_threshold": "0", "max_positions": "4", "samples_per_position": "3", "max_call_tokens": "16"},
+    "Finetuning": {
+        "finetune_steps": "2",
+        "finetune_batch": "2",
+        "finetune_device_batch": "2",
+        "finetune_length": "64",
+    },
+}
+"""Fields below the fold that make a run short, by section."""
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs {CHROMIUM}: apt-get install chromium"),
+]
+
+
+@pytest.fixture
+def page(services: Settings) -> Iterator[Page]:
+    """A browser that is logged in to Airflow."""
+    expect.set_options(timeout=SECONDS_FOR_A_PAGE * 1000)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        opened = browser.new_page(viewport={"width": 1400, "height": 1800})
+        opened.set_default_timeout(SECONDS_FOR_A_PAGE * 1000)
+        opened.goto(services.airflow_url)
+        opened.locator('input[name="username"]').fill(services.airflow_username)
+        opened.locator('input[name="password"]').fill(services.airflow_password.get_secret_value())
+        opened.get_by_role("button", name="Sign in").click()
+        expect(opened.locator('input[name="password"]')).to_have_count(0)
+        yield opened
+        browser.close()
+
+
+def wait_until_parsed(api: AirflowApi) -> None:
+    """Return once Airflow knows the DAG."""
+    for _ in range(SECONDS_FOR_A_PAGE):
+        if any(dag["dag_id"] == DAG_ID for dag in api.get("/dags")["dags"]):
+            return
+        time.sleep(1)
+    pytest.fail(f"{DAG_ID} was not parsed: {api.get('/importErrors')}")
+
+
+def open_form(page: Page, settings: Settings) -> Locator:
+    """The dialog of the form, with the fields that every run has to think about unfolded."""
+    page.goto(f"{settings.airflow_url}/dags/{DAG_ID}")
+    page.get_by_test_id("trigger-dag-button").first.click()
+    form = page.get_by_role("dialog")
+    expect(form.locator('input[name="element_corpus"]')).to_be_visible(timeout=SECONDS_FOR_A_PAGE * 1000)
+    return form
+
+
+def write(form: Locator, name: str, value: str) -> None:
+    """Fill one field in, and leave it, as the form reads a number when its field is left."""
+    field = form.locator(f'input[name="element_{name}"]')
+    field.fill(value)
+    field.blur()
+
+
+def write_json(page: Page, form: Locator, name: str, value: str) -> None:
+    """Replace what stands in a JSON editor."""
+    lines = form.locator(f"#element_{name} .view-lines")
+    expect(lines).to_contain_text("{}")
+    lines.click()
+    page.keyboard.press("Control+A")
+    page.keyboard.press("Delete")
+    page.keyboard.insert_text(value)
+    expect(lines).to_contain_text("Calendar")
+    form.locator('input[name="element_corpus"]').click()  # the form takes the value when the editor is left
+
+
+def test_a_run_from_the_form_ends_with_calls_in_sql_and_a_release_and_a_model_on_s3(
+    page: Page, services: Settings, small_corpus: Path, writing_model_dir: Path
+) -> None:
+    api = AirflowApi(services)
+    wait_until_parsed(api)
+    form = open_form(page, services)
+    trigger = form.get_by_role("button", name="Trigger", exact=True)
+    expect(trigger).to_be_disabled()  # corpus and model are asked for
+
+    write(form, "corpus", str(small_corpus))
+    write(form, "model", str(writing_model_dir))
+    for tool in ("WikiSearch", "QA", "MT"):
+        form.get_by_label(f"Remove {tool}").click()
+    write_json(page, form, "keep_thresholds", '{"Calculator": 0, "Calendar": 0}')
+    for section, fields in FOLDED.items():
+        form.get_by_role("button", name=section, exact=True).click()
+        for name, value in fields.items():
+            write(form, name, value)
+    expect(trigger).to_be_enabled()
+    trigger.click()
+    expect(form).to_have_count(0)
+
+    run = wait_until_ended(api)
+    assert run["conf"]["tools"] == list(CHOSEN)
+    assert run["conf"]["keep_thresholds"] == {"Calculator": 0, "Calendar": 0}
+    assert run["state"] == "success", failed_tasks(api, run["dag_run_id"])
+    page.goto(f"{services.airflow_url}/dags/{DAG_ID}/runs/{quote(str(run['dag_run_id']), safe='')}")
+    expect(page.get_by_text("Success", exact=True).filter(visible=True).first).to_be_visible()
+
+    in_sql_and_on_s3(services, run["dag_run_id"])
+
+
+def wait_until_ended(api: AirflowApi) -> dict[str, object]:
+    """The only DAG run, once it has succeeded or failed."""
+    for _ in range(SECONDS_FOR_A_RUN // 3):
+        runs = api.get(f"/dags/{DAG_ID}/dagRuns", order_by="-id", limit=1)["dag_runs"]
+        if runs and runs[0]["state"] in ("success", "failed"):
+            return dict(runs[0])
+        time.sleep(3)
+    pytest.fail("the run did not end")
+
+
+def failed_tasks(api: AirflowApi, run_id: object) -> list[tuple[str, int]]:
+    """What to look at when the run is red."""
+    instances = api.get(f"/dags/{DAG_ID}/dagRuns/{run_id}/taskInstances", limit=200)["task_instances"]
+    return [(task["task_id"], task["map_index"]) for task in instances if task["state"] == "failed"]
+
+
+def in_sql_and_on_s3(settings: Settings, run_id: object) -> None:
+    """What the run was for is where a user would look for it."""
+    engine = database.connect_dsn(settings.reader_dsn.get_secret_value(), "TOOLFORMER_READER_DSN")
+    with engine.connect() as connection:
+
+        def one(statement: str) -> tuple[object, ...]:
+            row = connection.exec_driver_sql(statement, {"run_id": run_id}).one()
+            return tuple(row)
+
+        assert one("select state from annotation_runs where run_id = %(run_id)s") == ("success",)
+        (scored,) = one("select count(*) from scored_calls where run_id = %(run_id)s and loss_reduction is not null")
+        (kept,) = one("select count(*) from kept_calls where run_id = %(run_id)s")
+        release_uri, calls = one(
+            "select uri, calls from run_releases join dataset_releases using (release_id) where run_releases.run_id = %(run_id)s"
+        )
+        (model_uri,) = one(
+            "select uri from run_models join finetuned_models using (model_id) where run_models.run_id = %(run_id)s"
+        )
+    assert int(str(scored)) >= int(str(kept)) >= int(str(calls)) > 0
+
+    store = ObjectStore(settings)
+    for uri, ending in ((release_uri, ".parquet"), (model_uri, ".safetensors")):
+        manifest = store.read_manifest(store.key_of(str(uri)))
+        assert manifest is not None
+        assert any(file.name.endswith(ending) for file in manifest.files)
+        assert all(store.exists(manifest.key_of(file)) for file in manifest.files)
