@@ -4,9 +4,8 @@ select
     call.position_char,
     char_length(document.text) as text_length,
     call.position_probability
-from run_tools registered
-join candidate_calls call on call.sampling_recipe_id = registered.sampling_recipe_id
-join run_documents member on member.run_id = registered.run_id and member.document_id = call.document_id
+from candidate_calls call
+join run_documents member on member.document_id = call.document_id
 join documents document on document.document_id = call.document_id
-where registered.run_id = current_setting('toolformer.run_id')
-  and registered.tool = current_setting('toolformer.tool')
+where call.sampling_recipe_id = current_setting('toolformer.sampling_recipe_id')
+  and member.run_id = current_setting('toolformer.run_id')

@@ -4,80 +4,74 @@
 --   rows_expected               rows that the stage before asks for
 --   items_in, items_out         samples drawn, and samples that became candidates, duplicates or were rejected with a reason
 select * from (
-with registered as (
-    select *
-    from run_tools
-    where run_id = current_setting('toolformer.run_id')
-      and tool = current_setting('toolformer.tool')
-),
-members as (
-    select document_id
-    from run_documents
-    where run_id = current_setting('toolformer.run_id')
-),
-decided as (
-    select decision.document_id, count(*) as decisions, bool_or(decision.kept) as is_kept
-    from registered
-    join filter_decisions decision on decision.filter_recipe_id = registered.filter_recipe_id
-    group by decision.document_id
+with decided as (
+    select document_id, count(*) as decisions, bool_or(kept) as is_kept
+    from filter_decisions
+    where filter_recipe_id = current_setting('toolformer.filter_recipe_id')
+    group by document_id
 ),
 called as (
     select call.document_id, count(*) as calls, count(result.input_key) as answered
-    from registered
-    join candidate_calls call on call.sampling_recipe_id = registered.sampling_recipe_id
+    from candidate_calls call
     left join call_results result
-        on result.tool = registered.tool
-       and result.tool_version = registered.tool_version
+        on result.tool = current_setting('toolformer.tool')
+       and result.tool_version = current_setting('toolformer.tool_version')
        and result.input_key = call.input_key
+    where call.sampling_recipe_id = current_setting('toolformer.sampling_recipe_id')
     group by call.document_id
 ),
 judged as (
-    select loss.document_id, count(*) as losses
-    from registered
-    join call_losses loss on loss.scoring_recipe_id = registered.scoring_recipe_id
-    group by loss.document_id
+    select document_id, count(*) as losses
+    from call_losses
+    where scoring_recipe_id = current_setting('toolformer.scoring_recipe_id')
+    group by document_id
 ),
-stages as (
-    select stage, recipe_id
-    from registered
-    cross join lateral (values
-        ('filter', registered.filter_recipe_id), ('sample', registered.sampling_recipe_id),
-        ('execute', registered.execution_recipe_id), ('score', registered.scoring_recipe_id)
-    ) as recipe (stage, recipe_id)
+ledger as (
+    select
+        stage, document_id, rows_written,
+        coalesce(cast(counts ->> 'samples' as bigint), 0) as samples,
+        coalesce(cast(counts ->> 'candidates' as bigint), 0)
+            + coalesce(cast(counts ->> 'duplicates_merged' as bigint), 0)
+            + coalesce(
+                (select sum(cast(count.value as bigint))
+                 from jsonb_each_text(counts) count
+                 where starts_with(count.key, 'sample_')), 0) as samples_accounted_for
+    from stage_ledger
+    where (stage, recipe_id) in (
+        ('filter', current_setting('toolformer.filter_recipe_id')),
+        ('sample', current_setting('toolformer.sampling_recipe_id')),
+        ('execute', current_setting('toolformer.execution_recipe_id')),
+        ('score', current_setting('toolformer.scoring_recipe_id'))
+    )
+),
+due as (
+    select stages.stage, member.document_id, decided.decisions
+    from run_documents member
+    left join decided on decided.document_id = member.document_id
+    cross join (values ('filter'), ('sample'), ('execute'), ('score')) as stages (stage)
+    where member.run_id = current_setting('toolformer.run_id')
+      and (stages.stage = 'filter' or decided.is_kept)
 )
 select
-    stages.stage || ' of ' || cast(members.document_id as text) as stage_of_document,
+    due.stage || ' of ' || cast(due.document_id as text) as stage_of_document,
     case when ledger.document_id is null then 0 else 1 end as ledger_rows,
-    case stages.stage
+    case due.stage
         when 'execute' then coalesce(called.answered, 0)  -- results are shared, so the ledger's own number is smaller
         else coalesce(ledger.rows_written, 0)
     end as rows_written,
-    case stages.stage
-        when 'filter' then coalesce(decided.decisions, 0)
+    case due.stage
+        when 'filter' then coalesce(due.decisions, 0)
         when 'score' then coalesce(judged.losses, 0)
         else coalesce(called.calls, 0)
     end as rows_found,
-    case stages.stage
-        when 'filter' then coalesce(decided.decisions, 0)
+    case due.stage
+        when 'filter' then coalesce(due.decisions, 0)
         else coalesce(called.calls, 0)
     end as rows_expected,
-    coalesce(cast(ledger.counts ->> 'samples' as bigint), 0) as items_in,
-    coalesce(rejected.samples, 0)
-        + coalesce(cast(ledger.counts ->> 'candidates' as bigint), 0)
-        + coalesce(cast(ledger.counts ->> 'duplicates_merged' as bigint), 0) as items_out
-from stages
-cross join members
-left join decided on decided.document_id = members.document_id
-left join called on called.document_id = members.document_id
-left join judged on judged.document_id = members.document_id
-left join stage_ledger ledger
-    on ledger.stage = stages.stage
-   and ledger.recipe_id = stages.recipe_id
-   and ledger.document_id = members.document_id
-left join lateral (
-    select sum(cast(count.value as bigint)) as samples
-    from jsonb_each_text(ledger.counts) count
-    where stages.stage = 'sample' and starts_with(count.key, 'sample_')
-) rejected on true
-where stages.stage = 'filter' or decided.is_kept
+    case due.stage when 'sample' then coalesce(ledger.samples, 0) else 0 end as items_in,
+    case due.stage when 'sample' then coalesce(ledger.samples_accounted_for, 0) else 0 end as items_out
+from due
+left join called on called.document_id = due.document_id
+left join judged on judged.document_id = due.document_id
+left join ledger on ledger.document_id = due.document_id and ledger.stage = due.stage
 ) as ledger

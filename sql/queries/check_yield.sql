@@ -3,12 +3,11 @@ select * from (
 with judged as (
     select
         loss.document_id,
-        loss.loss_reduction >= registered.keep_threshold as is_kept
-    from run_tools registered
-    join call_losses loss on loss.scoring_recipe_id = registered.scoring_recipe_id
-    join run_documents member on member.run_id = registered.run_id and member.document_id = loss.document_id
-    where registered.run_id = current_setting('toolformer.run_id')
-      and registered.tool = current_setting('toolformer.tool')
+        loss.loss_reduction >= cast(current_setting('toolformer.keep_threshold') as double precision) as is_kept
+    from call_losses loss
+    join run_documents member on member.document_id = loss.document_id
+    where loss.scoring_recipe_id = current_setting('toolformer.scoring_recipe_id')
+      and member.run_id = current_setting('toolformer.run_id')
       and loss.reason is null
 )
 select

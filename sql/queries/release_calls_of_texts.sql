@@ -10,6 +10,8 @@ join candidate_calls call
 join call_losses loss
     on loss.scoring_recipe_id = chosen.scoring_recipe_id
    and loss.call_id = chosen.call_id
-where chosen.document_id > cast(:after as uuid)
+where call.sampling_recipe_id = any (cast(:sampling_recipe_ids as text[]))  -- reads no other partition
+  and loss.scoring_recipe_id = any (cast(:scoring_recipe_ids as text[]))
+  and chosen.document_id > cast(:after as uuid)
   and chosen.document_id <= cast(:until as uuid)
 order by chosen.document_id, chosen.position_char, chosen.call_id

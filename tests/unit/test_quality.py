@@ -73,7 +73,7 @@ def test_check_that_cannot_be_run_is_an_error_and_not_a_pass() -> None:
 
 def test_parameters_of_a_statement_keep_their_spaces_and_backslashes() -> None:
     options = quality._connection_options({"run_id": "manual run\\1", "tool": "QA"})
-    assert options == r"-c toolformer.run_id=manual\ run\\1 -c toolformer.tool=QA"
+    assert options == r"-c enable_nestloop=off -c toolformer.run_id=manual\ run\\1 -c toolformer.tool=QA"
 
 
 def test_comment_before_a_statement_is_left_out() -> None:

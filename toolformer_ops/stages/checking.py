@@ -7,6 +7,7 @@ run is `quality.py`'s business; here is what is claimed. Mends nothing.
 import logging
 import tempfile
 import uuid
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from toolformer_ops import database
 from toolformer_ops.call_syntax import Call, WovenCall, take_out, weave
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError, QualityError
-from toolformer_ops.micro_batches import load_run_tool
+from toolformer_ops.micro_batches import RunTool, load_run_tool
 from toolformer_ops.quality import (
     Check,
     CheckResult,
@@ -42,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 RELEASE = "release"
 PAGE_TEXTS = 500
+EVERY_TEXT = 2**31 - 1
 _BEFORE_ALL = uuid.UUID(int=0)
 
 CALL_CHECKS = (
@@ -112,8 +114,17 @@ def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, run_id, tool)
-        texts = _kept_texts(connection, run_id, tool)
-    parameters = {"run_id": run_id, "tool": tool}
+        texts = _kept_texts(connection, run)
+    parameters = {
+        "run_id": run_id,
+        "tool": tool,
+        "tool_version": run.tool_version,
+        "filter_recipe_id": run.filter_recipe_id,
+        "sampling_recipe_id": run.sampling_recipe_id,
+        "execution_recipe_id": run.execution_recipe_id,
+        "scoring_recipe_id": run.scoring_recipe_id,
+        "keep_threshold": repr(run.keep_threshold),
+    }
     results = run_checks(
         engine,
         [
@@ -146,21 +157,36 @@ def yield_checks(parameters: "RunParameters") -> tuple[Check, ...]:
     )
 
 
-def _kept_texts(connection: Connection, run_id: str, tool: str) -> "pd.DataFrame":
-    """One row a text with a kept call: whether weaving its calls in and taking them out gives it back."""
+def _kept_texts(connection: Connection, run: RunTool) -> "pd.DataFrame":
+    """One row a text with calls that this tool would release: whether weaving them in and taking them out gives it back."""
     import pandas as pd
 
+    recipes = {"sampling_recipe_ids": [run.sampling_recipe_id], "scoring_recipe_ids": [run.scoring_recipe_id]}
+    database.execute(
+        connection,
+        "release_choose_calls",
+        run_id=run.run_id,
+        tools=[run.tool],
+        keep_thresholds=[run.keep_threshold],
+        max_examples=EVERY_TEXT,
+        **recipes,
+    )
+    database.execute(connection, "release_index_chosen_calls")
     rows: list[tuple[str, bool]] = []
     after = _BEFORE_ALL
-    while page := database.fetch_all(
-        connection, "check_kept_texts", run_id=run_id, tool=tool, after=after, page_size=PAGE_TEXTS
-    ):
-        for row in page:
-            calls = [WovenCall(call["position_char"], Call(tool, call["input"]), call["result"]) for call in row.calls]
-            back = all(0 <= call.position_char <= len(row.text) for call in calls)
-            rows.append((str(row.document_id), back and take_out(weave(row.text, calls), [tool]) == row.text))
-        after = page[-1].document_id
+    while page := database.fetch_all(connection, "release_texts", after=after, page_size=PAGE_TEXTS):
+        until = page[-1].document_id
+        calls: dict[uuid.UUID, list[WovenCall]] = defaultdict(list)
+        for row in database.fetch_all(connection, "release_calls_of_texts", after=after, until=until, **recipes):
+            calls[row.document_id].append(WovenCall(row.position_char, Call(run.tool, row.call_input), row.result))
+        rows += [(str(row.document_id), _gives_text_back(row.text, calls[row.document_id], run.tool)) for row in page]
+        after = until
     return pd.DataFrame(rows, columns=["document_id", "gives_text_back"])
+
+
+def _gives_text_back(text: str, calls: Sequence[WovenCall], tool: str) -> bool:
+    inside = all(0 <= call.position_char <= len(text) for call in calls)
+    return inside and take_out(weave(text, calls), [tool]) == text
 
 
 def check_release(settings: Settings, run_id: str) -> list[CheckResult]:

@@ -205,12 +205,16 @@ def _definition(tools: ToolsOfRun, max_examples: int) -> dict[str, Any]:
 
 def _texts(connection: Connection, tools: ToolsOfRun) -> Iterator[ReleasedText]:
     """The texts that hold a chosen call, by id; at most `PAGE_TEXTS` are in memory."""
+    recipes = {
+        "sampling_recipe_ids": [tool.sampling_recipe_id for tool in tools.present],
+        "scoring_recipe_ids": [tool.scoring_recipe_id for tool in tools.present],
+    }
     execution_recipe = {tool.tool: tool.execution_recipe_id for tool in tools.present}
     after = _BEFORE_ALL
     while page := database.fetch_all(connection, "release_texts", after=after, page_size=PAGE_TEXTS):
         until = page[-1].document_id
         calls: dict[uuid.UUID, list[ReleasedCall]] = defaultdict(list)
-        for row in database.fetch_all(connection, "release_calls_of_texts", after=after, until=until):
+        for row in database.fetch_all(connection, "release_calls_of_texts", after=after, until=until, **recipes):
             calls[row.document_id].append(_released_call(row, execution_recipe[row.tool]))
         for row in page:
             yield ReleasedText.of(row.document_id, row.text, calls[row.document_id], row.url)
