@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg2
@@ -15,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.local_services import delete_state, down, status, up
+from toolformer_ops.local_services import delete_state, down, port_memory, startup, status, up
 from toolformer_ops.local_services.accounts import relocated_directory
 from toolformer_ops.local_services.commands import app
 from toolformer_ops.local_services.port_memory import recalled_ports
@@ -155,6 +156,26 @@ def test_a_service_moves_to_a_free_port_where_its_own_is_taken(state: StatePaths
         moved = up(load_settings(), ["postgres"])
         assert recalled_ports(state)["postgres"] != port
         assert remembered(moved) == ["00000000000000cc"]
+
+
+def test_a_port_that_is_lost_between_choice_and_use_costs_a_second_try(
+    state: StatePaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    choices: list[dict[str, int]] = []
+
+    def settle_late(*arguments: Any) -> dict[str, int]:
+        settled = port_memory.settle_ports(*arguments)
+        choices.append(settled | ({"postgres": squatter.getsockname()[1]} if not choices else {}))
+        return choices[-1]
+
+    monkeypatch.setattr(startup, "settle_ports", settle_late)
+    with contextlib.closing(socket.socket()) as squatter:
+        squatter.bind(("127.0.0.1", 0))
+        squatter.listen()
+        settings = up(load_settings(), ["postgres"])
+    assert len(choices) == 2
+    assert remembered(settings) == []
+    assert "another program took the port of postgres" in caplog.text
 
 
 def test_object_store_finds_its_objects_again_on_other_ports(

@@ -11,7 +11,7 @@ from toolformer_ops.local_services import seaweedfs
 from toolformer_ops.local_services.accounts import relocated_directory
 from toolformer_ops.local_services.errors import ServiceError
 from toolformer_ops.local_services.port_memory import recalled_ports
-from toolformer_ops.local_services.programs import AIRFLOW, POSTGRES, SERVICES
+from toolformer_ops.local_services.programs import AIRFLOW, POSTGRES, PROGRAMS_OF_SERVICE, SERVICES
 from toolformer_ops.local_services.service_settings import StatePaths
 from toolformer_ops.local_services.startup import Startup, recover_postgres
 from toolformer_ops.local_services.supervision import Supervisor
@@ -53,7 +53,7 @@ def down(settings: Settings) -> bool:
         return False
     with _alone(paths):
         supervisor = Supervisor(paths)
-        stopped = supervisor.shut_down()
+        stopped = supervisor.shut_down([PROGRAMS_OF_SERVICE[service] for service in reversed(SERVICES)])
         for message in [*supervisor.recover(), *recover_postgres(paths)]:
             logger.warning("%s", message)
             stopped = True

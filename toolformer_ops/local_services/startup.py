@@ -87,8 +87,7 @@ class Startup:
             if service in self.wanted and self._is_lost(service, port)
         ]
         for service in lost:
-            for name in PROGRAMS_OF_SERVICE[service]:
-                self.supervisor.stop_program(name)
+            self.supervisor.stop_programs(PROGRAMS_OF_SERVICE[service])
         return lost
 
     def _is_lost(self, service: str, port_name: str) -> bool:

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import xmlrpc.client
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -71,7 +71,7 @@ class Program:
             "autostart": "false",  # `up` starts them one after the other, each when what it needs is ready
             "autorestart": "true",
             "startsecs": "1",
-            "startretries": "5",
+            "startretries": "3",
             "stopsignal": self.stop_signal.name.removeprefix("SIG"),
             "stopasgroup": str(self.stop_group).lower(),
             "killasgroup": "true",
@@ -203,17 +203,33 @@ class Supervisor:
         self._call("supervisor.startProcess", name, False)
         return True
 
-    def stop_program(self, name: str) -> None:
-        """Stop a service and wait for its end."""
-        report = self.reports().get(name)
-        if report is not None and report.state in LIVING_STATES | {"STOPPING"}:
-            self._call("supervisor.stopProcess", name, True)
+    def stop_programs(self, names: Collection[str]) -> None:
+        """Stop services side by side, and wait for their end; those not killed by supervisord after their time are an error."""
+        for name, report in self.reports().items():
+            if name in names and report.state in LIVING_STATES:
+                self._call("supervisor.stopProcess", name, False)
+        deadline = time.monotonic() + _STOP_SECONDS
+        while living := [
+            name
+            for name, report in self.reports().items()
+            if name in names and report.state in LIVING_STATES | {"STOPPING"}
+        ]:
+            if time.monotonic() > deadline:
+                raise ServiceError(
+                    f"expected {', '.join(living)} to end within {_STOP_SECONDS:.0f} s. See {self._log}."
+                )
+            time.sleep(_POLL_SECONDS)
 
-    def shut_down(self) -> bool:
-        """Stop every service, highest priority first, then supervisord itself; False when it did not run."""
+    def shut_down(self, order: Iterable[Collection[str]]) -> bool:
+        """Stop the services in this order, those of one step side by side, then supervisord; False when it did not run.
+
+        supervisord would keep the order by itself, but takes a second for each service, running or not.
+        """
         process_id = self.process_id()
         if not self.answers():
             return False
+        for names in order:
+            self.stop_programs(names)
         self._call("supervisor.shutdown")
         if process_id is not None:
             _wait_for_end(process_id, _STOP_SECONDS)
