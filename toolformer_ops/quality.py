@@ -8,6 +8,7 @@ does.
 Writes no table, and does not know what is checked: `stages/checking.py` does both.
 """
 
+import logging
 import math
 import os
 import warnings
@@ -127,6 +128,7 @@ def run_checks(engine: Engine, subjects: Sequence[Subject]) -> list[CheckResult]
         ProgressBarsConfig,
     )
 
+    logging.getLogger("great_expectations").setLevel(logging.WARNING)
     # Nothing on disk: without this configuration a folder for its HTML reports is made.
     config = DataContextConfig(store_backend_defaults=InMemoryStoreBackendDefaults())
     context = gx.get_context(mode="ephemeral", project_config=config)
