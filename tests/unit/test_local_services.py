@@ -21,7 +21,7 @@ from toolformer_ops.local_services.ports import accepts_connections, choose_port
 from toolformer_ops.local_services.postgres import Cluster, dsn
 from toolformer_ops.local_services.programs import all_programs, supervisor_environment
 from toolformer_ops.local_services.roles import OWNER
-from toolformer_ops.local_services.seaweedfs import PORT_OPTIONS, weed_command
+from toolformer_ops.local_services.seaweedfs import PORT_OPTIONS, remove_sockets, weed_command
 from toolformer_ops.local_services.service_settings import ServiceSettings, StatePaths
 from toolformer_ops.local_services.supervision import Program, Supervisor
 
@@ -251,6 +251,20 @@ def test_weed_binds_and_names_the_loopback_address_and_reports_to_nobody() -> No
     assert (
         sum(".port" in word for word in words) == len(PORT_OPTIONS) + 3
     )  # admin's gRPC, and two that are switched off
+
+
+def test_only_sockets_that_nobody_listens_on_are_removed() -> None:
+    ports = {"s3": free_port(), "filer": free_port()}
+    left_behind, in_use = (Path(f"/tmp/seaweedfs-{name}-{port}.sock") for name, port in ports.items())  # noqa: S108
+    with socket.socket(socket.AF_UNIX) as dead, socket.socket(socket.AF_UNIX) as living:
+        dead.bind(str(left_behind))
+        living.bind(str(in_use))
+        living.listen()
+        remove_sockets(ports)
+        assert not left_behind.exists()
+        assert in_use.exists()
+    remove_sockets(ports)
+    assert not in_use.exists()
 
 
 def test_slots_follow_the_device_and_can_be_set() -> None:

@@ -6,8 +6,10 @@ port asks for nothing, so whoever has an account on this machine can reach the o
 """
 
 import json
+import os
 import secrets
 import shutil
+import socket
 import sys
 import time
 import uuid
@@ -158,8 +160,22 @@ def _put_and_get(client: BaseClient, bucket: str) -> None:
 def remove_sockets(ports: Mapping[str, int]) -> None:
     """Remove the Unix sockets that `weed` makes in /tmp, named by port, and leaves there when it ends."""
     for port in [*ports.values(), ports.get("admin", 0) + ADMIN_GRPC_OFFSET]:
-        for socket in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108 - weed's own place, not settable
-            socket.unlink(missing_ok=True)
+        for path in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108 - weed's own place, not settable
+            if _is_left_behind(path):
+                path.unlink(missing_ok=True)
+
+
+def _is_left_behind(path: Path) -> bool:
+    """Whether a socket is ours and nobody listens on it; another `weed` of this machine may use a port that was ours once."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            ours = path.stat().st_uid == os.geteuid()
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return ours
+        except OSError:
+            return False
+    return False
 
 
 class RunningObjectStore:
