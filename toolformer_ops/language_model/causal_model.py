@@ -40,6 +40,10 @@ class Branches(Protocol):
         """Append `tokens[r]` to row r, at least one each; returns their hidden states, (tokens, hidden) a row."""
         ...
 
+    def kept(self, rows: Sequence[int]) -> "Branches":
+        """Branches that continue `rows` in that order, for a caller who needs the original no more; itself where those are all."""
+        ...
+
     def fork(self, rows: Sequence[int], lengths: Sequence[int] | None = None) -> "Branches":
         """New branches, the n-th continuing row `rows[n]`, of which it keeps the first `lengths[n]` tokens (or all).
 
@@ -226,6 +230,10 @@ class CachedBranches:
         self._next = self._next + torch.tensor(lengths, device=device)
         return list(hidden.split(lengths))
 
+    def kept(self, rows: Sequence[int]) -> "CachedBranches":
+        """See `Branches.kept`."""
+        return self if list(rows) == list(range(self._visible.shape[0])) else self.fork(rows)
+
     def fork(self, rows: Sequence[int], lengths: Sequence[int] | None = None) -> "CachedBranches":
         """See `Branches.fork`. Columns that no branch sees are left behind."""
         from transformers import DynamicCache
@@ -277,6 +285,10 @@ class RecomputedBranches:
             sequence.extend(row)
         hidden = self._model.hidden_states(self._sequences)
         return [states[-len(row) :] for states, row in zip(hidden, tokens, strict=True)]
+
+    def kept(self, rows: Sequence[int]) -> "RecomputedBranches":
+        """See `Branches.kept`."""
+        return self if list(rows) == list(range(len(self._sequences))) else self.fork(rows)
 
     def fork(self, rows: Sequence[int], lengths: Sequence[int] | None = None) -> "RecomputedBranches":
         """See `Branches.fork`."""

@@ -65,7 +65,7 @@ def _continue(
                 going_on.append(row)
         if not going_on or step + 1 == max_new_tokens:
             break
-        branches = branches.fork(going_on)
+        branches = branches.kept(going_on)
         growing = [growing[row] for row in going_on]
         hidden = torch.stack([states[-1] for states in branches.extend([[written[prompt][-1]] for prompt in growing])])
     texts = [tokenization.decode(ids) for ids in written]

@@ -132,7 +132,7 @@ def _grow(
         ]
         if not going_on or step + 1 == settings.max_new_tokens:
             break
-        branches = branches.fork([rows[index] for index in going_on])
+        branches = branches.kept([rows[index] for index in going_on])
         growing = [growing[index] for index in going_on]
         rows = list(range(len(growing)))
         hidden = torch.stack([states[-1] for states in branches.extend([[sample.ids[-1]] for sample in growing])])
