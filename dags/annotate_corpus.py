@@ -16,6 +16,8 @@ of calls by reason in `yield_by_stage`.
 **When it is red.** A tool that fails does not stop the others. The release then comes out without it, and the last task,
 `finish_run`, is red and lists what failed, so that a run is green only where nothing is lacking.
 
+A run without a single kept call is red at `release`, since there is nothing to release; its calls are in Postgres all the same.
+
 1. Open the log of the first failed task; its last line says what was expected, what was found, and the remedy.
 2. Exit status 2 is a wrong request (parameter, corpus, model, index), 3 a quality check that did not pass, with rows named in
    `quality_results`; neither is retried. Everything else was retried twice.

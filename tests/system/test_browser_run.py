@@ -102,6 +102,7 @@ def test_a_run_from_the_form_ends_with_calls_in_sql_and_a_release_and_a_model_on
 ) -> None:
     api = AirflowApi(services)
     wait_until_parsed(api)
+    before = run_ids(api)
     form = open_form(page, services)
     trigger = form.get_by_role("button", name="Trigger", exact=True)
     expect(trigger).to_be_disabled()  # corpus and model are asked for
@@ -119,7 +120,7 @@ def test_a_run_from_the_form_ends_with_calls_in_sql_and_a_release_and_a_model_on
     trigger.click()
     expect(form).to_have_count(0)
 
-    run = wait_until_ended(api)
+    run = wait_until_ended(api, before)
     assert run["conf"]["tools"] == list(CHOSEN)
     assert run["conf"]["keep_thresholds"] == {"Calculator": 0, "Calendar": 0}
     assert run["state"] == "success", failed_tasks(api, run["dag_run_id"])
@@ -129,19 +130,27 @@ def test_a_run_from_the_form_ends_with_calls_in_sql_and_a_release_and_a_model_on
     in_sql_and_on_s3(services, run["dag_run_id"])
 
 
-def wait_until_ended(api: AirflowApi) -> dict[str, object]:
-    """The only DAG run, once it has succeeded or failed."""
+def run_ids(api: AirflowApi) -> set[str]:
+    """The runs of the DAG so far: the services are shared by all tests of a session."""
+    return {run["dag_run_id"] for run in api.get(f"/dags/{DAG_ID}/dagRuns", limit=100)["dag_runs"]}
+
+
+def wait_until_ended(api: AirflowApi, before: set[str]) -> dict[str, object]:
+    """The one run that is not among `before`, once it has succeeded or failed."""
     for _ in range(SECONDS_FOR_A_RUN // 3):
-        runs = api.get(f"/dags/{DAG_ID}/dagRuns", order_by="-id", limit=1)["dag_runs"]
-        if runs and runs[0]["state"] in ("success", "failed"):
-            return dict(runs[0])
+        for run_id in run_ids(api) - before:
+            run = api.get(f"/dags/{DAG_ID}/dagRuns/{quote(run_id, safe='')}")
+            if run["state"] in ("success", "failed"):
+                return dict(run)
         time.sleep(3)
     pytest.fail("the run did not end")
 
 
 def failed_tasks(api: AirflowApi, run_id: object) -> list[tuple[str, int]]:
     """What to look at when the run is red."""
-    instances = api.get(f"/dags/{DAG_ID}/dagRuns/{run_id}/taskInstances", limit=200)["task_instances"]
+    instances = api.get(f"/dags/{DAG_ID}/dagRuns/{quote(str(run_id), safe='')}/taskInstances", limit=200)[
+        "task_instances"
+    ]
     return [(task["task_id"], task["map_index"]) for task in instances if task["state"] == "failed"]
 
 
