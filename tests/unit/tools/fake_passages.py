@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from toolformer_ops.retrieval.bm25_index import SearchAnswer
 from toolformer_ops.retrieval.stored_passage import FoundPassage
 
-STOP_WORDS = frozenset(["a", "an", "the", "is", "was", "in", "of", "to", "it", "by", "who", "what", "when", "where", "how", "many"])
+STOP_WORDS = frozenset(
+    ["a", "an", "the", "is", "was", "in", "of", "to", "it", "by", "who", "what", "when", "where", "how", "many"]
+)
 
 
 class FakeIndex:
