@@ -121,7 +121,7 @@ def test_progress_is_read_by_tool_with_the_calls_so_far(connection: Connection, 
 
 def test_a_run_that_is_not_registered_yet_has_no_tools(connection: Connection) -> None:
     snapshot = read_progress(connection, "no-such-run")
-    assert (snapshot.tools, snapshot.calls) == ((), 0)
+    assert (snapshot.tools, snapshot.calls) == ((), None)
 
 
 def _register_again(run: AnnotatedRun, run_id: str) -> None:

@@ -53,7 +53,7 @@ class Snapshot:
 
     tools: tuple[ToolProgress, ...]
     calls: int | None
-    """Distinct calls sampled so far; None for a run that samples none."""
+    """Distinct calls sampled so far; None where there is no run yet that samples any."""
     running: tuple[str, ...] = ()
     """Airflow's tasks that run now."""
 
@@ -62,7 +62,8 @@ def read_progress(connection: Connection, run_id: str) -> Snapshot:
     """The run's progress as the ledger has it; no tools before the run is registered."""
     rows = database.fetch_all(connection, "demo_progress", run_id=run_id)
     [counted] = database.fetch_all(connection, "demo_calls_so_far", run_id=run_id)
-    return Snapshot(by_tool([StageProgress(row.tool, row.stage, row.done, row.total) for row in rows]), counted.calls)
+    tools = by_tool([StageProgress(row.tool, row.stage, row.done, row.total) for row in rows])
+    return Snapshot(tools, counted.calls if tools else None)
 
 
 def by_tool(rows: Sequence[StageProgress]) -> tuple[ToolProgress, ...]:
@@ -163,7 +164,7 @@ class LineDisplay:
         """Print the state unless it is the same as before, or the last line is too young."""
         now = self._clock()
         line = progress_line(snapshot)
-        if line == self._last_line or now - self._last_time < self._seconds_between:
+        if line in ("", self._last_line) or now - self._last_time < self._seconds_between:
             return
         self._last_line, self._last_time = line, now
         elapsed = int(now - self._started)

@@ -63,9 +63,7 @@ def print_new_work(console: Console, rows: Sequence[Row[Any]]) -> None:
 def print_yields(console: Console, scored: Sequence[Row[Any]], counts: Sequence[Row[Any]]) -> None:
     """The paper's Table 2: calls (texts) that save at least the threshold; the tool's own threshold is marked."""
     thresholds = sorted({row.threshold for row in counts})
-    table = Table(
-        title="Calls (and texts) that save at least so many nats; * the tool's own threshold", title_justify="left"
-    )
+    table = Table()
     for name in ("tool", "sampled", "scored", *(f">= {threshold:g}" for threshold in thresholds)):
         table.add_column(name, justify="left" if name == "tool" else "right")
     cells = {(row.tool, row.threshold): _cell(row) for row in counts}
@@ -73,6 +71,7 @@ def print_yields(console: Console, scored: Sequence[Row[Any]], counts: Sequence[
         found = [cells.get((row.tool, threshold), "") for threshold in thresholds]
         table.add_row(row.tool, str(row.calls), str(row.scored), *found)
     console.print()
+    say(console, "Calls (and texts) that save at least so many nats; * marks the tool's own threshold")
     console.print(table)
 
 
@@ -88,7 +87,11 @@ def print_best_calls(console: Console, rows: Sequence[Row[Any]]) -> None:
         return
     say(console, "The best kept calls, one a text, and how many nats each saves")
     for row in rows:
-        console.print(Padding(call_in_sentence(row), (0, 0, 0, 2)), soft_wrap=not console.is_terminal)
+        line = call_in_sentence(row)
+        if console.is_terminal:
+            console.print(Padding(line, (0, 0, 0, 2)))
+        else:  # one line a call, however long
+            say(console, f"  {line.plain}")
 
 
 def call_in_sentence(row: Row[Any]) -> Text:
@@ -151,14 +154,15 @@ def print_next_query(console: Console, connection: Connection, example: str = NE
     say(console, f'  make sql Q="$(cat {path.relative_to(REPOSITORY)})"\n')
     for line in statement.splitlines():
         say(console, f"  {line}")
-    table = Table(title="which answers", title_justify="left")
+    console.print()
+    table = Table()
     for column in result.keys():  # noqa: SIM118 - not a mapping
         table.add_column(str(column), overflow="fold")
     for row in rows[:ANSWER_ROWS]:
         table.add_row(*(_short(value) for value in row))
     console.print(table)
     if len(rows) > ANSWER_ROWS:
-        say(console, f"(the first {ANSWER_ROWS} rows)")
+        say(console, f"  (the first {ANSWER_ROWS} rows of its answer)")
 
 
 def _short(value: object) -> str:
