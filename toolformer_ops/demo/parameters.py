@@ -20,7 +20,7 @@ DEMO_NUMBERS: Mapping[str, object] = MappingProxyType(
         "sampling_threshold": 0.005,
         # The place before the result is the likeliest of its text in 39 of the 46, and among the two likeliest in 44.
         "max_positions": 2,
-        # Two samples a place: 16 of the 46 sums keep a call, with three 19. QA and WikiSearch, which sample in every text, pay for it.
+        # With two samples a place 16 of the 46 sums keep a call, with three 19; QA and WikiSearch would pay for the third.
         "samples_per_position": 2,
         # At 1.0 the sums kept a call in 16 of 46 texts, at 0.7 in 22 (three places, three samples): fewer slips in copying digits.
         "temperature": 0.7,
