@@ -46,6 +46,15 @@ class RunTool:
     execution_recipe_id: str
     scoring_recipe_id: str
 
+    def recipe_of(self, stage: str) -> str:
+        """The recipe of the stage of that name."""
+        return {
+            "filter": self.filter_recipe_id,
+            "sample": self.sampling_recipe_id,
+            "execute": self.execution_recipe_id,
+            "score": self.scoring_recipe_id,
+        }[stage]
+
 
 @dataclass(frozen=True)
 class Shard:
@@ -103,6 +112,25 @@ def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
         row.execution_recipe_id,
         row.scoring_recipe_id,
     )
+
+
+def documents_after(
+    connection: Connection, run: RunTool, shard: Shard, stage: str, previous_stage: str
+) -> list[uuid.UUID]:
+    """A shard's documents with a kept paragraph that the previous stage has finished and this one has not, in their order."""
+    rows = database.fetch_all(
+        connection,
+        "documents_after_stage",
+        run_id=run.run_id,
+        filter_recipe_id=run.filter_recipe_id,
+        stage=stage,
+        recipe_id=run.recipe_of(stage),
+        previous_stage=previous_stage,
+        previous_recipe_id=run.recipe_of(previous_stage),
+        shard_index=shard.index,
+        shard_count=shard.count,
+    )
+    return [row.document_id for row in rows]
 
 
 class StageWork(Protocol[Loaded]):

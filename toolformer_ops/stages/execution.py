@@ -18,7 +18,15 @@ from toolformer_ops import database
 from toolformer_ops.config import Settings
 from toolformer_ops.corpus_records import escape_control_characters
 from toolformer_ops.errors import RecipeMismatchError
-from toolformer_ops.micro_batches import DocumentOutcome, MicroBatch, RunTool, Shard, load_run_tool, work_off
+from toolformer_ops.micro_batches import (
+    DocumentOutcome,
+    MicroBatch,
+    RunTool,
+    Shard,
+    documents_after,
+    load_run_tool,
+    work_off,
+)
 from toolformer_ops.records import Document
 from toolformer_ops.stage_models import load_run_model
 from toolformer_ops.tools.base import ToolOutput, ToolRunner
@@ -57,19 +65,7 @@ class ExecuteWork:
 
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
         """The shard's sampled documents whose calls were not executed."""
-        rows = database.fetch_all(
-            connection,
-            "documents_after_stage",
-            run_id=self.run.run_id,
-            filter_recipe_id=self.run.filter_recipe_id,
-            stage=self.stage,
-            recipe_id=self.recipe_id,
-            previous_stage="sample",
-            previous_recipe_id=self.run.sampling_recipe_id,
-            shard_index=self.shard.index,
-            shard_count=self.shard.count,
-        )
-        return [row.document_id for row in rows]
+        return documents_after(connection, self.run, self.shard, self.stage, "sample")
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> Asked:
         """The documents' calls, and which of their inputs are answered already."""

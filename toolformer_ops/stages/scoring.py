@@ -19,7 +19,15 @@ from sqlalchemy import Connection, Row
 from toolformer_ops import database
 from toolformer_ops.call_syntax import Call, call_with_result, call_without_result, clean_result
 from toolformer_ops.config import Settings
-from toolformer_ops.micro_batches import DocumentOutcome, MicroBatch, RunTool, Shard, load_run_tool, work_off
+from toolformer_ops.micro_batches import (
+    DocumentOutcome,
+    MicroBatch,
+    RunTool,
+    Shard,
+    documents_after,
+    load_run_tool,
+    work_off,
+)
 from toolformer_ops.records import CallLosses, Document, PlacedCall
 from toolformer_ops.retrieval.own_text import OwnText
 from toolformer_ops.stage_models import load_run_model
@@ -105,19 +113,7 @@ class ScoreWork:
 
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
         """The shard's executed documents that were not scored."""
-        rows = database.fetch_all(
-            connection,
-            "documents_after_stage",
-            run_id=self.run.run_id,
-            filter_recipe_id=self.run.filter_recipe_id,
-            stage=self.stage,
-            recipe_id=self.recipe_id,
-            previous_stage="execute",
-            previous_recipe_id=self.run.execution_recipe_id,
-            shard_index=self.shard.index,
-            shard_count=self.shard.count,
-        )
-        return [row.document_id for row in rows]
+        return documents_after(connection, self.run, self.shard, self.stage, "execute")
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> list[Task]:
         """The documents' calls with their results and the bounds of their paragraphs."""
