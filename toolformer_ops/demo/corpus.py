@@ -1,9 +1,8 @@
 """The demo corpus: texts that were written for it (`texts/*.jsonl`, CC0) and summaries from Wikipedia (CC BY-SA 4.0).
 
 Four kinds, mixed evenly, so that any first n documents hold all kinds: sums in prose for the Calculator, dated posts for the
-Calendar, paragraphs with foreign sentences for MT, and summaries for WikiSearch and QA. The sums stand in the order of how
-much the right call at the right place saves the demo model, from 2.0 to 0.3 nats, so that a short demo shows the tool at
-work. The same installation writes the same bytes. Does not upload: `driver.py` does.
+Calendar, paragraphs with foreign sentences for MT, and summaries for WikiSearch and QA. The same installation writes the same
+bytes. Does not upload: `driver.py` does.
 """
 
 import hashlib
