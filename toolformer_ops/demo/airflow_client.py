@@ -17,6 +17,8 @@ from toolformer_ops.demo.errors import AirflowError
 
 ENDED_STATES = frozenset({"success", "failed"})
 _PAGE = 100
+_FOLDING = "::"
+"""Marks of the UI around groups of log lines: `::group::Post Execute`."""
 _SECONDS_PER_REQUEST = 30.0
 
 
@@ -120,7 +122,8 @@ class AirflowClient:
         parameters = {"map_index": task.map_index, "full_content": "true"}
         answer = self._patient(self._call, "GET", path, params=parameters)
         content = answer.get("content") or []
-        return [_event(entry) for entry in content if _event(entry)][-lines:]
+        said = [_event(entry) for entry in content]
+        return [line for line in said if line and not line.startswith(_FOLDING)][-lines:]
 
     def run_url(self, dag_id: str, run_id: str) -> str:
         """The address of the run in the UI."""

@@ -20,7 +20,7 @@ SECONDS_BETWEEN_LOOKS = 3.0
 LARGEST_SHARE_OF_LOOKING = 0.2
 """Looking takes at most this share of the time: the progress of a million documents is not counted every three seconds."""
 LOG_LINES = 12
-CLOSING_TASK = "finish_run"
+CONSEQUENT_TASKS = frozenset({"gather_tools", "finish_run"})
 """Red only because another task is."""
 
 
@@ -73,7 +73,7 @@ def watch(
 def print_failure(console: Console, airflow: Airflow, dag_id: str, run_id: str) -> None:
     """Which tasks failed themselves, the last log lines of the first, and where to look."""
     failed = airflow.tasks(dag_id, run_id, "failed")
-    causes = [task for task in failed if task.task_id != CLOSING_TASK] or failed
+    causes = [task for task in failed if task.task_id not in CONSEQUENT_TASKS] or failed
     if not causes:
         say(
             console,

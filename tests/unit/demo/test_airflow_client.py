@@ -131,7 +131,7 @@ def test_tasks_of_all_pages_come_in_the_order_of_their_ends() -> None:
 
 
 def test_the_end_of_a_log_is_read_from_structured_and_plain_lines() -> None:
-    content = [{"event": "one"}, {"event": ""}, "two", {"event": "three", "level": "error"}]
+    content = [{"event": "one"}, {"event": ""}, "two", {"event": "three", "level": "error"}, {"event": "::endgroup::"}]
     airflow = ScriptedAirflow(GET=(200, {"content": content}))
     assert airflow.client().log_tail("d", "r", TASK, 2) == ["two", "three"]
     [request] = airflow.sent()

@@ -84,8 +84,8 @@ def test_a_failure_names_the_task_its_last_words_and_where_the_log_is() -> None:
     assert "http://airflow/annotate_corpus/run-1/QA.execute" in said
 
 
-def test_the_closing_task_is_named_only_where_nothing_else_failed() -> None:
-    assert "finish_run" not in report_of(failed("MT.score"), failed("finish_run"))
+def test_tasks_that_only_stand_behind_a_failure_are_named_only_where_nothing_else_failed() -> None:
+    assert "Failed: MT.score\n" in report_of(failed("MT.score"), failed("gather_tools"), failed("finish_run"))
     assert "Failed: finish_run" in report_of(failed("finish_run"))
 
 
