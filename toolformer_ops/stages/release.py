@@ -183,8 +183,9 @@ def _write(connection: Connection, run_id: str, tools: ToolsOfRun, folder: Path)
     if not counts.texts:
         thresholds = ", ".join(f"{tool.tool} {tool.keep_threshold}" for tool in tools.present)
         raise NothingToReleaseError(
-            f"run {run_id}: expected at least one kept call, found none at the thresholds {thresholds} (nats). No release and no "
-            "model is published. The view threshold_counts shows what lower thresholds would keep; start a run with those."
+            f"run {run_id}: expected at least one kept call that may be released (its input not only after it), found none at "
+            f"the thresholds {thresholds} (nats). No release and no model is published. The view threshold_counts shows what "
+            "lower thresholds would keep (releasable_calls); start a run with those."
         )
     release_id = digest.hexdigest()[:16]
     card = folder / CARD
