@@ -18,6 +18,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 STATE_DIR_VARIABLE = "TOOLFORMER_STATE_DIR"
 
+MAX_SHARDS = 256
+"""Most mapped tasks a stage: larger maps slow Airflow's scheduler."""
+
 
 def state_dir() -> Path:
     """The folder for everything that a machine keeps: databases, models, indices, logs."""

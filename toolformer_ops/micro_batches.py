@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import Connection, Engine
 
 from toolformer_ops import database
-from toolformer_ops.config import Settings
+from toolformer_ops.config import MAX_SHARDS, Settings
 from toolformer_ops.errors import ParameterError, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
@@ -27,8 +27,6 @@ logger = logging.getLogger(__name__)
 Loaded = TypeVar("Loaded")
 
 LEDGER_COLUMNS = ("stage", "recipe_id", "document_id", "rows_written", "counts", "seconds")
-MAX_SHARDS = 256
-"""Larger maps slow Airflow's scheduler."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from airflow.sdk import DAG, TriggerRule
 
-from toolformer_ops.orchestration.defaults import MAX_SHARDS
+from toolformer_ops.config import MAX_SHARDS
 from toolformer_ops.tools.registry import tool_names
 
 STEPS = ("filter", "plan", "sample", "execute", "score", "check")

@@ -14,9 +14,6 @@ CPU_POOL = "cpu"
 GPU_POOL = "gpu"
 POOLS = (CPU_POOL, GPU_POOL)
 
-MAX_SHARDS = 256
-"""Most mapped tasks a stage: larger maps slow Airflow's scheduler."""
-
 RETRY_DELAY = timedelta(seconds=15)
 """Before the first retry; doubled before the second. Short, since a retry goes on at the next micro-batch."""
 

@@ -8,8 +8,8 @@ import logging
 import math
 
 from toolformer_ops import database
-from toolformer_ops.config import Settings
-from toolformer_ops.micro_batches import MAX_SHARDS, load_run_tool
+from toolformer_ops.config import MAX_SHARDS, Settings
+from toolformer_ops.micro_batches import load_run_tool
 
 logger = logging.getLogger(__name__)
 

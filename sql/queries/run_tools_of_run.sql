@@ -1,5 +1,0 @@
--- The tools of a run, in the order of their names.
-select run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, tool_version, keep_threshold
-from run_tools
-where run_id = :run_id
-order by tool
