@@ -73,8 +73,8 @@ def connect_dsn(dsn: str, setting: str) -> Engine:
     url = _url(dsn, setting)
     engine = create_engine(
         url,
-        pool_size=1,
-        max_overflow=4,
+        pool_size=2,  # a stage reads and writes at once (micro_batches.py)
+        max_overflow=3,
         pool_pre_ping=True,
         connect_args={"connect_timeout": 10, "application_name": "toolformer-ops"},
     )

@@ -1,7 +1,8 @@
 """How a stage works off its shard: read a run from Postgres, take its undone documents, commit in micro-batches.
 
-Each micro-batch's rows and its `stage_ledger` rows are one transaction. A stage that is killed loses the micro-batch it was at and
-nothing else; run again, it starts at the first document without a ledger row. A green task proves nothing: the ledger does.
+Each micro-batch's rows and its `stage_ledger` rows are one transaction, committed in order while the stage works on the next
+(`feeding.py`). A stage that is killed loses the micro-batch it was at and the one being written, and nothing else; run again, it
+starts at the first document without a ledger row. A green task proves nothing: the ledger does.
 Writes `stage_ledger`; what else a stage writes is its own.
 """
 
@@ -19,6 +20,7 @@ from sqlalchemy import Connection, Engine
 from toolformer_ops import database
 from toolformer_ops.config import MAX_SHARDS, Settings
 from toolformer_ops.errors import ParameterError, ToolError
+from toolformer_ops.feeding import feed
 from toolformer_ops.records import Document
 from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
 
@@ -132,7 +134,10 @@ def documents_after(
 
 
 class StageWork(Protocol[Loaded]):
-    """What one stage does with a micro-batch of documents, in three steps of which only the first and last hold a transaction."""
+    """What one stage does with a micro-batch of documents, in three steps of which only the first and last hold a transaction.
+
+    Each step has a thread of its own. `load` may run before the two micro-batches that precede it are written.
+    """
 
     @property
     def stage(self) -> str:
@@ -177,13 +182,13 @@ def work_off(settings: Settings, engine: Engine, work: StageWork[Loaded]) -> Cou
     with database.transaction(engine) as connection:
         pending = list(work.undone(connection))
     logger.info("%s: %d documents to do", work.stage, len(pending))
-    for batch in _batches(pending, settings.micro_batch_documents):
+
+    def read(batch: Sequence[uuid.UUID]) -> Loaded | None:
         with database.transaction(engine) as connection:
             documents = _still_undone(connection, work, batch)
-            if not documents:
-                continue
-            loaded = work.load(connection, documents)
-        done = work.compute(loaded)
+            return work.load(connection, documents) if documents else None
+
+    def write(done: MicroBatch) -> None:
         with database.transaction(engine) as connection:
             done.write(connection)
             _write_ledger(connection, work, done.outcomes)
@@ -192,6 +197,9 @@ def work_off(settings: Settings, engine: Engine, work: StageWork[Loaded]) -> Cou
             totals["documents"] += 1
         elapsed = time.monotonic() - started
         logger.info("%s: %d of %d documents, %.0f s", work.stage, totals["documents"], len(pending), elapsed)
+
+    times = feed(_batches(pending, settings.micro_batch_documents), read, work.compute, write)
+    logger.info("%s feeding: %s", work.stage, times)
     counted = ", ".join(f"{name} {count}" for name, count in sorted(totals.items()))
     logger.info("%s done: %s", work.stage, counted or "nothing was left to do")
     return totals

@@ -7,9 +7,9 @@ input without a result has a row with the reason. Which of a tool's ranked resul
 import functools
 import time
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection
@@ -57,6 +57,8 @@ class ExecuteWork:
     runner: Callable[[], ToolRunner]
     time_limit_seconds: float
     stage: str = "execute"
+    answered: deque[dict[uuid.UUID, str | None]] = field(default_factory=lambda: deque(maxlen=2))
+    """What the last two micro-batches ran: they may not have been in Postgres yet when the next was read."""
 
     @property
     def recipe_id(self) -> str:
@@ -89,8 +91,9 @@ class ExecuteWork:
         return Asked(calls, inputs, {row.input_key: row.reason for row in known})
 
     def compute(self, loaded: Asked) -> MicroBatch:
-        """Run the tool on the inputs that have no row yet."""
-        missing = [key for key in loaded.inputs if key not in loaded.known]
+        """Run the tool on the inputs that have no row yet, all of them at once."""
+        known = {key: reason for batch in (*self.answered, loaded.known) for key, reason in batch.items()}
+        missing = [key for key in loaded.inputs if key not in known]
         started = time.perf_counter()
         outputs: list[ToolOutput] = []
         if missing:
@@ -101,19 +104,25 @@ class ExecuteWork:
             for key, out in zip(missing, outputs, strict=True)
         ]
         fresh = {key: output.reason for key, output in zip(missing, outputs, strict=True)}
+        self.answered.append(fresh)
 
         def write(connection: Connection) -> None:
             database.copy_insert(connection, "call_results", COLUMNS, rows)
 
-        return MicroBatch(self._outcomes(loaded, fresh, seconds), write)
+        return MicroBatch(self._outcomes(loaded.calls, known, fresh, seconds), write)
 
     @staticmethod
-    def _outcomes(asked: Asked, fresh: dict[uuid.UUID, str | None], seconds: float) -> list[DocumentOutcome]:
+    def _outcomes(
+        calls: dict[uuid.UUID, list[uuid.UUID]],
+        known: dict[uuid.UUID, str | None],
+        fresh: dict[uuid.UUID, str | None],
+        seconds: float,
+    ) -> list[DocumentOutcome]:
         """Counts by document; a fresh result is counted with the first document that asked for it."""
         outcomes: list[DocumentOutcome] = []
         unclaimed = set(fresh)
-        reasons = {**asked.known, **fresh}
-        for document_id, keys in asked.calls.items():
+        reasons = {**known, **fresh}
+        for document_id, keys in calls.items():
             counts: Counter[str] = Counter(calls=len(keys), inputs=len(set(keys)))
             mine = unclaimed & set(keys)
             unclaimed -= mine

@@ -1,0 +1,156 @@
+"""Overlap is proved by threads that wait for each other: a run without it would end in `THE_END` seconds, not pass."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from toolformer_ops.feeding import FeedingTimes, feed
+
+THE_END = 30.0
+"""Seconds after which a thread that waits in vain gives up."""
+
+
+class FailedError(Exception):
+    """What a step raises in these tests."""
+
+
+def wait_for(event: threading.Event) -> None:
+    assert event.wait(THE_END), "nothing happened at the same time"
+
+
+def failing_at(batch: int, step: str, done: list[tuple[str, int]]) -> Callable[[str], Callable[[int], int]]:
+    """Steps that write down what they were given, of which one fails at one batch."""
+
+    def make(name: str) -> Callable[[int], int]:
+        def work(given: int) -> int:
+            if (name, given) == (step, batch):
+                raise FailedError(f"{name} {given}")
+            done.append((name, given))
+            return given
+
+        return work
+
+    return make
+
+
+def written(done: list[tuple[str, int]]) -> list[int]:
+    return [given for name, given in done if name == "write"]
+
+
+def test_every_batch_is_read_computed_and_written_once_in_order() -> None:
+    done: list[int] = []
+    feed([1, 2, 3, 4], lambda batch: batch * 10, lambda loaded: loaded + 1, done.append)
+    assert done == [11, 21, 31, 41]
+
+
+def test_nothing_to_do_is_done() -> None:
+    assert feed([], lambda batch: batch, lambda loaded: loaded, lambda done: None) == FeedingTimes()
+
+
+def test_a_batch_with_nothing_left_to_do_is_passed_over() -> None:
+    done: list[int] = []
+    feed([1, 2, 3], lambda batch: None if batch == 2 else batch, lambda loaded: loaded, done.append)
+    assert done == [1, 3]
+
+
+def test_the_next_batch_is_read_and_the_one_before_written_while_one_is_computed() -> None:
+    read = {batch: threading.Event() for batch in range(5)}
+    computing = {batch: threading.Event() for batch in range(5)}
+    wrote = {batch: threading.Event() for batch in range(5)}
+
+    def compute(batch: int) -> int:
+        computing[batch].set()
+        if batch < 4:
+            wait_for(read[batch + 1])
+        if batch > 0:
+            wait_for(wrote[batch - 1])
+        return batch
+
+    def write(batch: int) -> None:
+        if batch < 4:
+            wait_for(computing[batch + 1])
+        wrote[batch].set()
+
+    def load(batch: int) -> int:
+        read[batch].set()
+        return batch
+
+    feed(range(5), load, compute, write)
+    assert all(event.is_set() for event in wrote.values())
+
+
+def test_no_more_than_one_batch_is_read_ahead_and_none_is_computed_past_one_that_waits_to_be_written() -> None:
+    begun: list[tuple[str, int]] = []
+    second_computed = threading.Event()
+    seen: list[list[tuple[str, int]]] = []
+
+    def step(name: str) -> Callable[[int], int]:
+        def work(batch: int) -> int:
+            begun.append((name, batch))
+            if (name, batch) == ("compute", 1):
+                second_computed.set()
+            return batch
+
+        return work
+
+    def write(batch: int) -> None:
+        if batch == 0:
+            wait_for(second_computed)  # while the first is written, the second is computed and the third read
+            seen.append(list(begun))
+
+    feed(range(9), step("read"), step("compute"), write)
+    assert {batch for name, batch in seen[0] if name == "compute"} == {0, 1}
+    assert {batch for name, batch in seen[0] if name == "read"} <= {0, 1, 2}
+
+
+def test_each_step_has_one_thread_and_the_callers_computes() -> None:
+    threads: dict[str, set[str]] = {"read": set(), "compute": set(), "write": set()}
+
+    def step(name: str) -> Callable[[int], int]:
+        def work(batch: int) -> int:
+            threads[name].add(threading.current_thread().name)
+            return batch
+
+        return work
+
+    feed(range(5), step("read"), step("compute"), step("write"))
+    assert threads["compute"] == {threading.current_thread().name}
+    assert len(threads["read"] | threads["write"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ("read", [0, 1]),  # both were computed before the third could not be read
+        ("compute", [0, 1]),
+        ("write", [0, 1]),  # the fourth was computed meanwhile; it is not written past the gap
+    ],
+)
+def test_an_error_in_any_step_ends_it_as_it_is_and_leaves_whole_batches_in_order(
+    step: str, expected: list[int]
+) -> None:
+    done: list[tuple[str, int]] = []
+    make = failing_at(2, step, done)
+    with pytest.raises(FailedError, match=f"^{step} 2$"):
+        feed(range(9), make("read"), make("compute"), make("write"))
+    assert written(done) == expected
+    assert max(given for _, given in done) <= 4
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("reading", "writing"))]
+
+
+def test_a_write_that_fails_at_last_is_raised() -> None:
+    done: list[tuple[str, int]] = []
+    make = failing_at(1, "write", done)
+    with pytest.raises(FailedError, match="write 1"):
+        feed(range(2), make("read"), make("compute"), make("write"))
+
+
+def test_waiting_is_told_apart_from_reading_and_writing_beside_the_work() -> None:
+    times = FeedingTimes(computing=97.0, reading=5.0, writing=6.0, waiting_for_reading=1.0, waiting_for_writing=2.0)
+    assert times.share_waited == pytest.approx(0.03)  # 3 of 100
+    assert str(times) == (
+        "computed 97.0 s, waited 1.00 s for reading and 2.00 s for writing, 3.0% of the time "
+        "(reading took 5.00 s, writing 6.00 s)"
+    )
+    assert FeedingTimes().share_waited == 0.0
