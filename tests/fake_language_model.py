@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation
+from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation, TextToSample
 
 UNFINISHED = "Calculator(1 + 1) and so on without an end"
 
@@ -41,12 +41,14 @@ class FakeLanguageModel:
         return found[-at_most:]
 
     def sample_calls(
-        self, prompt: object, text: str, positions: Sequence[CallPosition], *, samples: int, **_: Any
-    ) -> list[list[SampledContinuation]]:
+        self, prompt: object, texts: Sequence[TextToSample], *, samples: int, **_: Any
+    ) -> list[list[list[SampledContinuation]]]:
         said = [self.script[number % len(self.script)] for number in range(samples)]
-        return [[SampledContinuation(item, item != UNFINISHED) for item in said] for _ in positions]
+        return [
+            [[SampledContinuation(item, item != UNFINISHED) for item in said] for _ in text.positions] for text in texts
+        ]
 
-    def score_calls(self, text: str, calls: Sequence[PlacedCall]) -> list[CallLosses]:
+    def score_calls(self, text: str, calls: Sequence[PlacedCall], **_: Any) -> list[CallLosses]:
         self._see(text)
         return [self._losses(text, call) for call in calls]
 

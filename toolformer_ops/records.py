@@ -5,6 +5,7 @@ They carry values only; tables are described in `sql/migrations`, tools in `tool
 
 import datetime
 import hashlib
+import math
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,12 +91,48 @@ class PlacedCall:
 
 
 @dataclass(frozen=True)
+class TextToSample:
+    """A text with the positions at which calls are sampled."""
+
+    text: str
+    positions: tuple[CallPosition, ...]
+    """In the order in which their samples are returned."""
+    seed_key: str
+    """What the random numbers of this text are made from."""
+
+
+@dataclass(frozen=True)
 class CallLosses:
-    """The three weighted losses of one call, in nats; not finite where the model gave no finite number."""
+    """The weighted losses of one call, in nats; not finite where the model gave no finite number.
+
+    None is a loss that was not computed: a bound proves that the call cannot be kept (`language_model/scoring.py`).
+    """
 
     without_call: float
-    """L_i of the text alone."""
-    without_result: float
+    """L_i of the text alone, with the context that the call has."""
+    without_result: float | None
     """L_i with e(c, "") as prefix."""
-    with_result: float
+    with_result: float | None
     """L_i with e(c, r) as prefix."""
+    without_call_full_context: float | None = None
+    """L_i of the text alone with all the text before i, where the call is scored with less of it; a further term of L-."""
+    number_format: str = "float32"
+    """In which the model computed these losses."""
+
+    @property
+    def pruned(self) -> bool:
+        """Whether a loss was not computed."""
+        return self.without_result is None or self.with_result is None
+
+    @property
+    def reduction_bound(self) -> float:
+        """L- minus L+, or, where a loss was not computed, a number that it does not exceed; nan where a loss is not finite.
+
+        L- is a minimum, so a term that is missing can only lower it; L+ is not negative.
+        """
+        terms = [self.without_call, self.without_result, self.without_call_full_context]
+        known = [term for term in terms if term is not None]
+        with_result = 0.0 if self.with_result is None else self.with_result
+        if not all(map(math.isfinite, (*known, with_result))):
+            return math.nan
+        return min(known) - with_result

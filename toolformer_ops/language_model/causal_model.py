@@ -60,6 +60,7 @@ class CausalModel:
         self.config = network.config.get_text_config(decoder=True)
         self.device = torch.device(network.device)
         self.dtype: torch.dtype = network.dtype
+        self.number_format = str(self.dtype).removeprefix("torch.")
         self.max_positions = _max_positions(self.config, tokenizer_length)
         self.sliding_window = _sliding_window(self.config, self.max_positions)
         self._decoder = network.base_model

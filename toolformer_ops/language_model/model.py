@@ -1,10 +1,11 @@
 """`LanguageModel`: the engine's one door. Loads a causal language model and finds, samples and scores calls with it.
 
-The unit of work is one text. All its positions, samples or calls are computed together, and nothing of another text is, so that
-the same text gives the same numbers, bit for bit, whatever was processed before it.
+Positions and losses are computed text by text: all of one text together, and nothing of another. Samples of several texts grow
+together (`sampling.py`). The same text gives the same numbers, whatever was processed before it or with it.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -15,18 +16,25 @@ from toolformer_ops.language_model.loading import load_network
 from toolformer_ops.language_model.prompts import AnnotationPrompt
 from toolformer_ops.language_model.scoring import ScoredToken
 from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
-from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation
+from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation, TextToSample
 
 
 class LanguageModel:
     """A causal language model M, as the annotation stages use it. Not for use by several threads at once."""
 
-    def __init__(self, model: CausalModel, tokenization: Tokenization, identity: str) -> None:
+    def __init__(
+        self,
+        model: CausalModel,
+        tokenization: Tokenization,
+        identity: str,
+        load_float32: Callable[[], CausalModel] | None = None,
+    ) -> None:
         self.identity = identity
         """`name@content hash` or `hub id@revision`: what goes into recipes."""
         self._model = model
         self._tokenization = tokenization
         self._contexts = ContextBuilder(model, tokenization)
+        self._float32_model = functools.cache(load_float32 or (lambda: model))
 
     @classmethod
     def load(
@@ -39,13 +47,20 @@ class LanguageModel:
     ) -> "LanguageModel":
         """Load safetensors from a folder, or from the hub at a pinned revision; no code from the model's repository is run.
 
-        `dtype` is float32, bfloat16 or float16; `device` cpu, cuda or cuda:N; `threads` CPU threads of this process.
+        `dtype` is float32, bfloat16 or float16 (float32 weights are then loaded beside, once a call needs them); `device` cpu,
+        cuda or cuda:N; `threads` CPU threads of this process.
 
         Raises:
             ModelError: there is no such model, or it cannot be used here.
         """
         network, tokenizer, identity = load_network(path_or_hub_id, revision, dtype, device, threads)
-        return cls(CausalModel(network, tokenizer.model_max_length), Tokenization(tokenizer), identity)
+        longest = tokenizer.model_max_length
+
+        def load_float32() -> CausalModel:
+            again, _, _ = load_network(path_or_hub_id, revision, "float32", device, threads)
+            return CausalModel(again, longest)
+
+        return cls(CausalModel(network, longest), Tokenization(tokenizer), identity, load_float32)
 
     @property
     def max_positions(self) -> int:
@@ -74,53 +89,80 @@ class LanguageModel:
     def sample_calls(
         self,
         prompt: AnnotationPrompt,
-        text: str,
-        call_positions: Sequence[CallPosition],
+        texts: Sequence[TextToSample],
         *,
         samples: int,
         max_new_tokens: int,
         call_start: str,
         temperature: float,
         top_p: float,
-        seed_key: str,
-    ) -> list[list[SampledContinuation]]:
-        """For each position `samples` continuations of `call_start`, in order; equal ones are not merged.
+    ) -> list[list[list[SampledContinuation]]]:
+        """For each text, for each of its positions, `samples` continuations of `call_start`, in order; equal ones are not merged.
 
         A continuation's text is all between "[" and "]", what `call_start` gave included. The same `seed_key`, position and sample
-        index draw with the same random numbers.
+        index draw with the same random numbers, whatever texts are sampled together.
 
         Raises:
             ModelError: prompt, text and call do not fit into the model's window.
         """
-        settings = sampling.SamplingSettings(samples, max_new_tokens, call_start, temperature, top_p, seed_key)
-        tokenized = self.tokenize(text)
-        found: dict[int, list[SampledContinuation]] = {}
-        for window in self._contexts.windows(prompt, tokenized):
-            owned = positions.owned_by(window, call_positions)
-            if owned:
-                context = self._contexts.context(prompt, tokenized, window)
-                tokens = [call_positions[index].token for index in owned]
-                sampled = sampling.sample_calls(
-                    self._model, self._tokenization, context, tokens, window.start, settings
-                )
-                found.update(zip(owned, sampled, strict=True))
-        return [found[index] for index in range(len(call_positions))]
+        settings = sampling.SamplingSettings(samples, max_new_tokens, call_start, temperature, top_p)
+        return sampling.sample_texts(self._model, self._tokenization, self._contexts, prompt, texts, settings)
 
     @torch.inference_mode()
-    def score_calls(self, text: str, calls: Sequence[PlacedCall]) -> list[CallLosses]:
-        """The three losses of each call, in nats, in order; what is not finite is returned as it is.
+    def losses_without_call(self, text: str, tokens: Sequence[int]) -> list[float]:
+        """L_i(nothing) at each of `tokens`, nats, with all the text before it that the model's window holds.
 
-        All three are nan where a call is so long that the model's window has no room for text behind it.
+        No call at i lowers the loss by more: see `surely_below`.
+        """
+        return scoring.losses_without_call(self._model, self._tokenization, self.tokenize(text), tokens)
+
+    def surely_below(self, bound: float, prune_below: float) -> bool:
+        """Whether `bound`, a loss or loss reduction that this model computed, proves that no call reaches `prune_below` there.
+
+        The rounding errors of the model's number format are allowed for. Never for a `prune_below` of 0.
+        """
+        return scoring.surely_below(bound, prune_below, self._model.number_format)
+
+    @torch.inference_mode()
+    def score_calls(
+        self,
+        text: str,
+        calls: Sequence[PlacedCall],
+        *,
+        prune_below: float = 0.0,
+        float32_from: float = 0.0,
+        context_tokens: int | None = None,
+    ) -> list[CallLosses]:
+        """The losses of each call, in nats, in order; what is not finite is returned as it is.
+
+        With `prune_below` above 0, what provably cannot reach that loss reduction is not computed (`scoring.py`). A model in
+        bfloat16 or float16 only screens: calls that may reach `float32_from`, and those without finite losses, are computed again
+        in float32, so that at every threshold from there on the kept calls are those of float32. `context_tokens` is how much
+        text before a position the call is scored with; None is all.
+        All are nan where a call is so long that the model's window has no room for text behind it.
 
         Raises:
             ValueError: a call's position is not in 1..tokens - 1.
         """
-        return scoring.score_calls(self._model, self._tokenization, self.tokenize(text), calls)
+        settings = scoring.ScoringSettings(prune_below, context_tokens)
+        tokenized = self.tokenize(text)
+        found = scoring.score_calls(self._model, self._tokenization, tokenized, calls, settings)
+        if self._model.dtype == torch.float32:
+            return found
+        margin = scoring.ROUNDING_NATS[self._model.number_format]
+        again = [index for index, losses in enumerate(found) if not losses.reduction_bound < float32_from - margin]
+        if again:
+            exact = scoring.score_calls(
+                self._float32_model(), self._tokenization, tokenized, [calls[index] for index in again], settings
+            )
+            for index, losses in zip(again, exact, strict=True):
+                found[index] = losses
+        return found
 
     @torch.inference_mode()
-    def score_details(self, text: str, call: PlacedCall) -> list[ScoredToken]:
-        """Token by token what `score_calls` adds up for one call."""
-        return scoring.score_details(self._model, self._tokenization, self.tokenize(text), call)
+    def score_details(self, text: str, call: PlacedCall, *, context_tokens: int | None = None) -> list[ScoredToken]:
+        """Token by token what `score_calls` adds up for one call, in the model's own number format."""
+        return scoring.score_details(self._model, self._tokenization, self.tokenize(text), call, context_tokens)
 
     @torch.inference_mode()
     def generate_texts(self, prompts: Sequence[str], max_new_tokens: int, stop: str | None = None) -> list[str]:

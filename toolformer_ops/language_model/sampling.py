@@ -17,10 +17,12 @@ import torch
 from toolformer_ops.call_syntax import CALL_END, CALL_START
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.causal_model import Branches, CausalModel
-from toolformer_ops.language_model.context import AnnotationContext
+from toolformer_ops.language_model.context import AnnotationContext, ContextBuilder
 from toolformer_ops.language_model.draws import cumulative_probabilities, draw, only, uniform
+from toolformer_ops.language_model.positions import owned_by
+from toolformer_ops.language_model.prompts import AnnotationPrompt
 from toolformer_ops.language_model.tokenization import CallStart, Tokenization
-from toolformer_ops.records import SampledContinuation
+from toolformer_ops.records import SampledContinuation, TextToSample
 
 MAX_BRANCHES = 256
 """Most samples that grow together."""
@@ -40,8 +42,6 @@ class SamplingSettings:
     """Above 0; 1 is the model's own distribution."""
     top_p: float
     """In (0, 1]; 1 samples from the whole vocabulary."""
-    seed_key: str
-    """What the random numbers of this text are made from."""
 
     def __post_init__(self) -> None:
         if not self.call_start.startswith(CALL_START):
@@ -69,13 +69,42 @@ class _Sample:
     finished: bool = False
 
 
-def sample_calls(
+def sample_texts(
+    model: CausalModel,
+    tokenization: Tokenization,
+    contexts: ContextBuilder,
+    prompt: AnnotationPrompt,
+    texts: Sequence[TextToSample],
+    settings: SamplingSettings,
+) -> list[list[list[SampledContinuation]]]:
+    """Continuations of each text's positions, `settings.samples` each, in order.
+
+    Raises:
+        ModelError: context and call do not fit into the model's window.
+    """
+    grown: list[list[list[SampledContinuation]]] = []
+    for item in texts:
+        tokenized = tokenization.tokenize(item.text)
+        found: dict[int, list[SampledContinuation]] = {}
+        for window in contexts.windows(prompt, tokenized):
+            owned = owned_by(window, item.positions)
+            if owned:
+                context = contexts.context(prompt, tokenized, window)
+                tokens = [item.positions[index].token for index in owned]
+                sampled = _sample(model, tokenization, context, tokens, window.start, settings, item.seed_key)
+                found.update(zip(owned, sampled, strict=True))
+        grown.append([found[index] for index in range(len(item.positions))])
+    return grown
+
+
+def _sample(
     model: CausalModel,
     tokenization: Tokenization,
     context: AnnotationContext,
     tokens: Sequence[int],
     window_start: int,
     settings: SamplingSettings,
+    seed_key: str,
 ) -> list[list[SampledContinuation]]:
     """`settings.samples` continuations for each of `tokens` (token indices in the text, at least 1), in order.
 
@@ -94,7 +123,7 @@ def sample_calls(
     for first in range(0, len(tokens), at_once):
         chunk = tokens[first : first + at_once]
         branches = context.branch([token - window_start for token in chunk])
-        samples = _grow(model, tokenization, branches, start, chunk, settings)
+        samples = _grow(model, tokenization, branches, start, chunk, settings, seed_key)
         texts = [_continuation(tokenization, start, sample) for sample in samples]
         grown.extend(texts[row : row + settings.samples] for row in range(0, len(texts), settings.samples))
     return grown
@@ -107,12 +136,13 @@ def _grow(
     start: CallStart,
     tokens: Sequence[int],
     settings: SamplingSettings,
+    seed_key: str,
 ) -> list[_Sample]:
     """All samples of all positions, position by position; `branches` has one row a position."""
     started = branches.extend([start.ids] * len(tokens))
     hidden = torch.stack([states[-1] for states in started])  # (positions, hidden)
     samples = [
-        _Sample(row, number, _stream(settings.seed_key, token, number))
+        _Sample(row, number, _stream(seed_key, token, number))
         for row, token in enumerate(tokens)
         for number in range(settings.samples)
     ]

@@ -28,7 +28,7 @@ from toolformer_ops.micro_batches import (
     work_off,
 )
 from toolformer_ops.recipes import SamplingNumbers
-from toolformer_ops.records import CallPosition, Document, SampledContinuation, content_uuid
+from toolformer_ops.records import CallPosition, Document, SampledContinuation, TextToSample, content_uuid
 from toolformer_ops.run_parameters import RunParameters
 from toolformer_ops.stage_models import load_run_model
 from toolformer_ops.tools.base import Tool, load_prompt
@@ -141,16 +141,15 @@ def sample_paragraph(
     text = document.text[paragraph.start_char : paragraph.end_char]
     positions = model.find_positions(prompt, text, at_most=numbers.max_positions, threshold=numbers.sampling_threshold)
     counts.update(paragraphs=1, positions=len(positions))
-    sampled = model.sample_calls(
+    seed_key = f"{parameters.seed}|{tool.spec.name}|{document.document_id}|{paragraph.number}"
+    [sampled] = model.sample_calls(
         prompt,
-        text,
-        positions,
+        [TextToSample(text, tuple(positions), seed_key)],
         samples=numbers.samples_per_position,
         max_new_tokens=parameters.max_call_tokens,
         call_start=given_call_start(tool, parameters.call_prefix),
         temperature=parameters.temperature,
         top_p=parameters.top_p,
-        seed_key=f"{parameters.seed}|{tool.spec.name}|{document.document_id}|{paragraph.number}",
     )
     found: list[Candidate] = []
     for position, samples in zip(positions, sampled, strict=True):

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.language_model.conftest import PROMPT, TEXT, Subject
-from toolformer_ops.records import CallPosition, PlacedCall
+from toolformer_ops.records import CallPosition, PlacedCall, TextToSample
 
 TOLERANCE_NATS = 1e-4
 
@@ -35,16 +35,14 @@ def test_probabilities_of_a_call_are_those_of_one_plain_pass_a_position(any_subj
 @pytest.mark.parametrize("call_start", [" [", " [Calculator("])
 def test_samples_are_those_of_plain_decoding_with_the_same_draws(any_subject: Subject, call_start: str) -> None:
     positions = any_subject.engine.find_positions(PROMPT, TEXT, at_most=3, threshold=0.0)
-    sampled = any_subject.engine.sample_calls(
+    [sampled] = any_subject.engine.sample_calls(
         PROMPT,
-        TEXT,
-        positions,
+        [TextToSample(TEXT, tuple(positions), "7")],
         samples=3,
         max_new_tokens=12,
         call_start=call_start,
         temperature=0.8,
         top_p=1.0,
-        seed_key="7",
     )
     for position, samples in zip(positions, sampled, strict=True):
         for number, sample in enumerate(samples):
@@ -78,10 +76,13 @@ def test_a_real_model_on_real_text_agrees_with_the_plain_reference(smollm2: Subj
         assert position.probability == pytest.approx(
             reference.probability(PROMPT.template, text, position.token), rel=1e-3
         )
-    settings = {"call_start": " [Calculator(", "max_new_tokens": 6, "temperature": 1.0, "seed_key": "3"}
-    sampled = engine.sample_calls(PROMPT, text, positions, samples=2, top_p=1.0, **settings)
+    settings = {"call_start": " [Calculator(", "max_new_tokens": 6, "temperature": 1.0}
+    to_sample = TextToSample(text, tuple(positions), "3")
+    [sampled] = engine.sample_calls(PROMPT, [to_sample], samples=2, top_p=1.0, **settings)
     for position, samples in zip(positions, sampled, strict=True):
-        assert samples == [reference.sample(PROMPT.template, text, position, number, **settings) for number in range(2)]
+        assert samples == [
+            reference.sample(PROMPT.template, text, position, number, seed_key="3", **settings) for number in range(2)
+        ]
     calls = calls_at(positions)
     for call, losses in zip(calls, engine.score_calls(text, calls), strict=True):
         expected = reference.losses(text, call)

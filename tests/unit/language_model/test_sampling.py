@@ -11,7 +11,7 @@ from tests.tiny_models import save_tiny_gptj
 from tests.unit.language_model.conftest import PROMPT, TEXT, Subject
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import LanguageModel
-from toolformer_ops.records import CallPosition, SampledContinuation
+from toolformer_ops.records import CallPosition, SampledContinuation, TextToSample
 
 SETTINGS: dict[str, Any] = {
     "samples": 4,
@@ -24,7 +24,9 @@ SETTINGS: dict[str, Any] = {
 
 
 def sample(engine: LanguageModel, positions: list[CallPosition], text: str = TEXT, **changed: Any) -> Any:
-    return engine.sample_calls(PROMPT, text, positions, **(SETTINGS | changed))
+    settings = SETTINGS | changed
+    item = TextToSample(text, tuple(positions), settings.pop("seed_key"))
+    return engine.sample_calls(PROMPT, [item], **settings)[0]
 
 
 @pytest.fixture

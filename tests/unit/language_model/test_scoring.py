@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -19,13 +20,15 @@ def calculator(token: int, result: str = "333") -> PlacedCall:
     return PlacedCall(token, f"[Calculator(520 - 187) -> {result}]", "[Calculator(520 - 187) -> ]")
 
 
+def numbers(losses: CallLosses) -> list[float]:
+    """The losses that were computed."""
+    values = (losses.without_call, losses.without_result, losses.with_result, losses.without_call_full_context)
+    return [value for value in values if value is not None]
+
+
 def close(found: CallLosses, expected: CallLosses, nats: float = 1e-5) -> bool:
-    pairs = zip(
-        (found.without_call, found.without_result, found.with_result),
-        (expected.without_call, expected.without_result, expected.with_result),
-        strict=True,
-    )
-    return all(abs(one - other) <= nats for one, other in pairs)
+    names = ("without_call", "without_result", "with_result")
+    return all(abs(getattr(found, name) - getattr(expected, name)) <= nats for name in names)
 
 
 def test_a_batch_of_one_equals_a_batch_of_many(subject: Subject) -> None:
@@ -117,11 +120,11 @@ def test_losses_that_are_not_finite_are_returned_as_they_are(subject_of: Callabl
     try:
         with torch.no_grad():
             bias[0] = math.nan
-        assert all(map(math.isnan, vars(engine.score_calls(TEXT, [calculator(3)])[0]).values()))
+        assert all(map(math.isnan, numbers(engine.score_calls(TEXT, [calculator(3)])[0])))
     finally:
         with torch.no_grad():
             bias.copy_(before)
-    assert all(map(math.isfinite, vars(engine.score_calls(TEXT, [calculator(3)])[0]).values()))
+    assert all(map(math.isfinite, numbers(engine.score_calls(TEXT, [calculator(3)])[0])))
 
 
 def test_a_position_outside_the_text_is_refused(subject: Subject) -> None:
@@ -152,21 +155,26 @@ def test_in_a_long_text_the_three_losses_see_one_and_the_same_window(long_subjec
 
     without_result = [*reference.encode(call.without_result), *reference.encode("\n")]
     assert close(losses, CallLosses(loss([]), loss(without_result), loss(prefix)))
+    # Without anything before it the text has 64 tokens more of context.
+    assert losses.without_call_full_context == pytest.approx(
+        engine.losses_without_call(LONG_TEXT, [token])[0], abs=1e-5
+    )
+    assert losses.without_call_full_context != pytest.approx(losses.without_call, abs=1e-5)
 
 
 def test_every_position_of_a_long_text_has_finite_losses(long_subject: Subject) -> None:
     tokens = long_subject.engine.tokenize(LONG_TEXT)
     calls = [calculator(token) for token in range(1, len(tokens), 37)]
     losses = long_subject.engine.score_calls(LONG_TEXT, calls)
-    assert all(math.isfinite(value) for item in losses for value in vars(item).values())
+    assert all(math.isfinite(value) for item in losses for value in numbers(item))
 
 
 def test_a_call_that_leaves_no_room_for_text_has_no_losses(long_subject: Subject) -> None:
     too_long = calculator(3, "3" * 1000)
     assert len(long_subject.engine.tokenize(too_long.with_result)) > 256
     both = long_subject.engine.score_calls(TEXT, [too_long, calculator(3)])
-    assert all(map(math.isnan, vars(both[0]).values()))
-    assert all(map(math.isfinite, vars(both[1]).values()))
+    assert all(map(math.isnan, numbers(both[0])))
+    assert all(map(math.isfinite, numbers(both[1])))
     assert long_subject.engine.score_details(TEXT, too_long) == []
 
 
@@ -176,3 +184,109 @@ def test_bfloat16_losses_are_near_those_of_float32(
     for token in (2, 7, 12):
         exact = tiny_engine.score_calls(TEXT, [calculator(token)])[0]
         assert close(tiny_engine_bfloat16.score_calls(TEXT, [calculator(token)])[0], exact, nats=0.3)
+
+
+RESULTS = ("333", "7", "64", "520 shirts", "187", "in April it sold")
+
+
+def many_calls() -> list[PlacedCall]:
+    return [calculator(token, result) for token in range(1, 22, 2) for result in RESULTS]
+
+
+@pytest.mark.parametrize("context_tokens", [None, 6])
+def test_pruning_keeps_the_same_calls_at_every_threshold_from_its_own_on(
+    subject: Subject, context_tokens: int | None
+) -> None:
+    calls = many_calls()
+    plain = subject.engine.score_calls(TEXT, calls, context_tokens=context_tokens)
+    reductions = [losses.reduction_bound for losses in plain]
+    assert not any(losses.pruned for losses in plain)
+    prune_below = sorted(reductions)[-8]  # tiny random models lower losses by little: seven calls and more reach this
+    pruned = subject.engine.score_calls(TEXT, calls, prune_below=prune_below, context_tokens=context_tokens)
+    assert any(losses.pruned for losses in pruned)
+    for losses, exact in zip(pruned, plain, strict=True):
+        if losses.pruned:
+            assert exact.reduction_bound < prune_below
+            assert losses.reduction_bound < prune_below
+            assert losses.reduction_bound >= exact.reduction_bound - 1e-6
+        else:
+            assert losses.reduction_bound == pytest.approx(exact.reduction_bound, abs=1e-6)
+
+
+def test_where_the_loss_without_a_call_is_below_the_bound_no_call_is_run(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run: list[int] = []
+    hidden_states = subject.engine._model.hidden_states
+
+    def counted(sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]] | None = None) -> Any:
+        run.append(len(sequences))
+        return hidden_states(sequences, rows)
+
+    monkeypatch.setattr(subject.engine._model, "hidden_states", counted)
+    losses = subject.engine.score_calls(TEXT, many_calls(), prune_below=20.0)
+    assert run == [1]  # the text alone, once for all positions
+    assert all(item.without_result is None and item.with_result is None for item in losses)
+    assert all(item.reduction_bound == item.without_call for item in losses)
+
+
+def test_the_loss_without_a_call_of_many_positions_is_that_of_scoring(subject: Subject) -> None:
+    tokens = [1, 4, 9, 14]
+    found = subject.engine.losses_without_call(TEXT, tokens)
+    scored = subject.engine.score_calls(TEXT, [calculator(token) for token in tokens])
+    assert found == pytest.approx([losses.without_call for losses in scored], abs=1e-6)
+
+
+@pytest.mark.parametrize("context_tokens", [1, 6, 16])
+def test_with_a_context_window_the_call_sees_only_the_last_tokens_before_it(
+    subject: Subject, context_tokens: int
+) -> None:
+    token, text = 14, TEXT
+    tokens = subject.engine.tokenize(text)
+    start = max(0, token - context_tokens)
+    [losses] = subject.engine.score_calls(text, [calculator(token)], context_tokens=context_tokens)
+    reference = subject.reference
+
+    def loss(z: str | None) -> float:
+        prefix = [*reference.start] if z is None else [*reference.start, *reference.encode(z), *reference.encode("\n")]
+        log_probs = reference.logits([*prefix, *tokens.ids[start : token + 5]]).log_softmax(-1)
+        first = len(prefix) + token - start - 1
+        return -sum((5 - step) / 15 * float(log_probs[first + step, tokens.ids[token + step]]) for step in range(5))
+
+    call = calculator(token)
+    assert close(losses, CallLosses(loss(None), loss(call.without_result), loss(call.with_result)))
+    if start == 0:
+        assert losses.without_call_full_context is None
+    else:
+        assert losses.without_call_full_context == pytest.approx(
+            subject.engine.losses_without_call(text, [token])[0], abs=1e-6
+        )
+
+
+def test_a_call_does_not_win_because_context_was_withheld() -> None:
+    losses = CallLosses(3.0, 2.5, 1.0, without_call_full_context=1.2)
+    assert losses.reduction_bound == pytest.approx(0.2)
+
+
+def test_a_bound_proves_something_only_beyond_the_rounding_of_the_number_format(
+    tiny_engine: LanguageModel, tiny_engine_bfloat16: LanguageModel
+) -> None:
+    assert tiny_engine.surely_below(0.49, 0.5)
+    assert not tiny_engine.surely_below(0.49995, 0.5)
+    assert not tiny_engine_bfloat16.surely_below(0.49, 0.5)
+    assert tiny_engine_bfloat16.surely_below(0.24, 0.5)
+    assert not tiny_engine.surely_below(-1.0, 0.0)  # 0 turns pruning off
+    assert not tiny_engine.surely_below(math.nan, 0.5)
+
+
+def test_bfloat16_screens_and_float32_decides(tiny_engine: LanguageModel, tiny_engine_bfloat16: LanguageModel) -> None:
+    calls = many_calls()
+    exact = tiny_engine.score_calls(TEXT, calls)
+    rechecked = tiny_engine_bfloat16.score_calls(TEXT, calls, float32_from=0.25)
+    formats = {losses.number_format for losses in rechecked}
+    assert formats == {"float32", "bfloat16"}
+    for losses, right in zip(rechecked, exact, strict=True):
+        if losses.number_format == "float32":
+            assert close(losses, right, nats=1e-5)
+        else:
+            assert right.reduction_bound < 0.25
