@@ -66,8 +66,10 @@ class AnnotatedRun:
                     scoring_recipe_id=recipe_id("score", tool),
                     tool_version="1",
                     keep_threshold=threshold,
+                    prune_below=chosen.prune_below,
                 )
-                database.ensure_partition(connection, "candidate_calls", recipe_id("sample", tool))
+                for table in ("candidate_calls", "pruned_positions"):
+                    database.ensure_partition(connection, table, recipe_id("sample", tool))
                 database.ensure_partition(connection, "call_losses", recipe_id("score", tool))
 
     def add_text(self, text: str, url: str | None = None) -> Document:

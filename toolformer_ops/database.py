@@ -41,6 +41,7 @@ TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
     "run_tools": ("run_id", "tool"),
     "filter_decisions": ("filter_recipe_id", "document_id", "paragraph"),
     "candidate_calls": ("sampling_recipe_id", "call_id"),
+    "pruned_positions": ("sampling_recipe_id", "document_id", "paragraph", "position_token"),
     "call_results": ("tool", "tool_version", "input_key"),
     "call_losses": ("scoring_recipe_id", "call_id"),
     "stage_ledger": ("recipe_id", "document_id", "stage"),
@@ -51,7 +52,7 @@ TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
 }
 """The tables that take loads, with their primary keys."""
 
-PARTITIONED_TABLES = ("candidate_calls", "call_losses")
+PARTITIONED_TABLES = ("candidate_calls", "pruned_positions", "call_losses")
 
 _RECIPE_ID = re.compile(r"[0-9a-f]{16}")
 _COLUMN = re.compile(r"[a-z][a-z0-9_]*")
@@ -197,7 +198,7 @@ def copy_insert(connection: Connection, table: str, columns: Sequence[str], rows
 
 
 def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None:
-    """Make the partition of `candidate_calls` or `call_losses` for a recipe unless it is there; several processes may try at once.
+    """Make the partition of one of `PARTITIONED_TABLES` for a recipe unless it is there; several processes may try at once.
 
     Made as a table of its own and then attached, which unlike CREATE TABLE ... PARTITION OF blocks no stage that reads or writes
     the other partitions.

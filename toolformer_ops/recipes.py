@@ -2,7 +2,7 @@
 
 Each stage's recipe includes the one before, so that a new search index asks for new execution and scoring but not for new
 sampling, and annotating again under the same recipe finds nothing to do. A keep threshold is in no recipe: it is a question to
-the stored losses.
+the stored losses, which `prune_below` bounds from below.
 """
 
 import hashlib
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START
+from toolformer_ops.errors import ParameterError
 from toolformer_ops.losses import TOKEN_WEIGHTS
 from toolformer_ops.retrieval import own_text
 from toolformer_ops.run_parameters import RunParameters
@@ -19,11 +20,11 @@ from toolformer_ops.tools.base import ToolSpec
 
 RECIPE_ID_CHARACTERS = 16
 
-SAMPLING_VERSION = 1
+SAMPLING_VERSION = 2
 """Raised when the code that samples calls would give other rows for the same input."""
 EXECUTION_VERSION = 1
 """Raised when the code that asks the tool would ask it otherwise."""
-SCORING_VERSION = 1
+SCORING_VERSION = 2
 """Raised when the code that scores calls would take another of the tool's results, or give other losses."""
 
 
@@ -77,6 +78,23 @@ class SamplingNumbers:
         )
 
 
+def keep_threshold(spec: ToolSpec, parameters: RunParameters) -> float:
+    """The loss reduction in nats from which a tool's calls are kept: the run's number where it gives one, else the tool's.
+
+    Raises:
+        ParameterError: it is below `prune_below`, so that calls that it would keep are not computed.
+    """
+    threshold = parameters.keep_thresholds.get(spec.name, spec.keep_threshold)
+    if threshold < parameters.prune_below:
+        source = "the run's" if spec.name in parameters.keep_thresholds else "the tool's own"
+        raise ParameterError(
+            f"expected keep thresholds of at least prune_below, {parameters.prune_below:g} nats, found {threshold:g} for "
+            f"{spec.name} ({source}): calls between the two would be missing. Set prune_below to {threshold:g} or lower "
+            "(0 computes every call), or raise the threshold."
+        )
+    return threshold
+
+
 def tool_recipes(
     spec: ToolSpec, prompt_text: str, tool_version: str, model_identity: str, dtype: str, parameters: RunParameters
 ) -> ToolRecipes:
@@ -103,6 +121,7 @@ def tool_recipes(
             "temperature": parameters.temperature,
             "top_p": parameters.top_p,
             "seed": parameters.seed,
+            "prune_below": parameters.prune_below,
             **model,
         },
         filtering.recipe_id,
@@ -120,6 +139,8 @@ def tool_recipes(
             "scoring_version": SCORING_VERSION,
             "weights": list(TOKEN_WEIGHTS),
             "joined_by": "\n",
+            "prune_below": parameters.prune_below,
+            "scoring_context_tokens": parameters.scoring_context_tokens,
             "own_text_rule": own_text.RULE if spec.pass_over_own_text else None,
             **model,
         },

@@ -46,7 +46,7 @@ class RunParameters(BaseModel):
     keep_thresholds: dict[str, Threshold] = Field(
         default_factory=dict,
         title="Keep thresholds (tau_f)",
-        description='Loss reduction in nats from which a call is kept, by tool, as {"Calculator": 0.5}; others keep their own.',
+        description='Nats from which a call is kept, by tool, as {"Calculator": 0.5}; others keep their own. At least prune_below.',
         json_schema_extra={"section": "Tools"},
     )
     model: str = Field(
@@ -117,6 +117,22 @@ class RunParameters(BaseModel):
         title="Seed",
         description="Another seed samples other calls from the same texts.",
         json_schema_extra={"section": "Sampling"},
+    )
+    prune_below: float = Field(
+        default=0.5,
+        ge=0.0,
+        le=20.0,
+        title="Prune below",
+        description="What provably saves less than so many nats is not computed; no keep threshold may be lower. 0 turns it off.",
+        json_schema_extra={"section": "Scoring"},
+    )
+    scoring_context_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=4096,
+        title="Scoring context",
+        description="Tokens of text before a position that its call is scored with; empty means all (the paper).",
+        json_schema_extra={"section": "Scoring"},
     )
     min_kept_texts: int = Field(
         default=0,

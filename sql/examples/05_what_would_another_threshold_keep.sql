@@ -1,10 +1,18 @@
 -- What would another threshold keep?
--- All scored calls of the newest run in steps of half a nat; "calls_from_here_up" is what a threshold at the step's start would keep.
-select tool,
-       floor(loss_reduction / 0.5) * 0.5 as nats_saved_from,
-       count(*) as calls,
-       sum(count(*)) over (partition by tool order by floor(loss_reduction / 0.5) desc) as calls_from_here_up
-from scored_calls
-where run_id = (select run_id from annotation_runs order by started_at desc limit 1)
-group by tool, floor(loss_reduction / 0.5)
-order by tool, nats_saved_from desc;
+-- The newest run at thresholds from 0 to 2 nats in steps of half a nat, as far down as the run computed all calls; needs no GPU.
+with asked as materialized (
+    select t.run_id, t.tool, t.keep_threshold, cast(step * 0.5 as double precision) as threshold
+    from run_tools t
+    cross join generate_series(0, 4) as step
+    where t.run_id = (select run_id from annotation_runs order by started_at desc limit 1)
+      and step * 0.5 >= t.prune_below
+)
+select a.tool,
+       a.threshold,
+       a.threshold = a.keep_threshold as is_keep_threshold,
+       count(k.call_id) as calls,
+       count(distinct k.document_id) as texts
+from asked a
+left join lateral kept_calls_at(a.run_id, a.tool, a.threshold) k on true
+group by a.tool, a.threshold, a.keep_threshold
+order by a.tool, a.threshold;

@@ -1,14 +1,16 @@
--- How much of one tool's work in one run was kept: one row. Calls that are never released (input only after) count as kept.
+-- How much of one tool's work in one run was kept: one row. Calls that are never released (input only after) count as
+-- kept, pruned ones as not kept.
 select * from (
 with judged as (
     select
         loss.document_id,
-        loss.loss_reduction >= cast(current_setting('toolformer.keep_threshold') as double precision) as is_kept
+        loss.reason is null
+            and loss.loss_reduction >= cast(current_setting('toolformer.keep_threshold') as double precision) as is_kept
     from call_losses loss
     join run_documents member on member.document_id = loss.document_id
     where loss.scoring_recipe_id = current_setting('toolformer.scoring_recipe_id')
       and member.run_id = current_setting('toolformer.run_id')
-      and loss.reason is null
+      and (loss.reason is null or loss.reason = 'pruned_below')
 )
 select
     current_setting('toolformer.tool') as tool,

@@ -1,6 +1,7 @@
 insert into run_tools
-    (run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, tool_version, keep_threshold)
+    (run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, tool_version, keep_threshold,
+     prune_below)
 values
     (:run_id, :tool, :filter_recipe_id, :sampling_recipe_id, :execution_recipe_id, :scoring_recipe_id, :tool_version,
-     :keep_threshold)
+     :keep_threshold, :prune_below)
 on conflict do nothing

@@ -2,7 +2,8 @@
 select
     chosen.document_id, chosen.call_id, chosen.tool, chosen.position_char, chosen.sampling_recipe_id, chosen.scoring_recipe_id,
     call.call_input, call.position_probability,
-    loss.result, loss.loss_without_call, loss.loss_without_result, loss.loss_with_result, loss.loss_reduction
+    loss.result, loss.loss_without_call, loss.loss_without_result, loss.loss_with_result, loss.loss_without_call_full_context,
+    loss.loss_reduction
 from chosen_calls chosen
 join candidate_calls call
     on call.sampling_recipe_id = chosen.sampling_recipe_id

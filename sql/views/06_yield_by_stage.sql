@@ -69,6 +69,6 @@ comment on column yield_by_stage.run_id is 'The run.';
 comment on column yield_by_stage.tool is 'The tool''s name.';
 comment on column yield_by_stage.step is 'Order of the stages, 1 to 6.';
 comment on column yield_by_stage.stage is 'filter, sample, execute, score, keep or release.';
-comment on column yield_by_stage.reason is 'What is counted: texts, paragraphs, positions, samples, candidates, executed, scored, kept, ..., or the reason for a loss.';
+comment on column yield_by_stage.reason is 'What is counted: texts, paragraphs, positions, samples, candidates, executed, scored, kept, ..., or the reason for a loss; positions_pruned_below and pruned_below count what provably cannot reach the run''s prune_below.';
 comment on column yield_by_stage.is_loss is 'Whether the row counts what was lost, and reason says why.';
-comment on column yield_by_stage.count is 'How many: paragraphs in filter, samples in sample, calls from there on (inputs and executed: inputs; texts, kept_texts: texts).';
+comment on column yield_by_stage.count is 'How many: paragraphs in filter, samples in sample (positions, positions_pruned_below: positions), calls from there on (inputs and executed: inputs; texts, kept_texts: texts).';

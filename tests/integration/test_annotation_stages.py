@@ -67,6 +67,7 @@ def parameters(corpus: Path, **changes: Any) -> RunParameters:
         "tools": ["Calculator"],
         "max_positions": 3,
         "samples_per_position": 6,
+        "prune_below": 0.0,
     }
     return parse_run_parameters(values | changes)
 
@@ -95,7 +96,9 @@ def snapshot(settings: Settings) -> dict[str, list[tuple[Any, ...]]]:
 
 def forget(settings: Settings) -> None:
     with database.transaction(database.connect(settings)) as connection:
-        connection.execute(sql("truncate candidate_calls, call_losses, call_results, stage_ledger, filter_decisions"))
+        connection.execute(
+            sql("truncate candidate_calls, call_losses, pruned_positions, call_results, stage_ledger, filter_decisions")
+        )
 
 
 def counts_of(settings: Settings, stage: str, document_text: str) -> dict[str, int]:

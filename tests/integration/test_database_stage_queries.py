@@ -160,7 +160,14 @@ def test_a_recipe_and_a_runs_tool_are_registered_once(annotated: Engine) -> None
         assert database.execute(connection, "insert_recipe", definition={"filter_version": "1"}, **recipe) == 1
         assert database.execute(connection, "insert_recipe", definition='{"filter_version": "1"}', **recipe) == 0
         for written in (1, 0):
-            arguments = {"run_id": "r1", "tool": "QA", "tool_version": "1", "keep_threshold": 1.0, **tool}
+            arguments = {
+                "run_id": "r1",
+                "tool": "QA",
+                "tool_version": "1",
+                "keep_threshold": 1.0,
+                "prune_below": 0.5,
+                **tool,
+            }
             assert database.execute(connection, "insert_run_tool", **arguments) == written
     [registered] = _fetch(annotated, "run_tool_by_id", run_id="r1", tool="QA")
     assert registered.filter_recipe_id == OTHER

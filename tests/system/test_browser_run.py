@@ -28,6 +28,7 @@ SECONDS_FOR_A_PAGE = 60
 SECONDS_FOR_A_RUN = 900
 FOLDED = {
     "Sampling": {"sampling_threshold": "0", "max_positions": "4", "samples_per_position": "3", "max_call_tokens": "16"},
+    "Scoring": {"prune_below": "0"},
     "Finetuning": {
         "finetune_steps": "2",
         "finetune_batch": "2",

@@ -69,6 +69,7 @@ def trigger(airflow: AirflowClient, run_id: str, corpus: Path, model: Path) -> N
         "samples_per_position": 3,
         "max_call_tokens": 16,
         "keep_thresholds": {"Calculator": 0.0},
+        "prune_below": 0.0,
         "finetune": False,
     }
     airflow.open_dag(DAG_ID)
@@ -121,7 +122,9 @@ def test_killed_stages_leave_the_rows_of_an_undisturbed_run(
     settings: Settings, airflow: AirflowClient, sums: Path, writing_model_dir: Path
 ) -> None:
     with database.transaction(database.connect(settings)) as connection:
-        connection.execute(sql("truncate candidate_calls, call_losses, call_results, stage_ledger, filter_decisions"))
+        connection.execute(
+            sql("truncate candidate_calls, pruned_positions, call_losses, call_results, stage_ledger, filter_decisions")
+        )
     trigger(airflow, "undisturbed", sums, writing_model_dir)
     wait_for_success(airflow, "undisturbed")
     undisturbed = rows(settings)
@@ -129,7 +132,9 @@ def test_killed_stages_leave_the_rows_of_an_undisturbed_run(
     assert undisturbed["call_losses"]
 
     with database.transaction(database.connect(settings)) as connection:
-        connection.execute(sql("truncate candidate_calls, call_losses, call_results, stage_ledger, filter_decisions"))
+        connection.execute(
+            sql("truncate candidate_calls, pruned_positions, call_losses, call_results, stage_ledger, filter_decisions")
+        )
     trigger(airflow, "killed", sums, writing_model_dir)
     for stage in ("sample", "score"):
         assert 0 < kill_in_mid_shard(settings, stage, "killed") < DOCUMENTS

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from toolformer_ops.recipes import ToolRecipes, tool_recipes
-from toolformer_ops.run_parameters import parse_run_parameters
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.recipes import ToolRecipes, keep_threshold, tool_recipes
+from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
 from toolformer_ops.tools.base import ToolSpec
 
 SPEC = ToolSpec("Calculator", "computes", "calculator.txt", "1", "appendix A", max_positions=20)
@@ -42,6 +43,8 @@ def test_the_same_input_has_the_same_recipes() -> None:
         ({"dtype": "bfloat16"}, ["sample", "execute", "score"]),
         ({"run": {"seed": 1}}, ["sample", "execute", "score"]),
         ({"run": {"max_positions": 3}}, ["sample", "execute", "score"]),
+        ({"run": {"prune_below": 0.0}}, ["sample", "execute", "score"]),
+        ({"run": {"scoring_context_tokens": 16}}, ["score"]),
         (
             {"spec": ToolSpec("Calculator", "p", "f", "2", "s", max_positions=20)},
             ["filter", "sample", "execute", "score"],
@@ -57,3 +60,31 @@ def test_a_change_reaches_its_own_stage_and_those_after_it(change: dict[str, Any
 )
 def test_what_does_not_decide_the_rows_changes_no_recipe(run: dict[str, Any]) -> None:
     assert changed(recipes(run=run)) == []
+
+
+def parameters(**values: Any) -> RunParameters:
+    return parse_run_parameters({"corpus": "c", "model": "m", **values})
+
+
+def test_the_runs_keep_threshold_goes_before_the_tools() -> None:
+    own = SPEC.keep_threshold
+    assert keep_threshold(SPEC, parameters(keep_thresholds={"QA": 2.0})) == own
+    assert keep_threshold(SPEC, parameters(keep_thresholds={"Calculator": 2.0})) == 2.0
+
+
+def test_a_keep_threshold_may_equal_prune_below() -> None:
+    assert keep_threshold(SPEC, parameters(keep_thresholds={"Calculator": 0.75}, prune_below=0.75)) == 0.75
+    assert keep_threshold(SPEC, parameters(keep_thresholds={"Calculator": 0.0}, prune_below=0.0)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ({"keep_thresholds": {"Calculator": 0.25}}, r"found 0\.25 for Calculator \(the run's\)"),
+        ({"prune_below": 1.5}, r"found 1 for Calculator \(the tool's own\)"),
+    ],
+)
+def test_a_keep_threshold_below_prune_below_is_refused_with_the_remedy(values: dict[str, Any], found: str) -> None:
+    with pytest.raises(ParameterError, match=found) as caught:
+        keep_threshold(SPEC, parameters(**values))
+    assert "Set prune_below to" in str(caught.value)

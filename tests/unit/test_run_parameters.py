@@ -14,6 +14,11 @@ def test_the_defaults_are_the_papers() -> None:
     assert (parameters.finetune_steps, parameters.finetune_batch, parameters.finetune_length) == (2000, 128, 1024)
     assert (parameters.finetune_learning_rate, parameters.finetune_warmup) == (1e-5, 0.1)
     assert (parameters.max_examples_per_tool, parameters.call_prefix) == (25_000, "free")
+    assert parameters.scoring_context_tokens is None  # the whole text
+
+
+def test_what_is_pruned_unless_told_otherwise_is_below_every_threshold_of_the_paper() -> None:
+    assert parse_run_parameters(LEAST).prune_below == 0.5
 
 
 @pytest.mark.parametrize(
@@ -25,6 +30,8 @@ def test_the_defaults_are_the_papers() -> None:
         ({"tools": ["QA", "QA"]}, "each tool once"),
         ({"keep_thresholds": {"QA": -1}}, "keep_thresholds.QA"),
         ({"sampling_threshold": 1.0}, "sampling_threshold"),
+        ({"prune_below": -0.5}, "prune_below"),
+        ({"scoring_context_tokens": 0}, "scoring_context_tokens"),
         ({"call_prefix": "half"}, "call_prefix"),
         ({"max_position": 5}, "max_position"),
     ],

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from toolformer_ops import __version__, database
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError
-from toolformer_ops.recipes import ToolRecipes, tool_recipes
+from toolformer_ops.recipes import ToolRecipes, keep_threshold, tool_recipes
 from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
 from toolformer_ops.stage_models import split_revision
@@ -48,10 +48,15 @@ def start_run(settings: Settings, run_id: str, parameters: RunParameters) -> lis
     Raises:
         CorpusError: the corpus was not ingested.
         ToolError, SearchIndexError, ModelError: a tool, index or model is not there.
+        ParameterError: a keep threshold is below `prune_below`, or is for a tool that was not chosen.
         RecipeMismatchError: the run exists with other parameters or recipes.
     """
     from toolformer_ops.language_model import model_identity
 
+    unknown = sorted(set(parameters.keep_thresholds) - set(parameters.tools))
+    if unknown:
+        raise ParameterError(f"keep_thresholds: expected chosen tools, found {', '.join(unknown)}.")
+    thresholds = {name: keep_threshold(get_tool(name).spec, parameters) for name in parameters.tools}
     model_name, revision = split_revision(parameters.model)
     identity = model_identity(model_name, revision)
     recipes: dict[str, tuple[ToolRecipes, str, float]] = {}
@@ -60,16 +65,12 @@ def start_run(settings: Settings, run_id: str, parameters: RunParameters) -> lis
         version = tool.version(settings, identity)
         prompt = load_prompt(tool.spec.prompt_file)
         built = tool_recipes(tool.spec, prompt, version, identity, settings.dtype, parameters)
-        recipes[name] = (built, version, parameters.keep_thresholds.get(name, tool.spec.keep_threshold))
-    unknown = sorted(set(parameters.keep_thresholds) - set(parameters.tools))
-    if unknown:
-        raise ParameterError(f"keep_thresholds: expected chosen tools, found {', '.join(unknown)}.")
-
+        recipes[name] = (built, version, thresholds[name])
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
         _register(connection, settings, run_id, parameters, identity)
         for name, (built, version, threshold) in recipes.items():
-            _register_tool(connection, run_id, name, built, version, threshold)
+            _register_tool(connection, run_id, name, built, version, threshold, parameters.prune_below)
     logger.info("run %s: %s over %s with %s", run_id, ", ".join(recipes), parameters.corpus, identity)
     return list(recipes)
 
@@ -115,7 +116,13 @@ def _canonical(value: Any) -> str:
 
 
 def _register_tool(
-    connection: Connection, run_id: str, tool: str, recipes: ToolRecipes, tool_version: str, keep_threshold: float
+    connection: Connection,
+    run_id: str,
+    tool: str,
+    recipes: ToolRecipes,
+    tool_version: str,
+    keep_threshold: float,
+    prune_below: float,
 ) -> None:
     for recipe in recipes.in_order():
         database.execute(
@@ -140,6 +147,7 @@ def _register_tool(
         tool=tool,
         tool_version=tool_version,
         keep_threshold=keep_threshold,
+        prune_below=prune_below,
         **values,
     )
     [row] = database.fetch_all(connection, "run_tool_by_id", run_id=run_id, tool=tool)
@@ -149,7 +157,8 @@ def _register_tool(
             f"run {run_id}, {tool}: {', '.join(changed)} are not those the run was started with, because the code, "
             f"the model or the index changed meanwhile. Start a new run."
         )
-    database.ensure_partition(connection, "candidate_calls", recipes.sampling.recipe_id)
+    for table in ("candidate_calls", "pruned_positions"):
+        database.ensure_partition(connection, table, recipes.sampling.recipe_id)
     database.ensure_partition(connection, "call_losses", recipes.scoring.recipe_id)
 
 

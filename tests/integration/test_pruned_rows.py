@@ -1,0 +1,137 @@
+"""What was not computed is stored with its bound, and no view or function answers below the run's prune_below.
+
+The rows are those of data/small_annotation.sql, which pruned nothing, and those that a test adds.
+"""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
+
+from toolformer_ops import database
+from toolformer_ops.errors import DatabaseError
+
+
+def _rows(engine: Engine, statement: str) -> list[tuple[Any, ...]]:
+    with engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(text(statement))]
+
+
+def _write(engine: Engine, statement: str) -> None:
+    with engine.begin() as connection:
+        connection.execute(text(statement))
+
+
+def _add_losses(engine: Engine, reason: str | None, *losses: float | None) -> None:
+    """One more row of losses of the Calculator in d1: without call, without result, with result, without call in full context."""
+    with database.transaction(engine) as connection:
+        database.copy_insert(
+            connection,
+            "call_losses",
+            (
+                "scoring_recipe_id", "call_id", "document_id", "result_rank", "result", "reason", "number_format",
+                "loss_without_call", "loss_without_result", "loss_with_result", "loss_without_call_full_context",
+            ),
+            [
+                (
+                    "a1", "c9000000-0000-0000-0000-000000000000", "d1000000-0000-0000-0000-000000000000", 0, "5", reason,
+                    "float32", *losses,
+                )
+            ],
+        )  # fmt: skip
+
+
+NEW = "select reduction_bound, loss_reduction from call_losses where left(call_id::text, 2) = 'c9'"
+
+
+@pytest.mark.parametrize(
+    ("losses", "bound", "reduction"),
+    [
+        ((0.25, None, None, None), 0.25, None),  # L- is at most 0.25 and L+ at least 0
+        ((2.0, None, 1.75, None), 0.25, None),  # L- is at most 2
+        ((2.0, None, None, 0.375), 0.375, None),
+        ((2.0, 1.75, 0.5, None), 1.25, 1.25),
+        ((2.0, 1.75, 0.5, 1.5), 1.0, 1.0),  # the loss without a call in the full context is the least
+    ],
+)
+def test_the_bound_is_the_least_known_loss_without_the_result_minus_the_loss_with_it(
+    annotated: Engine, losses: tuple[float | None, ...], bound: float, reduction: float | None
+) -> None:
+    _add_losses(annotated, None if reduction else "pruned_below", *losses)
+    assert _rows(annotated, NEW) == [(bound, reduction)]
+
+
+def test_a_row_with_a_loss_missing_needs_a_reason(annotated: Engine) -> None:
+    with pytest.raises(DatabaseError, match="a_scored_call_has_a_result_and_three_finite_losses"):
+        _add_losses(annotated, None, 0.25, None, None, None)
+
+
+def test_a_pruned_call_is_no_scored_call_and_counts_as_a_loss_of_its_stage(annotated: Engine) -> None:
+    before = _rows(annotated, "select count(*) from scored_calls where run_id = 'r1'")
+    _add_losses(annotated, "pruned_below", 2.0, None, 1.75, None)
+    assert _rows(annotated, "select count(*) from scored_calls where run_id = 'r1'") == before
+    _write(
+        annotated,
+        "update stage_ledger set counts = counts || '{\"positions_pruned_below\": 3}' "
+        "where stage = 'sample' and document_id::text like 'd1%'",
+    )
+    assert _rows(
+        annotated,
+        "select stage, is_loss, count from yield_by_stage "
+        "where run_id = 'r1' and tool = 'Calculator' and reason = 'positions_pruned_below'",
+    ) == [("sample", True, 3)]
+
+
+def test_threshold_counts_has_no_row_below_what_the_run_pruned(annotated: Engine) -> None:
+    statement = "select threshold, calls from threshold_counts where run_id = 'r2' order by threshold"
+    complete = _rows(annotated, statement)
+    assert complete == [(0.5, 4), (1.0, 3), (2.0, 2)]
+    _write(annotated, "update run_tools set prune_below = 1.0 where run_id = 'r2'")
+    assert _rows(annotated, statement) == complete[1:]
+
+
+def test_a_run_cannot_keep_what_it_may_have_pruned(annotated: Engine) -> None:
+    with pytest.raises(DBAPIError, match="what_a_run_keeps_was_not_pruned"):
+        _write(annotated, "update run_tools set prune_below = 1.5 where run_id = 'r2'")  # it keeps from 1.0
+
+
+def test_kept_calls_at_is_exact_from_prune_below_on(annotated: Engine) -> None:
+    _write(annotated, "update run_tools set prune_below = 0.5 where run_id = 'r1' and tool = 'Calculator'")
+    at = "select left(call_id::text, 2), loss_reduction, releasable from kept_calls_at('r1', 'Calculator', {}) order by 1"
+    assert _rows(annotated, at.format(0.5)) == [("c1", 1.25, True), ("c4", 2.375, True), ("c5", 0.625, False)]
+    assert _rows(annotated, at.format(1.25)) == [("c1", 1.25, True), ("c4", 2.375, True)]
+
+
+@pytest.mark.parametrize("threshold", ["0.49", "-1", "null", "'NaN'"])
+def test_kept_calls_at_refuses_below_prune_below_and_says_what_to_do(annotated: Engine, threshold: str) -> None:
+    _write(annotated, "update run_tools set prune_below = 0.5 where run_id = 'r1' and tool = 'Calculator'")
+    if threshold == "'NaN'":  # sorts above all numbers: nothing is kept from there on
+        assert _rows(annotated, f"select * from kept_calls_at('r1', 'Calculator', {threshold})") == []
+        return
+    with pytest.raises(DBAPIError, match=r"expected a threshold of at least 0\.5 nats") as caught:
+        _rows(annotated, f"select * from kept_calls_at('r1', 'Calculator', {threshold})")
+    assert "Start a run with prune_below" in str(caught.value)
+
+
+def test_kept_calls_at_refuses_a_run_without_the_tool(annotated: Engine) -> None:
+    with pytest.raises(DBAPIError, match="run r2: expected a started run with Calendar"):
+        _rows(annotated, "select * from kept_calls_at('r2', 'Calendar', 1.0)")
+
+
+def test_a_pruned_position_has_a_finite_bound_and_is_stored_once(annotated: Engine) -> None:
+    recipe = "0123456789abcdef"
+    columns = (
+        "sampling_recipe_id", "document_id", "paragraph", "position_token", "position_char", "position_probability",
+        "loss_without_call",
+    )  # fmt: skip
+    row = (recipe, "d1000000-0000-0000-0000-000000000000", 0, 3, 11, 0.25)
+    with database.transaction(annotated) as connection:
+        database.ensure_partition(connection, "pruned_positions", recipe)
+        assert database.copy_insert(connection, "pruned_positions", columns, [(*row, 0.125)]) == 1
+        assert database.copy_insert(connection, "pruned_positions", columns, [(*row, 0.125)]) == 0
+    with (
+        pytest.raises(DatabaseError, match="loss_without_call"),
+        database.transaction(annotated) as connection,
+    ):
+        database.copy_insert(connection, "pruned_positions", columns, [(*row[:3], 4, 12, 0.25, float("inf"))])
