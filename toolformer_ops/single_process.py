@@ -6,8 +6,10 @@ Calls the same functions as the stages, so that what it prints for a text is wha
 import dataclasses
 import datetime
 import functools
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,7 @@ from toolformer_ops.stage_models import split_revision
 from toolformer_ops.stages.filtering import decide
 from toolformer_ops.stages.sampling import Candidate, Paragraph, sample_paragraph
 from toolformer_ops.stages.scoring import choose_result
-from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, load_prompt
+from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolRunner, load_prompt
 from toolformer_ops.tools.registry import get_tool
 from toolformer_ops.tools.running import run_tool
 
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
     from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 
 
-def _load(settings: Settings, model: str) -> "LanguageModel":
+def load(settings: Settings, model: str) -> "LanguageModel":
+    """The model of that name, as the settings say it is to run."""
     from toolformer_ops.language_model import LanguageModel
 
     name, revision = split_revision(model)
@@ -56,13 +59,13 @@ def run_one(
     effective_input = tool.effective_input(call_input, _document("", date))
     if effective_input is None:
         return ToolOutput.none("document_has_no_date" if not tool.spec.takes_input else "input_not_usable")
-    runner = tool.open(settings, lambda: _load(settings, model_name()))
+    runner = tool.open(settings, lambda: load(settings, model_name()))
     [output] = run_tool(runner, [effective_input], settings.tool_time_limit_seconds)
     return output
 
 
-def read_corpus(settings: Settings, corpus: Path) -> Iterator[tuple[str, Record | Rejection]]:
-    """Each record of a file or folder, or why it is refused, with the name to print for it: its own id, or file and line.
+def read_corpus(settings: Settings, corpus: Path | str) -> Iterator[tuple[str, Record | Rejection]]:
+    """Each record of a file or folder (also on S3), or why it is refused, with the name to print for it: its id, or file and line.
 
     Raises:
         CorpusError: there is nothing at that path.
@@ -119,7 +122,7 @@ def explain_call(
     call = parse_call(call_text.strip().removeprefix("[").removesuffix("]"))
     tool = get_tool(call.tool)
     document = _document(text, date)
-    model = functools.cache(lambda: _load(settings, model_name))
+    model = functools.cache(lambda: load(settings, model_name))
     effective_input = tool.effective_input(call.input, document)
     explanation: dict[str, Any] = {"call": str(call), "at": at, "result": None, "reason": None}
     if effective_input is None:
@@ -154,51 +157,89 @@ def annotate_file(
     settings: Settings, corpus: Path, tool_name: str, model_name: str, limit: int | None, values: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Every scored call of a file's documents, in the order of the text, with its losses and whether it is kept."""
-    from toolformer_ops.language_model import AnnotationPrompt
-
-    tool = get_tool(tool_name)
     parameters = parse_run_parameters({"tools": (tool_name,), **values, "corpus": str(corpus), "model": model_name})
-    prompt = AnnotationPrompt(tool.spec.name, load_prompt(tool.spec.prompt_file))
-    model = functools.cache(lambda: _load(settings, model_name))
-    runner = functools.cache(lambda: tool.open(settings, model))
+    annotator = Annotator(
+        settings, get_tool(tool_name), parameters, functools.cache(lambda: load(settings, model_name))
+    )
     documents = (record.document() for _, record in read_corpus(settings, corpus) if isinstance(record, Record))
     for number, document in enumerate(documents):
         if limit is not None and number >= limit:
             return
-        for decision in decide(tool, document):
-            if decision.kept:
-                paragraph = Paragraph(decision.paragraph, decision.start_char, decision.end_char)
-                yield from _annotate(settings, model(), runner, tool, prompt, parameters, document, paragraph)
+        for paragraph in kept_paragraphs(decide(annotator.tool, document)):
+            yield from annotator.annotate(document, paragraph, Counter(), {})
 
 
-def _annotate(
-    settings: Settings,
-    model: "LanguageModel",
-    runner: Callable[[], ToolRunner],
-    tool: Tool,
-    prompt: "AnnotationPrompt",
-    parameters: RunParameters,
-    document: Document,
-    paragraph: Paragraph,
-) -> Iterator[dict[str, Any]]:
-    text = document.text[paragraph.start_char : paragraph.end_char]
-    candidates = sample_paragraph(model, prompt, tool, parameters, document, paragraph, Counter())
-    inputs = [candidate.effective_input for candidate in candidates]
-    outputs = run_tool(runner(), inputs, settings.tool_time_limit_seconds) if inputs else []
-    own_text = _own_text(tool, document)
-    answered: list[tuple[Candidate, str]] = []
-    for candidate, output in zip(candidates, outputs, strict=True):
-        chosen = choose_result(output.results, output.reason, own_text)
-        if chosen.text is not None:
-            answered.append((candidate, chosen.text))
-    placed = [
-        PlacedCall(item.position.token, call_with_result(item.call, result), call_without_result(item.call))
-        for item, result in answered
-    ]
-    threshold = parameters.keep_thresholds.get(tool.spec.name, tool.spec.keep_threshold)
-    losses = model.score_calls(text, placed) if placed else []
-    for (candidate, result), loss in zip(answered, losses, strict=True):
-        yield _line(document, paragraph, candidate, result, loss, threshold)
+def kept_paragraphs(decisions: Sequence[FilterDecision]) -> list[Paragraph]:
+    """The paragraphs that a filter kept."""
+    return [Paragraph(item.paragraph, item.start_char, item.end_char) for item in decisions if item.kept]
+
+
+@dataclasses.dataclass
+class Annotator:
+    """The method for one tool, a text at a time: what the stages do with a micro-batch."""
+
+    settings: Settings
+    tool: Tool
+    parameters: RunParameters
+    model: "Callable[[], LanguageModel]"
+    """Gives the same model each time; asked only where a text is kept."""
+
+    @functools.cached_property
+    def prompt(self) -> "AnnotationPrompt":
+        """The tool's prompt, as the engine takes it."""
+        from toolformer_ops.language_model import AnnotationPrompt
+
+        return AnnotationPrompt(self.tool.spec.name, load_prompt(self.tool.spec.prompt_file))
+
+    @functools.cached_property
+    def runner(self) -> ToolRunner:
+        """The tool, open."""
+        return self.tool.open(self.settings, self.model)
+
+    def open(self, text: str) -> None:
+        """Load what is loaded once a process, and read the prompt once: with it the first text takes as long as the others."""
+        self.model().find_positions(self.prompt, text, at_most=1, threshold=0.0)
+        self.runner  # noqa: B018 - opened here
+
+    def annotate(
+        self, document: Document, paragraph: Paragraph, counts: Counter[str], seconds: dict[str, float]
+    ) -> list[dict[str, Any]]:
+        """A line for every scored call of a kept text, in its order.
+
+        Adds to `counts` what the stages count in the ledger, and to `seconds` what each stage took.
+        """
+        text = document.text[paragraph.start_char : paragraph.end_char]
+        with _spent(seconds, "sample"):
+            model = self.model()
+            candidates = sample_paragraph(model, self.prompt, self.tool, self.parameters, document, paragraph, counts)
+        inputs = [candidate.effective_input for candidate in candidates]
+        counts["inputs"] += len(set(inputs))
+        with _spent(seconds, "execute"):
+            outputs = run_tool(self.runner, inputs, self.settings.tool_time_limit_seconds) if inputs else []
+        with _spent(seconds, "score"):
+            own_text = _own_text(self.tool, document)
+            answered: list[tuple[Candidate, str]] = []
+            for candidate, output in zip(candidates, outputs, strict=True):
+                chosen = choose_result(output.results, output.reason, own_text)
+                if chosen.text is not None:
+                    answered.append((candidate, chosen.text))
+            placed = [
+                PlacedCall(item.position.token, call_with_result(item.call, result), call_without_result(item.call))
+                for item, result in answered
+            ]
+            losses = model.score_calls(text, placed) if placed else []
+        threshold = self.parameters.keep_thresholds.get(self.tool.spec.name, self.tool.spec.keep_threshold)
+        return [
+            _line(document, paragraph, candidate, result, loss, threshold)
+            for (candidate, result), loss in zip(answered, losses, strict=True)
+        ]
+
+
+@contextmanager
+def _spent(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - started
 
 
 def _line(
