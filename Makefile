@@ -16,11 +16,13 @@ STAMP := $(VENV)/.installed
 TOOLFORMER_STATE_DIR ?= $(CURDIR)/.toolformer
 export TOOLFORMER_STATE_DIR
 
+comma := ,
+
 # One thread a process: stages run side by side.
 OMP_NUM_THREADS ?= 1
 export OMP_NUM_THREADS
 
-.PHONY: help demo run test lint install up down status logs sql clean
+.PHONY: help demo run test lint bench install up down status logs sql clean
 
 help: ## Show this list.
 	@printf 'Toolformer as a system, on one machine:\n\n'
@@ -45,6 +47,11 @@ lint: $(STAMP) ## Check style, types and who imports whom.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+bench: $(STAMP) ## Measure the engine: make bench WORK=A TEXTS=2 RUNS=3 DTYPE=float32 SIZES=10,100 OUT=folder
+	@$(BIN)/python -m benchmarks --work '$(or $(WORK),all)' --texts '$(or $(TEXTS),0)' --runs '$(or $(RUNS),2)' \
+	  --dtype '$(or $(DTYPE),float32$(comma)bfloat16)' --sizes '$(or $(SIZES),10$(comma)100)' --model '$(MODEL)' \
+	  --out '$(or $(OUT),$(TOOLFORMER_STATE_DIR)/bench)'
 
 install: $(STAMP) ## Make .venv and install what the lock files name; done by the other targets where needed.
 

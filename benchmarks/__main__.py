@@ -1,0 +1,97 @@
+"""`python -m benchmarks`: measure the engine and write the tables."""
+
+import logging
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from benchmarks.gpu import measure_gpu
+from benchmarks.many_texts import measure_workers
+from benchmarks.measuring import disagreements, measure_jobs
+from benchmarks.random_models import gpt2_config, saved_model
+from benchmarks.report import machine, markdown, write_report
+from benchmarks.window import measure_lengths, measure_windows
+from benchmarks.works import random_text_job, real_text_jobs
+from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.demo.model import prepare_demo_model
+from toolformer_ops.errors import EXIT_NO_RESULT, ParameterError, ToolformerError, exit_code
+from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model.loading import DTYPES
+
+logger = logging.getLogger("benchmarks")
+
+WORKS = ("A", "B", "C", "D", "window")
+DEFAULT_TEXTS = {"A": 3, "B": 1, "D": 16, "window": 37}
+"""Texts of a work (B: of each tool; window: sums of each kind) unless told otherwise: a whole run ends within half an hour."""
+
+
+def bench(
+    work: Annotated[str, typer.Option(help=f"One of {', '.join(WORKS)}, or all.")] = "all",
+    texts: Annotated[int, typer.Option(help="Texts of a work; 0: its default.", min=0)] = 0,
+    runs: Annotated[int, typer.Option(help="Runs of the engine, of which the median counts.", min=1)] = 2,
+    dtype: Annotated[str, typer.Option(help="Number formats, with commas between them.")] = "float32,bfloat16",
+    out: Annotated[Path, typer.Option(help="Folder for bench.json and bench.md.")] = Path(".toolformer/bench"),
+    model: Annotated[str, typer.Option(help="SmolLM2 as safetensors; empty: the demo's, converted where needed.")] = "",
+    sizes: Annotated[str, typer.Option(help="Numbers of texts of work C.")] = "10,100",
+) -> None:
+    """Measure the engine against the reference and against the floor; exit 3 where they keep other calls."""
+    wanted = WORKS if work == "all" else tuple(work.split(","))
+    formats = tuple(dtype.split(","))
+    for found, known, option in ((wanted, WORKS, "--work"), (formats, tuple(DTYPES), "--dtype")):
+        if unknown := set(found) - set(known):
+            raise ParameterError(f"{option}: expected some of {', '.join(known)}, found {', '.join(sorted(unknown))}.")
+    settings = load_settings()
+    torch.set_num_threads(1)
+    results: dict[str, Any] = {}
+    for name in wanted:
+        logger.info("work %s", name)
+        count = texts or DEFAULT_TEXTS.get(name, 0)
+        results.update(_measure(settings, name, count, runs, formats, model, [int(size) for size in sizes.split(",")]))
+        results["machine"] = machine()
+        paths = write_report(out, results)  # after each work: what is measured is not lost when the next fails
+    typer.echo(markdown(results))
+    typer.echo(f"{paths[0]}\n{paths[1]}", err=True)
+    lines = [line for name in ("A", "B") if name in results for line in disagreements(results[name])]
+    for line in lines:
+        typer.echo(f"DIFFERENT: {line}", err=True)
+    if lines:
+        raise typer.Exit(EXIT_NO_RESULT)
+
+
+def _measure(
+    settings: Settings, work: str, texts: int, runs: int, formats: tuple[str, ...], model: str, sizes: list[int]
+) -> dict[str, Any]:
+    if work == "A":
+        with tempfile.TemporaryDirectory() as folder:
+            random_model = saved_model(Path(folder) / "gpt2-random", gpt2_config)
+            return {"A": measure_jobs(settings, random_model, [random_text_job(texts)], formats, runs)}
+    if work == "D":
+        return {"D": measure_gpu(settings, texts)}
+    smollm2 = Path(model) if model else prepare_demo_model(settings.state_dir)
+    if work == "B":
+        return {"B": measure_jobs(settings, smollm2, real_text_jobs(texts), formats, runs)}
+    if work == "C":
+        return {"C": measure_workers(smollm2, formats[0], sizes)}
+    engine = LanguageModel.load(str(smollm2))
+    return {"windows": measure_windows(engine, texts), "lengths": measure_lengths(engine, runs + 1)}
+
+
+def main() -> None:
+    """Run; a known error is one sentence and an exit status."""
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
+    )
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    try:
+        typer.run(bench)
+    except ToolformerError as error:
+        logger.error("%s: %s", type(error).__name__, error)  # noqa: TRY400 - the message is the remedy
+        sys.exit(exit_code(error))
+
+
+if __name__ == "__main__":
+    main()

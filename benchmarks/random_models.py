@@ -1,0 +1,115 @@
+"""Models with random weights in the shapes that matter, a tokenizer trained in code, and texts of an exact length.
+
+Speed does not depend on what weights and texts say. The tokenizer learns the tools' prompts by heart, so that a word is about a
+token, as in a vocabulary of 50,000; ids above its own stand for nothing when they are drawn, so that samples run to their
+full length.
+"""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from toolformer_ops.tools.base import PROMPT_DIR
+
+VOCABULARY = 3000
+"""Entries of the tokenizer; fewer where the prompts give no more."""
+END_OF_TEXT = "<|endoftext|>"
+
+
+def prompt_tokenizer() -> Any:
+    """A byte-level byte-pair tokenizer of transformers, trained on the tools' prompts; ` [` is one token."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    texts = [path.read_text(encoding="utf-8") for path in sorted(PROMPT_DIR.glob("*.txt"))]
+    backend.train_from_iterator([*texts, *(" [ " for _ in range(50))], trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END_OF_TEXT)  # type: ignore[no-untyped-call]
+
+
+def words_of_one_token(tokenizer: Any) -> list[str]:
+    """Words of the vocabulary that are one token with the space before them, in the order of their ids."""
+    by_id = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    return [
+        word[1:]
+        for word, _ in by_id
+        if word.startswith("Ġ") and len(word) > 3 and word[1:].isalpha() and word[1:].isascii()
+    ]
+
+
+def text_of_tokens(tokenizer: Any, tokens: int, number: int) -> str:
+    """A text of exactly `tokens` tokens; another for each `number`, the same in every run.
+
+    Raises:
+        ValueError: the vocabulary does not allow it.
+    """
+    words = words_of_one_token(tokenizer)
+    chosen = [words[_number(f"{number}|{place}") % len(words)] for place in range(tokens)]
+    text = " ".join(chosen)
+    offsets = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).offsets
+    cut = text[: offsets[tokens][0]] if len(offsets) > tokens else text
+    found = len(tokenizer.backend_tokenizer.encode(cut, add_special_tokens=False).ids)
+    if found != tokens:
+        raise ValueError(f"expected a text of {tokens} tokens, found {found}")
+    return cut
+
+
+def gpt2_config(tokenizer: Any) -> Any:
+    """The GPT-2 shape: 12 layers, 768 wide, 50,257 entries, a window of 1,024."""
+    from transformers import GPT2Config
+
+    end = tokenizer.eos_token_id
+    return GPT2Config(bos_token_id=end, eos_token_id=end)
+
+
+def llama_config(tokenizer: Any, *, layers: int, width: int, inner: int, heads: int, key_heads: int) -> Any:
+    """A Llama shape with 32,000 entries and a window of 4,096."""
+    from transformers import LlamaConfig
+
+    end = tokenizer.eos_token_id
+    return LlamaConfig(
+        vocab_size=32_000,
+        hidden_size=width,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=key_heads,
+        max_position_embeddings=4096,
+        bos_token_id=end,
+        eos_token_id=end,
+    )
+
+
+def random_network(config: Any, seed: int = 0) -> Any:
+    """The network of `config` with weights drawn from `seed`."""
+    from transformers import AutoModelForCausalLM
+
+    state = torch.random.get_rng_state()
+    torch.manual_seed(seed)
+    network = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+    torch.random.set_rng_state(state)
+    return network
+
+
+def saved_model(folder: Path, config_of: Callable[[Any], Any]) -> Path:
+    """A folder that loads like any model's; written where it is not there yet."""
+    if not (folder / "config.json").is_file():
+        tokenizer = prompt_tokenizer()
+        tokenizer.save_pretrained(folder)
+        random_network(config_of(tokenizer)).save_pretrained(folder)
+    return folder
+
+
+def _number(key: str) -> int:
+    return int.from_bytes(hashlib.sha256(key.encode("utf-8")).digest()[:8], "big")

@@ -1,0 +1,170 @@
+"""Which model annotates which texts, with which numbers: works A and B, and the texts of C.
+
+Work A: the GPT-2 shape with random weights, texts of 200 tokens, the Calculator's prompt, k 5, m 5, 20 new tokens. Its samples are
+noise, so five calls a position are put in their place before scoring.
+Work B: SmolLM2 on real text, all five tools with their default numbers and the tool's name given. The Calculator and the Calendar
+are run; the others, whose answers would need an index or a translator, answer with a fixed result of usual length.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.random_models import prompt_tokenizer, text_of_tokens
+from toolformer_ops.call_syntax import Call, call_with_result, call_without_result
+from toolformer_ops.config import Settings
+from toolformer_ops.demo.corpus import DemoDocument, own_documents, wikipedia_documents
+from toolformer_ops.demo.wikipedia import write_kilt_records
+from toolformer_ops.errors import ModelError
+from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
+from toolformer_ops.records import CallPosition, Document, PlacedCall, SampledContinuation
+from toolformer_ops.run_parameters import RunParameters
+from toolformer_ops.stages.sampling import candidates_at, given_call_start
+from toolformer_ops.tools.base import load_prompt
+from toolformer_ops.tools.registry import get_tool, tool_names
+
+FIXED_RESULTS = {
+    "WikiSearch": "Metropolis (film) > Metropolis is a German film of 1927, directed by Fritz Lang and written by Thea von Harbou.",
+    "QA": "Fritz Lang",
+    "MT": "bread shared with a friend tastes better than bread eaten alone",
+}
+"""What stands in for a tool that would need an index or a translator."""
+WORK_A_TOKENS = 200
+INJECTED_CALLS = 5
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text to annotate."""
+
+    text: str
+    document: Document
+    seed_key: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """Texts of one tool and the numbers of their annotation."""
+
+    tool: str
+    prompt: AnnotationPrompt
+    texts: tuple[Text, ...]
+    at_most: int
+    threshold: float
+    samples: int
+    max_new_tokens: int
+    call_start: str
+    injects_calls: bool
+    """Whether made calls stand in for the sampled ones before scoring."""
+    temperature: float = 1.0
+    top_p: float = 1.0
+
+
+def random_text_job(texts: int, tokens: int = WORK_A_TOKENS) -> Job:
+    """Work A: `texts` texts of `tokens` tokens."""
+    tokenizer = prompt_tokenizer()
+    made = [text_of_tokens(tokenizer, tokens, number) for number in range(texts)]
+    return Job(
+        tool="Calculator",
+        prompt=_prompt("Calculator"),
+        texts=tuple(Text(text, Document.of(text), str(number)) for number, text in enumerate(made)),
+        at_most=5,
+        threshold=0.0,
+        samples=5,
+        max_new_tokens=20,
+        call_start=" [",
+        injects_calls=True,
+    )
+
+
+def real_text_jobs(texts: int) -> list[Job]:
+    """Work B: `texts` texts a tool that its filter keeps, five jobs."""
+    return [_real_text_job(name, texts) for name in tool_names() if name in RunParameters.model_fields["tools"].default]
+
+
+def summaries(count: int) -> list[DemoDocument]:
+    """Wikipedia summaries of the demo's length, in an order that their titles decide."""
+    with tempfile.TemporaryDirectory() as folder:
+        records = Path(folder) / "kilt.jsonl"
+        write_kilt_records(records)
+        return wikipedia_documents(records, count)
+
+
+def place_calls(
+    settings: Settings,
+    job: Job,
+    text: Text,
+    positions: Sequence[CallPosition],
+    sampled: Sequence[Sequence[SampledContinuation]],
+) -> list[PlacedCall]:
+    """The calls of one text that are scored, with their results."""
+    if job.injects_calls:
+        return [_injected(position, number) for position in positions for number in range(INJECTED_CALLS)]
+    tool = get_tool(job.tool)
+    found = [
+        candidate
+        for position, samples in zip(positions, sampled, strict=True)
+        for candidate in candidates_at(tool, text.document, text.text, position, samples)[0]
+    ]
+    results = _answers(settings, job.tool, [candidate.effective_input for candidate in found])
+    return [
+        PlacedCall(
+            candidate.position.token,
+            call_with_result(candidate.call, result),
+            call_without_result(candidate.call),
+        )
+        for candidate, result in zip(found, results, strict=True)
+        if result is not None
+    ]
+
+
+def _answers(settings: Settings, tool: str, inputs: Sequence[str]) -> list[str | None]:
+    if tool in FIXED_RESULTS:
+        return [FIXED_RESULTS[tool]] * len(inputs)
+    outputs = get_tool(tool).open(settings, _no_model).run(inputs)
+    return [output.results[0] if output.results else None for output in outputs]
+
+
+def _no_model() -> LanguageModel:
+    raise ModelError("expected a tool that asks no language model. Give it a fixed result in benchmarks/works.py.")
+
+
+def _injected(position: CallPosition, number: int) -> PlacedCall:
+    left, right = 1400 + position.token, 7 + number
+    call = Call("Calculator", f"{left} - {right}")
+    return PlacedCall(position.token, call_with_result(call, str(left - right)), call_without_result(call))
+
+
+def _prompt(tool: str) -> AnnotationPrompt:
+    return AnnotationPrompt(tool, load_prompt(get_tool(tool).spec.prompt_file))
+
+
+def _real_text_job(name: str, texts: int) -> Job:
+    tool = get_tool(name)
+    parameters = RunParameters(corpus="-", model="-", call_prefix="tool_name")
+    return Job(
+        tool=name,
+        prompt=_prompt(name),
+        texts=tuple(_kept_texts(name, texts)),
+        at_most=tool.spec.max_positions,
+        threshold=tool.spec.sampling_threshold,
+        samples=tool.spec.samples_per_position,
+        max_new_tokens=parameters.max_call_tokens,
+        call_start=given_call_start(tool, parameters.call_prefix),
+        injects_calls=False,
+    )
+
+
+def _kept_texts(name: str, texts: int) -> list[Text]:
+    own = {"Calculator": "sums_in_prose", "Calendar": "dated_posts", "MT": "foreign_phrases"}
+    # Filters of the two others need more words than a short summary has in a few cases: some more are looked at.
+    documents = own_documents(own[name]) if name in own else summaries(texts + 50)
+    found: list[Text] = []
+    for item in documents:
+        document = Document.of(item.text, item.url)
+        for decision in get_tool(name).filter(document):
+            if decision.kept and len(found) < texts:
+                text = document.text[decision.start_char : decision.end_char]
+                found.append(Text(text, document, f"0|{name}|{document.document_id}|{decision.paragraph}"))
+    return found

@@ -1,0 +1,216 @@
+"""The benchmarks' reference and the engine annotate alike; the comparisons and the tables say what they should."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks.agreement import compare_kept, compare_samples, loss_error
+from benchmarks.floor import Need, Shape, needs
+from benchmarks.measuring import agreement, disagreements, measure_jobs, run_reference
+from benchmarks.random_models import prompt_tokenizer, text_of_tokens
+from benchmarks.reference import DrawnStep, Reference, ReferenceSample, border_distances
+from benchmarks.report import markdown, table, write_report
+from benchmarks.variants import EXACT_PRUNING, NO_PRUNING, WINDOW_16, sample_job, score_job
+from benchmarks.works import Job, Text, random_text_job, real_text_jobs
+from tests.unit.language_model.conftest import PROMPT, TEXT
+from tests.unit.language_model.plain_reference import PlainReference
+from toolformer_ops.config import Settings
+from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.records import CallLosses, Document, PlacedCall, SampledContinuation
+
+MACHINE = {
+    "date": "2026-11-21T12:00+00:00",
+    "processor": "an abacus",
+    "cores": 2,
+    "load_a_minute": 0.5,
+    "python": "3.11",
+    "torch": "2",
+    "transformers": "5",
+}
+
+
+def small_job() -> Job:
+    """Two short texts; calls that were made stand in for the sampled ones."""
+    return Job(
+        tool="Calculator",
+        prompt=PROMPT,
+        texts=tuple(Text(text, Document.of(text), str(number)) for number, text in enumerate((TEXT, TEXT[25:]))),
+        at_most=4,
+        threshold=0.0,
+        samples=3,
+        max_new_tokens=8,
+        call_start=" [",
+        injects_calls=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def reference(tiny_gpt2_dir: Path) -> Reference:
+    return Reference.load(str(tiny_gpt2_dir))
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_gpt2_dir: Path) -> LanguageModel:
+    return LanguageModel.load(str(tiny_gpt2_dir))
+
+
+def test_the_reference_agrees_with_one_plain_pass_a_token(reference: Reference, tiny_gpt2_dir: Path) -> None:
+    plain = PlainReference(tiny_gpt2_dir, [0])
+    [position, *_] = reference.find_positions(PROMPT, TEXT, at_most=1, threshold=0.0)
+    assert position.probability == pytest.approx(plain.probability(PROMPT.template, TEXT, position.token), rel=1e-4)
+    numbers = {"call_start": " [Calculator(", "max_new_tokens": 6, "temperature": 0.8, "seed_key": "5"}
+    sampled = reference.sample_position(PROMPT, TEXT, position, samples=2, top_p=1.0, **numbers)
+    for number, sample in enumerate(sampled):
+        assert sample.continuation == plain.sample(PROMPT.template, TEXT, position, number, **numbers)
+    call = PlacedCall(position.token, "[Calculator(1 + 1) -> 2]", "[Calculator(1 + 1) -> ]")
+    found, expected = reference.losses(TEXT, call), plain.losses(TEXT, call)
+    assert found.with_result == pytest.approx(expected.with_result, abs=1e-4)
+    assert found.without_call == pytest.approx(expected.without_call, abs=1e-4)
+
+
+@pytest.mark.parametrize("variant", [NO_PRUNING, EXACT_PRUNING], ids=["no-pruning", "exact-pruning"])
+def test_reference_and_engine_sample_and_keep_the_same_calls(
+    reference: Reference, engine: LanguageModel, variant: object
+) -> None:
+    job = small_job()
+    plain = run_reference(Settings(), reference, job)
+    outcome = sample_job(engine, job, variant)
+    score_job(engine, job, variant, outcome, plain.calls)
+    found = agreement("float32", variant, plain, outcome)
+    assert found["positions"] == 8
+    assert found["positions_differing"] == 0
+    assert found["samples"]["samples"] == 3 * (8 - found["positions_pruned"])
+    assert found["samples"]["not_explained"] == 0
+    assert [kept["calls"] for kept in found["kept"]] == [40, 40]
+    assert [kept["differing"] for kept in found["kept"]] == [0, 0]
+    assert disagreements({"agreement": [{"tool": "Calculator", **found}]}) == []
+
+
+def test_a_whole_measurement_has_a_row_a_variant_and_a_report(tiny_gpt2_dir: Path, tmp_path: Path) -> None:
+    found = measure_jobs(Settings(), tiny_gpt2_dir, [small_job()], ["float32"], runs=1)
+    names = ["reference", NO_PRUNING.name, EXACT_PRUNING.name, WINDOW_16.name]
+    assert [row["variant"] for row in found["rows"]] == names
+    assert all(row["seconds"]["total"] > 0 for row in found["rows"])
+    as_json, as_markdown = write_report(tmp_path / "out", {"machine": MACHINE, "A": found, "D": []})
+    assert '"rows"' in as_json.read_text()
+    assert "Not measured: no GPU here." in as_markdown.read_text()
+
+
+def test_a_draw_is_as_far_from_a_border_as_its_number_is() -> None:
+    cumulative = torch.tensor([[0.2, 0.7, 1.0]] * 3, dtype=torch.float64)
+    drawn, uniforms = torch.tensor([0, 1, 2]), torch.tensor([0.05, 0.69, 0.999], dtype=torch.float64)
+    # 0.05 is 0.15 below 0.2; 0.69 is 0.01 below 0.7; behind 1.0 lies no other token, so 0.999 is 0.299 above 0.7.
+    assert border_distances(cumulative, uniforms, drawn) == pytest.approx([0.15, 0.01, 0.299])
+
+
+def sample(text: str, *steps: tuple[str, float]) -> ReferenceSample:
+    return ReferenceSample(SampledContinuation(text, True), tuple(DrawnStep(*step) for step in steps))
+
+
+def test_a_sample_that_parts_at_a_border_is_explained_and_one_that_parts_elsewhere_is_not() -> None:
+    expected = sample("a(1)", ("a", 0.3), ("a(1", 1e-5), ("a(1)]", 0.2))
+    same, at_border, elsewhere = (SampledContinuation(text, True) for text in ("a(1)", "a(2)", "b(1)"))
+    found = compare_samples([(expected, same), (expected, at_border), (expected, elsewhere)])
+    assert (found.samples, found.differing, found.not_explained) == (3, 2, 1)
+    assert (found.draws, found.draws_at_border) == (9, 3)
+
+
+def test_kept_calls_are_compared_call_by_call() -> None:
+    expected = [CallLosses(2.0, 2.5, 1.0), CallLosses(2.0, 2.5, 1.9), CallLosses(3.0, 1.2, 0.6)]
+    found = [CallLosses(2.0, 2.5, 1.0), CallLosses(0.4, None, None), CallLosses(3.0, 1.0, 0.6)]
+    # At 0.5: the reference keeps the first (1.0) and the third (0.6), the other the first alone (the third: 0.4).
+    compared = compare_kept(expected, found, 0.5)
+    assert (compared.kept, compared.kept_by_both, compared.differing) == (2, 1, 1)
+    assert compare_kept(expected, [None, None, None], 1.0).differing == 1
+
+
+def test_the_error_of_losses_is_taken_over_calls_with_all_losses_in_that_format() -> None:
+    expected = [CallLosses(2.0, 2.5, 1.0)] * 3
+    found = [
+        CallLosses(2.0, 2.5, 0.9, number_format="bfloat16"),
+        CallLosses(2.0, None, None, number_format="bfloat16"),
+        CallLosses(2.0, 2.5, 1.0),
+    ]
+    error = loss_error(expected, found, "bfloat16")
+    assert error is not None
+    assert (error.calls, error.largest) == (1, pytest.approx(0.1))
+    assert loss_error(expected, expected, "bfloat16") is None
+
+
+def test_needed_operations_are_those_of_matrices_attention_and_vocabulary_rows() -> None:
+    shape = Shape.of(_OneLayer())
+    need = Need()
+    need.add(2, 4, 1)
+    # Two tokens through 3 x 5 weights: 2 * 2 * 15 = 60. They see 3 and 4 tokens: 4 * 7 * width 4 = 112. One row: 2 * 4 * 10 = 80.
+    assert need.operations(shape) == 60 + 112 + 80
+
+
+class _OneLayer(nn.Module):
+    """A network with one matrix of 3 x 5 and a vocabulary of ten."""
+
+    class _Config:
+        num_hidden_layers, num_attention_heads, hidden_size, vocab_size, head_dim = 1, 2, 4, 10, 2
+
+        def get_text_config(self, decoder: bool) -> "_OneLayer._Config":
+            return self
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix, self.head, self.config = nn.Linear(3, 5), nn.Linear(4, 10), self._Config()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.head
+
+
+def test_equal_prefixes_of_a_text_are_needed_once(reference: Reference) -> None:
+    job = small_job()
+    calls = [[PlacedCall(token, "[Calendar() -> x]", "[Calendar() -> ]") for token in (3, 6)], []]
+    needed = needs(reference.tokenization, job, [[], []], [{}, {}], calls)["scoring"]
+    words = reference.tokenization
+    prefixes = sum(
+        len(words.ids(z)) + len(words.newline_ids) for z in (calls[0][0].with_result, calls[0][0].without_result)
+    )
+    # Three passes up to the last scored token, 6 + 4, which itself is not put in; tokens 3 to 10 are asked for in each.
+    assert needed.tokens == 3 * (1 + 10) + prefixes
+    assert needed.rows == 3 * 8
+
+
+def test_texts_of_work_a_have_exactly_their_tokens_and_differ() -> None:
+    tokenizer = prompt_tokenizer()
+    texts = [text_of_tokens(tokenizer, 50, number) for number in range(3)]
+    assert [len(tokenizer.encode(text)) for text in texts] == [50, 50, 50]
+    assert len(set(texts)) == 3
+    assert [len(tokenizer.encode(item.text)) for item in random_text_job(2).texts] == [200, 200]
+
+
+def test_work_b_asks_all_five_tools_with_their_own_numbers() -> None:
+    jobs = {job.tool: job for job in real_text_jobs(2)}
+    assert sorted(jobs) == ["Calculator", "Calendar", "MT", "QA", "WikiSearch"]
+    assert all(len(job.texts) == 2 for job in jobs.values())
+    assert (jobs["Calculator"].at_most, jobs["Calculator"].samples, jobs["QA"].at_most) == (20, 10, 5)
+    assert jobs["Calculator"].call_start == " [Calculator("
+
+
+def test_rows_of_several_tools_are_added_up_and_set_against_the_reference() -> None:
+    def row(tool: str, variant: str, total: float, reference: float) -> dict[str, object]:
+        seconds = {"positions": 1.0, "sampling": 1.0, "scoring": total - 2.0, "total": total}
+        return {
+            "tool": tool,
+            "number_format": "float32",
+            "variant": variant,
+            "texts": 1,
+            "calls": 4.0,
+            "seconds": seconds,
+            "reference_seconds": reference,
+        }
+
+    rows = [row("QA", "ours, no pruning", 4.0, 40.0), row("MT", "ours, no pruning", 6.0, 160.0)]
+    found = markdown({"machine": MACHINE, "B": {"rows": rows, "floors": [], "agreement": []}})
+    # (40 + 160) / (4 + 6) = 20
+    assert "| all | ours, no pruning | float32 | 2 | 4 | 1 | 1 | 3 | 5 | 20 |" in found
+
+
+def test_a_table_of_nothing_says_so() -> None:
+    assert table([]) == "Nothing was measured."
