@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from toolformer_ops.errors import ModelError
+from toolformer_ops.language_model.tree_decoding import Columns, Tree, TreeDecoder
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,8 @@ class CausalModel:
         self._decoder = network.base_model
         self._project = network.get_output_embeddings()
         self._shares_cache = _share_cache(self.config)
+        self.trees: TreeDecoder | None = None
+        """Decodes the samples of many texts together; None for a network that it cannot be used with."""
         self._check_shortcuts()
 
     def hidden_states(
@@ -163,6 +166,33 @@ class CausalModel:
                     type(self.network).__name__,
                 )
                 self._shares_cache = False
+            trees = TreeDecoder(self.network, self.config, self.sliding_window)
+            if self._shares_cache and self._trees_agree(trees, shared, tails, plain):
+                self.trees = trees
+            else:
+                logger.info("%s: samples are decoded text by text", type(self.network).__name__)
+
+    def _trees_agree(self, trees: TreeDecoder, shared: list[int], tails: list[list[int]], plain: list[Tensor]) -> bool:
+        try:
+            trunk = CachedBranches.empty(self)
+            trunk.extend([shared])
+            first, second = (
+                Tree(trunk.columns(0, 4), trunk.columns(4), torch.tensor([keep], device=self.device)) for keep in (9, 6)
+            )
+            last = [torch.empty(0)] * 2
+            for step in range(len(tails[0])):
+                growing = [
+                    (index, tree, tail[step])
+                    for index, (tree, tail) in enumerate(zip((first, second), tails, strict=True))
+                    if step < len(tail)
+                ]
+                found = trees.step([tree for _, tree, _ in growing], [[token] for _, _, token in growing])
+                for (index, _, _), hidden in zip(growing, found, strict=True):
+                    last[index] = hidden
+        except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError) as error:
+            logger.info("%s does not decode in trees: %s", type(self.network).__name__, error)
+            return False
+        return self._agree(last, plain)
 
     def _branches_agree(self, shared: list[int], tails: list[list[int]], plain: list[Tensor]) -> bool:
         try:
@@ -255,6 +285,33 @@ class CachedBranches:
                 keys, values = keys.index_select(2, wanted), values.index_select(2, wanted)
             cache.update(keys, values, layer)
         return CachedBranches(self._model, cache, visible[:, wanted], self._columns[wanted], following)
+
+    def columns(self, first: int, end: int | None = None) -> Columns:
+        """Copies of the cached columns from `first` to `end` (exclusive)."""
+        return [
+            (layer.keys[0][:, first:end].clone(), layer.values[0][:, first:end].clone()) for layer in self._cache.layers
+        ]
+
+    def views(self) -> Columns:
+        """All cached columns, not copied."""
+        return [(layer.keys[0], layer.values[0]) for layer in self._cache.layers]
+
+    def continued(self, columns: Columns) -> "CachedBranches":
+        """A single row, with columns that were copied from one that had been extended from here."""
+        from transformers import DynamicCache
+
+        cache = DynamicCache()
+        for layer, ((keys, values), more) in enumerate(
+            zip(columns, self._cache.layers or [None] * len(columns), strict=True)
+        ):
+            before = [] if more is None else [(more.keys, more.values)]
+            pieces = [*before, (keys[None], values[None])]
+            cache.update(torch.cat([k for k, _ in pieces], 2), torch.cat([v for _, v in pieces], 2), layer)
+        added = columns[0][0].shape[1]
+        device = self._model.device
+        positions = torch.cat([self._columns, self._next[:1] + torch.arange(added, device=device)])
+        visible = torch.cat([self._visible, torch.ones(1, added, dtype=torch.bool, device=device)], dim=1)
+        return CachedBranches(self._model, cache, visible, positions, self._next + added)
 
     def _masks(self, seen: Tensor, positions: Tensor) -> Any:
         """What to add to attention scores, (1, 1, queries, columns): 0 where a query may look; by layer kind if there are two."""

@@ -1,19 +1,20 @@
 """What the model sees when it annotates: start token, prompt with the text in its slot, and the text again, as one branching cache.
 
 The prompt's own part is the same for all texts and is computed once a prompt; a text's part serves all its positions and
-all its samples. Both are kept until the next prompt or text comes, which changes no number: they are always computed in
-the same pieces.
+all its samples. Prompts and the last texts are kept, which changes no number: they are always computed in the same pieces.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model.causal_model import Branches, CausalModel
+from toolformer_ops.language_model.causal_model import Branches, CachedBranches, CausalModel
 from toolformer_ops.language_model.prompts import AnnotationPrompt
 from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
+from toolformer_ops.language_model.tree_decoding import Columns, Tree
 from toolformer_ops.language_model.windows import MIN_WINDOW, Window, plan_windows
 
 LARGEST_CALL_RESERVE = 272
@@ -22,18 +23,26 @@ MAX_PROMPTS = 8
 """Prompts whose computed part is kept: one a tool."""
 
 
+KEPT_TEXT_TOKENS = 4096
+"""Of the texts met last, contexts are kept up to this many tokens in all, both copies counted; the newest always."""
+
+
 @dataclass(frozen=True)
 class AnnotationContext:
     """The computed context of one window of a text."""
 
-    trunk: Branches
-    """One row: start token, prompt, text in its slot, and the text again."""
+    prompt: Branches
+    """One row: start token and prompt."""
+    rest: Columns | Branches
+    """What follows, the text in its slot and the text again, as cached columns; where a cache cannot be shared, all as one row."""
     text_hidden: Tensor
     """Hidden states of the second copy of the text, (tokens, hidden)."""
     text_start: int
-    """How many tokens of `trunk` come before token 0 of the window (its second copy)."""
+    """How many tokens come before token 0 of the window (its second copy)."""
     hidden_shift: int
     """Token i of the window stands in row i + hidden_shift of `text_hidden`."""
+    tokens: int
+    """Tokens of `rest`."""
 
     def before(self, token: int) -> Tensor:
         """Hidden state after everything up to token `token` - 1 of the window, (hidden,); `token` at least 1."""
@@ -41,17 +50,32 @@ class AnnotationContext:
 
     def branch(self, tokens: Sequence[int]) -> Branches:
         """One branch a token: each continues after the tokens before it."""
-        return self.trunk.fork([0] * len(tokens), [self.text_start + token for token in tokens])
+        trunk = self.rest
+        if isinstance(trunk, list):
+            trunk = self._shared_prompt().continued(trunk)
+        return trunk.fork([0] * len(tokens), [self.text_start + token for token in tokens])
+
+    def tree(self, tokens: Sequence[int]) -> Tree:
+        """One row a token: each continues after the tokens before it. Only for a model that decodes in trees."""
+        if not isinstance(self.rest, list):
+            raise TypeError("expected a context with cached columns")
+        lengths = torch.tensor([self.text_start + token for token in tokens], device=self.text_hidden.device)
+        return Tree(self._shared_prompt().views(), self.rest, lengths)
+
+    def _shared_prompt(self) -> CachedBranches:
+        if not isinstance(self.prompt, CachedBranches):
+            raise TypeError(f"expected a prompt with a shared cache, found {type(self.prompt).__name__}")
+        return self.prompt
 
 
 class ContextBuilder:
-    """Builds contexts and keeps the last text's and the last prompts'."""
+    """Builds contexts and keeps the last texts' and the last prompts'."""
 
     def __init__(self, model: CausalModel, tokenization: Tokenization) -> None:
         self._model = model
         self._tokenization = tokenization
         self._prompts: dict[AnnotationPrompt, tuple[Branches, int]] = {}
-        self._last: tuple[AnnotationPrompt, str, Window, AnnotationContext] | None = None
+        self._kept: dict[tuple[AnnotationPrompt, str, Window], AnnotationContext] = {}  # oldest first
 
     def windows(self, prompt: AnnotationPrompt, text: TokenizedText) -> list[Window]:
         """The windows of `text` under `prompt`, which holds it twice.
@@ -69,24 +93,33 @@ class ContextBuilder:
         return plan_windows(len(text), room)
 
     def context(self, prompt: AnnotationPrompt, text: TokenizedText, window: Window) -> AnnotationContext:
-        """The context of one window."""
-        if self._last is not None and self._last[:3] == (prompt, text.text, window):
-            return self._last[3]
-        self._last = None  # frees the memory before the next is computed
+        """The context of one window: a kept one, or computed, text by text, always in the same pieces."""
+        key = (prompt, text.text, window)
+        if key in self._kept:
+            self._kept[key] = self._kept.pop(key)
+            return self._kept[key]
         start, start_length = self._prompt_part(prompt)
         ids = text.ids[window.start : window.end]
         spelled, shift = self._tokenization.spell_after(prompt.separator, text.char_span(window.start, window.end), ids)
         between = self._tokenization.continuation(prompt.after_text, after=".")
+        added = [*spelled, *between, *spelled]
+        self._make_room(len(added))
         trunk = start.fork([0])
-        hidden = trunk.extend([[*spelled, *between, *spelled]])[0]  # (tokens, hidden)
+        hidden = trunk.extend([added])[0]  # (tokens, hidden)
         context = AnnotationContext(
-            trunk=trunk,
+            prompt=start,
+            rest=trunk.columns(start_length) if isinstance(trunk, CachedBranches) else trunk,
             text_hidden=hidden[len(spelled) + len(between) :],
             text_start=start_length + len(spelled) + len(between) + shift,
             hidden_shift=shift,
+            tokens=len(added),
         )
-        self._last = (prompt, text.text, window, context)
+        self._kept[key] = context
         return context
+
+    def _make_room(self, tokens: int) -> None:
+        while self._kept and tokens + sum(context.tokens for context in self._kept.values()) > KEPT_TEXT_TOKENS:
+            self._kept.pop(next(iter(self._kept)))
 
     def _prompt_part(self, prompt: AnnotationPrompt) -> tuple[Branches, int]:
         if prompt not in self._prompts:

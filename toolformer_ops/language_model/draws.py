@@ -40,11 +40,11 @@ def cumulative_probabilities(log_probs: Tensor, temperature: float, top_p: float
 
 
 def draw(cumulative: Tensor, uniforms: Tensor) -> Tensor:
-    """Token ids, (rows,), by inversion of `cumulative`, (rows, vocabulary), at `uniforms`, (rows,), float64 in [0, 1).
+    """Token ids, (rows, draws), by inversion of `cumulative`, (rows, vocabulary), at `uniforms`, (rows, draws), float64 in [0, 1).
 
     A token of probability zero is never drawn. Rows that hold no distribution (not finite) give -1.
     """
-    total = cumulative[:, -1]  # (rows,)
-    tokens = torch.searchsorted(cumulative, (uniforms * total)[:, None], right=True)[:, 0]
+    total = cumulative[:, -1:]  # (rows, 1)
+    tokens = torch.searchsorted(cumulative, uniforms * total, right=True)  # (rows, draws)
     usable = torch.isfinite(total) & (total > 0)
     return torch.where(usable, tokens.clamp(max=cumulative.shape[1] - 1), torch.full_like(tokens, -1))

@@ -1,4 +1,7 @@
-"""Sample calls after `P(x), x[:i], " ["` (Toolformer, section 2), all positions and samples of a text in one branching cache.
+"""Sample calls after `P(x), x[:i], " ["` (Toolformer, section 2): all positions and samples of several texts in one pass a token.
+
+The samples of a text share its cache (`tree_decoding.py`; for networks that it cannot be used with, branch by branch and text by
+text). Each sample draws with random numbers of its own, so that it does not depend on what grows beside it.
 
 A sample ends when its decoded text holds "]": the end is text, since `)]` and `")]` are single tokens in byte-pair
 vocabularies. It also ends, unfinished, at the token budget or where the model ends the document.
@@ -9,23 +12,29 @@ writes `film` where it else writes a question, and `Calendar(Monday)` where it e
 Does not parse calls: `call_syntax.py` does.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from toolformer_ops.call_syntax import CALL_END, CALL_START
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.causal_model import Branches, CausalModel
-from toolformer_ops.language_model.context import AnnotationContext, ContextBuilder
+from toolformer_ops.language_model.context import ContextBuilder
 from toolformer_ops.language_model.draws import cumulative_probabilities, draw, only, uniform
 from toolformer_ops.language_model.positions import owned_by
 from toolformer_ops.language_model.prompts import AnnotationPrompt
 from toolformer_ops.language_model.tokenization import CallStart, Tokenization
+from toolformer_ops.language_model.tree_decoding import ROW_MULTIPLE, Tree
 from toolformer_ops.records import SampledContinuation, TextToSample
 
-MAX_BRANCHES = 256
+MAX_ROWS = 256
 """Most samples that grow together."""
+MAX_TEXT_TOKENS = 4096
+"""Most tokens, both copies counted, of the texts that grow together: what their keys and values take."""
+DRAWN_ROWS = 64
+"""Rows of the vocabulary at once while tokens are drawn."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +68,63 @@ class SamplingSettings:
 class _Sample:
     """One sample while it grows."""
 
-    position: int
-    """Index of its position among those asked for."""
+    position_token: int
+    """The text's token before which the call stands."""
     number: int
     """Index among the samples of its position."""
-    uniform: Callable[[int], float]
-    """The random number of its n-th token."""
+    seed_key: str
     ids: list[int] = field(default_factory=list)
     finished: bool = False
+
+    def next_uniform(self) -> float:
+        """The random number of its next token."""
+        return uniform(self.seed_key, self.position_token, self.number, len(self.ids))
+
+
+@dataclass
+class _Group:
+    """Positions of one window of a text that grow in step, with their samples.
+
+    First each row is a position and takes the given start of the call; then each row is a sample.
+    """
+
+    rows: Tree | Branches
+    keys: list[tuple[int, int]]
+    """Text and position, as asked for, of each position."""
+    samples: list[list[_Sample]]
+    """By position."""
+    text_tokens: int
+    """What the text's keys and values take, tokens."""
+    put_in: int = 0
+    """How many tokens of the call's start the rows have."""
+    open: list[_Sample] | None = None
+    """Those that grow, one a row; None before the first draw."""
+
+    def next_tokens(self, start: CallStart) -> list[int]:
+        """What each row takes now."""
+        if self.open is None:
+            return [start.ids[self.put_in]] * len(self.samples)
+        return [sample.ids[-1] for sample in self.open]
+
+    def drawing(self) -> list[list[_Sample]]:
+        """Which samples draw from each row."""
+        return self.samples if self.open is None else [[sample] for sample in self.open]
+
+    def go_on(self, open_rows: list[tuple[int, _Sample]]) -> None:
+        """Keep the samples that grow, each with the row that it continues."""
+        self.open = [sample for _, sample in open_rows]
+        rows = [row for row, _ in open_rows]
+        if not rows:
+            return
+        if isinstance(self.rows, Tree):
+            self.rows.keep(rows)
+        else:
+            self.rows = self.rows.kept(rows)
+
+    @property
+    def most_rows(self) -> int:
+        """How many rows it has now, or will have after the first draw."""
+        return sum(map(len, self.samples)) if self.open is None else len(self.open)
 
 
 def sample_texts(
@@ -79,98 +137,134 @@ def sample_texts(
 ) -> list[list[list[SampledContinuation]]]:
     """Continuations of each text's positions, `settings.samples` each, in order.
 
-    Raises:
-        ModelError: context and call do not fit into the model's window.
-    """
-    grown: list[list[list[SampledContinuation]]] = []
-    for item in texts:
-        tokenized = tokenization.tokenize(item.text)
-        found: dict[int, list[SampledContinuation]] = {}
-        for window in contexts.windows(prompt, tokenized):
-            owned = owned_by(window, item.positions)
-            if owned:
-                context = contexts.context(prompt, tokenized, window)
-                tokens = [item.positions[index].token for index in owned]
-                sampled = _sample(model, tokenization, context, tokens, window.start, settings, item.seed_key)
-                found.update(zip(owned, sampled, strict=True))
-        grown.append([found[index] for index in range(len(item.positions))])
-    return grown
-
-
-def _sample(
-    model: CausalModel,
-    tokenization: Tokenization,
-    context: AnnotationContext,
-    tokens: Sequence[int],
-    window_start: int,
-    settings: SamplingSettings,
-    seed_key: str,
-) -> list[list[SampledContinuation]]:
-    """`settings.samples` continuations for each of `tokens` (token indices in the text, at least 1), in order.
+    A text joins the others as soon as there is room for its samples (`MAX_ROWS`) and for its keys and values (`MAX_TEXT_TOKENS`).
 
     Raises:
         ModelError: context and call do not fit into the model's window.
     """
     start = tokenization.call_start(settings.call_start)
-    needed = context.text_start + max(tokens) - window_start + len(start.ids) + settings.max_new_tokens
+    grown: dict[tuple[int, int], list[SampledContinuation]] = {}
+    growing: list[_Group] = []
+    for group in _groups(model, tokenization, contexts, prompt, texts, start, settings):
+        growing.append(group)
+        while growing and (
+            sum(item.most_rows for item in growing) > MAX_ROWS
+            or sum(item.text_tokens for item in growing) > MAX_TEXT_TOKENS
+        ):
+            growing = _step(model, tokenization, start, settings, growing, grown)
+    while growing:
+        growing = _step(model, tokenization, start, settings, growing, grown)
+    return [[grown[index, number] for number in range(len(item.positions))] for index, item in enumerate(texts)]
+
+
+def _groups(
+    model: CausalModel,
+    tokenization: Tokenization,
+    contexts: ContextBuilder,
+    prompt: AnnotationPrompt,
+    texts: Sequence[TextToSample],
+    start: CallStart,
+    settings: SamplingSettings,
+) -> Iterator[_Group]:
+    """The texts' positions in groups; each text's context is computed when its first group is asked for."""
+    at_once = max(1, MAX_ROWS // settings.samples)
+    for index, item in enumerate(texts):
+        text = tokenization.tokenize(item.text)
+        for window in contexts.windows(prompt, text):
+            owned = owned_by(window, item.positions)
+            for first in range(0, len(owned), at_once):
+                numbers = owned[first : first + at_once]
+                tokens = [item.positions[number].token for number in numbers]
+                context = contexts.context(prompt, text, window)
+                inside = [token - window.start for token in tokens]
+                _require_room(model, context.text_start + max(inside) + len(start.ids) + settings.max_new_tokens)
+                yield _Group(
+                    context.branch(inside) if model.trees is None else context.tree(inside),
+                    [(index, number) for number in numbers],
+                    [[_Sample(token, number, item.seed_key) for number in range(settings.samples)] for token in tokens],
+                    context.tokens,
+                )
+
+
+def _require_room(model: CausalModel, needed: int) -> None:
     if needed > model.max_positions:
         raise ModelError(
             f"expected prompt, text and call to fit into the model's window of {model.max_positions} tokens, found {needed}. "
             f"Lower the call length (max_call_tokens), or choose a model with a longer window."
         )
-    grown: list[list[SampledContinuation]] = []
-    at_once = max(1, MAX_BRANCHES // settings.samples)
-    for first in range(0, len(tokens), at_once):
-        chunk = tokens[first : first + at_once]
-        branches = context.branch([token - window_start for token in chunk])
-        samples = _grow(model, tokenization, branches, start, chunk, settings, seed_key)
-        texts = [_continuation(tokenization, start, sample) for sample in samples]
-        grown.extend(texts[row : row + settings.samples] for row in range(0, len(texts), settings.samples))
-    return grown
 
 
-def _grow(
+def _step(
     model: CausalModel,
     tokenization: Tokenization,
-    branches: Branches,
     start: CallStart,
-    tokens: Sequence[int],
     settings: SamplingSettings,
-    seed_key: str,
-) -> list[_Sample]:
-    """All samples of all positions, position by position; `branches` has one row a position."""
-    started = branches.extend([start.ids] * len(tokens))
-    hidden = torch.stack([states[-1] for states in started])  # (positions, hidden)
-    samples = [
-        _Sample(row, number, _stream(seed_key, token, number))
-        for row, token in enumerate(tokens)
-        for number in range(settings.samples)
+    growing: list[_Group],
+    grown: dict[tuple[int, int], list[SampledContinuation]],
+) -> list[_Group]:
+    """One token more for every row; returns the groups that still grow and puts what the others hold into `grown`."""
+    hidden = _extend(model, growing, [group.next_tokens(start) for group in growing])
+    first, later = [], []
+    for group, states in zip(growing, hidden, strict=True):
+        if group.open is not None:
+            later.append((group, states))
+            continue
+        group.put_in += 1
+        if group.put_in == len(start.ids):
+            first.append((group, states))
+    _draw(model, tokenization, start, settings, first, start.first_tokens)
+    _draw(model, tokenization, start, settings, later, None)
+    for group in growing:
+        if group.open == []:
+            for key, samples in zip(group.keys, group.samples, strict=True):
+                grown[key] = [_continuation(tokenization, start, sample) for sample in samples]
+    return [group for group in growing if group.open != []]
+
+
+def _extend(model: CausalModel, groups: Sequence[_Group], tokens: Sequence[list[int]]) -> list[Tensor]:
+    """Hidden states after one token more a row, (rows, hidden) a group."""
+    if model.trees is not None:
+        return model.trees.step([group.rows for group in groups if isinstance(group.rows, Tree)], tokens)
+    return [
+        torch.stack([states[-1] for states in group.rows.extend([[token] for token in row])])
+        for group, row in zip(groups, tokens, strict=True)
+        if not isinstance(group.rows, Tree)
     ]
-    growing = samples
-    rows = [sample.position for sample in growing]  # row of `hidden` and of `branches` that each continues
-    for step in range(settings.max_new_tokens):
-        log_probs = model.log_probabilities(hidden)  # (rows, vocabulary)
-        if step == 0 and start.first_tokens is not None:
-            log_probs = only(log_probs, start.first_tokens)
+
+
+def _draw(
+    model: CausalModel,
+    tokenization: Tokenization,
+    start: CallStart,
+    settings: SamplingSettings,
+    groups: Sequence[tuple[_Group, Tensor]],
+    only_tokens: Sequence[int] | None,
+) -> None:
+    """Draw the next token of every sample of these groups, and let those that do not end go on."""
+    if not groups:
+        return
+    hidden = torch.cat([states for _, states in groups])  # (rows, hidden)
+    wanted = [samples for group, _ in groups for samples in group.drawing()]  # samples by row
+    drawn: list[list[int]] = []
+    for row in range(0, len(wanted), DRAWN_ROWS):
+        chunk = wanted[row : row + DRAWN_ROWS]
+        states = hidden[row : row + DRAWN_ROWS]
+        padding = states.new_zeros((-len(chunk) % ROW_MULTIPLE, states.shape[1]))  # see tree_decoding.py
+        log_probs = model.log_probabilities(torch.cat([states, padding]))[: len(chunk)]  # (chunk, vocabulary)
+        if only_tokens is not None:
+            log_probs = only(log_probs, only_tokens)
         cumulative = cumulative_probabilities(log_probs, settings.temperature, settings.top_p)
-        uniforms = torch.tensor([item.uniform(step) for item in growing], dtype=torch.float64, device=model.device)
-        drawn = draw(cumulative[torch.tensor(rows, device=model.device)], uniforms).tolist()
-        going_on = [
-            index
-            for index, (sample, token) in enumerate(zip(growing, drawn, strict=True))
-            if _append(tokenization, start, sample, token)
+        uniforms = [[sample.next_uniform() for sample in samples] for samples in chunk]
+        drawn.extend(draw(cumulative, torch.tensor(uniforms, dtype=torch.float64, device=model.device)).tolist())
+    rows = iter(drawn)
+    for group, _ in groups:
+        open_rows = [
+            (row, sample)
+            for row, samples in enumerate(group.drawing())
+            for sample, token in zip(samples, next(rows), strict=True)
+            if _append(tokenization, start, sample, token) and len(sample.ids) < settings.max_new_tokens
         ]
-        if not going_on or step + 1 == settings.max_new_tokens:
-            break
-        branches = branches.kept([rows[index] for index in going_on])
-        growing = [growing[index] for index in going_on]
-        rows = list(range(len(growing)))
-        hidden = torch.stack([states[-1] for states in branches.extend([[sample.ids[-1]] for sample in growing])])
-    return samples
-
-
-def _stream(seed_key: str, token: int, number: int) -> Callable[[int], float]:
-    return lambda step: uniform(seed_key, token, number, step)
+        group.go_on(open_rows)
 
 
 def _append(tokenization: Tokenization, start: CallStart, sample: _Sample, token: int) -> bool:

@@ -13,7 +13,7 @@ def logs(*probabilities: float) -> torch.Tensor:
 
 
 def drawn(cumulative: torch.Tensor, *uniforms: float) -> list[int]:
-    return draw(cumulative.repeat(len(uniforms), 1), torch.tensor(uniforms, dtype=torch.float64)).tolist()
+    return draw(cumulative, torch.tensor([uniforms], dtype=torch.float64))[0].tolist()
 
 
 def test_a_number_selects_the_token_whose_share_it_falls_into() -> None:

@@ -11,6 +11,7 @@ from tests.tiny_models import save_tiny_gptj
 from tests.unit.language_model.conftest import PROMPT, TEXT, Subject
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model.windows import plan_windows
 from toolformer_ops.records import CallPosition, SampledContinuation, TextToSample
 
 SETTINGS: dict[str, Any] = {
@@ -104,7 +105,7 @@ def test_many_positions_are_sampled_in_parts_with_the_same_result(
     subject: Subject, positions: list[CallPosition], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = sample(subject.engine, positions)
-    monkeypatch.setattr("toolformer_ops.language_model.sampling.MAX_BRANCHES", 8)
+    monkeypatch.setattr("toolformer_ops.language_model.sampling.MAX_ROWS", 8)
     assert sample(subject.engine, positions) == together
 
 
@@ -157,3 +158,74 @@ def test_settings_that_cannot_be_sampled_with_are_refused(tiny_engine: LanguageM
 def test_the_network_is_loaded_from_a_path_object_as_well(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="found no"):
         LanguageModel.load(str(tmp_path))
+
+
+TOGETHER = [
+    TEXT,
+    "Metropolis is a film by Fritz Lang. It was made in 1927, and it runs for 153 minutes.",
+    "Of 1400 participants 400, or 29 %, passed the test.",
+    "El gato se sienta en la mesa.",
+    "On Friday we meet.",
+]
+
+
+def to_sample(engine: LanguageModel) -> list[TextToSample]:
+    return [
+        TextToSample(text, tuple(engine.find_positions(PROMPT, text, at_most=5, threshold=0.0)), str(number))
+        for number, text in enumerate(TOGETHER)
+    ]
+
+
+@pytest.mark.parametrize("call_start", [" [", " [Calculator("])
+@pytest.mark.parametrize("max_rows", [4, 24, 256])
+def test_a_text_gives_the_same_samples_whatever_texts_grow_beside_it(
+    any_subject: Subject, call_start: str, max_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = any_subject.engine
+    monkeypatch.setattr("toolformer_ops.language_model.sampling.MAX_ROWS", max_rows)
+    settings: dict[str, Any] = {key: value for key, value in SETTINGS.items() if key != "seed_key"}
+    settings["call_start"] = call_start
+    texts = to_sample(engine)
+    together = engine.sample_calls(PROMPT, texts, **settings)
+    assert [engine.sample_calls(PROMPT, [item], **settings)[0] for item in texts] == together
+    assert engine.sample_calls(PROMPT, texts[::-1], **settings) == together[::-1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rows_of_a_pass_have_the_same_bits_whatever_grows_beside_them(
+    any_subject: Subject, dtype: str, tiny_engine: LanguageModel, tiny_engine_bfloat16: LanguageModel
+) -> None:
+    engine = any_subject.engine if dtype == "float32" else tiny_engine_bfloat16
+    if engine._model.trees is None:
+        pytest.skip("decodes text by text")
+    trees = engine._model.trees
+
+    def grown(chosen: list[int]) -> dict[int, list[torch.Tensor]]:
+        """Hidden states of three steps, by text."""
+        with torch.inference_mode():
+            texts = {number: engine.tokenize(TOGETHER[number]) for number in chosen}
+            contexts = {
+                number: engine._contexts.context(PROMPT, text, plan_windows(len(text), len(text))[0])
+                for number, text in texts.items()
+            }
+            made = {number: context.tree([2, 4]) for number, context in contexts.items()}
+            found: dict[int, list[torch.Tensor]] = {number: [] for number in chosen}
+            for step in range(3):
+                states = trees.step(list(made.values()), [[5 + step, 9 + number] for number in chosen])
+                for number, state in zip(chosen, states, strict=True):
+                    found[number].append(state)
+            return found
+
+    together = grown([0, 1, 2, 3, 4])
+    for number in range(5):
+        alone = grown([number])[number]
+        assert all(torch.equal(one, other) for one, other in zip(alone, together[number], strict=True))
+
+
+def test_the_contexts_of_the_last_texts_are_used_again(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = to_sample(subject.engine)
+    built: list[int] = []
+    monkeypatch.setattr(subject.engine._contexts, "_make_room", built.append)
+    settings: dict[str, Any] = {key: value for key, value in SETTINGS.items() if key != "seed_key"}
+    subject.engine.sample_calls(PROMPT, texts, **settings)
+    assert built == []
