@@ -29,6 +29,10 @@ DEFAULT_TEXTS = {"A": 3, "B": 1, "D": 16, "window": 37}
 """Texts of a work (B: of each tool; window: sums of each kind) unless told otherwise: a whole run ends within half an hour."""
 
 
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+
+
+@app.command()
 def bench(
     work: Annotated[str, typer.Option(help=f"One of {', '.join(WORKS)}, or all.")] = "all",
     texts: Annotated[int, typer.Option(help="Texts of a work; 0: its default.", min=0)] = 0,
@@ -87,7 +91,7 @@ def main() -> None:
     )
     logging.getLogger("transformers").setLevel(logging.ERROR)
     try:
-        typer.run(bench)
+        app()
     except ToolformerError as error:
         logger.error("%s: %s", type(error).__name__, error)  # noqa: TRY400 - the message is the remedy
         sys.exit(exit_code(error))

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import AnnotationPrompt
-from toolformer_ops.language_model.draws import cumulative_probabilities, draw, only, uniform
+from toolformer_ops.language_model.draws import cumulative_probabilities, only, uniform
 from toolformer_ops.language_model.loading import load_network
 from toolformer_ops.language_model.tokenization import CallStart, Tokenization, TokenizedText
 from toolformer_ops.losses import SCORED_TOKENS, weighted_loss
@@ -107,15 +107,14 @@ class Reference:
                 dtype=torch.float64,
                 device=batch.device,
             )
-            drawn = draw(cumulative, uniforms)  # (samples,)
+            at = uniforms * cumulative[:, -1]  # (samples,)
+            drawn = torch.searchsorted(cumulative, at[:, None], right=True)[:, 0]  # (samples,)
             distances = border_distances(cumulative, uniforms, drawn)
             for row, (token, distance) in enumerate(zip(drawn.tolist(), distances, strict=True)):
                 growing[row].append(token, distance)
             if all(sample.ended for sample in growing) or step + 1 == max_new_tokens:
                 break
-            output = self.network(
-                input_ids=drawn.clamp(min=0)[:, None], past_key_values=output.past_key_values, use_cache=True
-            )
+            output = self.network(input_ids=drawn[:, None], past_key_values=output.past_key_values, use_cache=True)
         return [sample.result() for sample in growing]
 
     @torch.inference_mode()
@@ -163,7 +162,7 @@ class _Growing:
     def append(self, token: int, border_distance: float) -> None:
         if self.ended:
             return
-        if token < 0 or token in self._tokenization.end_ids:
+        if token in self._tokenization.end_ids:
             self.ended = True
         else:
             self._ids.append(token)
