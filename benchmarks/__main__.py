@@ -21,6 +21,7 @@ from toolformer_ops.demo.model import prepare_demo_model
 from toolformer_ops.errors import EXIT_NO_RESULT, ParameterError, ToolformerError, exit_code
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.loading import DTYPES
+from toolformer_ops.run_parameters import TOOL_NAMES
 
 logger = logging.getLogger("benchmarks")
 
@@ -40,12 +41,15 @@ def bench(
     dtype: Annotated[str, typer.Option(help="Number formats, with commas between them.")] = "float32,bfloat16",
     out: Annotated[Path, typer.Option(help="Folder for bench.json and bench.md.")] = Path(".toolformer/bench"),
     model: Annotated[str, typer.Option(help="SmolLM2 as safetensors; empty: the demo's, converted where needed.")] = "",
+    tools: Annotated[str, typer.Option(help="Tools of work B.")] = ",".join(TOOL_NAMES),
     sizes: Annotated[str, typer.Option(help="Numbers of texts of work C.")] = "10,100",
 ) -> None:
     """Measure the engine against the reference and against the floor; exit 3 where they keep other calls."""
     wanted = WORKS if work == "all" else tuple(work.split(","))
     formats = tuple(dtype.split(","))
-    for found, known, option in ((wanted, WORKS, "--work"), (formats, tuple(DTYPES), "--dtype")):
+    asked = tuple(tools.split(","))
+    checked = ((wanted, WORKS, "--work"), (formats, tuple(DTYPES), "--dtype"), (asked, TOOL_NAMES, "--tools"))
+    for found, known, option in checked:
         if unknown := set(found) - set(known):
             raise ParameterError(f"{option}: expected some of {', '.join(known)}, found {', '.join(sorted(unknown))}.")
     settings = load_settings()
@@ -54,7 +58,13 @@ def bench(
     for name in wanted:
         logger.info("work %s", name)
         count = texts or DEFAULT_TEXTS.get(name, 0)
-        results.update(_measure(settings, name, count, runs, formats, model, [int(size) for size in sizes.split(",")]))
+        if name == "B":
+            jobs = [job for job in real_text_jobs(count) if job.tool in asked]
+            results["B"] = measure_jobs(settings, _smollm2(settings, model), jobs, formats, runs)
+        else:
+            results.update(
+                _measure(settings, name, count, runs, formats, model, [int(size) for size in sizes.split(",")])
+            )
         results["machine"] = machine()
         paths = write_report(out, results)  # after each work: what is measured is not lost when the next fails
     typer.echo(markdown(results))
@@ -75,13 +85,15 @@ def _measure(
             return {"A": measure_jobs(settings, random_model, [random_text_job(texts)], formats, runs)}
     if work == "D":
         return {"D": measure_gpu(settings, texts)}
-    smollm2 = Path(model) if model else prepare_demo_model(settings.state_dir)
-    if work == "B":
-        return {"B": measure_jobs(settings, smollm2, real_text_jobs(texts), formats, runs)}
+    smollm2 = _smollm2(settings, model)
     if work == "C":
         return {"C": measure_workers(smollm2, formats[0], sizes)}
     engine = LanguageModel.load(str(smollm2))
     return {"windows": measure_windows(engine, texts), "lengths": measure_lengths(engine, runs + 1)}
+
+
+def _smollm2(settings: Settings, model: str) -> Path:
+    return Path(model) if model else prepare_demo_model(settings.state_dir)
 
 
 def main() -> None:
