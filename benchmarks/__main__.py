@@ -93,7 +93,13 @@ def _measure(
 
 
 def _smollm2(settings: Settings, model: str) -> Path:
-    return Path(model) if model else prepare_demo_model(settings.state_dir)
+    if not model:
+        return prepare_demo_model(settings.state_dir)
+    if not (Path(model) / "config.json").is_file():
+        raise ParameterError(
+            f"--model: expected a folder with SmolLM2 as safetensors, found none at {model}. Without it the demo's is converted."
+        )
+    return Path(model)
 
 
 def main() -> None:
