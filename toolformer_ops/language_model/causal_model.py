@@ -22,13 +22,14 @@ import torch
 from torch import Tensor
 
 from toolformer_ops.errors import ModelError
+from toolformer_ops.language_model.out_of_memory import halving
 from toolformer_ops.language_model.tree_decoding import Columns, Tree, TreeDecoder
 
 logger = logging.getLogger(__name__)
 
-BATCH_TOKENS = 4096
+BATCH_TOKENS = 2048
 """Most tokens, padding included, in one pass of `hidden_states`."""
-VOCABULARY_ROWS = 256
+VOCABULARY_ROWS = 128
 """Most rows of the vocabulary projection at once."""
 _SHARED_LAYERS = {"full_attention", "sliding_attention"}
 _UNBOUNDED_TOKENIZER_LENGTH = 10**9
@@ -76,18 +77,19 @@ class CausalModel:
     ) -> list[Tensor]:
         """Last hidden states of each sequence, (tokens, hidden) each, in the order given; of its tokens `rows[n]` if given.
 
-        Computed in batches of at most `BATCH_TOKENS` tokens, sorted by length; rows that are not asked for are not kept.
+        Computed in batches of at most `BATCH_TOKENS` tokens, sorted by length, halved where memory is short; rows that are not
+        asked for are not kept.
         """
         order = sorted(range(len(sequences)), key=lambda index: (len(sequences[index]), index))
-        found: dict[int, Tensor] = {}
-        batch: list[int] = []
+        batches: list[list[int]] = []
         for index in order:
-            if batch and len(sequences[index]) * (len(batch) + 1) > BATCH_TOKENS:
-                found.update(self._padded_pass(sequences, rows, batch))
-                batch = []
-            batch.append(index)
-        if batch:
-            found.update(self._padded_pass(sequences, rows, batch))
+            if not batches or len(sequences[index]) * (len(batches[-1]) + 1) > BATCH_TOKENS:
+                batches.append([])
+            batches[-1].append(index)
+        found: dict[int, Tensor] = {}
+        for batch in batches:
+            states = halving(lambda part: self._padded_pass(sequences, rows, part), batch, "sequences")
+            found.update(zip(batch, states, strict=True))
         return [found[index] for index in range(len(sequences))]
 
     def branches(self) -> Branches:
@@ -122,7 +124,7 @@ class CausalModel:
 
     def _padded_pass(
         self, sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]] | None, batch: Sequence[int]
-    ) -> dict[int, Tensor]:
+    ) -> list[Tensor]:
         longest = max(len(sequences[index]) for index in batch)
         filler = sequences[batch[0]][0]  # any token will do: nothing looks to the right
         ids = torch.tensor(
@@ -130,10 +132,8 @@ class CausalModel:
         )  # (batch, longest)
         hidden = self._decoder(input_ids=ids, use_cache=False).last_hidden_state  # (batch, longest, hidden)
         if rows is None:
-            return {index: hidden[row, : len(sequences[index])] for row, index in enumerate(batch)}
-        return {
-            index: hidden[row, torch.tensor(list(rows[index]), device=self.device)] for row, index in enumerate(batch)
-        }
+            return [hidden[row, : len(sequences[index])] for row, index in enumerate(batch)]
+        return [hidden[row, torch.tensor(list(rows[index]), device=self.device)] for row, index in enumerate(batch)]
 
     def _check_shortcuts(self) -> None:
         """Compare branched cache and own projection with the network's plain forward pass on a few tokens.

@@ -26,6 +26,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from toolformer_ops.language_model.out_of_memory import halving
+
 ROW_MULTIPLE = 16
 """Rows of a pass are filled up to a multiple of this."""
 _CAPACITY_STEP = 8
@@ -116,6 +118,14 @@ class TreeDecoder:
 
     def step(self, trees: Sequence[Tree], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
         """Append `tokens[n][r]` to row r of tree n; returns their last hidden states, (rows, hidden) a tree."""
+
+        def run(numbers: Sequence[int]) -> list[Tensor]:
+            return self._step([trees[number] for number in numbers], [tokens[number] for number in numbers])
+
+        return halving(run, range(len(trees)), "texts")
+
+    def _step(self, trees: Sequence[Tree], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
+        """One pass; what it has added to a tree counts only once it is through."""
         ids = [token for row in tokens for token in row]
         padding = -len(ids) % ROW_MULTIPLE
         positions = torch.cat([tree.lengths + tree.steps for tree in trees])
