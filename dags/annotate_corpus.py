@@ -6,8 +6,8 @@ Try a new corpus with a document limit of 100 first. The corpus is ingested if i
 
 **What it costs.** Sampling and scoring (pool `gpu`) are nearly all of it: per text and tool about k x m calls sampled and up to
 three losses each, 25 calls for most tools, 200 for Calculator and MT at the paper's numbers. A 135M-parameter model takes a few
-seconds a text and tool on one CPU core. What was annotated before under the same recipe is not annotated again: a second run is
-over in a minute.
+seconds a text and tool on one CPU core; `toolformer-ops estimate CORPUS --model MODEL` measures it for yours, in texts, calls, rows
+and device hours. What was annotated before under the same recipe is not annotated again: a second run is over in a minute.
 
 **What you get.** Every candidate call with its three losses in Postgres (`scored_calls`), also those not kept; a release
 (Parquet with a manifest) and the finetuned model on S3; checks in `quality_results`; progress in `annotation_progress`, losses

@@ -1,4 +1,4 @@
-"""Subcommands for people: run a tool, try a filter, explain one call's losses, annotate a file. No Airflow, no Postgres.
+"""Subcommands for people: run a tool, try a filter, explain one call's losses, annotate a file, estimate a run. No Airflow.
 
 Results go to stdout, what is said about them to stderr.
 """
@@ -18,6 +18,19 @@ app = typer.Typer()
 Model = Annotated[str, typer.Option("--model", help="Folder or id@revision; empty means the setting default_model.")]
 ToolOption = Annotated[str, typer.Option("--tool", help="Name of a tool, such as Calculator.")]
 Corpus = Annotated[Path, typer.Argument(help="JSON Lines with a field `text`, optionally .gz or .zst.")]
+RunParametersJson = Annotated[
+    str, typer.Option("--parameters", help="Run parameters as JSON; see `toolformer-ops parameters`.")
+]
+
+
+def _parsed(parameters: str) -> dict[str, Any]:
+    try:
+        values = json.loads(parameters)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"--parameters: expected JSON, found {parameters[:80]!r} ({error}).") from error
+    if not isinstance(values, dict):
+        raise UsageError(f"--parameters: expected a JSON object, found {type(values).__name__}.")
+    return values
 
 
 def _model_name(model: str) -> str:
@@ -66,15 +79,20 @@ def explain(
     call_text: Annotated[str, typer.Option("--call", help="The call, such as 'Calculator(400 / 1400)'.")],
     date: Annotated[str, typer.Option(help="Date of the document, for the Calendar: 2023-01-30.")] = "",
     model: Model = "",
+    context_tokens: Annotated[
+        int, typer.Option(help="Tokens of text before the call to score with; 0 means all.", min=0)
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Run a call's tool and print its three losses, token by token.
+    """Run a call's tool and print its losses, token by token; nothing is pruned.
 
     Example: toolformer-ops explain --text "400 of 1400 is 0.29 of all." --at 14 --call "Calculator(400 / 1400)"
     """
     from toolformer_ops.single_process import explain_call, explanation_table
 
-    explanation = explain_call(load_settings(), text, at, call_text, date or None, _model_name(model))
+    explanation = explain_call(
+        load_settings(), text, at, call_text, date or None, _model_name(model), context_tokens or None
+    )
     if as_json:
         typer.echo(json.dumps(explanation, ensure_ascii=False, indent=2))
     else:
@@ -89,7 +107,7 @@ def annotate(
     tool: ToolOption,
     model: Model = "",
     limit: Annotated[int, typer.Option(help="Annotate only the first documents; 0 means all.", min=0)] = 0,
-    parameters: Annotated[str, typer.Option(help="Run parameters as JSON; see `toolformer-ops parameters`.")] = "{}",
+    parameters: RunParametersJson = "{}",
     all_calls: Annotated[bool, typer.Option("--all", help="Print also calls that are not kept.")] = False,
 ) -> None:
     """Do the whole method in this process and print the calls with their losses, one JSON line each.
@@ -98,13 +116,44 @@ def annotate(
     """
     from toolformer_ops.single_process import annotate_file
 
-    try:
-        values = json.loads(parameters)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"--parameters: expected JSON, found {parameters[:80]!r} ({error}).") from error
-    for line in annotate_file(load_settings(), corpus, tool, _model_name(model), limit or None, values):
+    for line in annotate_file(load_settings(), corpus, tool, _model_name(model), limit or None, _parsed(parameters)):
         if all_calls or line["kept"]:
             typer.echo(json.dumps(line, ensure_ascii=False))
+
+
+@app.command("estimate")
+def estimate(
+    corpus: Annotated[str, typer.Argument(help="As a run takes it: a path, file:// or s3:// address.")],
+    tool: Annotated[
+        list[str] | None, typer.Option("--tool", help="Name of a tool; may be repeated. All by default.")
+    ] = None,
+    model: Model = "",
+    limit: Annotated[int, typer.Option(help="Only the first documents; 0 means all.", min=0)] = 0,
+    parameters: RunParametersJson = "{}",
+    probe: Annotated[int, typer.Option(help="Texts a tool that are annotated to measure.", min=1, max=100)] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    store: Annotated[str, typer.Option(help="Id of a started run: keep the estimate in annotation_runs.")] = "",
+) -> None:
+    """Say what a run would take: texts, calls, rows and device hours, from the filters and a short measured probe.
+
+    Example: toolformer-ops estimate docs.jsonl --tool Calculator --tool Calendar --limit 1000
+    """
+    from toolformer_ops import estimation
+    from toolformer_ops.run_parameters import parse_run_parameters
+
+    settings = load_settings()
+    values = {**_parsed(parameters), "corpus": corpus, "model": _model_name(model)}
+    if tool:
+        values["tools"] = tool
+    if limit:
+        values["document_limit"] = limit
+    estimates = estimation.estimate_run(settings, parse_run_parameters(values), probe)
+    if store:
+        estimation.store_estimate(settings, store, estimation.as_json(settings, estimates))
+    if as_json:
+        typer.echo(json.dumps(estimation.as_json(settings, estimates), indent=2))
+    else:
+        estimation.print_table(settings, estimates)
 
 
 @app.command("parameters")

@@ -21,6 +21,8 @@ KEYWORDS = (
 
 MAX_ADDRESS_LENGTH = 2000
 
+COST_HINT = "What a document costs, the command toolformer-ops estimate says beforehand: it measures a few texts."
+
 OPEN_SECTIONS = frozenset({"Corpus", "Tools", "Language model"})
 """What every run has to think about: without a section, Airflow shows these first and unfolded; the others are folded."""
 
@@ -79,14 +81,17 @@ def _param(name: str, schema: dict[str, Any], default: Any) -> Param:
     field = RunParameters.model_fields[name]
     if not field.is_required():
         default = field.get_default(call_default_factory=True)
-    description = " ".join([str(field.description), *_purposes()]) if name == "tools" else field.description
+    description = " ".join([str(field.description), *_added_to_description(name)])
     if field.is_required() and not default:
         return Param(description=description, **keywords)
     return Param(to_jsonable_python(default), description=description, **keywords)
 
 
-def _purposes() -> list[str]:
-    return [f"{name}: {get_tool(name).spec.purpose}" for name in tool_names()]
+def _added_to_description(field: str) -> list[str]:
+    """What the form says beyond `RunParameters`: the tools that there are, and how to learn what documents cost."""
+    if field == "tools":
+        return [f"{name}: {get_tool(name).spec.purpose}" for name in tool_names()]
+    return [COST_HINT] if field == "document_limit" else []
 
 
 def _flat(schema: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
 from toolformer_ops.stage_models import split_revision
 from toolformer_ops.tools.base import load_prompt
-from toolformer_ops.tools.registry import get_tool
+from toolformer_ops.tools.registry import get_tool, tool_names
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +163,7 @@ def _register_tool(
 
 
 def finish_run(settings: Settings, run_id: str, state: str) -> None:
-    """Record the end of a run.
+    """Record the end of a run, and what it took beside what it was expected to (`estimation.py`).
 
     Raises:
         ParameterError: `state` is not one of `RUN_STATES`.
@@ -172,4 +172,6 @@ def finish_run(settings: Settings, run_id: str, state: str) -> None:
         raise ParameterError(f"--state: expected one of {', '.join(RUN_STATES)}, found {state!r}.")
     with database.transaction(database.connect(settings)) as connection:
         database.execute(connection, "finish_run", run_id=run_id, state=state)
+        on_device = [name for name in tool_names() if get_tool(name).spec.needs_device]
+        database.execute(connection, "store_run_cost", run_id=run_id, device_tools=on_device)
     logger.info("run %s ended: %s", run_id, state)

@@ -1,0 +1,29 @@
+-- What did a run cost, and what was it expected to?
+-- The newest run that ended or was estimated, by tool: what `toolformer-ops estimate --store` said before, beside the truth.
+with newest as (
+    select estimate, cost
+    from annotation_runs
+    where estimate is not null or cost is not null
+    order by started_at desc limit 1
+),
+expected as (
+    select e.*
+    from newest
+    cross join lateral jsonb_to_recordset(estimate -> 'tools') as e (
+        tool text, texts bigint, calls bigint, rows bigint,
+        device_hours numeric, device_hours_low numeric, device_hours_high numeric)
+),
+taken as (
+    select c.*
+    from newest
+    cross join lateral jsonb_to_recordset(cost -> 'tools') as c (
+        tool text, texts bigint, calls bigint, rows bigint, device_hours numeric)
+)
+select tool, expected.texts as texts_expected, taken.texts, expected.calls as calls_expected, taken.calls,
+       expected.rows as rows_expected, taken.rows,
+       round(expected.device_hours, 3) as hours_expected,
+       round(expected.device_hours_low, 3) as at_least, round(expected.device_hours_high, 3) as at_most,
+       round(taken.device_hours, 3) as hours
+from expected
+full join taken using (tool)
+order by tool;

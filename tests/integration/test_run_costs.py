@@ -1,0 +1,76 @@
+"""An estimate is kept with its run, and the end of the run puts the truth beside it."""
+
+from decimal import Decimal
+
+import pytest
+from sqlalchemy import text as sql
+
+from tests.annotated_runs import AnnotatedRun
+from toolformer_ops import database
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.estimation import KeptTexts, ProbedText, as_json, extrapolate, store_estimate
+from toolformer_ops.stages.run_setup import finish_run
+from toolformer_ops.tools.registry import get_tool
+
+PROBED = [ProbedText(2, 2, 6, {"sample": 3.0, "execute": 9.0, "score": 0.6})]
+SECONDS = {"filter": 0.5, "sample": 3600.0, "execute": 1800.0, "score": 900.0}
+
+
+@pytest.fixture
+def run(settings: Settings) -> AnnotatedRun:
+    """Two texts under two tools: the calculator has three calls, the translator one."""
+    run = AnnotatedRun(settings, {"Calculator": 0.5, "MT": 0.5})
+    first, second = run.add_text("one has 2 and 3"), run.add_text("two has 4 and 5")
+    run.add_call("Calculator", first, "has", "2 + 3", "5")
+    run.add_call("Calculator", second, "has", "4 + 5", "9")
+    run.add_call("Calculator", second, "and", "4 * 5", "20")
+    run.add_call("MT", first, "one", "eins", "one")
+    run.complete("Calculator", "MT")
+    with database.transaction(run.engine) as connection:
+        for stage, seconds in SECONDS.items():
+            connection.execute(
+                sql("update stage_ledger set seconds = :seconds where stage = :stage"),
+                {"stage": stage, "seconds": seconds},
+            )
+    return run
+
+
+def test_the_estimate_stands_beside_the_truth(settings: Settings, run: AnnotatedRun) -> None:
+    kept = KeptTexts(texts=1000, decisions=1000)
+    estimates = [extrapolate(get_tool(tool), kept, PROBED) for tool in ("Calculator", "MT")]
+    store_estimate(settings, "run-1", as_json(settings, estimates))
+    finish_run(settings, "run-1", "success")
+    with run.engine.connect() as connection, database.raw_cursor(connection) as cursor:
+        cursor.execute((database.SQL_DIR / "examples" / "11_what_did_a_run_cost.sql").read_text())
+        rows = cursor.fetchall()
+    hours = [Decimal("1.000"), Decimal("1.000"), Decimal("1.000")]  # 1,000 texts of 3.6 s; MT of 12.6 s
+    translated = [Decimal("3.500"), Decimal("3.500"), Decimal("3.500")]
+    assert rows == [
+        # 2 filter decisions, 3 calls, 3 results, 3 losses; two texts of 3,600 and 900 s
+        ("Calculator", 1000, 2, 2000, 3, 7000, 11, *hours, Decimal("2.500")),
+        # the translator is a model: its 1,800 s a text are the device's too
+        ("MT", 1000, 2, 2000, 1, 7000, 5, *translated, Decimal("3.500")),
+    ]
+
+
+def test_the_cost_holds_the_seconds_of_each_stage(settings: Settings, run: AnnotatedRun) -> None:
+    finish_run(settings, "run-1", "failed")
+    with database.transaction(run.engine) as connection:
+        cost = connection.execute(sql("select cost from annotation_runs")).scalar_one()
+    assert cost["tools"][0]["seconds"] == {stage: 2 * seconds for stage, seconds in SECONDS.items()}
+    assert (cost["total"]["texts"], cost["total"]["calls"], cost["total"]["rows"]) == (4, 4, 16)
+    assert cost["total"]["device_hours"] == pytest.approx(6.0)
+
+
+def test_a_run_that_ended_before_its_first_stage_cost_nothing(settings: Settings) -> None:
+    AnnotatedRun(settings, {"Calculator": 0.5})
+    finish_run(settings, "run-1", "failed")
+    with database.transaction(database.connect(settings)) as connection:
+        cost = connection.execute(sql("select cost from annotation_runs")).scalar_one()
+    assert (cost["total"]["texts"], cost["total"]["rows"], cost["total"]["device_hours"]) == (0, 0, 0)
+
+
+def test_an_estimate_for_a_run_that_is_not_there_is_refused(settings: Settings) -> None:
+    with pytest.raises(ParameterError, match="'other'"):
+        store_estimate(settings, "other", {})

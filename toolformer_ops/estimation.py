@@ -1,0 +1,248 @@
+"""Say before a run what it will take: texts, calls, rows and device hours, by tool.
+
+Counts what the filters keep in the whole corpus, annotates a few of the kept texts with a clock (the probe), and multiplies. The
+probe's texts are those with the smallest hashes: random, and the same for the same corpus. They are taken one by one in one
+process; more processes share the hours, and a stage that batches texts on a GPU needs fewer. Inputs that texts have in common are
+executed once in a run, which a probe does not see. What earlier runs did under the same recipes is not subtracted.
+Writes `annotation_runs.estimate` where asked to.
+"""
+
+import functools
+import heapq
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from toolformer_ops import database
+from toolformer_ops.config import Settings
+from toolformer_ops.corpus_records import Record
+from toolformer_ops.errors import CorpusError, ParameterError
+from toolformer_ops.records import Document
+from toolformer_ops.run_parameters import RunParameters
+from toolformer_ops.single_process import Annotator, kept_paragraphs, load, read_corpus
+from toolformer_ops.stages.filtering import decide
+from toolformer_ops.stages.sampling import Paragraph
+from toolformer_ops.tools.base import Tool
+from toolformer_ops.tools.registry import get_tool
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import LanguageModel
+
+PROBE_TEXTS = 3
+"""Texts a tool that are annotated to measure: a minute for a small model on one core, and a spread that can be seen."""
+
+Text = tuple[Document, Paragraph]
+
+
+@dataclass
+class KeptTexts:
+    """What a tool's filter left of a corpus."""
+
+    texts: int = 0
+    """Kept paragraphs; documents for a filter that judges documents."""
+    decisions: int = 0
+    seconds: float = 0.0
+    probe: list[Text] = field(default_factory=list)
+    """The kept texts with the smallest ids: a random choice that the content decides."""
+
+
+@dataclass(frozen=True)
+class ProbedText:
+    """What one text took."""
+
+    positions: int
+    calls: int
+    rows: int
+    """In `candidate_calls`, `pruned_positions`, `call_results` and `call_losses`."""
+    seconds: Mapping[str, float]
+    """By stage."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a tool's part of a run will take, or the whole."""
+
+    tool: str
+    texts: int
+    probed_texts: int
+    positions: int
+    calls: int
+    rows: int
+    device_hours: float
+    """Sampling and scoring, and execution where the tool runs a model, in one process."""
+    device_hours_low: float
+    """If every text were as the cheapest of the probe."""
+    device_hours_high: float
+    """If every text were as the dearest of the probe."""
+    seconds: Mapping[str, float]
+    """By stage, as the ledger will have them."""
+
+
+def count_kept(
+    documents: Iterable[Document], tools: Sequence[Tool], probe_texts: int = PROBE_TEXTS
+) -> dict[str, KeptTexts]:
+    """What each tool's filter keeps of the documents, with the texts to probe; holds no more texts than those."""
+    kept = {tool.spec.name: KeptTexts() for tool in tools}
+    for document in documents:
+        for tool in tools:
+            found = kept[tool.spec.name]
+            started = time.perf_counter()
+            decisions = decide(tool, document)
+            found.seconds += time.perf_counter() - started
+            found.decisions += len(decisions)
+            paragraphs = kept_paragraphs(decisions)
+            found.texts += len(paragraphs)
+            candidates = [*found.probe, *((document, paragraph) for paragraph in paragraphs)]
+            found.probe = heapq.nsmallest(
+                probe_texts, candidates, key=lambda text: (text[0].document_id.int, text[1].number)
+            )
+    return kept
+
+
+def distinct_documents(settings: Settings, corpus: str, limit: int | None) -> Iterator[Document]:
+    """The documents that a run over the corpus would annotate: each text once, up to the limit.
+
+    Raises:
+        CorpusError: there is nothing at that address.
+    """
+    seen: set[uuid.UUID] = set()
+    for _, record in read_corpus(settings, corpus):
+        if limit is not None and len(seen) >= limit:
+            return
+        if isinstance(record, Record):
+            document = record.document()
+            if document.document_id not in seen:
+                seen.add(document.document_id)
+                yield document
+
+
+def probe_tool(
+    settings: Settings,
+    model: "Callable[[], LanguageModel]",
+    tool: Tool,
+    parameters: RunParameters,
+    texts: Sequence[Text],
+) -> list[ProbedText]:
+    """Annotate the texts one by one as the stages would, and say what each took.
+
+    What a process does once (model, prompt, index) is done before the clock runs.
+    """
+    if not texts:
+        return []
+    annotator = Annotator(settings, tool, parameters, model)
+    annotator.open(texts[0][0].text)
+    probed: list[ProbedText] = []
+    for document, paragraph in texts:
+        counts: Counter[str] = Counter()
+        seconds: dict[str, float] = {}
+        annotator.annotate(document, paragraph, counts, seconds)
+        rows = counts["positions_pruned_below"] + counts["inputs"] + 2 * counts["candidates"]
+        probed.append(ProbedText(counts["positions"], counts["candidates"], rows, seconds))
+    return probed
+
+
+def extrapolate(tool: Tool, kept: KeptTexts, probed: Sequence[ProbedText]) -> Estimate:
+    """The probe's means times the kept texts; the spread is that of its cheapest and dearest text."""
+    on_device = ("sample", "execute", "score") if tool.spec.needs_device else ("sample", "score")
+    hours = [sum(text.seconds.get(stage, 0.0) for stage in on_device) * kept.texts / 3600 for text in probed]
+    stages = ("sample", "execute", "score")
+
+    def expected(values: Iterable[float]) -> float:
+        return sum(values) / len(probed) * kept.texts if probed else 0.0
+
+    return Estimate(
+        tool=tool.spec.name,
+        texts=kept.texts,
+        probed_texts=len(probed),
+        positions=round(expected(text.positions for text in probed)),
+        calls=round(expected(text.calls for text in probed)),
+        rows=kept.decisions + round(expected(text.rows for text in probed)),
+        device_hours=sum(hours) / len(hours) if hours else 0.0,
+        device_hours_low=min(hours, default=0.0),
+        device_hours_high=max(hours, default=0.0),
+        seconds={
+            "filter": kept.seconds,
+            **{stage: expected(text.seconds.get(stage, 0.0) for text in probed) for stage in stages},
+        },
+    )
+
+
+def total(estimates: Sequence[Estimate]) -> Estimate:
+    """The sum over the tools; its spread is as if the cheapest texts, or the dearest, came together in all tools."""
+    stages = dict.fromkeys(stage for estimate in estimates for stage in estimate.seconds)
+    return Estimate(
+        tool="total",
+        texts=sum(item.texts for item in estimates),
+        probed_texts=sum(item.probed_texts for item in estimates),
+        positions=sum(item.positions for item in estimates),
+        calls=sum(item.calls for item in estimates),
+        rows=sum(item.rows for item in estimates),
+        device_hours=sum(item.device_hours for item in estimates),
+        device_hours_low=sum(item.device_hours_low for item in estimates),
+        device_hours_high=sum(item.device_hours_high for item in estimates),
+        seconds={stage: sum(item.seconds.get(stage, 0.0) for item in estimates) for stage in stages},
+    )
+
+
+def estimate_run(settings: Settings, parameters: RunParameters, probe_texts: int = PROBE_TEXTS) -> list[Estimate]:
+    """What each tool of a run with these parameters will take.
+
+    Raises:
+        CorpusError: nothing is at the corpus's address, or no record of it can be used.
+        ModelError, ToolError, SearchIndexError: the model, a tool or an index is not there.
+    """
+    tools = [get_tool(name) for name in parameters.tools]
+    kept = count_kept(distinct_documents(settings, parameters.corpus, parameters.document_limit), tools, probe_texts)
+    if not any(found.decisions for found in kept.values()):
+        raise CorpusError(f"expected at least one usable record in {parameters.corpus}, found none.")
+    model = functools.cache(lambda: load(settings, parameters.model))
+    return [
+        extrapolate(
+            tool, kept[tool.spec.name], probe_tool(settings, model, tool, parameters, kept[tool.spec.name].probe)
+        )
+        for tool in tools
+    ]
+
+
+def as_json(settings: Settings, estimates: Sequence[Estimate]) -> dict[str, Any]:
+    """As `annotation_runs.estimate` holds it."""
+    return {
+        "tools": [asdict(estimate) for estimate in estimates],
+        "total": asdict(total(estimates)),
+        "measured_on": {"device": settings.device, "dtype": settings.dtype, "threads": settings.threads},
+    }
+
+
+def store_estimate(settings: Settings, run_id: str, estimate: Mapping[str, Any]) -> None:
+    """Keep an estimate with its run.
+
+    Raises:
+        ParameterError: there is no such run.
+    """
+    with database.transaction(database.connect(settings)) as connection:
+        stored = database.execute(connection, "store_run_estimate", run_id=run_id, estimate=dict(estimate))
+    if not stored:
+        raise ParameterError(
+            f"--store: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`."
+        )
+
+
+def print_table(settings: Settings, estimates: Sequence[Estimate]) -> None:
+    """Print estimates as a table on stdout, with the sum below."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(caption=f"one process on {settings.device} in {settings.dtype}")
+    table.add_column("tool", no_wrap=True)
+    for column in ("texts", "positions", "calls", "rows", "device hours"):
+        table.add_column(column, justify="right")
+    for estimate in (*estimates, total(estimates)):
+        if estimate.tool == "total":
+            table.add_section()
+        counts = (estimate.texts, estimate.positions, estimate.calls, estimate.rows)
+        spread = f"{estimate.device_hours_low:.2g} to {estimate.device_hours_high:.2g}"
+        table.add_row(estimate.tool, *map("{:,}".format, counts), f"{estimate.device_hours:.2g} ({spread})")
+    Console().print(table)
