@@ -1,16 +1,19 @@
 """A language model without weights for tests of the stages: what it answers follows from the text alone.
 
-Tokens are words. Positions are the last `at_most` words but the first. At each position the samples are `samples` in turn. The loss
-with a result is one nat below the others where the result stands right after the position, else the same.
+Tokens are words. Positions are the last `at_most` words but the first. At each position the samples are `script` in turn. The loss
+without a call is 2 nats; with a result it is 1 where the result stands right after the position, else 2.25. Prunes as the real
+one does.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation, TextToSample
 
+FULL_CONTEXT = 1.75
+"""The loss without a call given the whole text, where a context window is asked for."""
 UNFINISHED = "Calculator(1 + 1) and so on without an end"
 
 
@@ -20,14 +23,18 @@ class StoppedError(Exception):
 
 @dataclass
 class FakeLanguageModel:
-    """Answers the four questions that the stages ask."""
+    """Answers the questions that the stages ask."""
 
     script: Sequence[str] = ("Calculator(2 + 3)",)
     """What the samples of a position say, in turn; `UNFINISHED` has no end."""
     texts_before_stop: int | None = None
     """After this many texts `find_positions` and `score_calls` raise."""
     identity: str = "fake"
+    sure_words: frozenset[str] = frozenset()
+    """Words that it expects anyway: without a call their loss is 0.25 nats, so that no call can save more."""
     seen: list[str] = field(default_factory=list)
+    context_tokens: list[int | None] = field(default_factory=list)
+    """The context window of each `score_calls`."""
 
     def _see(self, text: str) -> None:
         if self.texts_before_stop is not None and len(self.seen) >= self.texts_before_stop:
@@ -48,14 +55,38 @@ class FakeLanguageModel:
             [[SampledContinuation(item, item != UNFINISHED) for item in said] for _ in text.positions] for text in texts
         ]
 
-    def score_calls(self, text: str, calls: Sequence[PlacedCall], **_: Any) -> list[CallLosses]:
-        self._see(text)
-        return [self._losses(text, call) for call in calls]
+    def losses_without_call(self, text: str, tokens: Sequence[int]) -> list[float]:
+        return [self._exact_losses(text, PlacedCall(token, "", "")).without_call for token in tokens]
 
-    @staticmethod
-    def _losses(text: str, call: PlacedCall) -> CallLosses:
+    def surely_below(self, bound: float, prune_below: float) -> bool:
+        return prune_below > 0 and bound < prune_below
+
+    def score_calls(
+        self,
+        text: str,
+        calls: Sequence[PlacedCall],
+        *,
+        prune_below: float = 0.0,
+        float32_from: float = 0.0,
+        context_tokens: int | None = None,
+    ) -> list[CallLosses]:
+        self._see(text)
+        self.context_tokens.append(context_tokens)
+        full_context = None if context_tokens is None else FULL_CONTEXT
+        exact = [replace(self._exact_losses(text, call), without_call_full_context=full_context) for call in calls]
+        return [self._pruned(losses, prune_below) for losses in exact]
+
+    def _pruned(self, losses: CallLosses, prune_below: float) -> CallLosses:
+        without_result = replace(losses, without_result=None)
+        nothing = replace(without_result, with_result=None)
+        proofs = (known for known in (nothing, without_result) if self.surely_below(known.reduction_bound, prune_below))
+        return next(proofs, losses)
+
+    def _exact_losses(self, text: str, call: PlacedCall) -> CallLosses:
         if "nan" in text:
             return CallLosses(math.nan, 2.0, 1.0)
         result = call.with_result.partition("-> ")[2].removesuffix("]")
-        helps = text.split(" ")[call.token].rstrip(".") == result
-        return CallLosses(2.0, 2.5, 1.0 if helps else 2.25)
+        word = text.split(" ")[call.token].rstrip(".,")
+        if word in self.sure_words:
+            return CallLosses(0.25, 0.5, 0.125 if word == result else 0.25)
+        return CallLosses(2.0, 2.5, 1.0 if word == result else 2.25)

@@ -1,4 +1,4 @@
-"""The paper's weights, weighted loss and loss reduction (section 2 and 4.1): pure numbers, no model.
+"""The paper's weights, weighted loss and keep rule (section 2 and 4.1): pure numbers, no model.
 
 `w_t = max(0, 1 - 0.2 t) / 3` for the token t places after the call, so that five tokens count and the weights of a whole
 window sum to one. Where a text ends sooner the remaining weights are not scaled up.
@@ -24,16 +24,6 @@ def weighted_loss(log_probabilities: Sequence[float]) -> float:
     return -math.fsum(
         weight * log_probability for weight, log_probability in zip(TOKEN_WEIGHTS, log_probabilities, strict=False)
     )
-
-
-def loss_reduction(without_call: float, without_result: float, with_result: float) -> float:
-    """`L- minus L+` in nats: how much the call with its result lowers the loss below the better of its two rivals.
-
-    Not finite if one of the three is not; such a call is never kept.
-    """
-    if not all(map(math.isfinite, (without_call, without_result, with_result))):
-        return math.nan
-    return min(without_call, without_result) - with_result
 
 
 def is_kept(reduction: float, keep_threshold: float) -> bool:

@@ -36,6 +36,7 @@ CALL_TYPE = pa.struct(
         pa.field("sampling_recipe_id", pa.string(), nullable=False),
         pa.field("execution_recipe_id", pa.string(), nullable=False),
         pa.field("scoring_recipe_id", pa.string(), nullable=False),
+        pa.field("loss_without_call_full_context", pa.float64()),
     ]
 )
 SCHEMA = pa.schema(
@@ -53,7 +54,8 @@ COLUMN_MEANINGS = {
     "text": "the text with its calls and their results",
     "plain_text": "the text without calls; taking the calls out of `text` gives it, byte for byte",
     "calls": "the calls in the order of their positions: tool, input, result, `position_char` (character of `plain_text` before "
-    "which the call stands, from 0), `position_probability`, the three losses and the loss reduction in nats, and the recipes",
+    "which the call stands, from 0), `position_probability`, the losses and the loss reduction in nats "
+    "(`loss_without_call_full_context` where calls were scored in a context window), and the recipes",
     "tools": "names of the tools that are called, sorted",
     "url": "where the text came from, if its record said so",
 }
@@ -80,6 +82,8 @@ class ReleasedCall:
     sampling_recipe_id: str
     execution_recipe_id: str
     scoring_recipe_id: str
+    loss_without_call_full_context: float | None = None
+    """Given the whole text before the call, where the other losses are in a context window; else None."""
 
     @property
     def woven(self) -> WovenCall:

@@ -6,6 +6,7 @@ Calls the same functions as the stages, so that what it prints for a text is wha
 import dataclasses
 import datetime
 import functools
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -18,14 +19,15 @@ from toolformer_ops.config import Settings
 from toolformer_ops.corpus_files import find_files, read_lines
 from toolformer_ops.corpus_records import Record, Rejection, read_record
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.losses import is_kept, loss_reduction
+from toolformer_ops.losses import is_kept
+from toolformer_ops.recipes import keep_threshold
 from toolformer_ops.records import CallLosses, Document, PlacedCall, normal_uri
 from toolformer_ops.retrieval.own_text import OwnText
 from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
 from toolformer_ops.stage_models import split_revision
 from toolformer_ops.stages.filtering import decide
-from toolformer_ops.stages.sampling import Candidate, Paragraph, sample_paragraph
-from toolformer_ops.stages.scoring import choose_result
+from toolformer_ops.stages.sampling import Candidate, Paragraph, sample_texts
+from toolformer_ops.stages.scoring import choose_result, score_text, stored_losses
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolRunner, load_prompt
 from toolformer_ops.tools.registry import get_tool
 from toolformer_ops.tools.running import run_tool
@@ -111,9 +113,17 @@ def token_at(starts: tuple[int, ...], text: str, at: int) -> int:
 
 
 def explain_call(
-    settings: Settings, text: str, at: int, call_text: str, date: str | None, model_name: str
+    settings: Settings,
+    text: str,
+    at: int,
+    call_text: str,
+    date: str | None,
+    model_name: str,
+    context_tokens: int | None = None,
 ) -> dict[str, Any]:
-    """Run the call's tool and score the call at a character offset, token by token.
+    """Run the call's tool and score the call at a character offset, token by token; nothing is pruned.
+
+    `context_tokens` is how much text before the call it is scored with; None is all.
 
     Raises:
         ParameterError: the offset is outside the text or where no call can stand.
@@ -133,8 +143,9 @@ def explain_call(
         return {**explanation, "reason": chosen.reason}
     token = token_at(model().tokenize(text).starts, text, at)
     placed = PlacedCall(token, call_with_result(call, chosen.text), call_without_result(call))
-    [losses] = model().score_calls(text, [placed])
-    reduction = loss_reduction(losses.without_call, losses.without_result, losses.with_result)
+    [losses] = model().score_calls(text, [placed], context_tokens=context_tokens)
+    reduction = losses.reduction_bound  # the loss reduction itself, since no loss is missing
+    details = model().score_details(text, placed, context_tokens=context_tokens)
     return {
         **explanation,
         "result": chosen.text,
@@ -142,10 +153,12 @@ def explain_call(
         "loss_without_call": losses.without_call,
         "loss_without_result": losses.without_result,
         "loss_with_result": losses.with_result,
+        "loss_without_call_full_context": losses.without_call_full_context,
+        "context_tokens": context_tokens,
         "loss_reduction": reduction,
         "keep_threshold": tool.spec.keep_threshold,
         "kept": is_kept(reduction, tool.spec.keep_threshold),
-        "tokens": [dataclasses.asdict(scored) for scored in model().score_details(text, placed)],
+        "tokens": [dataclasses.asdict(scored) for scored in details],
     }
 
 
@@ -156,7 +169,11 @@ def _own_text(tool: Tool, document: Document) -> OwnText | None:
 def annotate_file(
     settings: Settings, corpus: Path, tool_name: str, model_name: str, limit: int | None, values: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """Every scored call of a file's documents, in the order of the text, with its losses and whether it is kept."""
+    """Every call with a result of a file's documents, in the order of the text, with its losses and whether it is kept.
+
+    Raises:
+        ParameterError: the keep threshold is below `prune_below`.
+    """
     parameters = parse_run_parameters({"tools": (tool_name,), **values, "corpus": str(corpus), "model": model_name})
     annotator = Annotator(
         settings, get_tool(tool_name), parameters, functools.cache(lambda: load(settings, model_name))
@@ -196,6 +213,9 @@ class Annotator:
         """The tool, open."""
         return self.tool.open(self.settings, self.model)
 
+    def __post_init__(self) -> None:
+        self._keep_threshold = keep_threshold(self.tool.spec, self.parameters)
+
     def open(self, text: str) -> None:
         """Load what is loaded once a process, and read the prompt once: with it the first text takes as long as the others."""
         self.model().find_positions(self.prompt, text, at_most=1, threshold=0.0)
@@ -204,14 +224,16 @@ class Annotator:
     def annotate(
         self, document: Document, paragraph: Paragraph, counts: Counter[str], seconds: dict[str, float]
     ) -> list[dict[str, Any]]:
-        """A line for every scored call of a kept text, in its order.
+        """A line for every call with a result of a kept text, in its order.
 
         Adds to `counts` what the stages count in the ledger, and to `seconds` what each stage took.
         """
         text = document.text[paragraph.start_char : paragraph.end_char]
         with _spent(seconds, "sample"):
             model = self.model()
-            candidates = sample_paragraph(model, self.prompt, self.tool, self.parameters, document, paragraph, counts)
+            [sampled] = sample_texts(model, self.prompt, self.tool, self.parameters, [(document, paragraph)])
+        candidates = sampled.candidates
+        counts.update(sampled.counts)
         inputs = [candidate.effective_input for candidate in candidates]
         counts["inputs"] += len(set(inputs))
         with _spent(seconds, "execute"):
@@ -227,10 +249,9 @@ class Annotator:
                 PlacedCall(item.position.token, call_with_result(item.call, result), call_without_result(item.call))
                 for item, result in answered
             ]
-            losses = model.score_calls(text, placed) if placed else []
-        threshold = self.parameters.keep_thresholds.get(self.tool.spec.name, self.tool.spec.keep_threshold)
+            losses = score_text(model, self.parameters, text, placed) if placed else []
         return [
-            _line(document, paragraph, candidate, result, loss, threshold)
+            _line(document, paragraph, candidate, result, loss, self._keep_threshold)
             for (candidate, result), loss in zip(answered, losses, strict=True)
         ]
 
@@ -248,10 +269,12 @@ def _line(
     candidate: Candidate,
     result: str,
     losses: CallLosses,
-    keep_threshold: float,
+    threshold: float,
 ) -> dict[str, Any]:
     position = paragraph.start_char + candidate.position.char
-    reduction = loss_reduction(losses.without_call, losses.without_result, losses.with_result)
+    reason, (without_call, without_result, with_result, full_context, number_format) = stored_losses(losses)
+    bound = None if math.isnan(losses.reduction_bound) else losses.reduction_bound
+    reduction = bound if reason is None else None
     return {
         "document_id": str(document.document_id),
         "position_char": position,
@@ -260,11 +283,15 @@ def _line(
         "result": clean_result(result),
         "after": document.text[position : position + 60],
         "sample_count": candidate.sample_count,
-        "loss_without_call": losses.without_call,
-        "loss_without_result": losses.without_result,
-        "loss_with_result": losses.with_result,
+        "reason": reason,
+        "loss_without_call": without_call,
+        "loss_without_result": without_result,
+        "loss_with_result": with_result,
+        "loss_without_call_full_context": full_context,
+        "number_format": number_format,
+        "reduction_bound": bound,
         "loss_reduction": reduction,
-        "kept": is_kept(reduction, keep_threshold),
+        "kept": reduction is not None and is_kept(reduction, threshold),
     }
 
 
@@ -286,6 +313,12 @@ def explanation_table(explanation: dict[str, Any]) -> None:
     table.add_section()
     table.add_row("loss", "", *losses)
     console.print(table)
+    if explanation["context_tokens"] is not None:
+        console.print(
+            f"scored with the last {explanation['context_tokens']} tokens of text before the call; with the whole text and no "
+            f"call the loss is {explanation['loss_without_call_full_context']:.3f}, which the call must beat too",
+            markup=False,
+        )
     verdict = "kept" if explanation["kept"] else "not kept"
     console.print(
         f"[{explanation['call']} -> {explanation['result']}] lowers the loss by {explanation['loss_reduction']:.3f} nats: "

@@ -3,6 +3,7 @@
 --   rows_written, rows_found    rows by the ledger (execute: calls with a result or a reason), and rows that are there
 --   rows_expected               rows that the stage before asks for
 --   items_in, items_out         samples drawn, and samples that became candidates, duplicates or were rejected with a reason
+--   pruned_in_ledger, pruned_found   positions that were not sampled, by the ledger and by their rows
 select * from (
 with decided as (
     select document_id, count(*) as decisions, bool_or(kept) as is_kept
@@ -26,9 +27,16 @@ judged as (
     where scoring_recipe_id = current_setting('toolformer.scoring_recipe_id')
     group by document_id
 ),
+pruned as (
+    select document_id, count(*) as positions
+    from pruned_positions
+    where sampling_recipe_id = current_setting('toolformer.sampling_recipe_id')
+    group by document_id
+),
 ledger as (
     select
         stage, document_id, rows_written,
+        coalesce(cast(counts ->> 'positions_pruned_below' as bigint), 0) as positions_pruned,
         coalesce(cast(counts ->> 'samples' as bigint), 0) as samples,
         coalesce(cast(counts ->> 'candidates' as bigint), 0)
             + coalesce(cast(counts ->> 'duplicates_merged' as bigint), 0)
@@ -69,9 +77,12 @@ select
         else coalesce(called.calls, 0)
     end as rows_expected,
     case due.stage when 'sample' then coalesce(ledger.samples, 0) else 0 end as items_in,
-    case due.stage when 'sample' then coalesce(ledger.samples_accounted_for, 0) else 0 end as items_out
+    case due.stage when 'sample' then coalesce(ledger.samples_accounted_for, 0) else 0 end as items_out,
+    case due.stage when 'sample' then coalesce(ledger.positions_pruned, 0) else 0 end as pruned_in_ledger,
+    case due.stage when 'sample' then coalesce(pruned.positions, 0) else 0 end as pruned_found
 from due
 left join called on called.document_id = due.document_id
 left join judged on judged.document_id = due.document_id
+left join pruned on pruned.document_id = due.document_id
 left join ledger on ledger.document_id = due.document_id and ledger.stage = due.stage
 ) as ledger

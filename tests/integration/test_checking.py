@@ -15,7 +15,7 @@ from toolformer_ops.errors import ObjectStoreError, ParameterError, QualityError
 from toolformer_ops.object_store import ObjectStore
 from toolformer_ops.quality import CheckResult
 from toolformer_ops.release_format import ReleasedCall, ReleasedText, ReleaseWriter, read_release
-from toolformer_ops.stages.checking import check_release, check_tool
+from toolformer_ops.stages.checking import LEDGER_CHECKS, check_release, check_tool
 from toolformer_ops.stages.release import release, release_prefix
 
 TEXT = "Out of 1400 people, 400 passed, that is 29 %."
@@ -91,6 +91,8 @@ def test_right_data_pass_every_check_and_the_results_are_stored(settings: Settin
         "every_document_is_in_the_ledger",
         "ledger_equals_rows",
         "every_sample_is_accounted_for",
+        "every_pruned_position_is_stored",
+        "what_was_pruned_cannot_be_kept",
         "call_ids_are_unique",
         "positions_lie_inside_the_text",
         "probabilities_are_probabilities",
@@ -103,7 +105,7 @@ def test_right_data_pass_every_check_and_the_results_are_stored(settings: Settin
     }
     with database.transaction(run.engine) as connection:
         rows = connection.execute(sql_text("select success, message, observed from quality_results")).all()
-    assert len(rows) == 13
+    assert len(rows) == 15
     assert all(row.success for row in rows)
     by_name = {result.check.name: result for result in results}
     assert by_name["call_ids_are_unique"].observed["rows"] == 3
@@ -132,6 +134,15 @@ BROKEN: dict[str, tuple[str, tuple[str, ...]]] = {
     "sample that vanished": (
         "every_sample_is_accounted_for",
         ("update stage_ledger set counts = counts || '{\"samples\": 9}' where stage = 'sample'",),
+    ),
+    "pruned position that vanished": (
+        "every_pruned_position_is_stored",
+        ("update stage_ledger set counts = counts || '{\"positions_pruned_below\": 1}' where stage = 'sample'",),
+    ),
+    "pruned call that could be kept": (
+        "what_was_pruned_cannot_be_kept",
+        ("update run_tools set prune_below = 0.5",
+         "update call_losses set reason = 'pruned_below', loss_without_result = null where loss_with_result < 2"),
     ),
     "position at the very start": (
         "positions_lie_inside_the_text", ("update candidate_calls set position_char = 0 where call_input = '1 + 1'",),
@@ -178,9 +189,14 @@ def test_check_fails_on_broken_data_and_names_a_row(settings: Settings, run: Ann
     failing = _failing(settings, run)
     assert expected in failing
     assert "found otherwise in" in failing[expected]
-    keys = {"recipes_are_described": "stage execute", "calls_removed_give_the_text_back": "document_id "}
-    ledger = {"every_document_is_in_the_ledger", "ledger_equals_rows", "every_sample_is_accounted_for"}
-    key = "stage_of_document " if expected in ledger else keys.get(expected, "call_id ")
+    keys = {
+        "recipes_are_described": "stage execute",
+        "calls_removed_give_the_text_back": "document_id ",
+        "what_was_pruned_cannot_be_kept": "pruned call ",
+    }
+    key = (
+        "stage_of_document " if expected in {check.name for check in LEDGER_CHECKS} else keys.get(expected, "call_id ")
+    )
     assert key in failing[expected]
 
 

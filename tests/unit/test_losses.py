@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from toolformer_ops.losses import TOKEN_WEIGHTS, is_kept, loss_reduction, weighted_loss
+from toolformer_ops.losses import TOKEN_WEIGHTS, is_kept, weighted_loss
+from toolformer_ops.records import CallLosses
 
 
 def test_weights_are_those_of_the_paper_and_sum_to_one() -> None:
@@ -26,8 +27,8 @@ def test_weights_are_not_scaled_up_where_the_text_ends() -> None:
 
 
 def test_the_reduction_is_against_the_better_of_the_two_rivals() -> None:
-    assert loss_reduction(5.0, 4.0, 2.5) == pytest.approx(1.5)
-    assert loss_reduction(4.0, 5.0, 2.5) == pytest.approx(1.5)
+    assert CallLosses(5.0, 4.0, 2.5).reduction_bound == pytest.approx(1.5)
+    assert CallLosses(4.0, 5.0, 2.5).reduction_bound == pytest.approx(1.5)
 
 
 def test_a_call_is_kept_at_exactly_the_threshold_and_dropped_below_it() -> None:
@@ -38,4 +39,4 @@ def test_a_call_is_kept_at_exactly_the_threshold_and_dropped_below_it() -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_not_finite_never_keeps_a_call(bad: float) -> None:
     for losses in ((bad, 1.0, 0.0), (1.0, bad, 0.0), (1.0, 1.0, bad)):
-        assert not is_kept(loss_reduction(*losses), 0.0)
+        assert not is_kept(CallLosses(*losses).reduction_bound, 0.0)

@@ -62,12 +62,12 @@ CALL_CHECKS = (
 LOSS_CHECKS = (
     Check(
         "losses_are_finite",
-        "three finite losses of at least 0 nats for every scored call",
+        "finite losses of at least 0 nats for every scored call",
         (*finite("loss_without_call"), *finite("loss_without_result"), *finite("loss_with_result")),
     ),
     Check(
         "reduction_equals_its_definition",
-        "loss_reduction = min(loss_without_call, loss_without_result) - loss_with_result",
+        "loss_reduction = min(loss_without_call, loss_without_result, loss_without_call_full_context) - loss_with_result",
         (equal("loss_reduction", "reduction_by_definition"),),
     ),
 )
@@ -86,6 +86,18 @@ LEDGER_CHECKS = (
         "every_sample_is_accounted_for",
         "samples = candidates + duplicates + rejected samples",
         (equal("items_in", "items_out"),),
+    ),
+    Check(
+        "every_pruned_position_is_stored",
+        "as many rows in pruned_positions as the ledger counts positions pruned",
+        (equal("pruned_in_ledger", "pruned_found"),),
+    ),
+)
+PRUNING_CHECKS = (
+    Check(
+        "what_was_pruned_cannot_be_kept",
+        "a bound below prune_below for every pruned position and call",
+        (present("bound"), greater("prune_below", "bound")),
     ),
 )
 RECIPE_CHECKS = (
@@ -132,6 +144,7 @@ def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
             Subject(QueryRows("check_ledger", parameters), "stage_of_document", LEDGER_CHECKS),
             Subject(QueryRows("check_calls", parameters), "call_id", CALL_CHECKS),
             Subject(QueryRows("check_losses", parameters), "call_id", LOSS_CHECKS),
+            Subject(QueryRows("check_pruned", parameters), "pruned", PRUNING_CHECKS),
             Subject(texts, "document_id", TEXT_CHECKS),
             Subject(QueryRows("check_yield", parameters), "tool", yield_checks(run.parameters)),
         ],
@@ -265,7 +278,13 @@ def _release_frames(folder: Path, tools: Sequence[str]) -> "tuple[pd.DataFrame, 
     for text in read_release(folder):
         texts.append((str(text.document_id), text.gives_text_back(tools), len(text.calls)))
         for call in text.calls:
-            by_definition = min(call.loss_without_call, call.loss_without_result) - call.loss_with_result
+            full_context = call.loss_without_call_full_context
+            rivals = [
+                call.loss_without_call,
+                call.loss_without_result,
+                *([] if full_context is None else [full_context]),
+            ]
+            by_definition = min(rivals) - call.loss_with_result
             length = len(text.plain_text)
             calls.append({**vars(call), "text_length": length, "reduction_by_definition": by_definition})
     return pd.DataFrame(texts, columns=["document_id", "gives_text_back", "call_count"]), pd.DataFrame(calls)

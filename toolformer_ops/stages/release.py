@@ -31,7 +31,7 @@ from toolformer_ops.run_parameters import parse_run_parameters
 
 logger = logging.getLogger(__name__)
 
-RELEASE_VERSION = 1
+RELEASE_VERSION = 2
 """Raised when equal calls would give other texts or columns."""
 PREFIX = "releases"
 CARD = "README.md"
@@ -185,7 +185,7 @@ def _write(connection: Connection, run_id: str, tools: ToolsOfRun, folder: Path)
         raise NothingToReleaseError(
             f"run {run_id}: expected at least one kept call that may be released (its input not only after it), found none at "
             f"the thresholds {thresholds} (nats). No release and no model is published. The view threshold_counts shows what "
-            "lower thresholds would keep (releasable_calls); start a run with those."
+            "lower thresholds would keep (releasable_calls), down to the run's prune_below; start a run with those."
         )
     release_id = digest.hexdigest()[:16]
     card = folder / CARD
@@ -237,6 +237,7 @@ def _released_call(row: Row[Any], execution_recipe_id: str) -> ReleasedCall:
         row.sampling_recipe_id,
         execution_recipe_id,
         row.scoring_recipe_id,
+        row.loss_without_call_full_context,
     )
 
 

@@ -2,7 +2,8 @@
 
 For each kept paragraph: the k likeliest positions for " [", m sampled continuations at each, parsed by `call_syntax`. Equal calls
 at one position are one candidate with a count. Every sample that becomes no candidate is counted under its reason in the ledger.
-Does not run tools.
+Positions at which provably no call reaches `prune_below` are not sampled; they are counted, and stored in `pruned_positions` with
+the loss that proves it. Does not run tools.
 """
 
 import functools
@@ -52,6 +53,15 @@ COLUMNS = (
     "sample_count",
     "input_only_after",
 )
+PRUNED_COLUMNS = (
+    "sampling_recipe_id",
+    "document_id",
+    "paragraph",
+    "position_token",
+    "position_char",
+    "position_probability",
+    "loss_without_call",
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +84,30 @@ class Candidate:
     input_only_after: bool
 
 
+@dataclass(frozen=True)
+class PrunedPosition:
+    """A position at which no call can be kept."""
+
+    position: CallPosition
+    loss_without_call: float
+    """L(nothing), in nats: the most that a call can save here."""
+
+
+@dataclass
+class SampledText:
+    """What sampling gave for one kept paragraph."""
+
+    document: Document
+    paragraph: Paragraph
+    candidates: list[Candidate]
+    pruned: list[PrunedPosition]
+    counts: Counter[str]
+    """How many positions and samples there were, and what became of them."""
+    seconds: float
+    """Its share, by positions, of what the paragraphs that were sampled together took."""
+
+
+Place = tuple[Document, Paragraph]
 Task = tuple[Document, list[Paragraph]]
 
 
@@ -127,36 +161,64 @@ def candidates_at(
     return candidates, counts
 
 
-def sample_paragraph(
-    model: "LanguageModel",
-    prompt: "AnnotationPrompt",
-    tool: Tool,
-    parameters: RunParameters,
-    document: Document,
-    paragraph: Paragraph,
-    counts: Counter[str],
-) -> list[Candidate]:
-    """All candidates of one paragraph; adds to `counts` how many positions and samples there were and what became of them."""
+def split_positions(
+    model: "LanguageModel", text: str, positions: Sequence[CallPosition], prune_below: float
+) -> tuple[list[CallPosition], list[PrunedPosition]]:
+    """The positions to sample at, and those where provably no call can lower the loss by `prune_below` nats.
+
+    A call lowers the loss by at most L(nothing), since L- is at most that and L+ at least 0.
+    """
+    if not positions or prune_below == 0:
+        return list(positions), []
+    losses = model.losses_without_call(text, [position.token for position in positions])
+    kept: list[CallPosition] = []
+    pruned: list[PrunedPosition] = []
+    for position, loss in zip(positions, losses, strict=True):
+        if model.surely_below(loss, prune_below):
+            pruned.append(PrunedPosition(position, loss))
+        else:
+            kept.append(position)
+    return kept, pruned
+
+
+def sample_texts(
+    model: "LanguageModel", prompt: "AnnotationPrompt", tool: Tool, parameters: RunParameters, places: Sequence[Place]
+) -> list[SampledText]:
+    """What sampling gives for each kept paragraph, in order; all of them are sampled together.
+
+    A paragraph's samples do not depend on what is sampled with it.
+    """
     numbers = SamplingNumbers.of(tool.spec, parameters)
-    text = document.text[paragraph.start_char : paragraph.end_char]
-    positions = model.find_positions(prompt, text, at_most=numbers.max_positions, threshold=numbers.sampling_threshold)
-    counts.update(paragraphs=1, positions=len(positions))
-    seed_key = f"{parameters.seed}|{tool.spec.name}|{document.document_id}|{paragraph.number}"
-    [sampled] = model.sample_calls(
+    sampled: list[SampledText] = []
+    texts: list[TextToSample] = []
+    for document, paragraph in places:
+        started = time.perf_counter()
+        text = document.text[paragraph.start_char : paragraph.end_char]
+        found = model.find_positions(prompt, text, at_most=numbers.max_positions, threshold=numbers.sampling_threshold)
+        positions, pruned = split_positions(model, text, found, parameters.prune_below)
+        seed_key = f"{parameters.seed}|{tool.spec.name}|{document.document_id}|{paragraph.number}"
+        texts.append(TextToSample(text, tuple(positions), seed_key))
+        counts = Counter(paragraphs=1, positions=len(found), positions_pruned_below=len(pruned))
+        sampled.append(SampledText(document, paragraph, [], pruned, counts, time.perf_counter() - started))
+    started = time.perf_counter()
+    continuations = model.sample_calls(
         prompt,
-        [TextToSample(text, tuple(positions), seed_key)],
+        texts,
         samples=numbers.samples_per_position,
         max_new_tokens=parameters.max_call_tokens,
         call_start=given_call_start(tool, parameters.call_prefix),
         temperature=parameters.temperature,
         top_p=parameters.top_p,
     )
-    found: list[Candidate] = []
-    for position, samples in zip(positions, sampled, strict=True):
-        candidates, counted = candidates_at(tool, document, text, position, samples)
-        counts.update(counted)
-        found.extend(candidates)
-    return found
+    for result, text_to_sample, of_text in zip(sampled, texts, continuations, strict=True):
+        for position, samples in zip(text_to_sample.positions, of_text, strict=True):
+            candidates, counted = candidates_at(tool, result.document, text_to_sample.text, position, samples)
+            result.counts.update(counted)
+            result.candidates.extend(candidates)
+    elapsed, all_positions = time.perf_counter() - started, sum(len(text.positions) for text in texts)
+    for result, text_to_sample in zip(sampled, texts, strict=True):
+        result.seconds += elapsed * len(text_to_sample.positions) / max(all_positions, 1)
+    return sampled
 
 
 @dataclass
@@ -210,33 +272,33 @@ class SampleWork:
 
     def compute(self, loaded: list[Task]) -> MicroBatch:
         """Positions, samples and candidates of each document."""
-        outcomes: list[DocumentOutcome] = []
-        rows: list[tuple[Any, ...]] = []
-        for document, paragraphs in loaded:
-            started = time.perf_counter()
-            outcome = DocumentOutcome(document.document_id)
-            for paragraph in paragraphs:
-                model, parameters = self.load_model(), self.run.parameters
-                for candidate in sample_paragraph(
-                    model, self.prompt, self.tool, parameters, document, paragraph, outcome.counts
-                ):
-                    rows.append(self._row(document, paragraph, candidate))
-                    outcome.rows_written += 1
-            outcome.seconds = time.perf_counter() - started
-            outcomes.append(outcome)
+        places = [(document, paragraph) for document, paragraphs in loaded for paragraph in paragraphs]
+        outcomes = {document.document_id: DocumentOutcome(document.document_id) for document, _ in loaded}
+        calls: list[tuple[Any, ...]] = []
+        pruned: list[tuple[Any, ...]] = []
+        if places:
+            for text in sample_texts(self.load_model(), self.prompt, self.tool, self.run.parameters, places):
+                calls += [self._call_row(text, candidate) for candidate in text.candidates]
+                pruned += [self._pruned_row(text, item) for item in text.pruned]
+                outcome = outcomes[text.document.document_id]
+                outcome.counts.update(text.counts)
+                outcome.rows_written += len(text.candidates)
+                outcome.seconds += text.seconds
 
         def write(connection: Connection) -> None:
-            database.copy_insert(connection, "candidate_calls", COLUMNS, rows)
+            database.copy_insert(connection, "candidate_calls", COLUMNS, calls)
+            database.copy_insert(connection, "pruned_positions", PRUNED_COLUMNS, pruned)
 
-        return MicroBatch(outcomes, write)
+        return MicroBatch(list(outcomes.values()), write)
 
-    def _row(self, document: Document, paragraph: Paragraph, candidate: Candidate) -> tuple[Any, ...]:
+    def _call_row(self, text: SampledText, candidate: Candidate) -> tuple[Any, ...]:
+        document_id, paragraph = text.document.document_id, text.paragraph
         position, call = candidate.position, candidate.call
-        place = (str(document.document_id), str(paragraph.number), str(position.token))
+        place = (str(document_id), str(paragraph.number), str(position.token))
         return (
             self.recipe_id,
             content_uuid(self.recipe_id, *place, str(call)),
-            document.document_id,
+            document_id,
             paragraph.number,
             position.token,
             paragraph.start_char + position.char,
@@ -247,6 +309,18 @@ class SampleWork:
             candidate.effective_input,
             candidate.sample_count,
             candidate.input_only_after,
+        )
+
+    def _pruned_row(self, text: SampledText, pruned: PrunedPosition) -> tuple[Any, ...]:
+        position = pruned.position
+        return (
+            self.recipe_id,
+            text.document.document_id,
+            text.paragraph.number,
+            position.token,
+            text.paragraph.start_char + position.char,
+            position.probability,
+            pruned.loss_without_call,
         )
 
 

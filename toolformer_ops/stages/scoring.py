@@ -1,8 +1,9 @@
-"""Score executed calls: three losses a call, in nats, into `call_losses` (Toolformer, section 2, "Filtering API Calls").
+"""Score executed calls: three losses a call (four in a context window), in nats, into `call_losses` (Toolformer, section 2).
 
 Also picks, among a tool's ranked results, the first that does not repeat the document's own text, since such a result would only
 leak the answer. A call without a usable result has a row with the reason and no losses; so has one whose losses are not finite
-numbers. Does not decide what is kept: `sql/views` do.
+numbers. A call that provably cannot reach `prune_below` has a row with the reason and the losses that prove it. Does not decide
+what is kept: `sql/views` do.
 """
 
 import functools
@@ -30,6 +31,7 @@ from toolformer_ops.micro_batches import (
 )
 from toolformer_ops.records import CallLosses, Document, PlacedCall
 from toolformer_ops.retrieval.own_text import OwnText
+from toolformer_ops.run_parameters import RunParameters
 from toolformer_ops.stage_models import load_run_model
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
@@ -47,11 +49,14 @@ COLUMNS = (
     "loss_without_call",
     "loss_without_result",
     "loss_with_result",
+    "loss_without_call_full_context",
+    "number_format",
 )
 REPEATS_DOCUMENT_TEXT = "repeats_document_text"
 EMPTY_RESULT = "empty_result"
 NOT_FINITE = "loss_not_finite"
 NOT_EXECUTED = "not_executed"
+PRUNED = "pruned_below"
 
 
 @dataclass(frozen=True)
@@ -85,12 +90,33 @@ def choose_result(results: Sequence[str] | None, reason: str | None, own_text: O
     return ChosenResult(reason=refused)
 
 
-def stored_losses(losses: CallLosses) -> tuple[str | None, tuple[float | None, float | None, float | None]]:
-    """The reason and the three losses as they are stored: losses that are not finite are none, with a reason."""
-    values = (losses.without_call, losses.without_result, losses.with_result)
-    if all(map(math.isfinite, values)):
-        return None, values
-    return NOT_FINITE, (None, None, None)
+StoredLosses = tuple[float | None, float | None, float | None, float | None, str | None]
+"""L(nothing), L(e(c, "")), L(e(c, r)), L(nothing) with the full context, in nats; the number format."""
+NO_LOSSES: StoredLosses = (None, None, None, None, None)
+
+
+def stored_losses(losses: CallLosses) -> tuple[str | None, StoredLosses]:
+    """The reason, None for a scored call, and the losses as they are stored; losses that are not finite are none."""
+    values = (losses.without_call, losses.without_result, losses.with_result, losses.without_call_full_context)
+    if not all(math.isfinite(value) for value in values if value is not None):
+        return NOT_FINITE, (None, None, None, None, losses.number_format)
+    return PRUNED if losses.pruned else None, (*values, losses.number_format)
+
+
+def score_text(
+    model: "LanguageModel", parameters: RunParameters, text: str, calls: Sequence[PlacedCall]
+) -> list[CallLosses]:
+    """The losses of each call in one text as the run's parameters ask for them.
+
+    float32 decides from `prune_below` on, since every threshold that may be asked lies there.
+    """
+    return model.score_calls(
+        text,
+        calls,
+        prune_below=parameters.prune_below,
+        float32_from=parameters.prune_below,
+        context_tokens=parameters.scoring_context_tokens,
+    )
 
 
 Task = tuple[Document, list[Row[Any]]]
@@ -156,24 +182,17 @@ class ScoreWork:
         for call in calls:
             chosen = choose_result(call.results, call.reason, own_text)
             if chosen.text is None:
-                rows.append(self._row(call, chosen, chosen.reason, (None, None, None)))
+                rows.append(self._row(call, chosen, chosen.reason, NO_LOSSES))
             else:
                 by_paragraph[call.start_char, call.end_char].append((call, chosen))
         for (start, end), placed in by_paragraph.items():
-            losses = self.load_model().score_calls(
-                document.text[start:end], [_placed(self.run.tool, call, chosen.text or "") for call, chosen in placed]
-            )
+            calls_of_text = [_placed(self.run.tool, call, chosen.text or "") for call, chosen in placed]
+            losses = score_text(self.load_model(), self.run.parameters, document.text[start:end], calls_of_text)
             for (call, chosen), loss in zip(placed, losses, strict=True):
                 rows.append(self._row(call, chosen, *stored_losses(loss)))
         return rows
 
-    def _row(
-        self,
-        call: Row[Any],
-        chosen: ChosenResult,
-        reason: str | None,
-        losses: tuple[float | None, float | None, float | None],
-    ) -> tuple[Any, ...]:
+    def _row(self, call: Row[Any], chosen: ChosenResult, reason: str | None, losses: StoredLosses) -> tuple[Any, ...]:
         return (self.recipe_id, call.call_id, call.document_id, chosen.rank, chosen.text, reason, *losses)
 
 

@@ -1,0 +1,193 @@
+"""Pruning through the stages: what it leaves out, what it stores of it, and that the kept calls are those of a run without it.
+
+The scripted model expects the word "and" anyway (0.25 nats without a call), so that no call before it can save half a nat.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text as sql
+
+from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
+from toolformer_ops import database
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
+from toolformer_ops.stages.checking import check_tool
+from toolformer_ops.stages.execution import execute_stage
+from toolformer_ops.stages.filtering import filter_stage
+from toolformer_ops.stages.ingestion import ingest_corpus
+from toolformer_ops.stages.run_setup import start_run
+from toolformer_ops.stages.sampling import sample_stage
+from toolformer_ops.stages.scoring import score_stage
+
+TOOL = "Calculator"
+SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
+SCRIPT = ("Calculator(2 + 3)", "Calculator(2 * 3)")
+SURE = frozenset({"and"})
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
+    """A scripted model where the stages load theirs."""
+    fake = FakeLanguageModel(SCRIPT, sure_words=SURE)
+    monkeypatch.setattr("toolformer_ops.language_model.model_identity", lambda *_: fake.identity)
+    for stage in ("sampling", "scoring", "execution"):
+        monkeypatch.setattr(f"toolformer_ops.stages.{stage}.load_run_model", lambda *_: fake)
+    return fake
+
+
+@pytest.fixture
+def corpus(settings: Settings, tmp_path: Path) -> Path:
+    """Five ingested sums."""
+    texts = [SUM, *(f"Box {n} holds 2 pens and 3 caps, a total of 5 things." for n in range(4))]
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    ingest_corpus(settings, str(path))
+    return path
+
+
+def parameters(corpus: Path, **changes: Any) -> RunParameters:
+    values = {"corpus": str(corpus), "model": "fake", "tools": [TOOL], "max_positions": 9, "samples_per_position": 2}
+    return parse_run_parameters(values | changes)
+
+
+def annotate(settings: Settings, run_id: str, run: RunParameters) -> None:
+    start_run(settings, run_id, run)
+    filter_stage(settings, run_id, TOOL)
+    for stage in (sample_stage, execute_stage, score_stage):
+        stage(settings, run_id, TOOL, "0/1")
+
+
+def rows(settings: Settings, statement: str, **values: object) -> list[tuple[Any, ...]]:
+    with database.transaction(database.connect(settings)) as connection:
+        return [tuple(row) for row in connection.execute(sql(statement), values)]
+
+
+def kept(settings: Settings, run_id: str, threshold: float) -> list[tuple[Any, ...]]:
+    """What the run keeps from the threshold on; call ids differ between recipes, so calls are named by their places."""
+    return rows(
+        settings,
+        "select k.document_id, k.text_before, k.call_text, k.result, k.loss_reduction "
+        "from kept_calls_at(:run, 'Calculator', :threshold) k order by 1, 2, 3",
+        run=run_id,
+        threshold=threshold,
+    )
+
+
+PRUNED_POSITIONS = (
+    "select p.position_char, p.position_probability, p.loss_without_call from pruned_positions p "
+    "join run_tools t using (sampling_recipe_id) join documents d using (document_id) where t.run_id = 'r' and d.text = :text"
+)
+LOSSES = (
+    "select left(c.call_text, 16), c.position_char, l.reason, l.loss_without_call, l.loss_without_result, l.loss_with_result, "
+    "l.reduction_bound, l.loss_reduction, l.number_format from call_losses l join candidate_calls c using (call_id) "
+    "join run_tools t on t.scoring_recipe_id = l.scoring_recipe_id and t.sampling_recipe_id = c.sampling_recipe_id "
+    "join documents d on d.document_id = l.document_id where t.run_id = 'r' and d.text = :text order by c.position_char, 1"
+)
+
+
+def test_a_position_where_no_call_can_be_kept_is_stored_with_its_bound_and_not_sampled(
+    settings: Settings, corpus: Path, model: FakeLanguageModel
+) -> None:
+    annotate(settings, "r", parameters(corpus))
+    at = SUM.index(" and")
+    assert rows(settings, PRUNED_POSITIONS, text=SUM) == [(at, 0.5, 0.25)]
+    found = rows(settings, LOSSES, text=SUM)
+    assert at not in {row[1] for row in found}
+    [(counts,)] = rows(
+        settings,
+        "select counts from stage_ledger join documents using (document_id) where stage = 'sample' and text = :text",
+        text=SUM,
+    )
+    assert (counts["positions"], counts["positions_pruned_below"], counts["samples"]) == (9, 1, 8 * 2)
+
+
+def test_a_call_that_cannot_be_kept_is_stored_with_its_bound_and_reason(
+    settings: Settings, corpus: Path, model: FakeLanguageModel
+) -> None:
+    annotate(settings, "r", parameters(corpus))
+    found = {(row[0], row[1]): row[2:] for row in rows(settings, LOSSES, text=SUM)}
+    assert found["Calculator(2 + 3", SUM.index(" 5")] == (None, 2.0, 2.5, 1.0, 1.0, 1.0, "float32")
+    # 2.0 - 2.25: the loss without the result could only lower it, and is not computed
+    assert found["Calculator(2 * 3", SUM.index(" 5")] == ("pruned_below", 2.0, None, 2.25, -0.25, None, "float32")
+    [(counts,)] = rows(
+        settings,
+        "select counts from stage_ledger join documents using (document_id) where stage = 'score' and text = :text",
+        text=SUM,
+    )
+    assert (counts["calls"], counts["scored"], counts["pruned_below"]) == (16, 1, 15)
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.75, 1.0, 1.5])
+def test_at_every_threshold_from_prune_below_on_the_kept_calls_are_those_without_pruning(
+    settings: Settings, corpus: Path, model: FakeLanguageModel, threshold: float
+) -> None:
+    annotate(settings, "all", parameters(corpus, prune_below=0.0))
+    annotate(settings, "pruned", parameters(corpus))
+    complete = kept(settings, "all", threshold)
+    assert kept(settings, "pruned", threshold) == complete
+    assert len(complete) == (5 if threshold <= 1.0 else 0)
+    counts = "select calls, texts from threshold_counts where run_id = :run and threshold = 0.5"
+    assert rows(settings, counts, run="all") == rows(settings, counts, run="pruned") == [(5, 5)]
+    with pytest.raises(Exception, match="expected a threshold of at least"):
+        kept(settings, "pruned", 0.25)
+    assert len(kept(settings, "all", 0.125)) == 5
+
+
+def test_without_pruning_nothing_is_left_out(settings: Settings, corpus: Path, model: FakeLanguageModel) -> None:
+    annotate(settings, "r", parameters(corpus, prune_below=0.0))
+    assert rows(settings, "select count(*) from pruned_positions") == [(0,)]
+    assert rows(settings, "select count(*) from call_losses where reason is not null") == [(0,)]
+    assert rows(settings, "select count(*) from call_losses") == [(5 * 9 * 2,)]
+
+
+def test_the_checks_hold_for_a_run_with_pruned_rows(settings: Settings, corpus: Path, model: FakeLanguageModel) -> None:
+    annotate(settings, "r", parameters(corpus))
+    observed = {result.check.name: result.observed["rows"] for result in check_tool(settings, "r", TOOL)}
+    assert observed["what_was_pruned_cannot_be_kept"] == 5 * (1 + 15)
+
+
+def test_the_share_of_kept_calls_is_of_the_pruned_ones_too(
+    settings: Settings, corpus: Path, model: FakeLanguageModel
+) -> None:
+    annotate(settings, "r", parameters(corpus, max_kept_share=0.1))  # 1 of 16 sampled calls a text
+    assert all(result.success for result in check_tool(settings, "r", TOOL))
+
+
+def test_in_a_context_window_a_call_must_beat_the_full_context_too(
+    settings: Settings, corpus: Path, model: FakeLanguageModel
+) -> None:
+    annotate(settings, "r", parameters(corpus, scoring_context_tokens=16))
+    assert set(model.context_tokens) == {16}
+    reductions = rows(
+        settings, "select loss_reduction, loss_without_call_full_context from scored_calls where run_id = 'r'"
+    )
+    assert reductions == [(FULL_CONTEXT - 1.0, FULL_CONTEXT)] * 5  # min(2.0, 2.5, 1.75) - 1.0
+    assert all(result.success for result in check_tool(settings, "r", TOOL))
+
+
+def test_a_run_with_another_window_samples_nothing_again(
+    settings: Settings, corpus: Path, model: FakeLanguageModel
+) -> None:
+    annotate(settings, "r", parameters(corpus))
+    sampled = rows(settings, "select count(*) from candidate_calls")
+    annotate(settings, "window", parameters(corpus, scoring_context_tokens=16))
+    assert rows(settings, "select count(*) from candidate_calls") == sampled
+    assert rows(settings, "select count(distinct scoring_recipe_id) from call_losses") == [(2,)]
+
+
+def test_a_keep_threshold_below_prune_below_is_refused_before_anything_is_written(
+    settings: Settings, corpus: Path, model: FakeLanguageModel
+) -> None:
+    with pytest.raises(
+        ParameterError, match=r"at least prune_below, 0\.5 nats, found 0\.25 for Calculator \(the run's\)"
+    ):
+        start_run(settings, "r", parameters(corpus, keep_thresholds={TOOL: 0.25}))
+    with pytest.raises(ParameterError, match=r"found 0\.5 for Calculator \(the tool's own\)"):
+        start_run(settings, "r", parameters(corpus, prune_below=0.75))
+    assert rows(settings, "select count(*) from annotation_runs") == [(0,)]
+    assert start_run(settings, "r", parameters(corpus, prune_below=0.75, keep_thresholds={TOOL: 0.75})) == [TOOL]
+    assert rows(settings, "select keep_threshold, prune_below from run_tools") == [(0.75, 0.75)]

@@ -1,0 +1,62 @@
+"""`annotate` in one process, with a scripted model and the real calculator: its lines are what a run would store."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.single_process import annotate_file
+
+SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
+    fake = FakeLanguageModel(("Calculator(2 + 3)",), sure_words=frozenset({"and"}))
+    monkeypatch.setattr("toolformer_ops.single_process.load", lambda *_: fake)
+    return fake
+
+
+def lines(tmp_path: Path, **values: Any) -> dict[int, dict[str, Any]]:
+    """The printed lines by their position."""
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps({"text": SUM}) + "\n")
+    numbers = {"max_positions": 9, "samples_per_position": 1} | values
+    found = annotate_file(Settings(), corpus, "Calculator", "fake", None, numbers)
+    return {line["position_char"]: json.loads(json.dumps(line, allow_nan=False)) for line in found}
+
+
+def test_a_pruned_call_is_shown_with_its_bound_and_the_losses_that_are_known(
+    tmp_path: Path, model: FakeLanguageModel
+) -> None:
+    found = lines(tmp_path)
+    assert {at: line["kept"] for at, line in found.items() if line["kept"]} == {SUM.index(" 5"): True}
+    assert SUM.index(" and") not in found  # no call there could be kept, so none was sampled
+    pruned = found[SUM.index(" dogs")]
+    assert (pruned["reason"], pruned["reduction_bound"], pruned["loss_reduction"]) == ("pruned_below", -0.25, None)
+    assert (pruned["loss_without_call"], pruned["loss_without_result"], pruned["loss_with_result"]) == (2.0, None, 2.25)
+    assert not pruned["kept"]
+
+
+def test_without_pruning_every_call_has_its_losses(tmp_path: Path, model: FakeLanguageModel) -> None:
+    found = lines(tmp_path, prune_below=0.0)
+    assert len(found) == 9
+    assert all(line["reason"] is None for line in found.values())
+    assert found[SUM.index(" and")]["loss_reduction"] == 0.0
+
+
+def test_the_context_window_reaches_the_model(tmp_path: Path, model: FakeLanguageModel) -> None:
+    found = lines(tmp_path, scoring_context_tokens=16)
+    assert model.context_tokens == [16]
+    kept = found[SUM.index(" 5")]
+    assert (kept["loss_without_call_full_context"], kept["loss_reduction"]) == (FULL_CONTEXT, 0.75)
+
+
+def test_a_keep_threshold_below_prune_below_is_refused(tmp_path: Path, model: FakeLanguageModel) -> None:
+    with pytest.raises(ParameterError, match="at least prune_below"):
+        lines(tmp_path, keep_thresholds={"Calculator": 0.1})
+    assert lines(tmp_path, keep_thresholds={"Calculator": 0.1}, prune_below=0.1)
