@@ -3,6 +3,8 @@
 import logging
 import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +17,7 @@ from benchmarks.measuring import disagreements, measure_jobs
 from benchmarks.random_models import gpt2_config, saved_model
 from benchmarks.report import machine, markdown, write_report
 from benchmarks.window import measure_lengths, measure_windows
-from benchmarks.works import random_text_job, real_text_jobs
+from benchmarks.works import Job, random_text_job, real_text_jobs
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.demo.model import prepare_demo_model
 from toolformer_ops.errors import EXIT_NO_RESULT, ParameterError, ToolformerError, exit_code
@@ -37,6 +39,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 def bench(
     work: Annotated[str, typer.Option(help=f"One of {', '.join(WORKS)}, or all.")] = "all",
     texts: Annotated[int, typer.Option(help="Texts of a work; 0: its default.", min=0)] = 0,
+    plain_texts: Annotated[int, typer.Option(help="Texts that the reference takes; 0: all.", min=0)] = 0,
     runs: Annotated[int, typer.Option(help="Runs of the engine, of which the median counts.", min=1)] = 2,
     dtype: Annotated[str, typer.Option(help="Number formats, with commas between them.")] = "float32,bfloat16",
     out: Annotated[Path, typer.Option(help="Folder for bench.json and bench.md.")] = Path(".toolformer/bench"),
@@ -54,17 +57,13 @@ def bench(
             raise ParameterError(f"{option}: expected some of {', '.join(known)}, found {', '.join(sorted(unknown))}.")
     settings = load_settings()
     torch.set_num_threads(1)
+    choices = _Choices(
+        texts, plain_texts or None, runs, formats, model, asked, [int(size) for size in sizes.split(",")]
+    )
     results: dict[str, Any] = {}
     for name in wanted:
         logger.info("work %s", name)
-        count = texts or DEFAULT_TEXTS.get(name, 0)
-        if name == "B":
-            jobs = [job for job in real_text_jobs(count) if job.tool in asked]
-            results["B"] = measure_jobs(settings, _smollm2(settings, model), jobs, formats, runs)
-        else:
-            results.update(
-                _measure(settings, name, count, runs, formats, model, [int(size) for size in sizes.split(",")])
-            )
+        results.update(_measure(settings, name, choices))
         results["machine"] = machine()
         paths = write_report(out, results)  # after each work: what is measured is not lost when the next fails
     typer.echo(markdown(results))
@@ -76,20 +75,39 @@ def bench(
         raise typer.Exit(EXIT_NO_RESULT)
 
 
-def _measure(
-    settings: Settings, work: str, texts: int, runs: int, formats: tuple[str, ...], model: str, sizes: list[int]
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Choices:
+    """What the user chose; see the options."""
+
+    texts: int
+    plain_texts: int | None
+    runs: int
+    formats: tuple[str, ...]
+    model: str
+    tools: tuple[str, ...]
+    sizes: list[int]
+
+
+def _measure(settings: Settings, work: str, choices: _Choices) -> dict[str, Any]:
+    texts = choices.texts or DEFAULT_TEXTS.get(work, 0)
+    if work == "D":
+        return {"D": measure_gpu(settings, texts)}
     if work == "A":
         with tempfile.TemporaryDirectory() as folder:
             random_model = saved_model(Path(folder) / "gpt2-random", gpt2_config)
-            return {"A": measure_jobs(settings, random_model, [random_text_job(texts)], formats, runs)}
-    if work == "D":
-        return {"D": measure_gpu(settings, texts)}
-    smollm2 = _smollm2(settings, model)
+            return {"A": _measure_jobs(settings, random_model, [random_text_job(texts)], choices)}
+    smollm2 = _smollm2(settings, choices.model)
+    if work == "B":
+        jobs = [job for job in real_text_jobs(texts) if job.tool in choices.tools]
+        return {"B": _measure_jobs(settings, smollm2, jobs, choices)}
     if work == "C":
-        return {"C": measure_workers(smollm2, formats[0], sizes)}
+        return {"C": measure_workers(smollm2, choices.formats[0], choices.sizes)}
     engine = LanguageModel.load(str(smollm2))
-    return {"windows": measure_windows(engine, texts), "lengths": measure_lengths(engine, runs + 1)}
+    return {"windows": measure_windows(engine, texts), "lengths": measure_lengths(engine, choices.runs + 1)}
+
+
+def _measure_jobs(settings: Settings, model: Path, jobs: Sequence[Job], choices: _Choices) -> dict[str, Any]:
+    return measure_jobs(settings, model, jobs, choices.formats, choices.runs, choices.plain_texts)
 
 
 def _smollm2(settings: Settings, model: str) -> Path:

@@ -89,12 +89,11 @@ def needs(
     sampled: Sequence[dict[int, list[SampledContinuation]]],
     calls: Sequence[Sequence[PlacedCall]],
 ) -> dict[str, Need]:
-    """What each stage needs for a job's texts without pruning; the shared prompt is needed once."""
+    """What each stage needs for a job's texts without pruning, behind a prompt that was computed before."""
     found = {"positions": Need(), "sampling": Need(), "scoring": Need()}
     prompt = len(words.start_ids) + len(words.ids(job.prompt.before_text))
     between = len(words.continuation(job.prompt.after_text, after="."))
     start = len(words.call_start(job.call_start).ids)
-    found["positions"].add(0, prompt, 0)
     for text, places, samples, placed in zip(job.texts, positions, sampled, calls, strict=True):
         tokenized = words.tokenize(text.text)
         twice = prompt + 2 * len(tokenized) + between

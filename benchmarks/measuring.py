@@ -60,9 +60,14 @@ class ReferenceRun:
 
 
 def measure_jobs(
-    settings: Settings, folder: Path, jobs: Sequence[Job], number_formats: Sequence[str], runs: int
+    settings: Settings,
+    folder: Path,
+    jobs: Sequence[Job],
+    number_formats: Sequence[str],
+    runs: int,
+    plain_texts: int | None = None,
 ) -> dict[str, Any]:
-    """The rows, agreements and floors of all jobs, as JSON holds them."""
+    """The rows, agreements and floors of all jobs, as JSON holds them. The reference takes the first `plain_texts`, or all."""
     torch.set_num_threads(1)
     reference = Reference.load(str(folder))
     models = {name: LanguageModel.load(str(folder), dtype=name) for name in number_formats}
@@ -75,18 +80,15 @@ def measure_jobs(
             continue
         for model in models.values():
             _warm_up(model, job)
-        plain = run_reference(settings, reference, job)
+        plain = run_reference(settings, reference, job, plain_texts)
         found["rows"].append(_reference_row(job, plain))
-        outcomes = _run_variants(models, job, plain, runs)
+        outcomes = _run_variants(settings, models, job, plain, runs)
+        unpruned = outcomes[number_formats[0], NO_PRUNING][0]
         rates = {name: max(rate, matrix_rate(shape, DTYPES[name])) for name, rate in rates.items()}
         for (name, variant), repeated in outcomes.items():
             found["rows"].append(_row(job, name, variant.name, repeated, plain))
             found["agreement"].append({"tool": job.tool, **agreement(name, variant, plain, repeated[0])})
-        finished = [
-            {token: [sample.continuation for sample in samples] for token, samples in text.items()}
-            for text in plain.sampled
-        ]
-        needed = needs(reference.tokenization, job, plain.positions, finished, plain.calls)
+        needed = needs(reference.tokenization, job, unpruned.positions, unpruned.sampled, plain.calls)
         for name, rate in rates.items():
             seconds = {stage: need.operations(shape) / rate / len(job.texts) for stage, need in needed.items()}
             found["floors"].append(
@@ -95,10 +97,10 @@ def measure_jobs(
     return dict(found)
 
 
-def run_reference(settings: Settings, reference: Reference, job: Job) -> ReferenceRun:
-    """Annotate all texts of a job plainly."""
+def run_reference(settings: Settings, reference: Reference, job: Job, at_most: int | None = None) -> ReferenceRun:
+    """Annotate all texts of a job plainly, or the first `at_most`."""
     run = ReferenceRun(dict.fromkeys(STAGES, 0.0), [], [], [], [])
-    for number, text in enumerate(job.texts, start=1):
+    for number, text in enumerate(job.texts[:at_most], start=1):
         started = time.process_time()
         found = reference.find_positions(job.prompt, text.text, at_most=job.at_most, threshold=job.threshold)
         positioned = time.process_time()
@@ -127,7 +129,7 @@ def run_reference(settings: Settings, reference: Reference, job: Job) -> Referen
         run.positions.append(found)
         run.sampled.append(sampled)
         run.calls.append(calls)
-        logger.info("%s: reference, text %d of %d: %d calls", job.tool, number, len(job.texts), len(calls))
+        logger.info("%s: reference, text %d: %d calls", job.tool, number, len(calls))
     return run
 
 
@@ -135,19 +137,19 @@ def agreement(number_format: str, variant: Variant, plain: ReferenceRun, outcome
     """What the reference and one outcome have in common; see `agreement.py`."""
     pairs = [
         (expected, found)
-        for plain_text, text in zip(plain.sampled, outcome.sampled, strict=True)
+        for plain_text, text in zip(plain.sampled, outcome.sampled, strict=False)
         for token, samples in text.items()
         for expected, found in zip(plain_text.get(token, []), samples, strict=False)
     ]
     expected_losses = [losses for text in plain.losses for losses in text]
-    found_losses = [losses for text in outcome.losses for losses in text]
+    found_losses = [losses for text in outcome.losses[: len(plain.losses)] for losses in text]
     found: dict[str, Any] = {
         "number_format": number_format,
         "variant": variant.name,
         "positions": sum(map(len, plain.positions)),
         "positions_differing": sum(
             len({item.token for item in one} ^ {item.token for item in other})
-            for one, other in zip(plain.positions, outcome.positions, strict=True)
+            for one, other in zip(plain.positions, outcome.positions, strict=False)
         ),
         "positions_pruned": sum(map(len, outcome.pruned_tokens)),
         "samples": dataclasses.asdict(compare_samples(pairs)),
@@ -163,14 +165,23 @@ def agreement(number_format: str, variant: Variant, plain: ReferenceRun, outcome
 
 
 def _run_variants(
-    models: dict[str, LanguageModel], job: Job, plain: ReferenceRun, runs: int
+    settings: Settings, models: dict[str, LanguageModel], job: Job, plain: ReferenceRun, runs: int
 ) -> dict[tuple[str, Variant], list[Outcome]]:
     outcomes: dict[tuple[str, Variant], list[Outcome]] = {
         (name, variant): [] for name in models for variant in VARIANTS
     }
     for run in range(runs):
         for (name, variant), repeated in outcomes.items():
+            models[name].find_positions(
+                job.prompt, "another text, so that none is remembered", at_most=1, threshold=0.0
+            )
             outcome = sample_job(models[name], job, variant)
+            for number in range(
+                len(plain.calls), len(job.texts)
+            ):  # where the reference did not go, the first to come decides
+                found, sampled = outcome.positions[number], outcome.sampled[number]
+                continuations = [sampled[position.token] for position in found]
+                plain.calls.append(place_calls(settings, job, job.texts[number], found, continuations))
             score_job(models[name], job, variant, outcome, plain.calls)
             repeated.append(outcome)
         logger.info("%s: run %d of %d of the engine", job.tool, run + 1, runs)
@@ -186,10 +197,10 @@ def _warm_up(model: LanguageModel, job: Job) -> None:
 
 
 def _reference_row(job: Job, plain: ReferenceRun) -> dict[str, Any]:
-    texts = len(job.texts)
+    texts = len(plain.losses)
     seconds = {stage: spent / texts for stage, spent in plain.seconds.items()}
     seconds["total"] = sum(seconds.values())
-    calls = sum(map(len, plain.calls)) / texts
+    calls = sum(map(len, plain.losses)) / texts
     return dataclasses.asdict(Row(job.tool, "float32", "reference", texts, calls, seconds, seconds["total"]))
 
 
@@ -200,7 +211,7 @@ def _row(
     seconds = {stage: statistics.median(one.seconds[stage] for one in repeated) / texts for stage in STAGES}
     seconds["total"] = sum(seconds.values())
     scored = [losses for text in repeated[0].losses for losses in text if losses is not None]
-    reference = sum(plain.seconds.values()) / texts
+    reference = sum(plain.seconds.values()) / len(plain.losses)
     return dataclasses.asdict(Row(job.tool, number_format, variant, texts, len(scored) / texts, seconds, reference))
 
 
