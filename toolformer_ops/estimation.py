@@ -1,8 +1,8 @@
 """Say before a run what it will take: texts, calls, rows and device hours, by tool.
 
 Counts what the filters keep in the whole corpus, annotates a few of the kept texts with a clock (the probe), and multiplies. The
-probe's texts are those with the smallest hashes: random, and the same for the same corpus. They are taken one by one in one
-process; more processes share the hours, and a stage that batches texts on a GPU needs fewer. Inputs that texts have in common are
+probe's texts are those with the smallest hashes: random, and the same for the same corpus. One process takes them as one small
+micro-batch; more processes share the hours, and larger micro-batches on a GPU need fewer. Inputs that texts have in common are
 executed once in a run, which a probe does not see. What earlier runs did under the same recipes is not subtracted.
 Writes `annotation_runs.estimate` where asked to.
 """
@@ -11,7 +11,6 @@ import functools
 import heapq
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from toolformer_ops.records import Document
 from toolformer_ops.run_parameters import RunParameters
 from toolformer_ops.single_process import Annotator, kept_paragraphs, load, read_corpus
 from toolformer_ops.stages.filtering import decide
-from toolformer_ops.stages.sampling import Paragraph
+from toolformer_ops.stages.sampling import Place
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 PROBE_TEXTS = 3
 """Texts a tool that are annotated to measure: a minute for a small model on one core, and a spread that can be seen."""
-
-Text = tuple[Document, Paragraph]
 
 
 @dataclass
@@ -45,7 +42,7 @@ class KeptTexts:
     """Kept paragraphs; documents for a filter that judges documents."""
     decisions: int = 0
     seconds: float = 0.0
-    probe: list[Text] = field(default_factory=list)
+    probe: list[Place] = field(default_factory=list)
     """The kept texts with the smallest ids: a random choice that the content decides."""
 
 
@@ -124,9 +121,9 @@ def probe_tool(
     model: "Callable[[], LanguageModel]",
     tool: Tool,
     parameters: RunParameters,
-    texts: Sequence[Text],
+    texts: Sequence[Place],
 ) -> list[ProbedText]:
-    """Annotate the texts one by one as the stages would, and say what each took.
+    """Annotate the texts as the stages would, and say what each took.
 
     What a process does once (model, prompt, index) is done before the clock runs.
     """
@@ -135,12 +132,10 @@ def probe_tool(
     annotator = Annotator(settings, tool, parameters, model)
     annotator.open(texts[0][0].text)
     probed: list[ProbedText] = []
-    for document, paragraph in texts:
-        counts: Counter[str] = Counter()
-        seconds: dict[str, float] = {}
-        annotator.annotate(document, paragraph, counts, seconds)
+    for annotated in annotator.annotate(texts):
+        counts = annotated.counts
         rows = counts["positions_pruned_below"] + counts["inputs"] + 2 * counts["candidates"]
-        probed.append(ProbedText(counts["positions"], counts["candidates"], rows, seconds))
+        probed.append(ProbedText(counts["positions"], counts["candidates"], rows, annotated.seconds))
     return probed
 
 

@@ -26,7 +26,7 @@ from toolformer_ops.retrieval.own_text import OwnText
 from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
 from toolformer_ops.stage_models import split_revision
 from toolformer_ops.stages.filtering import decide
-from toolformer_ops.stages.sampling import Candidate, Paragraph, sample_texts
+from toolformer_ops.stages.sampling import Candidate, Paragraph, Place, SampledText, sample_texts
 from toolformer_ops.stages.scoring import choose_result, score_text, stored_losses
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolRunner, load_prompt
 from toolformer_ops.tools.registry import get_tool
@@ -182,8 +182,9 @@ def annotate_file(
     for number, document in enumerate(documents):
         if limit is not None and number >= limit:
             return
-        for paragraph in kept_paragraphs(decide(annotator.tool, document)):
-            yield from annotator.annotate(document, paragraph, Counter(), {})
+        places = [(document, paragraph) for paragraph in kept_paragraphs(decide(annotator.tool, document))]
+        for annotated in annotator.annotate(places):
+            yield from annotated.lines
 
 
 def kept_paragraphs(decisions: Sequence[FilterDecision]) -> list[Paragraph]:
@@ -193,7 +194,7 @@ def kept_paragraphs(decisions: Sequence[FilterDecision]) -> list[Paragraph]:
 
 @dataclasses.dataclass
 class Annotator:
-    """The method for one tool, a text at a time: what the stages do with a micro-batch."""
+    """The method for one tool: what the stages do with a micro-batch."""
 
     settings: Settings
     tool: Tool
@@ -221,27 +222,22 @@ class Annotator:
         self.model().find_positions(self.prompt, text, at_most=1, threshold=0.0)
         self.runner  # noqa: B018 - opened here
 
-    def annotate(
-        self, document: Document, paragraph: Paragraph, counts: Counter[str], seconds: dict[str, float]
-    ) -> list[dict[str, Any]]:
-        """A line for every call with a result of a kept text, in its order.
+    def annotate(self, places: Sequence[Place]) -> Iterator["AnnotatedText"]:
+        """What becomes of each kept text, in order; they are sampled together, as a stage does with a micro-batch."""
+        if places:
+            for sampled in sample_texts(self.model(), self.prompt, self.tool, self.parameters, places):
+                yield self._execute_and_score(sampled)
 
-        Adds to `counts` what the stages count in the ledger, and to `seconds` what each stage took.
-        """
-        text = document.text[paragraph.start_char : paragraph.end_char]
-        with _spent(seconds, "sample"):
-            model = self.model()
-            [sampled] = sample_texts(model, self.prompt, self.tool, self.parameters, [(document, paragraph)])
-        candidates = sampled.candidates
-        counts.update(sampled.counts)
-        inputs = [candidate.effective_input for candidate in candidates]
-        counts["inputs"] += len(set(inputs))
+    def _execute_and_score(self, sampled: SampledText) -> "AnnotatedText":
+        document, paragraph = sampled.document, sampled.paragraph
+        seconds = {"sample": sampled.seconds}
+        inputs = [candidate.effective_input for candidate in sampled.candidates]
         with _spent(seconds, "execute"):
             outputs = run_tool(self.runner, inputs, self.settings.tool_time_limit_seconds) if inputs else []
         with _spent(seconds, "score"):
             own_text = _own_text(self.tool, document)
             answered: list[tuple[Candidate, str]] = []
-            for candidate, output in zip(candidates, outputs, strict=True):
+            for candidate, output in zip(sampled.candidates, outputs, strict=True):
                 chosen = choose_result(output.results, output.reason, own_text)
                 if chosen.text is not None:
                     answered.append((candidate, chosen.text))
@@ -249,11 +245,25 @@ class Annotator:
                 PlacedCall(item.position.token, call_with_result(item.call, result), call_without_result(item.call))
                 for item, result in answered
             ]
-            losses = score_text(model, self.parameters, text, placed) if placed else []
-        return [
+            text = document.text[paragraph.start_char : paragraph.end_char]
+            losses = score_text(self.model(), self.parameters, text, placed) if placed else []
+        lines = [
             _line(document, paragraph, candidate, result, loss, self._keep_threshold)
             for (candidate, result), loss in zip(answered, losses, strict=True)
         ]
+        return AnnotatedText(lines, Counter({**sampled.counts, "inputs": len(set(inputs))}), seconds)
+
+
+@dataclasses.dataclass(frozen=True)
+class AnnotatedText:
+    """What became of one kept text."""
+
+    lines: list[dict[str, Any]]
+    """One for each call with a result, in the order of the text."""
+    counts: Counter[str]
+    """As the stages count in the ledger."""
+    seconds: dict[str, float]
+    """By stage; in sampling, its share of what the texts that were sampled together took."""
 
 
 @contextmanager
