@@ -1,6 +1,11 @@
 """The demo's numbers, each with its reason; what is not here has the paper's value (`run_parameters.py`, `tools/base.py`).
 
 They are chosen so that `make demo` ends within ten minutes on two cores. The method is the same; the numbers are smaller.
+
+`scoring_context_tokens` stays empty (the whole text), which is best here: the texts are short. Of the 133 calls sampled for the 46
+sums, 19 save 0.5 nats with the whole text, and also with 64 or 32 tokens before the call; with 16 tokens 16, with 8 tokens 14
+(SmolLM2-135M, float32, 2026-11-21, this file's numbers). With `prune_below` at its default the kept calls are the same, every one,
+and 74 of the 133 are not scored to the end.
 """
 
 from collections.abc import Mapping
