@@ -85,6 +85,7 @@ def test_reference_and_engine_sample_and_keep_the_same_calls(
     assert found["samples"]["not_explained"] == 0
     assert [kept["calls"] for kept in found["kept"]] == [40, 40]
     assert [kept["differing"] for kept in found["kept"]] == [0, 0]
+    assert found["kept"][0]["kept"] > 0
     assert disagreements({"agreement": [{"tool": "Calculator", **found}]}) == []
 
 
