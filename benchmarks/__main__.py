@@ -28,8 +28,8 @@ from toolformer_ops.run_parameters import TOOL_NAMES
 logger = logging.getLogger("benchmarks")
 
 WORKS = ("A", "B", "C", "D", "window")
-DEFAULT_TEXTS = {"A": 3, "B": 1, "D": 16, "window": 37}
-"""Texts of a work (B: of each tool; window: sums of each kind) unless told otherwise: a whole run ends within half an hour."""
+DEFAULT_TEXTS = {"A": 1, "B": 1, "D": 16, "window": 8}
+"""Texts of a work (B: of each tool; window: sums of each kind) unless told otherwise: about half an hour of CPU time."""
 
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
