@@ -5,7 +5,8 @@
     tokenization.py   one encoding of a text, word starts, start token
     prompts.py        a tool's prompt and its slot
     windows.py        texts longer than the model's window
-    causal_model.py   hidden states, log probabilities, a cache that branches
+    causal_model.py   hidden states, log probabilities
+    branches.py       a cache that branches
     tree_decoding.py  the samples of many texts in one pass, attention text by text
     out_of_memory.py  a batch that does not fit is halved
     context.py        prompt and text, computed once for all positions and samples

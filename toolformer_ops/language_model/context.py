@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model.causal_model import Branches, CachedBranches, CausalModel
+from toolformer_ops.language_model.branches import Branches, CachedBranches
+from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.prompts import AnnotationPrompt
 from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
 from toolformer_ops.language_model.tree_decoding import Columns, Tree

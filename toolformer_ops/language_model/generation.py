@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import torch
 
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model.causal_model import Branches, CausalModel
+from toolformer_ops.language_model.branches import Branches
+from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.tokenization import Tokenization
 
 MAX_PROMPTS_TOGETHER = 32

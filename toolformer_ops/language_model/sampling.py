@@ -20,7 +20,8 @@ from torch import Tensor
 
 from toolformer_ops.call_syntax import CALL_END, CALL_START
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model.causal_model import Branches, CausalModel
+from toolformer_ops.language_model.branches import Branches
+from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.context import ContextBuilder
 from toolformer_ops.language_model.draws import cumulative_probabilities, draw, only, uniform
 from toolformer_ops.language_model.positions import owned_by
