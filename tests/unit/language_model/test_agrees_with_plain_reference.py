@@ -1,8 +1,11 @@
 """The engine's shared cache, batches and saved rows change no probability, no sampled call and no loss."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.unit.language_model.conftest import PROMPT, TEXT, Subject
+from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.records import CallPosition, PlacedCall, TextToSample
 
 TOLERANCE_NATS = 1e-4
@@ -98,3 +101,37 @@ def test_a_real_model_finds_that_the_right_result_helps_and_a_wrong_one_does_not
     with_right, with_wrong = smollm2.engine.score_calls(text, [right, wrong])
     assert min(with_right.without_call, with_right.without_result) - with_right.with_result > 0.5
     assert min(with_wrong.without_call, with_wrong.without_result) - with_wrong.with_result < 0.0
+
+
+SUMS = (
+    ("The school shop had 520 shirts and sold 193 on the first day, so it has 327 left.", " 327", "520 - 193"),
+    ("A packet has 250 sheets and we used 13 packets, so we used 3250 sheets.", " 3250", "250 * 13"),
+    ("The club has 36 members and each of them paid 45 euros, so the fund holds 1620 euros.", " 1620", "36 * 45"),
+)
+
+
+def test_a_real_model_keeps_the_same_calls_with_every_shortcut(smollm2: Subject, smollm2_dir: Path) -> None:
+    low_precision = LanguageModel.load(str(smollm2_dir), dtype="bfloat16")
+    kept = pruned = screened = 0
+    for text, result, expression in SUMS:
+        starts = smollm2.engine.tokenize(text).starts
+        at = starts.index(text.index(result))
+        right = result.strip()
+        calls = [
+            PlacedCall(token, f"[Calculator({expression}) -> {found}]", f"[Calculator({expression}) -> ]")
+            for token in (at - 6, at, at + 1)
+            for found in (right, "815", f"{right}0")
+        ]
+        plain = [smollm2.reference.losses(text, call).reduction_bound for call in calls]
+        exact = smollm2.engine.score_calls(text, calls, prune_below=0.5)
+        half = low_precision.score_calls(text, calls, prune_below=0.5, float32_from=0.5)
+        for threshold in (0.5, 1.0, 2.0):
+            expected = [reduction >= threshold for reduction in plain]
+            assert [not item.pruned and item.reduction_bound >= threshold for item in exact] == expected
+            assert [not item.pruned and item.reduction_bound >= threshold for item in half] == expected
+        kept += sum(reduction >= 0.5 for reduction in plain)
+        pruned += sum(item.pruned for item in exact)
+        screened += sum(item.number_format == "bfloat16" for item in half)
+    assert kept > 0
+    assert pruned > 0
+    assert screened > 0
