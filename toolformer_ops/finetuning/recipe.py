@@ -8,7 +8,7 @@ from typing import Any
 
 from toolformer_ops.run_parameters import RunParameters
 
-FINETUNING_VERSION = 1
+FINETUNING_VERSION = 2
 """Raised when equal numbers would train another model."""
 SCHEDULE = "constant_with_warmup"
 """The paper names the linear warm-up and nothing after it, so the rate then stays."""
@@ -33,10 +33,14 @@ class FinetuningRecipe:
     warmup: float
     """Share of the steps over which the rate rises from 0."""
     seed: int
+    without_calls: bool = False
+    """Train on the same texts without their calls: the paper's second baseline (section 4.1)."""
 
     @classmethod
-    def of(cls, parameters: RunParameters, release_id: str, base_model: str) -> "FinetuningRecipe":
-        """The recipe of a run."""
+    def of(
+        cls, parameters: RunParameters, release_id: str, base_model: str, *, without_calls: bool = False
+    ) -> "FinetuningRecipe":
+        """The recipe of a run: of its model that uses tools, or of the baseline `without_calls`."""
         return cls(
             release_id,
             base_model,
@@ -46,6 +50,7 @@ class FinetuningRecipe:
             parameters.finetune_learning_rate,
             parameters.finetune_warmup,
             parameters.seed,
+            without_calls,
         )
 
     @property

@@ -66,8 +66,10 @@ class TokenSequences:
         self._ends = array("q", [0])
 
     @classmethod
-    def of(cls, texts: Iterable[ReleasedText], tokenization: Tokenization, length: int) -> "TokenSequences":
-        """The sequences of all texts, each of at most `length` tokens with its start token.
+    def of(
+        cls, texts: Iterable[ReleasedText], tokenization: Tokenization, length: int, *, without_calls: bool = False
+    ) -> "TokenSequences":
+        """The sequences of all texts, with or without their calls, each of at most `length` tokens with its start token.
 
         Raises:
             ModelError: `length` leaves no room for text.
@@ -77,8 +79,9 @@ class TokenSequences:
         sequences = cls()
         room = length - len(tokenization.start_ids)
         for text in texts:
-            tokenized = tokenization.tokenize(text.text)
-            for first, end in window_bounds(tokenized.starts, call_spans(text), room):
+            tokenized = tokenization.tokenize(text.plain_text if without_calls else text.text)
+            spans = [] if without_calls else call_spans(text)
+            for first, end in window_bounds(tokenized.starts, spans, room):
                 sequences.append((*tokenization.start_ids, *tokenized.ids[first:end]))
         return sequences
 

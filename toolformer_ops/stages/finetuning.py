@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from toolformer_ops import database
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import NothingToReleaseError, ParameterError, RecipeMismatchError
+from toolformer_ops.finetuning.model_card import DEFINITION
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.object_store import ObjectNotFoundError, ObjectStore
 from toolformer_ops.publication import Manifest
@@ -30,8 +30,6 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "models"
 DRAFT = "draft.json"
-DEFINITION = "finetuning.json"
-CARD = "README.md"
 
 
 @dataclass(frozen=True)
@@ -124,10 +122,8 @@ def _is_trained(store: ObjectStore, model_id: str) -> bool:
 
 def _train(settings: Settings, store: ObjectStore, run: FinetuningRun, folder: Path) -> dict[str, Path]:
     """Read the release, train, and return the files of the model by name."""
-    from toolformer_ops.finetuning.sequences import TokenSequences
-    from toolformer_ops.finetuning.training import load_base_model, passes, train
+    from toolformer_ops.finetuning.release_training import train_on_release
     from toolformer_ops.language_model import model_identity
-    from toolformer_ops.release_format import read_release
 
     recipe = run.recipe
     name, revision = split_revision(run.parameters.model)
@@ -138,47 +134,10 @@ def _train(settings: Settings, store: ObjectStore, run: FinetuningRun, folder: P
             "one back, or start a new run."
         )
     store.fetch(run.release_prefix, folder / "release")
-    base = load_base_model(settings, name, revision)
-    length = min(recipe.length, base.max_positions)
-    sequences = TokenSequences.of(read_release(folder / "release"), base.tokenization, length)
-    texts = sum(1 for _ in read_release(folder / "release"))
-    logger.info(
-        "training %s on release %s: %d texts, %d sequences of at most %d tokens, %d tokens in all; %d steps of %d sequences "
-        "see each %.1f times",
-        identity, recipe.release_id, texts, len(sequences), length, sequences.tokens, recipe.steps, recipe.batch,
-        passes(recipe, sequences),
-    )  # fmt: skip
-    trained = train(settings, recipe, base, sequences, folder, run.parameters.finetune_device_batch)
-    record = {
-        "model_id": recipe.model_id,
-        "release_id": recipe.release_id,
-        "definition": recipe.definition,
-        "texts": texts,
-        "sequences": len(sequences),
-        "training_loss_nats_per_token": trained.training_loss,
-        "training_seconds": round(trained.seconds, 1),
-        "precision": trained.precision,
-        "device": settings.device,
-    }
-    (trained.directory / DEFINITION).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    (trained.directory / CARD).write_text(_card(record), encoding="utf-8")
-    return {path.name: path for path in trained.directory.iterdir() if path.is_file()}
-
-
-def _card(record: dict[str, Any]) -> str:
-    """The README.md beside the weights."""
-    definition = record["definition"]
-    return (
-        f"# Finetuned model {record['model_id']}\n\n"
-        f"`{definition['base_model']}`, finetuned with a language-modelling objective on the {record['texts']} texts of release\n"
-        f"`{record['release_id']}`, whose tool calls were found by the method of Toolformer (Schick et al., 2023).\n\n"
-        f"{definition['steps']} steps of {definition['batch']} sequences of at most {definition['length']} tokens, learning rate "
-        f"{definition['learning_rate']}\nafter a linear warm-up over {definition['warmup']:.0%} of the steps, seed "
-        f"{definition['seed']}, {record['precision']} on {record['device']}.\n"
-        f"Training loss at the end: {record['training_loss_nats_per_token']:.4f} nats a token.\n\n"
-        "Load it with `transformers.AutoModelForCausalLM.from_pretrained(FOLDER)`. `training_log.jsonl` holds the loss by step,\n"
-        "`finetuning.json` everything that decides this model.\n"
+    trained = train_on_release(
+        settings, recipe, run.parameters.model, folder / "release", (), folder, run.parameters.finetune_device_batch
     )
+    return {path.name: path for path in trained.directory.iterdir() if path.is_file()}
 
 
 def publish(settings: Settings, run_id: str) -> str:
