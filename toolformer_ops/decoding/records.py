@@ -16,6 +16,8 @@ class Prompt:
     text: str
     date: datetime.date | None = None
     """The current date, which the Calendar tells; None is the day on which it is asked."""
+    shared_head: str = ""
+    """A beginning of `text` that many prompts have in common, such as a task's instruction: it is computed once for all of them."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +25,11 @@ class DecodingSettings:
     """How a text is continued; the defaults are the paper's (section 4.2)."""
 
     max_new_tokens: int = 64
-    """Most tokens that the model writes, those of its calls included; results do not count."""
+    """Most tokens of text that the model writes; calls and their results do not count, so that a call shortens no answer."""
     call_start_rank: int = 10
     """k: a call starts where " [" is among the k most likely tokens. 1 is plain greedy decoding, 0 disables calls."""
     calls_per_input: int = 1
-    """Most calls that an input may make."""
+    """Most calls that an input may start, those included that come to nothing."""
     max_call_tokens: int = 64
     """Most tokens of a call up to its arrow; a longer one is given up."""
     barred_tools: tuple[str, ...] = ()
@@ -78,7 +80,11 @@ class WrittenText:
     """The continuation with its calls taken out."""
     calls: tuple[MadeCall, ...]
     """In the order in which they were made."""
+    abandoned: tuple[str, ...]
+    """Why calls that were started were given up before they were run, in snake_case, in order."""
+    token_ids: tuple[int, ...]
+    """The continuation as the model has it, results included; without the end-of-text token."""
     tokens: int
-    """Tokens that the model chose itself, also those of calls that were given up."""
+    """Passes through the model after the prompt: one a token that it chose, also in calls that came to nothing."""
     end: End
     """Why it ends."""

@@ -62,6 +62,27 @@ class Tree:
             self.lengths = self.lengths[index]
             self.own = [(keys[index], values[index]) for keys, values in self.own]
 
+    def columns(self) -> Columns:
+        """All that its row sees, of a tree with a single row."""
+        own: Sequence[tuple[Tensor, Tensor]] = self.own or [
+            (keys[None, :, :0], values[None, :, :0]) for keys, values in self.text
+        ]
+        return [
+            (torch.cat([pk, tk, ok[0, :, : self.steps]], 1), torch.cat([pv, tv, ov[0, :, : self.steps]], 1))
+            for (pk, pv), (tk, tv), (ok, ov) in zip(self.prompt, self.text, own, strict=True)
+        ]
+
+    def cut(self, length: int) -> None:
+        """Forget all but the first `length` columns of a single row, of which the prompt's all stay."""
+        first_own = int(self.lengths[0])
+        if length < first_own:
+            kept = length - self.prompt[0][0].shape[1]
+            if kept < 0:
+                raise ValueError(f"expected to keep the prompt's {length - kept} columns, found {length}")
+            self.text = [(keys[:, :kept], values[:, :kept]) for keys, values in self.text]
+            self.lengths = torch.full_like(self.lengths, length)
+        self.steps = max(0, length - first_own)
+
     def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add one own column, (rows, heads, width) each; returns all own columns of the layer."""
         if layer == len(self.own):

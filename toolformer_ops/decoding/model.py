@@ -1,0 +1,254 @@
+"""`WritingModel`: a language model with its tools, which writes texts and calls tools meanwhile (Toolformer, section 2, Inference).
+
+`write` takes prompts as text. `generate` has the interface of transformers' `generate`: token ids in, token ids out.
+Decoding is greedy but for the start of calls; a model's own generation_config.json, which may ask for sampling, is not read.
+"""
+
+import datetime
+import functools
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from toolformer_ops.config import Settings
+from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
+from toolformer_ops.decoding.together import Listener, Together
+from toolformer_ops.decoding.tool_runs import ToolRuns
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.loading import load_network
+from toolformer_ops.language_model.rows import Rows
+from toolformer_ops.language_model.tokenization import Tokenization
+from toolformer_ops.stage_models import split_revision
+from toolformer_ops.tools.registry import tool_names
+
+logger = logging.getLogger(__name__)
+
+GREEDY = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
+"""Fields of a generation config that can have no other value, beside None."""
+UNUSED = (
+    "repetition_penalty",
+    "no_repeat_ngram_size",
+    "bad_words_ids",
+    "force_words_ids",
+    "suppress_tokens",
+    "prefix_allowed_tokens_fn",
+)
+"""Fields that would change which token is the most likely; none may be set."""
+
+
+@dataclass(frozen=True)
+class GeneratedSequences:
+    """What `generate` returns with `return_dict_in_generate`."""
+
+    sequences: Tensor
+    """(batch, tokens) prompts and continuations, padded at the right."""
+    written: tuple[WrittenText, ...]
+    """The same as texts with their calls, a row each."""
+
+
+class WritingModel:
+    """A language model and its tools. Not for use by several threads at once."""
+
+    def __init__(
+        self, model: CausalModel, tokenizer: Any, identity: str, settings: Settings, tools: Sequence[str]
+    ) -> None:
+        self.identity = identity
+        """`name@content hash` or `hub id@revision`."""
+        self.tokenizer = tokenizer
+        """transformers' tokenizer of this model."""
+        self._model = model
+        self._tokenization = Tokenization(tokenizer)
+        self.language_model = LanguageModel(model, self._tokenization, identity)
+        """The engine over the same weights."""
+        self._rows = Rows(model)
+        self._tools = ToolRuns(settings, tools, lambda: self.language_model)
+
+    @classmethod
+    def load(cls, settings: Settings, model: str, *, tools: Sequence[str] | None = None) -> "WritingModel":
+        """Load a model: a folder, a hub id with its commit as id@revision, or a published model as s3://bucket/models/ID.
+
+        `tools` may be called, all that are registered if None; each is opened when it is first called. Device, number format
+        and threads are those of the settings.
+
+        Raises:
+            ModelError: there is no such model, or its vocabulary cannot write a call.
+            ObjectNotFoundError: nothing is published at that address.
+            ToolError: a tool of `tools` is not registered.
+        """
+        folder = _fetched(settings, model) if model.startswith("s3://") else None
+        name, revision = (str(folder), None) if folder else split_revision(model)
+        network, tokenizer, identity = load_network(name, revision, settings.dtype, settings.device, settings.threads)
+        if folder:
+            identity = f"{model.rstrip('/')}@{identity.rpartition('@')[2]}"
+        causal = CausalModel(network, tokenizer.model_max_length)
+        return cls(causal, tokenizer, identity, settings, tool_names() if tools is None else tools)
+
+    @property
+    def tools(self) -> frozenset[str]:
+        """Names of the tools that it may call."""
+        return self._tools.names
+
+    @property
+    def max_positions(self) -> int:
+        """The model's window, tokens."""
+        return self._model.max_positions
+
+    def require_tools(self, barred: Sequence[str] = ()) -> None:
+        """Open every tool that is not barred.
+
+        Raises:
+            ToolError, SearchIndexError, ModelError: one cannot be opened; the message names the setting.
+        """
+        self._tools.require(barred)
+
+    @torch.inference_mode()
+    def write(
+        self, prompts: Sequence[Prompt], decoding: DecodingSettings, listener: Listener | None = None
+    ) -> list[WrittenText]:
+        """The continuation of each prompt, in order. What is written for one does not depend on the others.
+
+        `listener` is told which tokens have been added for good, as they come.
+
+        Raises:
+            ModelError: a prompt is longer than the model's window.
+        """
+        encoded = [(*self._tokenization.start_ids, *self._tokenization.ids(prompt.text)) for prompt in prompts]
+        return self._together(listener).write(prompts, encoded, decoding)
+
+    def encode(self, prompts: Sequence[str]) -> dict[str, Tensor]:
+        """`input_ids` and `attention_mask` for `generate`, (batch, tokens), padded at the left, with the start token as trained."""
+        rows = [[*self._tokenization.start_ids, *self._tokenization.ids(prompt)] for prompt in prompts]
+        width = max(map(len, rows), default=0)
+        ids = [[self._padding_id] * (width - len(row)) + row for row in rows]
+        mask = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
+        return {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+
+    @torch.inference_mode()
+    def generate(
+        self,
+        inputs: Tensor | None = None,
+        generation_config: Any = None,
+        streamer: Any = None,
+        *,
+        decoding: DecodingSettings | None = None,
+        dates: Sequence[datetime.date | None] | None = None,
+        attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Tensor | GeneratedSequences:
+        """Continue token ids as transformers' `generate` does, and call tools meanwhile.
+
+        Args:
+            inputs: (batch, tokens) ids, also by the name `input_ids`; they are taken as they are, start token included.
+            generation_config: a GenerationConfig for greedy decoding; `kwargs` such as max_new_tokens override it.
+            streamer: transformers' BaseStreamer, for a batch of one; the tokens of a call come when it has its result.
+            decoding: when and how often calls are made; its token limit and stop give way to those of the configuration.
+            dates: current date of each row, for the Calendar.
+            attention_mask: (batch, tokens), 0 where a row is padded.
+            kwargs: fields of the configuration.
+
+        Returns:
+            (batch, tokens) ids of prompts and continuations, results of calls included, padded at the right; with
+            `return_dict_in_generate` also the texts and calls.
+
+        Raises:
+            ParameterError: something is asked for that is not greedy decoding.
+        """
+        ids = kwargs.pop("input_ids", inputs)
+        if ids is None or ids.dim() != 2:
+            raise ParameterError("expected input_ids of shape (batch, tokens), found none of that shape.")
+        config = self._configuration(generation_config, kwargs, ids.shape[1])
+        mask = torch.ones_like(ids) if attention_mask is None else attention_mask
+        encoded = [tuple(row[kept.bool()].tolist()) for row, kept in zip(ids, mask, strict=True)]
+        days = dates or [None] * len(encoded)
+        prompts = [Prompt(self._tokenization.decode(row), day) for row, day in zip(encoded, days, strict=True)]
+        limits = replace(
+            decoding or DecodingSettings(), max_new_tokens=config.max_new_tokens, stop=_stop(config.stop_strings)
+        )
+        listener = _stream_to(streamer, ids)
+        written = self._together(listener).write(prompts, encoded, limits)
+        if streamer is not None:
+            streamer.end()
+        sequences = self._sequences(ids, written, config)
+        return GeneratedSequences(sequences, tuple(written)) if config.return_dict_in_generate else sequences
+
+    def _together(self, listener: Listener | None) -> Together:
+        return Together(self._rows, self._tokenization, self.max_positions, self._tools, listener)
+
+    @functools.cached_property
+    def _padding_id(self) -> int:
+        known = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id)
+        return next((int(value) for value in known if value is not None), 0)
+
+    def _configuration(self, given: Any, changes: dict[str, Any], prompt_tokens: int) -> Any:
+        import copy
+
+        from transformers import GenerationConfig
+
+        config = copy.deepcopy(given) if given is not None else GenerationConfig()  # type: ignore[no-untyped-call]
+        if unknown := config.update(**changes):
+            raise ParameterError(
+                f"expected fields of transformers' GenerationConfig, found {', '.join(sorted(unknown))}."
+            )
+        for name, value in GREEDY.items():
+            if getattr(config, name, None) not in {None, value}:
+                raise ParameterError(
+                    f"{name}: expected {value}, since decoding with tools is greedy, found {getattr(config, name)}."
+                )
+        if asked := [name for name in UNUSED if getattr(config, name, None) not in {None, 1.0, 0}]:
+            raise ParameterError(f"expected plain greedy decoding, found {', '.join(asked)} in the generation config.")
+        if config.max_new_tokens is None:
+            longest = getattr(config, "max_length", None)
+            config.max_new_tokens = max(1, longest - prompt_tokens) if longest else DecodingSettings.max_new_tokens
+        return config
+
+    def _sequences(self, ids: Tensor, written: Sequence[WrittenText], config: Any) -> Tensor:
+        end = self.tokenizer.eos_token_id
+        rows = [
+            [*text.token_ids, *([end] if text.end == "end_of_text" and end is not None else [])] for text in written
+        ]
+        padding = config.pad_token_id if config.pad_token_id is not None else self._padding_id
+        width = max(map(len, rows), default=0)
+        new = torch.tensor([row + [padding] * (width - len(row)) for row in rows], dtype=ids.dtype, device=ids.device)
+        return torch.cat([ids, new.reshape(len(rows), width)], dim=1)
+
+
+def _stop(stop_strings: Any) -> str | None:
+    if stop_strings is None or isinstance(stop_strings, str):
+        return stop_strings or None
+    if len(stop_strings) > 1:
+        raise ParameterError(f"stop_strings: expected one text, found {len(stop_strings)}.")
+    return str(stop_strings[0]) if stop_strings else None
+
+
+def _stream_to(streamer: Any, ids: Tensor) -> Listener | None:
+    if streamer is None:
+        return None
+    if len(ids) != 1:
+        raise ParameterError(f"streamer: expected a batch of one, found {len(ids)} rows.")
+    streamer.put(ids.cpu())
+
+    def put(_: int, tokens: tuple[int, ...]) -> None:
+        for token in tokens:
+            streamer.put(torch.tensor([token]))
+
+    return put
+
+
+def _fetched(settings: Settings, uri: str) -> Path:
+    """The files of a published model, checked against its manifest, in the state folder."""
+    from toolformer_ops.object_store import ObjectStore
+
+    store = ObjectStore(settings)
+    name = hashlib.sha256(uri.rstrip("/").encode()).hexdigest()[:16]
+    folder = settings.state_dir / "fetched_models" / name
+    manifest = store.fetch(store.key_of(uri.rstrip("/")), folder)
+    logger.info("model %s: %d files in %s", uri, len(manifest.files), folder)
+    return folder
