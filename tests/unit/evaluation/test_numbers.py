@@ -1,0 +1,99 @@
+"""Which number a text predicts, and when it is right; every case worked by hand."""
+# ruff: noqa: RUF001 - characters that look alike are what is tested
+
+from fractions import Fraction
+
+import pytest
+
+from toolformer_ops.evaluation.numbers import first_number, first_number_is_right
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (" 9.", 9),
+        (" 9 apples and 4 pears", 9),
+        ("-5", -5),
+        ("−5 degrees", -5),
+        ("$1,461.50", Fraction(292300, 200)),
+        ("-$5", -5),
+        ("$-5", -5),
+        ("$ 5", 5),
+        ("1,234,567", 1234567),
+        ("1,2,3", 1),
+        (".5", Fraction(1, 2)),
+        ("5.", 5),
+        ("3/4 of it", Fraction(3, 4)),
+        ("1 1/2 cups", Fraction(3, 2)),
+        ("1½ cups", Fraction(3, 2)),
+        ("½", Fraction(1, 2)),
+        ("50%", 50),
+        ("10/3/2020", 10),  # a date is no fraction
+        ("3/0", 3),
+        ("20-5", 20),
+        ("B52 or 7", 7),
+        ("5²", 5),
+        ("٣ apples", 3),
+        ("１２", 12),
+        ("9apples", 9),
+        ("nine", None),
+        ("", None),
+    ],
+)
+def test_the_first_number(text: str, expected: Fraction | int | None) -> None:
+    assert first_number(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The correct answer is 5+3=8", 8),  # the paper's own example
+        (" 5 + 3 = 8 apples", 8),
+        ("x = -3", -3),
+        (" 10 / 4 = 2.5", Fraction(5, 2)),
+        ("5 + 3 = 8 = 9", 8),
+        ("7, since a = b", 7),  # no number after the sign
+        ("x <= 5 and 3 >= 2", 5),
+        ("7 => 8", 7),
+        ("6 != 5", 6),
+    ],
+)
+def test_after_an_equation_the_number_behind_its_sign_counts(text: str, expected: Fraction | int) -> None:
+    assert first_number(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "answers"),
+    [
+        (" 9.", ("9 (apples)",)),
+        (" 43 seashells", ("43.0",)),
+        (" 1,000", ("1000",)),
+        (" 0.33", ("0.3333333",)),  # within half a hundredth: what the calculator rounds to
+        (" 3/4", ("0.75",)),
+        (" -5", ("-5",)),
+        (" 4", ("3", "4")),
+    ],
+)
+def test_the_right_number(text: str, answers: tuple[str, ...]) -> None:
+    assert first_number_is_right(text, answers)
+
+
+@pytest.mark.parametrize(
+    ("text", "answers"),
+    [
+        (" 8, no, 9.", ("9",)),  # the first one counts
+        (" 9.004", ("9",)),  # a whole number is met exactly
+        (" 0.34", ("0.3333333",)),  # 0.0067 away
+        (" 5", ("-5",)),
+        (" nine", ("9",)),
+        (" 9", ("nine",)),
+        ("", ("0",)),
+        (" 5 + 3 = 9", ("5",)),
+    ],
+)
+def test_another_number_is_wrong(text: str, answers: tuple[str, ...]) -> None:
+    assert not first_number_is_right(text, answers)
+
+
+def test_a_number_of_thousands_of_digits_is_read_without_failing() -> None:
+    assert first_number("9" * 10_000) is not None
