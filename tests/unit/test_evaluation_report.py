@@ -1,0 +1,230 @@
+"""The page of evaluations: its tables, its examples, and that nothing hostile or from elsewhere gets into it."""
+
+from dataclasses import replace
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+
+from toolformer_ops.decoding.records import MadeCall
+from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore, Variant
+from toolformer_ops.evaluation_report.charts import bar_chart, loss_chart
+from toolformer_ops.evaluation_report.contents import (
+    LossCurve,
+    PairedDifference,
+    ReportContents,
+    RunFacts,
+    TrainedModel,
+)
+from toolformer_ops.evaluation_report.examples import choose_examples, segments
+from toolformer_ops.evaluation_report.page import render
+from toolformer_ops.evaluation_report.tables import call_rows, called_tools, suite_tables
+from toolformer_ops.evaluation_report.visible_text import visible
+
+FACTS = RunFacts(
+    "run-1", "tiny@1f2e", "0.1.0", "2026-11-21 16:30 UTC", "0123456789abcdef", "s3://toolformer/releases/0123456789abcdef",
+    4, 7, ("MT",), (), ("math",),
+)  # fmt: skip
+HOSTILE = '<script>alert("1")</script> <img src=https://evil.example/x> {{ 7 * 7 }} \u202eback\x00'
+
+
+def score(variant: Variant, share: float, *, subset: str = "svamp", k: int = 0, inputs: int = 200) -> SuiteScore:
+    """A row of the suite math, half of whose inputs had a call where tools were allowed."""
+    with_tools = variant == "with_tools"
+    return SuiteScore(
+        "math", subset, f"model-{variant}", variant, k, inputs, "share_correct", share, share - 0.05, share + 0.05,
+        {"QA": 0.125, "Calculator": 0.5} if with_tools else {}, inputs // 2 if with_tools else 0,
+        share + 0.1 if with_tools else None, share - 0.1, 1.0, "ab" * 32,
+    )  # fmt: skip
+
+
+def perplexity(variant: Variant, value: float, metric: str = "perplexity_by_token") -> SuiteScore:
+    return replace(
+        score(variant, 0.0), suite="perplexity", subset="wikitext", metric=metric, score=value, low=value - 1, high=value + 1
+    )  # fmt: skip
+
+
+def evaluated(number: int, correct: bool, calls: tuple[MadeCall, ...] = (), subset: str = "svamp") -> EvaluatedInput:
+    return EvaluatedInput(
+        "math", subset, "model", "with_tools", 10, number, f"Question {number}?", ("2.87",), " It is 2.87.", "2.87", correct, calls
+    )  # fmt: skip
+
+
+CALL = MadeCall("Calculator", "723 / 252", "2.87", None, 1, 5, 0.02)
+
+
+def test_rows_are_in_the_papers_order_and_the_best_of_a_column_is_marked() -> None:
+    scores = [score("with_tools", 0.4, k=10), score("base", 0.2), score("disabled", 0.25), score("without_calls", 0.4)]
+    [table] = suite_tables(scores)
+    assert [row.name for row in table.rows] == [
+        "M", "M, finetuned without calls", "Toolformer (disabled)", "Toolformer",
+    ]  # fmt: skip
+    cells = [row.cells[0] for row in table.rows]
+    assert [cell.best for cell in cells if cell] == [False, True, False, True]  # of equal scores both
+    assert cells[0] is not None
+    assert (cells[0].shown, cells[0].interval, cells[0].inputs) == ("20.0", "15.0\u201325.0", 200)
+
+
+def test_of_perplexities_the_lowest_is_the_best_and_each_metric_is_a_column() -> None:
+    scores = [perplexity("base", 20.0), perplexity("disabled", 18.5), perplexity("base", 2.1, "perplexity_by_byte")]
+    [table] = suite_tables(scores)
+    assert table.lower_is_better
+    assert [column.metric for column in table.columns] == ["perplexity by token", "perplexity by byte"]
+    assert [[cell.best if cell else None for cell in row.cells] for row in table.rows] == [[False, True], [True, None]]
+
+
+def test_a_subset_that_a_model_was_not_evaluated_on_stays_empty() -> None:
+    [table] = suite_tables([score("base", 0.2), score("with_tools", 0.4, k=10, subset="mawps")])
+    assert [[cell is None for cell in row.cells] for row in table.rows] == [[False, True], [True, False]]
+
+
+def test_k_is_named_where_a_table_has_several() -> None:
+    [table] = suite_tables([score("with_tools", 0.3, k=3), score("with_tools", 0.4, k=10), score("base", 0.2)])
+    assert [row.name for row in table.rows] == ["M", "Toolformer, k = 3", "Toolformer, k = 10"]
+
+
+def test_table_9_has_scores_with_and_without_a_call_and_shares_by_tool() -> None:
+    scores = [score("base", 0.2), score("with_tools", 0.4, k=10)]
+    assert called_tools(scores) == ["Calculator", "QA"]
+    [row] = call_rows(scores)
+    assert (row.k, row.score, row.with_call, row.without_call, row.share_with_call) == (
+        10,
+        "40.0",
+        "50.0",
+        "30.0",
+        "50.0",
+    )
+    assert row.by_tool == ("50.0", "12.5")
+
+
+def test_what_was_written_is_taken_apart_into_text_and_calls() -> None:
+    written = "It is [Calculator(723 / 252) -> 2.87] 2.87 a day."
+    calls = (
+        MadeCall("QA", "who", None, "timed_out", 3, 3, 30.0),
+        MadeCall("Calculator", "723 / 252", "2.87", None, 6, 37, 0.02),
+    )
+    found = segments(written, calls)
+    assert [piece.text for piece in found] == ["It ", "", "is ", "[Calculator(723 / 252) -> 2.87]", " 2.87 a day."]
+    assert [piece.call and piece.call.tool for piece in found] == [None, "QA", None, "Calculator", None]
+    assert "".join(piece.text for piece in found) == written
+
+
+def test_offsets_beyond_the_text_lose_nothing_of_it() -> None:
+    found = segments("short", (MadeCall("QA", "", "x", None, 2, 99, 0.0), MadeCall("QA", "", "x", None, 1, 3, 0.0)))
+    assert "".join(piece.text for piece in found) == "short"
+
+
+def test_examples_take_subsets_in_turn_and_calls_before_others() -> None:
+    inputs = [evaluated(number, number % 2 == 0) for number in range(1, 30)]
+    inputs += [evaluated(50, False, (CALL,)), evaluated(51, True, (CALL,)), evaluated(1, True, subset="mawps")]
+    chosen = choose_examples(inputs, at_most=5)
+    assert [(example.subset, example.number) for example in chosen] == [
+        ("svamp", 1), ("svamp", 2), ("svamp", 50), ("svamp", 51), ("mawps", 1),
+    ]  # fmt: skip
+    assert choose_examples([replace(inputs[0], variant="base")]) == []
+    assert len(choose_examples(inputs)) == 20
+
+
+def test_a_bar_ends_at_its_score_and_its_interval_at_its_ends() -> None:
+    [table] = suite_tables([score("base", 0.2), score("with_tools", 0.45, k=10)])
+    svg = ElementTree.fromstring(bar_chart(table, "share correct"))  # noqa: S314 - our own
+    # The axis ends at 50 %, 534 wide and beginning at 170: 20 % is 213.6, 45 % 480.6; the interval of 20 % is 330.2 to 437.
+    assert [bar.get("width") for bar in svg.iter("rect")] == ["213.6", "480.6"]
+    interval = next(path.get("d") for path in svg.iter("path"))
+    assert interval is not None
+    assert interval.startswith("M330.2 ")
+    assert "H437M" in interval
+    assert [title.text for title in svg.iter("title")] == [
+        "M, svamp: 20.0 (15.0\u201325.0), n = 200", "Toolformer, svamp: 45.0 (40.0\u201350.0), n = 200",
+    ]  # fmt: skip
+
+
+def test_loss_curves_leave_out_what_is_no_number_and_none_is_no_chart() -> None:
+    curve = LossCurve("Toolformer", ((0, 3.0), (10, float("nan")), (20, 2.0)), ((10, 2.5), (20, 2.25)))
+    svg = ElementTree.fromstring(loss_chart([(curve, 3)]))  # noqa: S314 - our own
+    lines = [str(line.get("points")).split() for line in svg.iter("polyline")]
+    assert [len(line) for line in lines] == [2, 2]
+    assert len(list(svg.iter("circle"))) == 2
+    assert loss_chart([]) == ""
+
+
+class Resources(HTMLParser):
+    """Collects tags, and all attributes that could fetch something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.addresses += [str(value) for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+
+
+def parsed(page: str) -> Resources:
+    parser = Resources()
+    parser.feed(page)
+    return parser
+
+
+@pytest.fixture
+def full() -> ReportContents:
+    """A page with everything on it, hostile wherever a text comes from outside."""
+    curve = LossCurve(HOSTILE, ((1, 3.0), (2, 2.0)))
+    model = TrainedModel("with_tools", "0123", HOSTILE, {"steps": HOSTILE}, curve)
+    scores = tuple(replace(found, subset=HOSTILE) for found in (score("base", 0.2), score("with_tools", 0.4, k=10)))
+    call = MadeCall(HOSTILE, HOSTILE, None, HOSTILE, 3, 3, 0.1)
+    shown = replace(
+        evaluated(1, True, (call,)),
+        subset=HOSTILE,
+        prompt=HOSTILE,
+        written=HOSTILE,
+        answers=(HOSTILE,),
+        predicted=HOSTILE,
+    )
+    difference = PairedDifference("math", HOSTILE, HOSTILE, "M", 200, 0.2, 0.1, 0.3)
+    facts = replace(FACTS, run_id=HOSTILE, base_model=HOSTILE, models=(model,))
+    return ReportContents(facts, scores, (shown, evaluated(2, False, (CALL,))), (difference,))
+
+
+def test_hostile_text_is_shown_and_never_run(full: ReportContents) -> None:
+    page = render(full)
+    found = parsed(page)
+    assert not found.tags & {"script", "img", "iframe", "object", "link", "form"}
+    assert "&lt;script&gt;alert(" in page
+    assert "{{ 7 * 7 }}" in page
+    assert "\u202e" not in page
+    assert "\x00" not in page
+    assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
+
+
+def test_the_page_fetches_nothing(full: ReportContents) -> None:
+    page = render(full)
+    assert all(address.startswith("#") for address in parsed(page).addresses)
+    assert "url(" not in page
+    assert "@import" not in page
+    page.encode("utf-8")
+
+
+def test_equal_contents_give_equal_pages(full: ReportContents) -> None:
+    assert render(full) == render(full)
+
+
+def test_characters_that_do_not_show_are_written_out() -> None:
+    assert visible("a\u202eb\x1b[0m\nc\td\ud800") == "a\u27e8U+202E\u27e9b\u27e8U+001B\u27e9[0m\nc\td\u27e8U+D800\u27e9"
+
+
+def test_a_suite_without_a_score_is_named_and_no_score_at_all_is_said() -> None:
+    facts = replace(FACTS, asked_suites=("math", "lama"))
+    page = render(ReportContents(facts, (score("base", 0.2),)))
+    assert "<strong>Not evaluated:</strong> lama." in page
+    assert "No score was written in this run." in render(ReportContents(replace(facts, release_id=None), ()))
+
+
+def test_calls_are_marked_and_a_call_without_a_result_says_why() -> None:
+    written = " It is [Calculator(723 / 252) -> 2.87] 2.87."
+    good = MadeCall("Calculator", "723 / 252", "2.87", None, 7, 38, 0.02)
+    failed = MadeCall("QA", "who?", None, "timed_out", 1, 1, 30.0)
+    page = render(ReportContents(FACTS, (), (replace(evaluated(1, True), written=written, calls=(failed, good)),)))
+    assert '<mark title="Calculator, 0.02 s">[Calculator(723 / 252) -&gt; 2.87]</mark> 2.87.' in page
+    assert '<mark class="failed" title="no result: timed_out">QA(who?): no result</mark>' in page

@@ -1,0 +1,96 @@
+"""Which evaluated inputs the page shows, and where the calls stand in what was written. Pure values."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from toolformer_ops.decoding.records import MadeCall
+from toolformer_ops.evaluation.records import EvaluatedInput
+
+EXAMPLES = 20
+PROMPT_CHARACTERS = 1_200
+"""A longer prompt is cut at its start: the question stands at its end."""
+ANSWERS = 6
+"""Most accepted answers that are shown."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of what was written: plain text, or a call."""
+
+    text: str
+    call: MadeCall | None = None
+
+
+@dataclass(frozen=True)
+class Example:
+    """One evaluated input as it is shown."""
+
+    suite: str
+    subset: str
+    number: int
+    prompt: str
+    cut: bool
+    """Whether the prompt's beginning is left out."""
+    answers: tuple[str, ...]
+    more_answers: int
+    """Accepted answers that are not shown."""
+    segments: tuple[Segment, ...]
+    predicted: str
+    correct: bool
+    date: str | None
+
+
+def choose_examples(inputs: Iterable[EvaluatedInput], at_most: int = EXAMPLES) -> list[Example]:
+    """Inputs of the model with tools: each subset in turn, right and wrong ones in turn, those with a call before the others."""
+    by_subset: dict[tuple[str, str], list[EvaluatedInput]] = defaultdict(list)
+    for found in inputs:
+        if found.variant == "with_tools" and found.call_start_rank > 0:
+            by_subset[found.suite, found.subset].append(found)
+    queues = [_in_turn(found) for found in by_subset.values()]
+    chosen = [found for each in zip_longest(*queues) for found in each if found is not None][:at_most]
+    order = {key: place for place, key in enumerate(by_subset)}
+    return [
+        example(found) for found in sorted(chosen, key=lambda found: (order[found.suite, found.subset], found.number))
+    ]
+
+
+def _in_turn(inputs: Sequence[EvaluatedInput]) -> list[EvaluatedInput]:
+    by_number = sorted(inputs, key=lambda found: (not found.has_call, found.number))
+    right = [found for found in by_number if found.correct]
+    wrong = [found for found in by_number if not found.correct]
+    in_turn = [found for pair in zip_longest(right, wrong) for found in pair if found is not None]
+    return sorted(in_turn, key=lambda found: not found.has_call)
+
+
+def example(found: EvaluatedInput) -> Example:
+    """One input as it is shown."""
+    return Example(
+        found.suite,
+        found.subset,
+        found.number,
+        found.prompt[-PROMPT_CHARACTERS:],
+        len(found.prompt) > PROMPT_CHARACTERS,
+        found.answers[:ANSWERS],
+        max(0, len(found.answers) - ANSWERS),
+        segments(found.written, found.calls),
+        found.predicted,
+        found.correct,
+        found.date.isoformat() if found.date else None,
+    )
+
+
+def segments(written: str, calls: Sequence[MadeCall]) -> tuple[Segment, ...]:
+    """`written` as text and calls in turn; a call without a result stands where it would have stood."""
+    pieces: list[Segment] = []
+    end = 0
+    for call in sorted(calls, key=lambda call: (call.start_char, call.end_char)):
+        start = min(max(call.start_char, end), len(written))
+        if start > end:
+            pieces.append(Segment(written[end:start]))
+        end = max(start, min(call.end_char, len(written)))
+        pieces.append(Segment(written[start:end], call))
+    if end < len(written):
+        pieces.append(Segment(written[end:]))
+    return tuple(pieces)
