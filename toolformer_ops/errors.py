@@ -5,6 +5,7 @@
     |   +-- ConfigurationError   a setting is missing or wrong
     |   +-- ParameterError       a run parameter is out of its bounds
     |   +-- CorpusError          the corpus is not there or holds nothing
+    |   +-- EvaluationDataError  the data of an evaluation is not there or of another format
     |   +-- ModelError           the language model is not there or cannot be used
     |   +-- SearchIndexError          the search index is not there or is broken
     |   +-- PromptError          a prompt file lacks its slot
@@ -39,6 +40,10 @@ class ParameterError(UsageError):
 
 class CorpusError(UsageError):
     """The corpus cannot be found or read as a whole (single bad records are counted, not raised)."""
+
+
+class EvaluationDataError(UsageError):
+    """A data set of an evaluation is not there, or its files are of another format."""
 
 
 class ModelError(UsageError):

@@ -1,0 +1,299 @@
+"""Every suite reads the published format of its data sets, asks what can be asked, and says what is wrong with other files."""
+# ruff: noqa: E501 - records as they are published, a line each
+
+import datetime
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.evaluation import published_files as published
+from toolformer_ops.config import load_settings
+from toolformer_ops.errors import EvaluationDataError, PromptError
+from toolformer_ops.evaluation.data_files import DataFolder
+from toolformer_ops.evaluation.records import Question
+from toolformer_ops.evaluation.suites import SUITES
+from toolformer_ops.evaluation.suites.base import LoadedDataSet, load_data_set
+from toolformer_ops.evaluation.suites.lama import text_before_mask
+from toolformer_ops.evaluation.suites.texts import TEXTS, load_texts
+from toolformer_ops.evaluation.suites.word_problems import one_number
+from toolformer_ops.evaluation.zero_shot import SLOTS, ZeroShotPrompt, load_prompt, with_question_mark
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return published.write_all(tmp_path / "data")
+
+
+def load(data: Path, suite: str, subset: str, limit: int | None = None) -> LoadedDataSet:
+    data_set = next(one for one in SUITES[suite].data_sets if one.name == subset)
+    return load_data_set(DataFolder(load_settings(), str(data)), data_set, limit)
+
+
+def asked(data: Path, suite: str, subset: str) -> list[tuple[str, tuple[str, ...]]]:
+    return [(question.prompt, question.answers) for question in load(data, suite, subset).questions]
+
+
+def test_lama_asks_only_statements_that_end_in_their_mask(data: Path) -> None:
+    complete = "Please complete the following text so that it is factually correct: "
+    assert asked(data, "lama", "squad") == [(complete + "The colour of the sky is", ("blue",))]
+    # Bo Lind's statement was judged wrong by two of three; Cy Moe's goes on after the mask.
+    assert asked(data, "lama", "google_re") == [(complete + "Ada Holm was born in", ("Oslo",))]
+    # Relations in the order of relations.jsonl, each fact once; P30's object stands first and P99 has no file.
+    assert asked(data, "lama", "trex") == [
+        (complete + "Dante was born in", ("Florence",)),
+        (complete + "The capital of Norway is", ("Oslo",)),
+        (complete + "The capital of Italy is", ("Rome",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("It is [MASK].", "It is"),
+        ("It is [MASK] .", "It is"),
+        ('He said "[MASK]".', 'He said "'),
+        ("It is [MASK] now.", None),
+        ("[MASK] and [MASK].", None),
+        ("[MASK].", None),
+        ("No mask.", None),
+    ],
+)
+def test_the_text_before_a_last_mask(statement: str, expected: str | None) -> None:
+    assert text_before_mask(statement) == expected
+
+
+def test_word_problems_end_in_the_answer_is(data: Path) -> None:
+    assert asked(data, "math", "asdiv") == [
+        (
+            "Seven red apples and two green apples are in the basket. How many apples are in the basket? The answer is",
+            ("9",),
+        )
+    ]
+    assert asked(data, "math", "svamp") == [
+        (
+            "Each pack of dvds costs 76 dollars. If there is a discount of 25 dollars on each pack How much do you have to pay "
+            "to buy each pack? The answer is",
+            ("51.0",),
+        )
+    ]
+    assert asked(data, "math", "mawps") == [
+        ("Joan found 70.0 seashells . How many are left of 27.0 ? The answer is", ("43.0",))
+    ]
+    assert asked(data, "math", "gsm8k") == [("She sold 48/2 clips. How many? The answer is", ("24",))]
+
+
+@pytest.mark.parametrize(
+    ("answer", "number"),
+    [
+        ("9 (apples)", "9"),
+        ("43.0", "43.0"),
+        ("1,050 (km)", "1,050"),
+        ("-3", "-3"),
+        ("3/4 (pizza)", "3/4"),
+        ("25% (of it)", "25"),
+        ("Yes", None),
+        ("3:5", None),
+        ("5 (red); 3 (blue)", None),
+        ("8 hours 5 minutes", None),
+    ],
+)
+def test_an_answer_that_is_one_number(answer: str, number: str | None) -> None:
+    assert one_number(answer) == number
+
+
+def test_questions_get_their_mark_and_all_aliases(data: Path) -> None:
+    ask = "Answer the following question: "
+    assert asked(data, "qa", "webquestions") == [
+        (ask + "what does jamaican people speak?", ("Jamaican English", "Patois"))
+    ]
+    assert asked(data, "qa", "nq_open") == [
+        (ask + "when was the last time anyone was on the moon?", ("December 1972",))
+    ]
+    assert asked(data, "qa", "triviaqa") == [
+        (
+            ask + "Which American-born Sinclair won the Nobel Prize for Literature in 1930?",
+            ("Sinclair Lewis", "Harry Sinclair Lewis"),
+        )
+    ]
+
+
+def test_mlqa_asks_in_another_language_about_a_paragraph_in_english(data: Path) -> None:
+    assert asked(data, "mlqa", "es") == [
+        (
+            "Your task is to answer a question based on the following paragraph: Oslo is the capital of Norway. Now answer the "
+            "following question in English: ¿Cuál es la capital?",
+            ("Oslo",),
+        )
+    ]
+    assert asked(data, "mlqa", "zh")[0][0].endswith("in English: 首都是哪里？")  # noqa: RUF001 - Chinese
+    with pytest.raises(EvaluationDataError, match=r"de: expected JSON as SQuAD's.*MLQA_V1.zip"):
+        load(data, "mlqa", "de")
+
+
+def test_templama_is_asked_in_the_middle_of_its_year(data: Path) -> None:
+    assert load(data, "temporal", "templama").questions == (
+        Question(
+            "templama",
+            1,
+            "Please complete the following text so that it is factually correct: Valentino Rossi plays for",
+            ("Yamaha Motor Racing",),
+            datetime.date(2010, 7, 1),
+        ),
+    )
+
+
+def test_templama_with_aliases_accepts_each(data: Path) -> None:
+    answer = {"wikidata_id": "Q1", "name": ["Yamaha Factory Racing", "Yamaha"]}
+    published.write(
+        data / "templama" / "test.json",
+        published.lines({"query": "Rossi plays for _X_.", "answer": [answer], "date": "2010"}),
+    )
+    assert load(data, "temporal", "templama").questions[0].answers == ("Yamaha Factory Racing", "Yamaha")
+
+
+def test_dateset_is_made_where_no_file_of_it_lies_and_read_where_one_does(data: Path) -> None:
+    made = load(data, "temporal", "dateset")
+    assert len(made.questions) == 9400
+    assert made.questions[0].prompt.startswith("Answer the following question: How many days")
+    line = {"question": "What year is it today", "answer": ["2020"], "date": "2020-11-20", "template": "around_today"}
+    published.write(data / "dateset" / "dateset.jsonl", published.lines(line))
+    read = load(data, "temporal", "dateset")
+    assert read.questions == (
+        Question(
+            "dateset",
+            1,
+            "Answer the following question: What year is it today?",
+            ("2020",),
+            datetime.date(2020, 11, 20),
+        ),
+    )
+    assert read.sha256 != made.sha256
+
+
+def test_wikitext_is_cut_into_its_articles(data: Path) -> None:
+    folder = DataFolder(load_settings(), str(data))
+    wikitext, documents = (load_texts(folder, data_set) for data_set in TEXTS)
+    assert wikitext.texts == (
+        "= Robert <unk> = \n \n Robert <unk> is an English actor . \n = = Career = = \n He acts .",
+        "= Du Fu = \n \n Du Fu was a poet .",
+    )
+    assert documents.texts == ("Some document.", "Another one.")
+
+
+def test_packed_files_are_read_and_hashed_as_stored(data: Path) -> None:
+    plain = load(data, "qa", "nq_open")
+    path = data / "nq_open" / "NQ-open.dev.jsonl"
+    path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+    path.unlink()
+    packed = load(data, "qa", "nq_open")
+    assert packed.questions == plain.questions
+    assert packed.sha256 != plain.sha256
+
+
+def test_the_first_split_that_lies_there_is_read(data: Path) -> None:
+    line = {"question": "who", "answer": ["nobody"]}
+    published.write(data / "webquestions" / "webq-train.jsonl", published.lines(line))
+    assert "jamaican" in load(data, "qa", "webquestions").questions[0].prompt
+    (data / "webquestions" / "webq-test.jsonl").unlink()
+    assert load(data, "qa", "webquestions").questions[0].answers == ("nobody",)
+
+
+def test_a_limit_takes_the_first_questions(data: Path) -> None:
+    assert load(data, "lama", "trex", 2).questions == load(data, "lama", "trex").questions[:2]
+
+
+def test_a_data_set_that_is_not_there_says_what_is_expected_and_where_to_get_it(data: Path) -> None:
+    (data / "svamp" / "SVAMP.json").rename(data / "svamp" / "other.json")
+    with pytest.raises(EvaluationDataError) as raised:
+        load(data, "math", "svamp")
+    assert "expected a JSON list with Body, Question and Answer" in str(raised.value)
+    assert "found only other.json" in str(raised.value)
+    assert "https://github.com/arkilpatel/SVAMP" in str(raised.value)
+
+
+def test_a_data_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EvaluationDataError, match=r"expected a folder with a folder for each data set, found nothing"):
+        load(tmp_path / "nowhere", "qa", "nq_open")
+
+
+@pytest.mark.parametrize(
+    ("suite", "subset", "file", "content", "found"),
+    [
+        ("qa", "nq_open", "nq_open/NQ-open.dev.jsonl", "question,answer\n", "found no JSON in line 1"),
+        ("qa", "nq_open", "nq_open/NQ-open.dev.jsonl", '{"question": "who"}\n', "nothing as field 'answer' (fields: question)"),
+        ("qa", "nq_open", "nq_open/NQ-open.dev.jsonl", '["who"]\n', "as line 1"),
+        ("qa", "nq_open", "nq_open/NQ-open.dev.jsonl", "", "no question that can be asked"),
+        ("qa", "nq_open", "nq_open/NQ-open.dev.jsonl", "[" * 100_000, "found no JSON in line 1"),
+        ("qa", "triviaqa", "triviaqa/triviaqa-unfiltered/unfiltered-web-dev.json", "[]", "no JSON object with a list Data"),
+        ("math", "svamp", "svamp/SVAMP.json", '[{"Body": "a", "Question": "b", "Answer": null}]', "no number as field 'Answer'"),
+        ("math", "mawps", "mawps/AddSub.json", '{"a": 1}', "in place of a list of records"),
+        ("math", "gsm8k", "gsm8k/test.jsonl", '{"question": "a", "answer": "5"}', "an answer without '#### number'"),
+        ("math", "asdiv", "asdiv/dataset/ASDiv.xml", "not xml", "no XML that may be read"),
+        ("lama", "squad", "lama/data/Squad/test.jsonl", '{"masked_sentences": "a [MASK]"}', "as field 'masked_sentences'"),
+        ("lama", "trex", "lama/data/relations.jsonl", '{"relation": "P36"}', "nothing as field 'template'"),
+        ("mlqa", "es", "mlqa/MLQA_V1/test/test-context-en-question-es.json", '{"rows": []}', "nothing as field 'data'"),
+        ("temporal", "templama", "templama/test.json", '{"query": "a _X_", "answer": [{"name": "b"}], "date": "MMX"}', "no date: 'MMX'"),
+    ],
+)  # fmt: skip
+def test_a_file_of_another_format_says_what_was_found(
+    data: Path, suite: str, subset: str, file: str, content: str, found: str
+) -> None:
+    (data / file).write_text(content, encoding="utf-8")
+    with pytest.raises(EvaluationDataError) as raised:
+        load(data, suite, subset)
+    assert found in str(raised.value)
+    assert f"{subset}: expected" in str(raised.value)
+
+
+def test_xml_that_declares_entities_is_refused(data: Path) -> None:
+    bomb = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>' + published.ASDIV.split("?>", 1)[1].strip()
+    (data / "asdiv" / "dataset" / "ASDiv.xml").write_text(bomb, encoding="utf-8")
+    with pytest.raises(EvaluationDataError, match="no XML that may be read"):
+        load(data, "math", "asdiv")
+
+
+def test_damaged_packing_is_named(data: Path) -> None:
+    path = data / "nq_open" / "NQ-open.dev.jsonl"
+    packed = gzip.compress(json.dumps({"question": "who", "answer": ["x"]}).encode() * 100)
+    path.with_name(path.name + ".gz").write_bytes(packed[:-20])
+    path.unlink()
+    with pytest.raises(EvaluationDataError, match="expected whole packed data"):
+        load(data, "qa", "nq_open")
+
+
+def test_every_prompt_of_a_suite_is_there() -> None:
+    used = {data_set.prompt for suite in SUITES.values() for data_set in suite.data_sets}
+    assert used == set(SLOTS)
+    assert all(load_prompt(name).template for name in used)
+
+
+def test_a_prompt_without_its_slot_is_refused() -> None:
+    with pytest.raises(PromptError, match=r"expected the slots context, question once each, found question"):
+        ZeroShotPrompt("word_problem", "{question} The answer is")
+    with pytest.raises(PromptError):
+        ZeroShotPrompt("question", "{question} {question}")
+
+
+def test_what_fills_a_slot_is_not_searched_for_slots() -> None:
+    prompt = load_prompt("question_on_paragraph")
+    assert "in English: {context}" in prompt.fill({"context": "A {question}.", "question": "{context}"})
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [("who", "who?"), ("who? ", "who?"), ("谁？", "谁？"), ("من؟", "من؟")],  # noqa: RUF001 - other scripts
+)
+def test_a_question_mark_is_added_where_none_stands(question: str, expected: str) -> None:
+    assert with_question_mark(question) == expected
+
+
+def test_tools_that_give_the_answer_away_are_barred() -> None:
+    assert {name: suite.barred_tools for name, suite in SUITES.items()} == {
+        "lama": ("WikiSearch",),
+        "math": (),
+        "qa": ("QA",),
+        "mlqa": (),
+        "temporal": (),
+    }

@@ -1,0 +1,182 @@
+"""The files of published data sets: found in a folder or on S3, hashed, unpacked and read record by record.
+
+An evaluation's data lies in one folder (or below one s3:// address) that holds a folder for each data set, with the files under
+their published names, as they are or as .gz or .zst. Files may lie deeper than that, as in the archives that they come in.
+
+What cannot be read raises `WrongFormatError` with what was found; `suites/base.py` adds what was expected, and where to get it.
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from toolformer_ops.compressed_stream import unpacked
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import CorpusError, EvaluationDataError
+
+PACKED = (".gz", ".zst")
+
+
+class WrongFormatError(Exception):
+    """What was found in place of what a reader expects; never leaves this package."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of a data set, read."""
+
+    name: str
+    """Path below the data set's folder, without .gz or .zst."""
+    uri: str
+    content: bytes
+    """Unpacked."""
+    sha256: str
+    """Of the bytes as they are stored, 64 hex digits."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One record of a file."""
+
+    where: str
+    """Such as `line 3`, for messages."""
+    values: Mapping[str, Any]
+
+    def text(self, field: str) -> str:
+        """A field that is a text with at least one character that is not white space."""
+        value = self.values.get(field)
+        if not isinstance(value, str) or not value.strip():
+            raise WrongFormatError(f"in {self.where} {_found(value)} as field {field!r} (fields: {self._fields()})")
+        return value
+
+    def texts(self, field: str) -> tuple[str, ...]:
+        """A field that is a list of texts; those that are blank are left out, and at least one must be left."""
+        value = self.values.get(field)
+        texts = [item for item in value if isinstance(item, str) and item.strip()] if isinstance(value, list) else []
+        if not texts:
+            raise WrongFormatError(f"in {self.where} {_found(value)} as field {field!r} (fields: {self._fields()})")
+        return tuple(texts)
+
+    def rows(self, field: str) -> Iterator["Row"]:
+        """A field that is a list of records."""
+        value = self.values.get(field)
+        if not isinstance(value, list):
+            raise WrongFormatError(f"in {self.where} {_found(value)} as field {field!r} (fields: {self._fields()})")
+        return rows(value, f"{field} of {self.where}")
+
+    def _fields(self) -> str:
+        return ", ".join(list(self.values)[:12]) or "none"
+
+
+def json_lines(file: DataFile) -> Iterator[Row]:
+    """The records of a JSON Lines file; blank lines are passed over."""
+    for number, line in enumerate(io.BytesIO(file.content), start=1):
+        if line.strip():
+            yield _row(_parsed(line, f"line {number}"), f"line {number}")
+
+
+def json_document(file: DataFile) -> Any:
+    """The one JSON value of a file."""
+    return _parsed(file.content, "the file")
+
+
+def rows(values: object, name: str = "record") -> Iterator[Row]:
+    """The records of a JSON list."""
+    if not isinstance(values, list):
+        raise WrongFormatError(f"{_found(values)} in place of a list of records")
+    for number, value in enumerate(values, start=1):
+        yield _row(value, f"{name} {number}")
+
+
+def text_lines(file: DataFile) -> list[str]:
+    """The lines of a text file in UTF-8, with their line ends."""
+    try:
+        return file.content.decode("utf-8-sig").splitlines(keepends=True)
+    except UnicodeDecodeError as error:
+        raise WrongFormatError(f"bytes that are no UTF-8 (at byte {error.start})") from error
+
+
+def _parsed(content: bytes, where: str) -> Any:
+    try:
+        return json.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise WrongFormatError(f"no JSON in {where}: {content[:60]!r} ({error})") from error
+
+
+def _row(value: object, where: str) -> Row:
+    if not isinstance(value, dict):
+        raise WrongFormatError(f"{_found(value)} as {where}")
+    return Row(where, value)
+
+
+def _found(value: object) -> str:
+    return "nothing" if value is None else f"{type(value).__name__} {str(value)[:40]!r}"
+
+
+class DataFolder:
+    """Where the data of evaluations lies."""
+
+    def __init__(self, settings: Settings, address: str) -> None:
+        self.address = address.rstrip("/") or "/"
+        self._settings = settings
+
+    def find(self, folders: Sequence[str], patterns: Sequence[str]) -> list[tuple[str, str]]:
+        """Names and addresses of the files in one of `folders` whose paths end as one of `patterns` says, sorted; maybe none.
+
+        Patterns are those of `PurePath.match`: `TREx/*.jsonl` is also `data/TREx/P17.jsonl.gz`.
+
+        Raises:
+            EvaluationDataError: the data folder itself is not there.
+            ObjectStoreError: S3 fails.
+        """
+        found: dict[str, str] = {}
+        for folder in folders:
+            for name, uri in self._files(folder):
+                plain = name.removesuffix(next((end for end in PACKED if name.endswith(end)), ""))
+                path = PurePosixPath(plain)
+                hidden = any(part.startswith(".") for part in path.parts)
+                if not hidden and any(path.match(pattern) for pattern in patterns):
+                    found.setdefault(plain, uri)
+        return sorted(found.items())
+
+    def read(self, name: str, uri: str) -> DataFile:
+        """The file at an address.
+
+        Raises:
+            EvaluationDataError: it cannot be read, or is packed and damaged.
+            ObjectStoreError: S3 fails.
+        """
+        try:
+            packed = self._store().open_uri(uri).read() if uri.startswith("s3://") else Path(uri).read_bytes()
+            content = unpacked(io.BytesIO(packed), uri).read()
+        except (OSError, CorpusError) as error:
+            raise EvaluationDataError(f"expected to read {uri}, found: {error}") from error
+        return DataFile(name, uri, content, hashlib.sha256(packed).hexdigest())
+
+    def _files(self, folder: str) -> Iterator[tuple[str, str]]:
+        root = f"{self.address}/{folder}"
+        if self.address.startswith("s3://"):
+            try:
+                for uri in self._store().list_uri(root):
+                    yield uri.removeprefix(f"{root}/"), uri
+            except CorpusError:
+                pass  # nothing below this address
+            return
+        local = Path(self.address.removeprefix("file://"))
+        if not local.is_dir():
+            raise EvaluationDataError(
+                f"--data: expected a folder with a folder for each data set, found nothing at {local}. docs/evaluation.md "
+                "says which."
+            )
+        for path in sorted((local / folder).rglob("*")):
+            if path.is_file():
+                yield path.relative_to(local / folder).as_posix(), str(path)
+
+    def _store(self) -> Any:
+        from toolformer_ops.object_store import ObjectStore
+
+        return ObjectStore(self._settings)
