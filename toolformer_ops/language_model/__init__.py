@@ -14,6 +14,7 @@
     draws.py          random numbers that belong to a sample
     sampling.py       calls
     scoring.py        three losses a call
+    perplexity.py     the loss of whole texts, calls disabled
     generation.py     greedy text, for tools that ask the model
     model.py          `LanguageModel`, the door to all of it
     conversion.py     GGUF to safetensors, for the demo's model

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from toolformer_ops.language_model import generation, positions, sampling, scoring
+from toolformer_ops.language_model import generation, perplexity, positions, sampling, scoring
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.context import ContextBuilder
 from toolformer_ops.language_model.loading import load_network
+from toolformer_ops.language_model.perplexity import TextLoss
 from toolformer_ops.language_model.prompts import AnnotationPrompt
 from toolformer_ops.language_model.scoring import ScoredToken
 from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
@@ -163,6 +164,18 @@ class LanguageModel:
     def score_details(self, text: str, call: PlacedCall, *, context_tokens: int | None = None) -> list[ScoredToken]:
         """Token by token what `score_calls` adds up for one call, in the model's own number format."""
         return scoring.score_details(self._model, self._tokenization, self.tokenize(text), call, context_tokens)
+
+    @torch.inference_mode()
+    def text_losses(self, texts: Sequence[str], *, stride: int | None = None) -> list[TextLoss]:
+        """How well whole texts are predicted with calls disabled, read in windows that move by `stride` tokens (`perplexity.py`).
+
+        None is half a window. Texts are computed together; each has its loss whatever the others are, but for rounding.
+
+        Raises:
+            ValueError: the stride is not between 1 and the model's window.
+        """
+        tokenized = [self.tokenize(text) for text in texts]
+        return perplexity.text_losses(self._model, self._tokenization, tokenized, stride)
 
     @torch.inference_mode()
     def generate_texts(self, prompts: Sequence[str], max_new_tokens: int, stop: str | None = None) -> list[str]:

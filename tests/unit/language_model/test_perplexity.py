@@ -1,0 +1,120 @@
+"""Whole texts with calls disabled: equal to a plain computation token by token, and to cases that are worked by hand."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.tiny_models import save_tiny_model, train_tokenizer
+from tests.unit.language_model.conftest import TEXT, Subject
+from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model.perplexity import TextLoss, _call_could_start
+
+WITH_MARKERS = "The name of the film [or book] is [unknown], so it has 333 left."
+
+
+def plain_nats(subject: Subject, text: str, *, room: int, stride: int) -> list[float]:
+    """Nats of each token, one forward pass a token, by the description: the window that first reaches it."""
+    reference = subject.reference
+    ids = reference.encode(text)
+    (marker,) = reference.encode(" [")
+    nats = []
+    end = min(room, len(ids))
+    for token in range(len(ids)):
+        while token >= end:
+            end = min(end + stride, len(ids))
+        start = max(0, end - room)
+        logits = reference.logits([*reference.start, *ids[start:token]])[-1].double()
+        probabilities = logits.softmax(-1)
+        p = float(probabilities[ids[token]])
+        if ids[token] != marker:
+            p /= float(probabilities.sum() - probabilities[marker])
+        nats.append(-math.log(p))
+    return nats
+
+
+def test_every_shape_agrees_with_one_pass_a_token(any_subject: Subject) -> None:
+    texts = [TEXT, WITH_MARKERS, "The"]
+    found = any_subject.engine.text_losses(texts)
+    for text, loss in zip(texts, found, strict=True):
+        nats = plain_nats(any_subject, text, room=1023, stride=511)
+        assert loss.tokens == len(nats)
+        assert loss.nats == pytest.approx(sum(nats), rel=2e-4)
+        assert loss.utf8_bytes == len(text.encode())
+
+
+@pytest.mark.parametrize("stride", [1, 100, 127, 255])
+def test_a_text_longer_than_the_window_is_scored_once_a_token(long_subject: Subject, stride: int) -> None:
+    text = " ".join([TEXT] * 9)
+    ids = long_subject.reference.encode(text)
+    assert len(ids) > 255
+    some = text if stride > 1 else long_subject.reference.tokenizer.decode(ids[:259])
+    (loss,) = long_subject.engine.text_losses([some], stride=stride)
+    nats = plain_nats(long_subject, some, room=255, stride=stride)
+    assert loss.tokens == len(nats)
+    assert loss.nats == pytest.approx(sum(nats), rel=2e-4)
+
+
+def test_half_a_window_is_the_usual_stride(long_subject: Subject) -> None:
+    text = " ".join([TEXT] * 9)
+    assert long_subject.engine.text_losses([text]) == long_subject.engine.text_losses([text], stride=127)
+
+
+def test_texts_together_have_the_losses_that_they_have_alone(subject: Subject) -> None:
+    texts = [TEXT, WITH_MARKERS, TEXT[:30]] * 7
+    together = subject.engine.text_losses(texts)
+    alone = [subject.engine.text_losses([text])[0] for text in texts]
+    assert [loss.tokens for loss in together] == [loss.tokens for loss in alone]
+    assert [loss.nats for loss in together] == pytest.approx([loss.nats for loss in alone], rel=1e-4)
+
+
+@pytest.mark.parametrize("stride", [0, -1, 10_000])
+def test_a_stride_beyond_the_window_is_refused(subject: Subject, stride: int) -> None:
+    with pytest.raises(ValueError, match="expected a stride of 1 to 1023 tokens"):
+        subject.engine.text_losses([TEXT], stride=stride)
+
+
+def test_an_empty_text_has_no_tokens(subject: Subject) -> None:
+    assert subject.engine.text_losses(["", "The"])[0] == TextLoss(0.0, 0, 0)
+
+
+# A model that finds every token equally likely: numbers on paper.
+
+
+@pytest.fixture(scope="module")
+def indifferent(tmp_path_factory: pytest.TempPathFactory) -> tuple[LanguageModel, int, Sequence[int]]:
+    """The model, the size of its vocabulary, and the ids of `WITH_MARKERS`."""
+    from transformers import GPT2Config
+
+    tokenizer = train_tokenizer()
+    size = len(tokenizer)
+    end = tokenizer.eos_token_id
+    config = GPT2Config(
+        n_embd=8, n_layer=1, n_head=2, n_positions=64, vocab_size=size, bos_token_id=end, eos_token_id=end
+    )
+    folder: Path = save_tiny_model(tmp_path_factory.mktemp("indifferent") / "gpt2", config, tokenizer, scale=0.0)
+    return LanguageModel.load(str(folder)), size, tokenizer(WITH_MARKERS)["input_ids"]
+
+
+def test_without_the_call_token_all_others_are_a_little_more_likely(
+    indifferent: tuple[LanguageModel, int, Sequence[int]],
+) -> None:
+    model, size, ids = indifferent
+    (loss,) = model.text_losses(["The shop"])
+    assert loss.nats == pytest.approx(loss.tokens * math.log(size - 1), rel=1e-5)
+    # " [" stands twice in this text: there its own probability counts, 1 in `size`; elsewhere 1 in size - 1.
+    (loss,) = model.text_losses([WITH_MARKERS])
+    assert loss.nats == pytest.approx((len(ids) - 2) * math.log(size - 1) + 2 * math.log(size), rel=1e-6)
+    assert loss == TextLoss(loss.nats, len(ids), len(WITH_MARKERS.encode()))
+
+
+def test_bytes_are_those_of_utf8(indifferent: tuple[LanguageModel, int, Sequence[int]]) -> None:
+    assert indifferent[0].text_losses(["é€"])[0].utf8_bytes == 5  # 2 and 3
+
+
+def test_a_marker_of_several_tokens_is_disabled_only_behind_its_first_ones() -> None:
+    assert _call_could_start((5, 9), (1, 5, 9), 2)
+    assert not _call_could_start((5, 9), (1, 6, 9), 2)
+    assert not _call_could_start((5, 9), (9,), 0)
+    assert _call_could_start((9,), (1,), 0)
