@@ -1,0 +1,120 @@
+"""Intervals and tests against published examples and against numbers worked by hand."""
+
+import math
+
+import pytest
+
+from toolformer_ops.evaluation.statistics import (
+    Interval,
+    bootstrap_perplexity,
+    mcnemar_p_value,
+    paired_difference,
+    wilson_interval,
+)
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [  # the examples of Newcombe, Statistics in Medicine 17 (1998), Table I, method 3
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_wilson_agrees_with_published_examples(successes: int, trials: int, low: float, high: float) -> None:
+    found = wilson_interval(successes, trials)
+    assert (round(found.low, 4), round(found.high, 4)) == (low, high)
+
+
+def test_wilson_at_its_ends() -> None:
+    assert wilson_interval(29, 29).high == 1.0
+    assert wilson_interval(0, 0) == Interval(0.0, 1.0)
+    for successes in range(11):
+        found = wilson_interval(successes, 10)
+        assert 0 <= found.low <= successes / 10 <= found.high <= 1
+
+
+def outcomes(both: int, only_first: int, only_second: int, neither: int) -> tuple[list[bool], list[bool]]:
+    pairs = (
+        [(True, True)] * both
+        + [(True, False)] * only_first
+        + [(False, True)] * only_second
+        + [(False, False)] * neither
+    )
+    return [first for first, _ in pairs], [second for _, second in pairs]
+
+
+def test_the_paired_difference_agrees_with_a_published_example() -> None:
+    # 36, 12, 2 and 0 of 50: the difference 0.2 has the limits 0.0569 and 0.3404 (the same journal, method 10)
+    found = paired_difference(*outcomes(36, 12, 2, 0))
+    assert found.difference == pytest.approx(0.2)
+    assert (round(found.interval.low, 4), round(found.interval.high, 4)) == (0.0569, 0.3404)
+    assert (found.only_first, found.only_second) == (12, 2)
+    # 2 * (1 + 14 + 91) / 2**14
+    assert found.p_value == pytest.approx(212 / 16384)
+
+
+def test_equal_outcomes_differ_by_nothing() -> None:
+    found = paired_difference(*outcomes(54, 0, 0, 0))
+    assert found.difference == 0
+    assert found.interval.low < 0 < found.interval.high
+    assert found.p_value == 1.0
+
+
+def test_the_difference_turns_round_with_its_order() -> None:
+    first, second = outcomes(10, 7, 3, 20)
+    forth, back = paired_difference(first, second), paired_difference(second, first)
+    assert back.difference == -forth.difference
+    assert (back.interval.low, back.interval.high) == pytest.approx((-forth.interval.high, -forth.interval.low))
+    assert back.p_value == forth.p_value
+
+
+def test_no_inputs_cannot_be_compared() -> None:
+    with pytest.raises(ValueError, match="found none"):
+        paired_difference([], [])
+    with pytest.raises(ValueError, match="shorter"):
+        paired_difference([True, False], [True])
+
+
+@pytest.mark.parametrize(
+    ("only_first", "only_second", "p_value"),
+    [
+        (0, 0, 1.0),
+        (1, 0, 1.0),  # 2 * 1/2
+        (5, 0, 2 / 32),
+        (0, 5, 2 / 32),
+        (4, 1, 2 * (1 + 5) / 32),
+        (3, 3, 1.0),
+    ],
+)
+def test_mcnemar_counts_coins(only_first: int, only_second: int, p_value: float) -> None:
+    assert mcnemar_p_value(only_first, only_second) == pytest.approx(p_value)
+
+
+def test_mcnemar_of_thousands_of_inputs_is_a_number() -> None:
+    assert 0 <= mcnemar_p_value(4000, 3000) < 1e-30
+    assert mcnemar_p_value(4700, 4700) == 1.0
+
+
+def test_the_bootstrap_of_equal_texts_is_their_perplexity() -> None:
+    found = bootstrap_perplexity([2 * math.log(7)] * 5, [2] * 5)  # every text has perplexity 7
+    assert (found.low, found.high) == pytest.approx((7.0, 7.0))
+
+
+def test_the_bootstrap_of_two_texts_reaches_from_one_to_the_other() -> None:
+    # Both drawn twice happen in a quarter of the draws each, so the percentiles are the texts' own perplexities.
+    found = bootstrap_perplexity([math.log(2), math.log(8)], [1, 1])
+    assert (found.low, found.high) == pytest.approx((2.0, 8.0))
+
+
+def test_the_bootstrap_weighs_texts_by_their_units() -> None:
+    # 1 token at log 4 and 3 tokens at 0 in all: together exp(log 4 / 4) = 4 ** 0.25; alone 4 and 1.
+    found = bootstrap_perplexity([math.log(4), 0.0], [1, 3])
+    assert (found.low, found.high) == pytest.approx((1.0, 4.0))
+
+
+def test_the_bootstrap_is_the_same_each_time() -> None:
+    nats, units = [1.0, 5.0, 2.5, 7.0], [3, 4, 2, 9]
+    assert bootstrap_perplexity(nats, units) == bootstrap_perplexity(nats, units)
+    assert bootstrap_perplexity(nats, units, seed=1) != bootstrap_perplexity(nats, units)
