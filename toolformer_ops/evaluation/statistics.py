@@ -77,7 +77,8 @@ def mcnemar_p_value(only_first: int, only_second: int) -> float:
     for count in range(min(only_first, only_second)):
         ways = ways * (trials - count) // (count + 1)
         tail += ways
-    return min(1.0, 2 * tail / 2**trials)
+    p_value: float = 2 * tail / 2**trials
+    return min(1.0, p_value)
 
 
 def _newcombe_interval(both: int, only_first: int, only_second: int, neither: int) -> Interval:
@@ -102,11 +103,8 @@ def _corrected_correlation(both: int, only_first: int, only_second: int, neither
     if margins == 0:
         return 0.0
     together = both * neither - only_first * only_second
-    if together > 0:
-        together_corrected = max(0.0, together - (both + only_first + only_second + neither) / 2)
-    else:
-        together_corrected = float(together)
-    return together_corrected / math.sqrt(margins)
+    inputs = both + only_first + only_second + neither
+    return (max(0.0, together - inputs / 2) if together > 0 else together) / math.sqrt(margins)
 
 
 def bootstrap_perplexity(nats: Sequence[float], units: Sequence[int], seed: int = 0) -> Interval:
