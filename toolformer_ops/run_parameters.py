@@ -211,6 +211,30 @@ class RunParameters(BaseModel):
         description="Share of the steps with a linearly rising learning rate (section 4.1: 0.1).",
         json_schema_extra={"section": "Finetuning"},
     )
+    evaluation_suites: tuple[Literal["lama", "math", "qa", "mlqa", "temporal", "perplexity"], ...] = Field(
+        default=(),
+        title="Suites",
+        description="What the models are evaluated on, and the language model beside them; see docs/evaluation.md.",
+        json_schema_extra={
+            "section": "Evaluation",
+            "choices": ["lama", "math", "qa", "mlqa", "temporal", "perplexity"],
+        },
+    )
+    evaluation_data: str = Field(
+        default="",
+        max_length=2000,
+        title="Evaluation data",
+        description="A folder or s3:// address that holds one folder a data set, with its files as they are published.",
+        json_schema_extra={"section": "Evaluation"},
+    )
+    evaluation_inputs: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000_000,
+        title="Inputs a data set",
+        description="Ask only the first inputs of each data set; empty means all.",
+        json_schema_extra={"section": "Evaluation"},
+    )
 
     @field_validator("tools")
     @classmethod
