@@ -3,7 +3,7 @@
     stage ...        one subcommand a stage; what an Airflow task runs
     call filter explain annotate parameters
                      for people at a terminal, without Airflow or Postgres
-    export           a release in the formats of other programs
+    export report    a release in the formats of other programs; the page of a run's evaluations
     up down status logs sql clean
                      the embedded services of one machine
     demo run-corpus  a whole run through Airflow, with progress and a report
@@ -16,7 +16,7 @@ import sys
 
 import typer
 
-from toolformer_ops.commands import exporting, people, stages
+from toolformer_ops.commands import decoding, exporting, people, reporting, stages
 from toolformer_ops.demo import commands as demo_commands
 from toolformer_ops.errors import EXIT_USAGE, ToolformerError, exit_code
 from toolformer_ops.local_services import commands as service_commands
@@ -29,7 +29,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(stages.app, name="stage")
-for part in (people.app, exporting.app, service_commands.app, demo_commands.app):
+for part in (people.app, decoding.app, exporting.app, reporting.app, service_commands.app, demo_commands.app):
     app.registered_commands.extend(part.registered_commands)
 
 logger = logging.getLogger("toolformer_ops")

@@ -288,6 +288,7 @@ def _line(
     return {
         "document_id": str(document.document_id),
         "position_char": position,
+        "position_probability": candidate.position.probability,
         "before": document.text[max(0, position - 60) : position],
         "call": str(candidate.call),
         "result": clean_result(result),

@@ -18,8 +18,8 @@ POSITIONS = 2048
 """The Calculator's prompt alone is 734 tokens of so small a vocabulary."""
 
 
-def lessons(count: int, seed: int = 0) -> list[str]:
-    """Sentences of random words, each with one call in it."""
+def lessons(count: int, seed: int = 0, *, results: bool = False) -> list[str]:
+    """Sentences of random words, each with one call in it; with `results` as a release has them, an arrow behind the call."""
     draw = random.Random(seed)  # noqa: S311
     words = WORDS.split()
     texts = []
@@ -28,11 +28,11 @@ def lessons(count: int, seed: int = 0) -> list[str]:
         after = " ".join(draw.choices(words, k=draw.randint(1, 4)))
         left, right = draw.randint(2, 99), draw.randint(2, 99)
         call = draw.choice([f"Calculator({left} + {right})", f"Calculator({left} * {right})", "Calendar()"])
-        texts.append(f"{before} [{call}] {after}.")
+        texts.append(f"{before} [{call}{' -> 7' if results else ''}] {after}.")
     return texts
 
 
-def save_model_that_writes_calls(folder: Path) -> Path:
+def save_model_that_writes_calls(folder: Path, *, results: bool = False) -> Path:
     """Train the tiny Llama shape on `lessons` and write its folder."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -46,7 +46,7 @@ def save_model_that_writes_calls(folder: Path) -> Path:
             if parameter.dim() >= 2:
                 parameter.div_(10.0)  # random models are scaled up for other tests; this one is to learn
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    texts = lessons(LESSONS)
+    texts = lessons(LESSONS, results=results)
     for step in range(STEPS):
         start = step * BATCH % LESSONS
         batch = tokenizer(texts[start : start + BATCH], return_tensors="pt", padding=True)

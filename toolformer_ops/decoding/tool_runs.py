@@ -52,8 +52,10 @@ class ToolRuns:
 
     def answer(self, writers: Sequence[Writer]) -> None:
         """Give each waiting writer its result."""
-        for name in dict.fromkeys(writer.waiting_call.tool for writer in writers):
-            asking = [writer for writer in writers if writer.waiting_call.tool == name]
+        by_tool: dict[str, list[Writer]] = {}
+        for writer in writers:
+            by_tool.setdefault(writer.waiting_call.tool, []).append(writer)
+        for name, asking in by_tool.items():
             started = time.monotonic()
             outputs = self._run(name, asking)
             seconds = time.monotonic() - started

@@ -3,6 +3,7 @@
 Imports nothing heavy: the command line that every stage starts with holds this module.
 """
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -67,3 +68,29 @@ def run_corpus(
         run(Console(), settings, chosen)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+
+
+@app.command("study-calculator")
+def study_calculator(
+    out: Annotated[Path, typer.Option(help="Folder of the study; one that was killed goes on there.")],
+    model: Annotated[str, typer.Option(help="Folder or id@revision; empty means the demo's model.")] = "",
+    texts: Annotated[int, typer.Option(min=16, help="Sentences to annotate.")] = 640,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of the training.")] = 240,
+    learning_rate: Annotated[float, typer.Option(help="Peak learning rate of the training.")] = 5e-5,
+    test_sums: Annotated[int, typer.Option(min=2, help="Fresh sums to test with.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed draws other sums.")] = 0,
+) -> None:
+    """Teach a model the calculator on sums in prose, and test it with sums it never saw; about a CPU hour, no services.
+
+    Example: toolformer-ops study-calculator --out .toolformer/calculator-study
+    """
+    from rich.console import Console
+
+    from toolformer_ops.config import load_settings
+    from toolformer_ops.demo.calculator.study import StudyPlan, run_study, study_table
+    from toolformer_ops.demo.model import prepare_demo_model
+
+    settings = load_settings()
+    plan = StudyPlan(texts=texts, test_sums=test_sums, seed=seed, steps=steps, learning_rate=learning_rate)
+    found = run_study(settings, model or str(prepare_demo_model(settings.state_dir)), plan, out)
+    Console().print(study_table(found))

@@ -1,0 +1,64 @@
+"""`toolformer-ops generate` prints the text with its calls, or everything as JSON."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.system.writing_model import save_model_that_writes_calls
+from toolformer_ops.__main__ import app
+from toolformer_ops.errors import ParameterError, ToolError
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_model_that_writes_calls(tmp_path_factory.mktemp("generate") / "model", results=True))
+
+
+def run(*arguments: str, stdin: str | None = None) -> list[str]:
+    result = CliRunner().invoke(app, ["generate", *arguments], input=stdin, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines()
+
+
+def test_it_prints_prompt_and_continuation_with_its_call(folder: str) -> None:
+    lines = run(
+        "the shop had sold", "--model", folder, "--k", "3", "--max-tokens", "12", "--tools", "Calculator,Calendar"
+    )
+    assert lines[0].startswith("the shop had sold")
+    assert "[Calculator(" in lines[0] or "[Calendar() -> Today is" in lines[0]
+
+
+def test_json_lines_hold_text_calls_and_times_and_k_zero_makes_no_call(folder: str) -> None:
+    common = (
+        "--model",
+        folder,
+        "--json",
+        "--max-tokens",
+        "12",
+        "--date",
+        "2022-11-20",
+        "--tools",
+        "Calculator,Calendar",
+    )
+    prompts = "the shop had sold\n\nwe meet today\n"
+    with_calls = [json.loads(line) for line in run(*common, "--k", "3", stdin=prompts)]
+    assert [line["prompt"] for line in with_calls] == ["the shop had sold", "we meet today"]
+    calls = [call for line in with_calls for call in line["calls"]]
+    assert calls
+    assert all(call["seconds"] >= 0 and (call["result"] is None) != (call["reason"] is None) for call in calls)
+    plain = [json.loads(line) for line in run(*common, "--k", "0", stdin=prompts)]
+    assert [line["calls"] for line in plain] == [[], []]
+    assert all("[" not in line["text"] for line in plain)
+
+
+def test_wrong_requests_say_what_was_expected(folder: str, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="--date: expected a date"):
+        run("text", "--model", folder, "--date", "yesterday")
+    with pytest.raises(ParameterError, match="found none"):
+        run("--model", folder, stdin="\n")
+    with pytest.raises(ParameterError, match="--file"):
+        run("--model", folder, "--file", str(tmp_path / "nothing.txt"))
+    with pytest.raises(ToolError, match="Abacus"):
+        run("text", "--model", folder, "--tools", "Abacus")

@@ -1,0 +1,201 @@
+"""A real network decodes with tools: with its cache as without, in batches as alone, by `write` as by `generate`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, GenerationConfig, TextStreamer
+from transformers.generation.streamers import BaseStreamer
+
+from tests.system.writing_model import save_model_that_writes_calls
+from tests.tiny_models import SHAPES, save_tiny_llama
+from toolformer_ops.config import Settings
+from toolformer_ops.decoding.model import GeneratedSequences, WritingModel
+from toolformer_ops.decoding.records import DecodingSettings, Prompt
+from toolformer_ops.decoding.together import Together
+from toolformer_ops.errors import ModelError, ParameterError, ToolError
+from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.rows import Row
+
+SETTINGS = Settings(_env_file=None)  # type: ignore[call-arg]
+PROMPTS = (
+    "the shop had sold",
+    "we meet today and",
+    "people passed a test in this",
+    "of them",
+    "day is in year and film",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model that writes calls of the Calculator and the Calendar, without results."""
+    return save_model_that_writes_calls(tmp_path_factory.mktemp("writing") / "model", results=True)
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> WritingModel:
+    return WritingModel.load(SETTINGS, str(folder), tools=("Calculator", "Calendar"))
+
+
+class Uncached:
+    """Rows without any cache: every step computes the whole text from its first token."""
+
+    def __init__(self, model: CausalModel) -> None:
+        self._model = model
+        self._ids: dict[int, list[int]] = {}
+        self._rows: list[Row] = []
+
+    def begin(self, ids: Sequence[int], shared: int = 0) -> tuple[Row, Tensor]:
+        row = Row(state=None, length=len(ids))  # type: ignore[arg-type]
+        self._rows.append(row)
+        self._ids[id(row)] = list(ids)
+        return row, self._logits(row)
+
+    def step(self, rows: Sequence[Row], tokens: Sequence[int]) -> Tensor:
+        return torch.stack([self.insert(row, [token]) for row, token in zip(rows, tokens, strict=True)])
+
+    def insert(self, row: Row, tokens: Sequence[int]) -> Tensor:
+        self._ids[id(row)].extend(tokens)
+        row.length += len(tokens)
+        return self._logits(row)
+
+    def cut(self, row: Row, length: int) -> None:
+        del self._ids[id(row)][length:]
+        row.length = length
+
+    def _logits(self, row: Row) -> Tensor:
+        with torch.inference_mode():
+            return self._model.network(input_ids=torch.tensor([self._ids[id(row)]])).logits[0, -1].float()
+
+
+def test_cache_or_no_cache_the_same_tokens_are_written(model: WritingModel) -> None:
+    decoding = DecodingSettings(max_new_tokens=24, call_start_rank=3, calls_per_input=2)
+    prompts = [Prompt(text) for text in PROMPTS]
+    cached = model.write(prompts, decoding)
+    woven = [(call, text.text) for text in cached for call in text.calls if call.result is not None]
+    assert all(f"[{call.tool}({call.input}) -> {call.result}]" in text for call, text in woven)
+    encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in prompts]
+    uncached = Together(Uncached(model._model), words, model.max_positions, model._tools, None)
+    assert [text.token_ids for text in uncached.write(prompts, encoded, decoding)] == [
+        text.token_ids for text in cached
+    ]
+    calls = [call for text in cached for call in text.calls]
+    assert any(call.result is not None for call in calls)
+    assert all(
+        f"[{call.tool}({call.input}) -> {call.result}]" in text.text
+        for text in cached
+        for call in text.calls
+        if call.result
+    )
+
+
+def test_a_batch_is_written_as_each_text_alone_is(model: WritingModel) -> None:
+    decoding = DecodingSettings(max_new_tokens=16, call_start_rank=3)
+    prompts = [Prompt(text) for text in PROMPTS]
+    together = model.write(prompts, decoding)
+    alone = [model.write([prompt], decoding)[0] for prompt in prompts]
+    backwards = model.write(prompts[::-1], decoding)[::-1]
+    ids = [text.token_ids for text in together]
+    assert [text.token_ids for text in alone] == ids
+    assert [text.token_ids for text in backwards] == ids
+
+
+def test_a_shared_head_changes_no_text(model: WritingModel) -> None:
+    decoding = DecodingSettings(max_new_tokens=12, call_start_rank=3)
+    texts = [f"the shop had sold {tail}" for tail in ("shirts", "a test", "film")]
+    plain = model.write([Prompt(text) for text in texts], decoding)
+    shared = model.write([Prompt(text, shared_head="the shop had sold ") for text in texts], decoding)
+    assert [text.token_ids for text in shared] == [text.token_ids for text in plain]
+
+
+@pytest.mark.parametrize("shape", ["gpt2", "llama"])
+def test_without_tools_it_generates_what_transformers_generates(shape: str, tmp_path: Path) -> None:
+    place = SHAPES[shape](tmp_path / shape)
+    ours = WritingModel.load(SETTINGS, str(place), tools=())
+    theirs = AutoModelForCausalLM.from_pretrained(place)
+    for prompt in PROMPTS[:2]:
+        inputs = ours.encode([prompt])
+        expected = theirs.generate(**inputs, max_new_tokens=12, do_sample=False, pad_token_id=0)
+        assert torch.equal(ours.generate(**inputs, max_new_tokens=12), expected)
+
+
+def test_generate_pads_a_batch_and_returns_calls_where_asked(model: WritingModel) -> None:
+    inputs = model.encode(PROMPTS[:3])
+    found = model.generate(
+        **inputs,
+        generation_config=GenerationConfig(max_new_tokens=10),
+        decoding=DecodingSettings(call_start_rank=3),
+        return_dict_in_generate=True,
+    )
+    assert isinstance(found, GeneratedSequences)
+    width = inputs["input_ids"].shape[1]
+    assert torch.equal(found.sequences[:, :width], inputs["input_ids"])
+    for row, text in zip(found.sequences, found.written, strict=True):
+        assert tuple(row[width:].tolist())[: len(text.token_ids)] == text.token_ids
+    written = model.write(
+        [Prompt(text) for text in PROMPTS[:3]], DecodingSettings(max_new_tokens=10, call_start_rank=3)
+    )
+    assert [text.text for text in found.written] == [text.text for text in written]
+
+
+def test_generate_streams_settled_tokens(model: WritingModel) -> None:
+    class Kept(BaseStreamer):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.prompt: list[int] = []
+            self.tokens: list[int] = []
+            self.ended = False
+
+        def put(self, value: Tensor) -> None:
+            if not self.prompt:
+                self.prompt = value[0].tolist()
+            else:
+                self.tokens += value.tolist()
+
+        def end(self) -> None:
+            self.ended = True
+
+    inputs, streamer = model.encode(PROMPTS[:1]), Kept()
+    decoding = DecodingSettings(call_start_rank=3)
+    sequences = model.generate(**inputs, streamer=streamer, max_new_tokens=10, decoding=decoding)
+    assert streamer.ended
+    assert isinstance(sequences, Tensor)
+    expected = sequences[0].tolist()
+    if expected[-1] == model.tokenizer.eos_token_id:
+        expected.pop()
+    assert [*streamer.prompt, *streamer.tokens] == expected
+    assert streamer.prompt == inputs["input_ids"][0].tolist()
+    with pytest.raises(ParameterError, match="batch of one"):
+        model.generate(**model.encode(PROMPTS[:2]), streamer=TextStreamer(model.tokenizer))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"do_sample": True}, "do_sample: expected False"),
+        ({"num_beams": 4}, "num_beams: expected 1"),
+        ({"repetition_penalty": 1.3}, "repetition_penalty"),
+        ({"max_new_tokenz": 3}, "max_new_tokenz"),
+        ({"stop_strings": ["a", "b"]}, "expected one text, found 2"),
+    ],
+)
+def test_generate_refuses_what_is_not_greedy_decoding(
+    model: WritingModel, arguments: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ParameterError, match=message):
+        model.generate(**model.encode(["the shop"]), **arguments)
+
+
+def test_generate_needs_token_ids(model: WritingModel) -> None:
+    with pytest.raises(ParameterError, match="input_ids of shape"):
+        model.generate(max_new_tokens=3)
+
+
+def test_unknown_tools_and_models_are_refused(tmp_path: Path) -> None:
+    place = save_tiny_llama(tmp_path / "llama")
+    with pytest.raises(ToolError, match="Abacus"):
+        WritingModel.load(SETTINGS, str(place), tools=("Abacus",))
+    with pytest.raises(ModelError):
+        WritingModel.load(SETTINGS, str(tmp_path / "nothing"))

@@ -1,0 +1,86 @@
+"""Rows that grow, are cut, and take in tokens say what the network says about the same tokens from scratch."""
+
+import pytest
+import torch
+
+from tests.unit.language_model.conftest import Subject
+from toolformer_ops.language_model.rows import Rows
+
+TOLERANCE = 1e-3
+PROMPT = "The shop had 520 shirts and sold 187 of them, so it has"
+OTHER = "Today is the first Friday of the year"
+RESULT = " [Calculator(520 - 187) -> 333]"
+
+
+def plain(subject: Subject, ids: list[int]) -> torch.Tensor:
+    """Log probabilities of what follows, by one pass over all tokens."""
+    model = subject.engine._model
+    with torch.inference_mode():
+        logits = model.network(input_ids=torch.tensor([ids])).logits[0, -1].float()
+        return logits.log_softmax(-1)
+
+
+def ids_of(subject: Subject, text: str) -> list[int]:
+    return [*subject.engine._tokenization.start_ids, *subject.engine._tokenization.ids(text)]
+
+
+def agree(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    return float((found - expected).abs().max()) <= TOLERANCE * max(1.0, float(expected.abs().max()))
+
+
+@torch.inference_mode()
+def test_a_row_that_steps_is_cut_and_takes_in_a_result_equals_the_plain_pass(any_subject: Subject) -> None:
+    rows = Rows(any_subject.engine._model)
+    ids = ids_of(any_subject, PROMPT)
+    result = list(any_subject.engine._tokenization.continuation(RESULT))
+    row, logits = rows.begin(ids)
+    assert agree(logits, plain(any_subject, ids))
+    for token in (5, 9, 17):
+        [logits] = rows.step([row], [token])
+    assert agree(logits, plain(any_subject, [*ids, 5, 9, 17]))
+    rows.cut(row, len(ids) + 1)
+    [logits] = rows.step([row], [11])
+    assert agree(logits, plain(any_subject, [*ids, 5, 11]))
+    logits = rows.insert(row, result)
+    whole = [*ids, 5, 11, *result]
+    assert agree(logits, plain(any_subject, whole))
+    rows.cut(row, len(whole) - 2)  # into what was inserted
+    [logits] = rows.step([row], [3])
+    assert agree(logits, plain(any_subject, [*whole[:-2], 3]))
+    assert row.length == len(whole) - 1
+
+
+@torch.inference_mode()
+def test_a_row_has_the_same_bits_whatever_grows_beside_it(any_subject: Subject) -> None:
+    rows = Rows(any_subject.engine._model)
+    first, second = ids_of(any_subject, PROMPT), ids_of(any_subject, OTHER)
+    alone, logits = rows.begin(first)
+    expected = [logits, rows.step([alone], [7])[0], rows.step([alone], [8])[0]]
+    beside, found = rows.begin(first)
+    others = [rows.begin(second)[0] for _ in range(20)]
+    rows.insert(others[0], [4, 5, 6])
+    both = [rows.step([*others, beside], [9] * 20 + [token])[-1] for token in (7, 8)]
+    assert [torch.equal(left, right) for left, right in zip(expected, [found, *both], strict=True)] == [True] * 3
+
+
+@torch.inference_mode()
+def test_a_shared_head_is_computed_once_and_changes_nothing(
+    any_subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = any_subject.engine._model
+    rows = Rows(model)
+    head = ids_of(any_subject, "Answer the following question:")
+    tails = [[5, 6, 7], [8, 9], [10]]
+    made = []
+    branches = model.branches
+    monkeypatch.setattr(model, "branches", lambda: made.append(1) or branches())
+    for tail in tails:
+        row, logits = rows.begin([*head, *tail], shared=len(head))
+        assert agree(logits, plain(any_subject, [*head, *tail]))
+        [logits] = rows.step([row], [3])
+        assert agree(logits, plain(any_subject, [*head, *tail, 3]))
+        rows.cut(row, len(head) + len(tail))
+        assert agree(rows.step([row], [4])[0], plain(any_subject, [*head, *tail, 4]))
+    assert len(made) == 1
+    row, logits = rows.begin(head, shared=len(head))  # the last token is always the row's own
+    assert agree(logits, plain(any_subject, head))

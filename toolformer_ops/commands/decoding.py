@@ -1,0 +1,139 @@
+"""`toolformer-ops generate`: let a model write, with tools at hand. The text goes to stdout, what is said about it to stderr."""
+
+import datetime
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.errors import ParameterError
+
+if TYPE_CHECKING:
+    from toolformer_ops.decoding.records import WrittenText
+
+app = typer.Typer()
+
+
+@app.command("generate")
+def generate(
+    prompts: Annotated[list[str] | None, typer.Argument(help="Texts to continue; none: one a line of stdin.")] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model", help="Folder, id@revision, or s3://bucket/models/ID; empty: the setting default_model."
+        ),
+    ] = "",
+    file: Annotated[Path | None, typer.Option(help="A file with one prompt a line, instead of arguments.")] = None,
+    tools: Annotated[str, typer.Option(help="Tools that may be called, with commas between them; empty: all.")] = "",
+    k: Annotated[
+        int,
+        typer.Option(
+            "--k", min=0, help='A call starts where " [" is among the k most likely tokens; 1: greedy, 0: no calls.'
+        ),
+    ] = 10,
+    calls: Annotated[int, typer.Option(min=0, help="Most calls a text; more than one may build on each other.")] = 1,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of text; calls do not count.")] = 64,
+    stop: Annotated[str, typer.Option(help="Text at which to stop; \\n for the end of the line.")] = "",
+    date: Annotated[str, typer.Option(help="What the Calendar takes for today: 2023-01-30; empty: today.")] = "",
+    time_limit: Annotated[float, typer.Option(help="Seconds a tool call may take; 0: the setting.", min=0.0)] = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON line a text: text, calls, results, times.")] = False,
+) -> None:
+    """Let a model continue texts and call tools while it writes; calls stand out in the output.
+
+    Example: toolformer-ops generate --model s3://toolformer/models/1a2b "The shop had 520 shirts and sold 187, so it has"
+    """
+    from toolformer_ops.decoding.model import WritingModel
+    from toolformer_ops.decoding.records import DecodingSettings, Prompt
+
+    settings = _settings(time_limit)
+    day = _day(date)
+    asked = [Prompt(text, day) for text in _prompts(prompts or [], file)]
+    decoding = DecodingSettings(
+        max_new_tokens=max_tokens, call_start_rank=k, calls_per_input=calls, stop=stop.replace("\\n", "\n") or None
+    )
+    name = model or settings.default_model
+    if not name:
+        raise ParameterError("--model: expected a language model, found none, and TOOLFORMER_DEFAULT_MODEL is not set.")
+    writer = WritingModel.load(settings, name, tools=_tool_names(tools))
+    written = writer.write(asked, decoding)
+    for text in written:
+        if as_json:
+            typer.echo(json.dumps(_json_line(text, writer.identity), ensure_ascii=False))
+        else:
+            _print(text)
+            _explain(text)
+
+
+def _settings(time_limit: float) -> Settings:
+    settings = load_settings()
+    return settings.model_copy(update={"tool_time_limit_seconds": time_limit}) if time_limit else settings
+
+
+def _day(date: str) -> datetime.date | None:
+    try:
+        return datetime.date.fromisoformat(date) if date else None
+    except ValueError as error:
+        raise ParameterError(f"--date: expected a date such as 2023-01-30, found {date!r}.") from error
+
+
+def _prompts(given: list[str], file: Path | None) -> list[str]:
+    if given and file:
+        raise ParameterError("expected prompts either as arguments or with --file, found both.")
+    if given:
+        return given
+    try:
+        lines = (sys.stdin.read() if file is None else file.read_text(encoding="utf-8")).splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ParameterError(f"--file: expected a text file in UTF-8 at {file}, found {error}.") from error
+    found = [line for line in lines if line.strip()]
+    if not found:
+        raise ParameterError(
+            "expected at least one prompt, found none. Give it as an argument, in a file, or on stdin."
+        )
+    return found
+
+
+def _tool_names(tools: str) -> list[str] | None:
+    from toolformer_ops.tools.registry import get_tool
+
+    return [get_tool(name.strip()).spec.name for name in tools.split(",")] if tools.strip() else None
+
+
+def _print(text: "WrittenText") -> None:
+    """Prompt and continuation, the calls in colour where stdout is a terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    styled = Text(text.prompt.text, style="dim") + Text(text.text)
+    offset = len(text.prompt.text)
+    for call in text.calls:
+        if call.result is not None:
+            styled.stylize("bold cyan", offset + call.start_char, offset + call.end_char)
+    Console(soft_wrap=True, highlight=False).print(styled)
+
+
+def _explain(text: "WrittenText") -> None:
+    for call in text.calls:
+        if call.result is None:
+            typer.echo(
+                f"{call.tool}({call.input}): no result ({call.reason}), so the text goes on without it", err=True
+            )
+    for reason in text.abandoned:
+        typer.echo(f"a call was given up while it was written: {reason}", err=True)
+
+
+def _json_line(text: "WrittenText", model: str) -> dict[str, Any]:
+    return {
+        "prompt": text.prompt.text,
+        "text": text.text,
+        "without_calls": text.without_calls,
+        "calls": [asdict(replace(call, seconds=round(call.seconds, 6))) for call in text.calls],
+        "abandoned": list(text.abandoned),
+        "tokens": text.tokens,
+        "end": text.end,
+        "model": model,
+    }
