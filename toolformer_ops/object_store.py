@@ -112,6 +112,12 @@ class ObjectStore:
             "put_object", key, Body=body, Metadata={"sha256": sha256}, ChecksumAlgorithm="SHA256"
         )
 
+    def put(self, key: str, content: bytes, content_type: str) -> None:
+        """Write a small object, over one of that key: for what is made anew from its sources, such as a page."""
+        self._request(
+            "put_object", self.bucket, key, Body=content, ContentType=content_type, ChecksumAlgorithm="SHA256"
+        )
+
     def _put_parts_if_absent(self, key: str, path: Path) -> bool:
         if self.exists(key):
             return False

@@ -11,13 +11,14 @@ from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore, Varian
 from toolformer_ops.evaluation_report.charts import bar_chart, loss_chart
 from toolformer_ops.evaluation_report.contents import (
     LossCurve,
-    PairedDifference,
+    RowDifference,
     ReportContents,
     RunFacts,
     TrainedModel,
 )
 from toolformer_ops.evaluation_report.examples import choose_examples, segments
 from toolformer_ops.evaluation_report.page import render
+from toolformer_ops.evaluation_report.pairing import row_differences
 from toolformer_ops.evaluation_report.tables import call_rows, called_tools, suite_tables
 from toolformer_ops.evaluation_report.visible_text import visible
 
@@ -125,6 +126,23 @@ def test_examples_take_subsets_in_turn_and_calls_before_others() -> None:
     assert len(choose_examples(inputs)) == 20
 
 
+def test_a_difference_is_taken_on_the_inputs_that_both_rows_answered() -> None:
+    right = {1: True, 2: True, 3: False, 4: True, 5: False}  # of Toolformer; input 9 was asked of it alone
+    base = {1: False, 2: True, 3: False, 4: False, 5: True}
+    inputs = [evaluated(number, correct) for number, correct in {**right, 9: True}.items()]
+    inputs += [replace(evaluated(1, False), call_start_rank=3)]  # a smaller k is not compared
+    inputs += [
+        replace(evaluated(number, correct), variant="base", model="m", call_start_rank=0)
+        for number, correct in base.items()
+    ]
+    [found] = row_differences(inputs)
+    assert (found.left, found.right, found.inputs) == ("Toolformer", "M", 5)
+    assert found.difference == pytest.approx((2 - 1) / 5)  # two inputs only Toolformer gets right, one only M
+    assert found.low < found.difference < found.high
+    assert found.p_value == 1.0  # 2 of 3 is what a coin gives
+    assert row_differences([evaluated(1, True)]) == []
+
+
 def test_a_bar_ends_at_its_score_and_its_interval_at_its_ends() -> None:
     [table] = suite_tables([score("base", 0.2), score("with_tools", 0.45, k=10)])
     svg = ElementTree.fromstring(bar_chart(table, "share correct"))  # noqa: S314 - our own
@@ -182,7 +200,7 @@ def full() -> ReportContents:
         answers=(HOSTILE,),
         predicted=HOSTILE,
     )
-    difference = PairedDifference("math", HOSTILE, HOSTILE, "M", 200, 0.2, 0.1, 0.3)
+    difference = RowDifference("math", HOSTILE, HOSTILE, "M", 200, 0.2, 0.1, 0.3, 0.001)
     facts = replace(FACTS, run_id=HOSTILE, base_model=HOSTILE, models=(model,))
     return ReportContents(facts, scores, (shown, evaluated(2, False, (CALL,))), (difference,))
 

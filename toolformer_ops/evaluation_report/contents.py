@@ -32,7 +32,7 @@ class TrainedModel:
 
 
 @dataclass(frozen=True)
-class PairedDifference:
+class RowDifference:
     """Two rows of a table on the same inputs."""
 
     suite: str
@@ -47,6 +47,8 @@ class PairedDifference:
     """Lower end of its 95 % interval."""
     high: float
     """Upper end of its 95 % interval."""
+    p_value: float
+    """Of McNemar's exact test, in [0, 1]."""
 
 
 @dataclass(frozen=True)
@@ -78,4 +80,4 @@ class ReportContents:
     scores: tuple[SuiteScore, ...]
     inputs: tuple[EvaluatedInput, ...] = ()
     """From which the examples are taken."""
-    differences: tuple[PairedDifference, ...] = ()
+    differences: tuple[RowDifference, ...] = ()
