@@ -11,7 +11,6 @@ Takes CPU minutes by the hundred texts. Does not replace a run through Airflow: 
 import functools
 import json
 import logging
-import re
 import time
 import uuid
 from collections import Counter
@@ -25,6 +24,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.demo.calculator.sums import Sum, fresh_sums, training_sums
 from toolformer_ops.errors import NothingToReleaseError
+from toolformer_ops.evaluation.numbers import first_number_is_right
 from toolformer_ops.records import Document
 from toolformer_ops.release_format import ReleasedCall, ReleasedText, ReleaseWriter
 from toolformer_ops.run_parameters import RunParameters
@@ -36,7 +36,6 @@ TEXTS_TOGETHER = 16
 WRITTEN_TOKENS = 24
 """Enough for a call's result and the number behind it, and for a model that writes the sum out first."""
 ANNOTATED = "annotated.jsonl"
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -232,15 +231,10 @@ def measure(settings: Settings, base: str, trained: str, plan: StudyPlan) -> lis
     return answers
 
 
-def first_number(text: str) -> float | None:
-    """The first number of a text, or the one after the first "=" where an equation is written."""
-    _, equals, after = text.partition("=")
-    found = _NUMBER.search(after if equals else text)
-    return float(found.group().replace(",", "")) if found else None
-
-
 def _counted(way: str, sums: Sequence[Sum], written: Sequence[WrittenText]) -> Answered:
-    right = [first_number(text.without_calls) == item.result for item, text in zip(sums, written, strict=True)]
+    right = [
+        first_number_is_right(text.without_calls, [str(item.result)]) for item, text in zip(sums, written, strict=True)
+    ]
     called = [any(call.tool == TOOL and call.result is not None for call in text.calls) for text in written]
     held_out = [item.held_out for item in sums]
     all_of = Counter(item.operator for item in sums)
