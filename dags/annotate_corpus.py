@@ -11,7 +11,8 @@ and device hours. What was annotated before under the same recipe is not annotat
 
 **What you get.** Every candidate call with its three losses in Postgres (`scored_calls`), also those not kept; a release
 (Parquet with a manifest) and the finetuned model on S3; checks in `quality_results`; progress in `annotation_progress`, losses
-of calls by reason in `yield_by_stage`.
+of calls by reason in `yield_by_stage`. Where suites are chosen, scores in `evaluation_scores` and a page under the run's tab
+"Evaluation"; `finetune_release` does that part alone, for a release that is there.
 
 **When it is red.** A tool that fails does not stop the others. The release then comes out without it, and the last task,
 `finish_run`, is red and lists what failed, so that a run is green only where nothing is lacking.
@@ -30,6 +31,7 @@ from toolformer_ops.config import MAX_SHARDS, load_settings
 from toolformer_ops.orchestration.assets import DATASET_RELEASE
 from toolformer_ops.orchestration.defaults import DEFAULT_ARGS, GPU_POOL, RUN_ID
 from toolformer_ops.orchestration.forms import annotation_form
+from toolformer_ops.orchestration.model_tasks import evaluation_group, model_tasks
 from toolformer_ops.orchestration.run_outcome import finish_run, gather_tools
 from toolformer_ops.orchestration.stage_tasks import RUN_PARAMETERS, execution_pool, mapped_stage, stage
 from toolformer_ops.tools.registry import get_tool, tool_names
@@ -70,7 +72,8 @@ with DAG(
         outlets=[DATASET_RELEASE],
         asset_extra={"run_id": RUN_ID, "release_id": "{{ ti.xcom_pull('release') }}"},
     )
-    finetune = stage("finetune", pool=GPU_POOL, only_where={"finetune": True})
-    publish = stage("publish")
-    finish = finish_run(opened_by=start_run, gathered_by=gathered, release=release)
-    gathered >> release >> check_release >> finetune >> publish >> finish
+    publish, publish_without_calls = model_tasks(check_release, only_where={"finetune": True})
+    report = evaluation_group([publish, publish_without_calls])
+    finish = finish_run(opened_by=start_run, gathered_by=gathered, made_by=release, product="release")
+    gathered >> release >> check_release
+    [publish, report] >> finish

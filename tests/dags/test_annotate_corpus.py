@@ -5,10 +5,11 @@ from itertools import pairwise
 from airflow.sdk import DAG, TriggerRule
 
 from toolformer_ops.config import MAX_SHARDS
+from toolformer_ops.orchestration.model_tasks import SUITES
 from toolformer_ops.tools.registry import tool_names
 
 STEPS = ("filter", "plan", "sample", "execute", "score", "check")
-TAIL = ("gather_tools", "release", "check_release", "finetune", "publish", "finish_run")
+TAIL = ("gather_tools", "release", "check_release", "finetune", "publish")
 
 
 def test_a_tool_goes_from_filter_to_check_in_order(local_dags: dict[str, DAG]) -> None:
@@ -33,10 +34,21 @@ def test_tools_meet_nowhere_before_the_release(local_dags: dict[str, DAG]) -> No
 def test_the_tail_follows_whatever_became_of_the_tools(local_dags: dict[str, DAG]) -> None:
     dag = local_dags["annotate_corpus"]
     for task, following in pairwise(TAIL):
-        assert dag.task_dict[task].downstream_task_ids == {following}
+        assert following in dag.task_dict[task].downstream_task_ids
+    assert dag.task_dict["finish_run"].upstream_task_ids == {"publish", "evaluation.report"}
     assert dag.task_dict["finish_run"].downstream_task_ids == set()
-    rules = {task.task_id: task.trigger_rule for task in dag.tasks if task.trigger_rule != TriggerRule.ALL_SUCCESS}
+    rules = {
+        task.task_id: task.trigger_rule
+        for task in dag.tasks
+        if task.trigger_rule != TriggerRule.ALL_SUCCESS and not task.task_id.startswith("evaluation.")
+    }
     assert rules == {"gather_tools": TriggerRule.ALL_DONE, "finish_run": TriggerRule.ALL_DONE}
+
+
+def test_the_baseline_is_trained_only_where_it_and_a_model_are_asked_for(local_dags: dict[str, DAG]) -> None:
+    tasks = local_dags["annotate_corpus"].task_dict
+    assert tasks["finetune"].only_where == {"finetune": True}
+    assert tasks["finetune_without_calls"].only_where == {"finetune": True, "finetune_baseline": True}
 
 
 def test_the_last_task_is_the_only_leaf_so_that_it_decides_the_colour_of_the_run(local_dags: dict[str, DAG]) -> None:
@@ -47,7 +59,8 @@ def test_stages_that_load_a_model_stand_behind_the_gpu_pool_and_no_others_do(loc
     dag = local_dags["annotate_corpus"]
     gpu = {task.task_id for task in dag.tasks if task.pool == "gpu"}
     expected = {f"{tool}.{step}" for tool in tool_names() for step in ("sample", "score")}
-    assert gpu == expected | {"MT.execute", "finetune"}
+    suites = {f"evaluation.{suite}" for suite in SUITES}
+    assert gpu == expected | suites | {"MT.execute", "finetune", "finetune_without_calls"}
 
 
 def test_only_sampling_execution_and_scoring_are_mapped(local_dags: dict[str, DAG]) -> None:

@@ -48,7 +48,16 @@ def test_several_tools_are_offered_for_choice(local_dags: dict[str, DAG]) -> Non
     assert validated(local_dags["annotate_corpus"], **GIVEN, tools=["MT", "QA"])["tools"] == ["MT", "QA"]
 
 
+def test_several_suites_are_offered_and_none_is_chosen(local_dags: dict[str, DAG]) -> None:
+    for dag_id in ("annotate_corpus", "finetune_release"):
+        param = local_dags[dag_id].params.get_param("evaluation_suites")
+        assert param.schema["examples"] == ["lama", "math", "qa", "mlqa", "temporal", "perplexity"]
+        assert param.value == []
+
+
 GOOD = [
+    {"evaluation_suites": ["math", "lama"], "evaluation_data": "s3://data/evaluation", "evaluation_inputs": 100},
+    {"finetune_baseline": True},
     {"document_limit": 1},
     {"document_limit": None},
     {"tools": ["Calendar"]},
@@ -61,6 +70,9 @@ GOOD = [
     {"max_kept_share": 0},
 ]
 BAD = [
+    {"evaluation_suites": ["chess"]},
+    {"evaluation_suites": "math"},
+    {"evaluation_inputs": 0},
     {"corpus": ""},
     {"document_limit": 0},
     {"document_limit": 1.5},

@@ -15,6 +15,7 @@ from kubernetes.client import models as k8s
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
+from toolformer_ops.orchestration.model_tasks import SUITES
 from toolformer_ops.orchestration.pods import StagePod, pod_arguments
 
 KUBERNETES_VERSION = "1.37"
@@ -55,11 +56,13 @@ def container(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def is_gpu(name: str) -> bool:
     """Whether this task loads a model."""
-    return name.endswith((".sample", ".score", ".finetune")) or name == "annotate_corpus.MT.execute"
+    ends = (".sample", ".score", ".finetune", ".finetune_without_calls", *(f".evaluation.{suite}" for suite in SUITES))
+    return name.endswith(ends) or name == "annotate_corpus.MT.execute"
 
 
 def test_every_pod_is_valid_to_the_letter_of_kubernetes(manifests: dict[str, dict[str, Any]]) -> None:
-    assert len(manifests) == 5 * 5 + 4 + 2
+    models = 2 * 2 + 6  # with and without calls: finetune and publish; and the suites
+    assert len(manifests) == (5 * 5 + 2 + models) + models + 2
     for manifest in manifests.values():
         assert kubernetes_validate.validate(manifest, KUBERNETES_VERSION, strict=True) == KUBERNETES_VERSION
 
@@ -75,6 +78,8 @@ def test_a_pod_runs_the_same_command_as_a_local_process(manifests: dict[str, dic
     sample = container(manifests["annotate_corpus.MT.sample"])
     assert sample["command"] == ["python", "-m", "toolformer_ops"]
     assert sample["args"] == ["stage", "sample", "--run", "{{ run_id }}", "--tool", "MT", "--shard", "1/3"]
+    suite = container(manifests["finetune_release.evaluation.math"])
+    assert suite["args"] == ["stage", "evaluate", "--run", "{{ run_id }}", "--suite", "math"]
     check = container(manifests["annotate_corpus.MT.check"])
     assert check["args"] == ["stage", "check", "--run", "{{ run_id }}", "--tool", "MT"]
 

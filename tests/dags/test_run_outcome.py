@@ -48,7 +48,8 @@ def finish(arguments_file: Path) -> FinishRun:
         arguments=["stage", "finish-run", "--run", "night-1"],
         opened_by="start_run",
         gathered_by="gather_tools",
-        release="release",
+        made_by="release",
+        product="release",
         command=[sys.executable, "-c", program],
     )
 
@@ -112,3 +113,12 @@ def test_a_run_that_was_never_opened_is_not_closed(tmp_path: Path) -> None:
     with pytest.raises(AirflowFailException, match=r"failed: start_run\. There is no release"):
         finish(tmp_path / "argv").execute(context(start_run="failed", release="upstream_failed"))
     assert not (tmp_path / "argv").exists()
+
+
+def test_a_suite_that_failed_makes_the_run_red_though_the_model_is_out(tmp_path: Path) -> None:
+    task = finish(tmp_path / "argv")
+    task.gathered_by, task.made_by, task.product = None, "release", "model"
+    with pytest.raises(AirflowFailException, match=r"failed: QA\.check\. The model is out, without what these"):
+        task.execute(context(QA__check="failed"))
+    with pytest.raises(AirflowFailException, match=r"There is no model"):
+        task.execute(context(release="failed"))

@@ -11,8 +11,8 @@ from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore, Varian
 from toolformer_ops.evaluation_report.charts import bar_chart, loss_chart
 from toolformer_ops.evaluation_report.contents import (
     LossCurve,
-    RowDifference,
     ReportContents,
+    RowDifference,
     RunFacts,
     TrainedModel,
 )

@@ -8,7 +8,6 @@
     page.py        the HTML, by Jinja2 with autoescape
     place.py       where the page lies on S3
     gathering.py   all of that for one run, from Postgres and S3
-    gathering.py   all of that for one run, from Postgres and S3
 
 `stages/evaluation_report.py` publishes it. Nothing here computes a score.
 """

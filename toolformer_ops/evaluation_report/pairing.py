@@ -1,4 +1,4 @@
-"""Toolformer beside every other row of its tables, on the inputs that both answered. The numbers are those of `evaluation/statistics.py`."""
+"""Toolformer beside every other row of its tables, on the inputs that both answered; formulas: `evaluation/statistics.py`."""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -31,6 +31,7 @@ TIME_LIMITS = MappingProxyType(
         "ingest": timedelta(hours=12),
         "build-index": timedelta(hours=24),
         "start-run": timedelta(hours=1),
+        "start-finetuning": timedelta(minutes=20),
         "filter": timedelta(hours=4),
         "plan": timedelta(minutes=20),
         "sample": timedelta(hours=12),
@@ -42,6 +43,8 @@ TIME_LIMITS = MappingProxyType(
         "check-release": timedelta(hours=2),
         "finetune": timedelta(hours=48),
         "publish": timedelta(hours=2),
+        "evaluate": timedelta(hours=24),
+        "report-evaluation": timedelta(minutes=30),
         "finish-run": timedelta(minutes=20),
     }
 )

@@ -20,6 +20,9 @@ KEYWORDS = (
 """JSON schema keywords that are taken over, and the form's section."""
 
 MAX_ADDRESS_LENGTH = 2000
+RELEASE_ID = "^[0-9a-f]{16}$"
+FINETUNING_FIELDS = ("finetune_", "evaluation_")
+"""Beginnings of the names of fields that a release can be finetuned and evaluated with again."""
 
 COST_HINT = "What a document costs, the command toolformer-ops estimate says beforehand: it measures a few texts."
 
@@ -65,6 +68,29 @@ def index_form() -> dict[str, Param]:
     }
 
 
+def finetuning_form() -> dict[str, Param]:
+    """Which release, and the fields of `RunParameters` about finetuning and evaluation, with their defaults."""
+    release = Param(
+        type="string",
+        pattern=RELEASE_ID,
+        minLength=16,
+        maxLength=16,
+        title="Release",
+        description="Id of a release, 16 hex digits: `release_id` in the table dataset_releases, or the name of its folder on S3.",
+    )
+    properties = RunParameters.model_json_schema()["properties"]
+    return {"release": release} | {name: _param(name, properties[name], None) for name in _finetuning_fields()}
+
+
+def finetuning_parameters() -> str:
+    """The fields of the finetuning form but for the release, as JSON; templated."""
+    return "{" + ", ".join(f'"{name}": {{{{ params.{name} | tojson }}}}' for name in _finetuning_fields()) + "}"
+
+
+def _finetuning_fields() -> list[str]:
+    return [name for name in RunParameters.model_fields if name.startswith(FINETUNING_FIELDS)]
+
+
 def _param(name: str, schema: dict[str, Any], default: Any) -> Param:
     """The param for one field; without a default, the form asks for it."""
     keywords = {key: value for key, value in _flat(schema).items() if key in KEYWORDS}
@@ -76,6 +102,8 @@ def _param(name: str, schema: dict[str, Any], default: Any) -> Param:
             "examples": list(tool_names()),  # what the form offers
             "uniqueItems": True,
         }
+    if name == "evaluation_suites":
+        keywords |= {"examples": schema["choices"], "uniqueItems": True}
     if name == "keep_thresholds":
         keywords |= {"type": ["object", "null"], "propertyNames": {"enum": list(tool_names())}}
     field = RunParameters.model_fields[name]

@@ -1,7 +1,8 @@
-"""What became of an annotation run: which tools are done before the release, and at the end whether anything failed.
+"""What became of a run: which tools are done before the release, and at the end whether anything failed.
 
-A tool that fails does not stop the others, and the release comes out without it. So that this is seen, the last task closes the
-run in `annotation_runs` and is red with the list of what failed, though the release is there and can be used.
+A tool that fails does not stop the others, and the release comes out without it; nor does a suite that cannot be evaluated stop the
+others. So that this is seen, the last task closes the run in `annotation_runs` and is red with the list of what failed, though
+the release or the model is there and can be used.
 """
 
 import re
@@ -85,21 +86,23 @@ class FinishRun(StageProcess):
 
     Args:
         opened_by: id of the task that opened the run; where it did not succeed there is nothing to close.
-        gathered_by: id of the task that fails only where tools did, and so is not named as a cause.
-        release: id of the task that writes the release.
+        gathered_by: id of a task that fails only where others did, and so is not named as a cause; None where there is none.
+        made_by: id of the task after which there is what the run is for.
+        product: what that is, in one word.
     """
 
-    def __init__(self, *, opened_by: str, gathered_by: str, release: str, **kwargs: Any) -> None:
+    def __init__(self, *, opened_by: str, gathered_by: str | None, made_by: str, product: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.opened_by = opened_by
         self.gathered_by = gathered_by
-        self.release = release
+        self.made_by = made_by
+        self.product = product
 
     def execute(self, context: "Context") -> None:
         """Run `finish-run` with the state of the whole.
 
         Raises:
-            AirflowFailException: a task failed; the message names it, and says whether there is a release all the same.
+            AirflowFailException: a task failed; the message names it, and says whether the product is there all the same.
         """
         states = task_states(context)
         own = {self.task_id, self.gathered_by}
@@ -107,8 +110,12 @@ class FinishRun(StageProcess):
         if states.get(self.opened_by) == SUCCESS:
             self.run_stage([*self.arguments, "--state", FAILED if failed else SUCCESS])
         if failed:
-            released = states.get(self.release) == SUCCESS
-            outcome = "The release is out, without what these would have given" if released else "There is no release"
+            made = states.get(self.made_by) == SUCCESS
+            outcome = (
+                f"The {self.product} is out, without what these would have given"
+                if made
+                else f"There is no {self.product}"
+            )
             raise AirflowFailException(
                 f"failed: {', '.join(failed)}. {outcome}. "
                 "Open the log of the first, mend its cause, and clear it together with what follows: what is done stays done."
@@ -128,14 +135,17 @@ def gather_tools(checks: Mapping[str, BaseOperator]) -> GatherTools:
     return task
 
 
-def finish_run(*, opened_by: BaseOperator, gathered_by: BaseOperator, release: BaseOperator) -> FinishRun:
-    """The last task of the DAG: put it behind everything else."""
+def finish_run(
+    *, opened_by: BaseOperator, made_by: BaseOperator, product: str, gathered_by: BaseOperator | None = None
+) -> FinishRun:
+    """The last task of the DAG, put behind everything else: `made_by` is the task after which the `product` is there."""
     return FinishRun(
         task_id="finish_run",
         arguments=["stage", "finish-run", "--run", RUN_ID],
         opened_by=opened_by.task_id,
-        gathered_by=gathered_by.task_id,
-        release=release.task_id,
+        gathered_by=gathered_by.task_id if gathered_by else None,
+        made_by=made_by.task_id,
+        product=product,
         pool=CPU_POOL,
         execution_timeout=TIME_LIMITS["finish-run"],
         trigger_rule=TriggerRule.ALL_DONE,

@@ -17,13 +17,14 @@ from toolformer_ops.tools.registry import get_tool
 
 RUN_PARAMETERS = "{{ params | tojson }}"
 """What the form holds, as JSON; templated."""
-ON_THE_WORKER = frozenset({"start-run", "plan", "release", "finish-run"})
+ON_THE_WORKER = frozenset({"start-run", "start-finetuning", "plan", "release", "finish-run"})
 """Stages that print ids or counts which the DAG reads, or that only write one row."""
 
 
 def stage(
     name: str,
     *,
+    task_id: str | None = None,
     tool: str | None = None,
     arguments: Sequence[str] = ("--run", RUN_ID),
     pool: str = CPU_POOL,
@@ -37,6 +38,7 @@ def stage(
 
     Args:
         name: stage of `python -m toolformer_ops stage`.
+        task_id: the task's own name, where a stage stands in the graph more than once; else the stage's.
         tool: for stages that work for one tool.
         arguments: what follows the stage's name; templated.
         pool: `gpu` where the stage loads a model, `cpu` where not.
@@ -47,6 +49,8 @@ def stage(
         asset_extra: ids for the events of `outlets`; templated.
     """
     operator, common = _operator(name, tool, arguments, pool)
+    if task_id:
+        common["task_id"] = task_id
     if returns_result:
         common["returns_result"] = True
     task: BaseOperator = operator(

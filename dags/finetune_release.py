@@ -1,0 +1,53 @@
+"""Finetune a language model on a release that is there, and evaluate what it learned.
+
+**How to trigger.** Give the id of a release (table `dataset_releases`). Everything else is as in the run that made the release
+(language model, seed), but for the finetuning and the evaluation, which the form asks for; its defaults are the paper's. For the
+paper's tables choose suites, say where their data lie (`docs/evaluation.md` says where they can be had), and finetune the
+baseline too. `toolformer-ops evaluate` does the same for a model that is trained already.
+
+**What it costs.** Training is nearly all of it. The paper's 2,000 steps of 128 sequences of 1,024 tokens are 262 million tokens,
+each about 6 floating point operations a parameter: at 40 % of an A100's peak a day for 6.7 billion parameters (whose memory asks
+for several), half an hour for 135 million. The baseline costs the same again. A suite costs one answer an input and model, of up
+to four models; the number of inputs can be limited.
+
+**What you get.** The model on S3, with its curves; rows in `evaluation_scores`; and a page with tables, bars, curves and examples,
+shown under the run's tab "Evaluation" and linked from the task `evaluation.report`. It is `s3://BUCKET/reports/RUN/index.html`;
+`toolformer-ops report --run RUN --out report.html` fetches it.
+
+**When it is red.** A suite that fails does not stop the others: the report is made without it and names it, and the last task,
+`finish_run`, is red and lists what failed.
+
+1. Open the log of the first failed task; its last line says what was expected, what was found, and the remedy: a data set that is
+   not there or of another format, a tool that is down, a model whose vocabulary lacks the markers of calls.
+2. Exit status 2 is a wrong request, 3 a release without texts (no model is published); neither is retried. Everything else was
+   retried twice; a training goes on from its last checkpoint.
+3. Mend the cause and clear the failed task with what follows. What was trained and scored is not trained and scored again.
+"""
+
+from airflow.sdk import DAG
+
+from toolformer_ops.orchestration.defaults import DEFAULT_ARGS, RUN_ID
+from toolformer_ops.orchestration.forms import finetuning_form, finetuning_parameters
+from toolformer_ops.orchestration.model_tasks import evaluation_group, model_tasks
+from toolformer_ops.orchestration.run_outcome import finish_run
+from toolformer_ops.orchestration.stage_tasks import stage
+
+with DAG(
+    "finetune_release",
+    description="Release to finetuned model and evaluations",
+    doc_md=__doc__,
+    schedule=None,
+    catchup=False,
+    max_active_runs=4,
+    default_args=DEFAULT_ARGS,
+    params=finetuning_form(),
+    tags=["toolformer", "finetuning"],
+):
+    start = stage(
+        "start-finetuning",
+        arguments=("--run", RUN_ID, "--release", "{{ params.release }}", "--parameters", finetuning_parameters()),
+    )
+    publish, publish_without_calls = model_tasks(start)
+    report = evaluation_group([publish, publish_without_calls])
+    finish = finish_run(opened_by=start, made_by=publish, product="model")
+    [publish, report] >> finish

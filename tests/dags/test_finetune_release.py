@@ -1,0 +1,102 @@
+"""The graph of `finetune_release`: order, what is skipped, what a failing suite holds up, and what the first stage is given."""
+
+import json
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, TriggerRule
+from airflow.sdk.exceptions import AirflowSkipException, ParamValidationError
+from jinja2 import Environment
+
+from tests.dags.test_forms import validated
+from toolformer_ops.orchestration.model_tasks import SUITES, ReportEvaluation
+from toolformer_ops.run_parameters import RunParameters
+
+RELEASE = "0123456789abcdef"
+
+
+@pytest.fixture
+def dag(local_dags: dict[str, DAG]) -> DAG:
+    return local_dags["finetune_release"]
+
+
+def test_a_release_is_finetuned_published_evaluated_and_reported_in_this_order(dag: DAG) -> None:
+    tasks = dag.task_dict
+    assert tasks["start_finetuning"].upstream_task_ids == set()
+    assert tasks["finetune"].upstream_task_ids == {"start_finetuning"}
+    assert tasks["publish"].upstream_task_ids == {"finetune"}
+    for suite in SUITES:
+        assert tasks[f"evaluation.{suite}"].upstream_task_ids == {"publish", "publish_without_calls"}
+        assert tasks[f"evaluation.{suite}"].arguments == [
+            "stage",
+            "evaluate",
+            "--run",
+            "{{ run_id }}",
+            "--suite",
+            suite,
+        ]
+        assert tasks[f"evaluation.{suite}"].only_where == {"evaluation_suites": suite}
+    assert tasks["evaluation.report"].upstream_task_ids == {f"evaluation.{suite}" for suite in SUITES}
+    assert tasks["finish_run"].upstream_task_ids == {"evaluation.report", "publish"}
+    assert [task.task_id for task in dag.leaves] == ["finish_run"]
+
+
+def test_the_baseline_is_the_same_commands_without_calls_and_only_where_asked_for(dag: DAG) -> None:
+    tasks = dag.task_dict
+    assert tasks["finetune_without_calls"].only_where == {"finetune_baseline": True}
+    for stage in ("finetune", "publish"):
+        assert tasks[f"{stage}_without_calls"].arguments == [*tasks[stage].arguments, "--without-calls"]
+    assert tasks["publish_without_calls"].upstream_task_ids == {"finetune_without_calls"}
+
+
+def test_suites_stand_beside_each_other_and_wait_for_no_baseline_that_was_not_asked_for(dag: DAG) -> None:
+    for suite in SUITES:
+        task = dag.task_dict[f"evaluation.{suite}"]
+        assert task.trigger_rule == TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+        assert task.pool == "gpu"
+        assert task.downstream_task_ids == {"evaluation.report"}
+    assert dag.task_dict["evaluation.report"].trigger_rule == TriggerRule.ALL_DONE
+    assert dag.task_dict["finish_run"].trigger_rule == TriggerRule.ALL_DONE
+
+
+def report(states: dict[str, str]) -> Any:
+    """What the task that reports does where the suites ended so."""
+    uri = '{"uri": "s3://toolformer/reports/r/index.html"}'
+    task = ReportEvaluation(
+        task_id="report", suites=["evaluation.math", "evaluation.lama"], arguments=[], returns_result=True,
+        command=[sys.executable, "-c", f"print({uri!r})"],
+    )  # fmt: skip
+    instance = SimpleNamespace(dag_id="d", run_id="r", get_task_states=lambda dag_id, run_ids: {"r": states})
+    return task.execute({"ti": instance, "params": {}, "outlet_events": {}})  # type: ignore[arg-type]
+
+
+def test_one_suite_is_enough_for_a_report_and_none_is_none() -> None:
+    found = report({"evaluation.math": "success", "evaluation.lama": "failed"})
+    assert found == {"uri": "s3://toolformer/reports/r/index.html"}
+    with pytest.raises(AirflowSkipException, match="no suite was evaluated"):
+        report({"evaluation.math": "skipped", "evaluation.lama": "failed"})
+
+
+def test_the_form_asks_for_a_release_and_offers_what_can_be_chosen_anew(dag: DAG) -> None:
+    chosen = {name for name in RunParameters.model_fields if name.startswith(("finetune_", "evaluation_"))}
+    assert set(dag.params) == {"release"} | chosen
+    with pytest.raises(ParamValidationError, match="release"):
+        validated(dag)
+    for wrong in ("0123", RELEASE.upper(), f"../{RELEASE[3:]}", f"{RELEASE}\n"):
+        with pytest.raises(ParamValidationError):
+            validated(dag, release=wrong)
+    assert validated(dag, release=RELEASE)["finetune_steps"] == 2000
+
+
+def test_the_first_stage_gets_the_form_without_the_release_as_json(dag: DAG) -> None:
+    values = validated(dag, release=RELEASE, finetune_steps=7, finetune_baseline=True)
+    arguments = dag.task_dict["start_finetuning"].arguments
+    rendered = [
+        Environment(autoescape=True).from_string(argument).render(params=values, run_id="r") for argument in arguments
+    ]
+    assert rendered[:7] == ["stage", "start-finetuning", "--run", "r", "--release", RELEASE, "--parameters"]
+    given = json.loads(rendered[7])
+    assert given == {name: value for name, value in values.items() if name != "release"}
+    assert given["finetune_steps"] == 7
