@@ -211,6 +211,36 @@ class RunParameters(BaseModel):
         description="Share of the steps with a linearly rising learning rate (section 4.1: 0.1).",
         json_schema_extra={"section": "Finetuning"},
     )
+    finetune_dev_documents: int = Field(
+        default=1000,
+        ge=0,
+        le=1_000_000,
+        title="Development documents",
+        description="Documents of the corpus outside the release, whose perplexity chooses the checkpoint (appendix B: 1,000).",
+        json_schema_extra={"section": "Finetuning"},
+    )
+    finetune_eval_steps: int = Field(
+        default=500,
+        ge=1,
+        le=1_000_000,
+        title="Steps between evaluations",
+        description="Optimiser steps between two development perplexities (appendix B: 500).",
+        json_schema_extra={"section": "Finetuning"},
+    )
+    finetune_checkpoint_steps: int = Field(
+        default=100,
+        ge=1,
+        le=1_000_000,
+        title="Steps between checkpoints",
+        description="Optimiser steps that a killed training loses at most; each checkpoint is three times the model's size.",
+        json_schema_extra={"section": "Finetuning"},
+    )
+    finetune_baseline: bool = Field(
+        default=False,
+        title="Finetune the baseline",
+        description="Also finetune on the same texts without calls: the paper's second baseline.",
+        json_schema_extra={"section": "Finetuning"},
+    )
     evaluation_suites: tuple[Literal["lama", "math", "qa", "mlqa", "temporal", "perplexity"], ...] = Field(
         default=(),
         title="Suites",

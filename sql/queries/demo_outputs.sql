@@ -4,6 +4,6 @@ select r.state, release.uri as release_uri, release.documents as released_texts,
 from annotation_runs r
 left join run_releases made on made.run_id = r.run_id
 left join dataset_releases release on release.release_id = made.release_id
-left join run_models trained on trained.run_id = r.run_id
+left join run_models trained on trained.run_id = r.run_id and not trained.without_calls
 left join finetuned_models model on model.model_id = trained.model_id
 where r.run_id = :run_id

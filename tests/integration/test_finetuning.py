@@ -1,9 +1,9 @@
-"""Finetuning a tiny model on a release, and publishing it: once, whole, and only where there is something to train on."""
+"""Finetuning a tiny model on a run's release, and publishing it: once, whole, and only where there is something to train on."""
 
 import json
-import math
+import logging
 import shutil
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +11,15 @@ import pytest
 from sqlalchemy import text as sql_text
 
 from tests.annotated_runs import AnnotatedRun
+from tests.finetuning_jobs import SMALL
 from toolformer_ops import database
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, NothingToReleaseError, ParameterError, RecipeMismatchError
-from toolformer_ops.finetuning.recipe import FinetuningRecipe
-from toolformer_ops.finetuning.sequences import TokenSequences
-from toolformer_ops.finetuning.training import TrainingError, load_base_model, train
 from toolformer_ops.language_model import model_identity
 from toolformer_ops.object_store import ObjectStore
-from toolformer_ops.run_parameters import RunParameters
 from toolformer_ops.stages import finetuning
 from toolformer_ops.stages.finetuning import finetune, model_prefix, publish
 from toolformer_ops.stages.release import release
-
-SMALL = {
-    "finetune_steps": 6,
-    "finetune_batch": 4,
-    "finetune_device_batch": 2,
-    "finetune_length": 48,
-    "finetune_learning_rate": 1e-3,
-}
 
 
 @pytest.fixture
@@ -39,12 +28,16 @@ def run(settings: Settings, tiny_model_dir: Path) -> AnnotatedRun:
     return _run(settings, tiny_model_dir)
 
 
-def _run(settings: Settings, model: Path, run_id: str = "run-1", **parameters: object) -> AnnotatedRun:
+def _run(
+    settings: Settings, model: Path, run_id: str = "run-1", more_texts: tuple[str, ...] = (), **parameters: object
+) -> AnnotatedRun:
     run = AnnotatedRun(settings, {"Calculator": 0.5}, run_id, str(model), **(SMALL | parameters))
     for number in range(5):
         document = run.add_text(f"The shop had {number + 9} shirts and sold {number}, so it has 9 left.")
         if run_id == "run-1":
             run.add_call("Calculator", document, " 9 left", f"{number + 9} - {number}", "9", saves=2.0)
+    for text in more_texts:
+        run.add_text(text)
     if run_id == "run-1":
         run.complete("Calculator")
     with database.transaction(run.engine) as connection:
@@ -79,8 +72,10 @@ def test_finetuned_model_is_published_whole_and_loads_with_transformers(
         "training_log.jsonl",
         "finetuning.json",
         "README.md",
+        "curves.png",
+        "tensorboard/events.out.tfevents.finetuning",
     } <= names
-    assert not any(name.endswith((".bin", ".pt", ".pkl")) for name in names)
+    assert not any(name.endswith((".bin", ".pt", ".pth", ".pkl")) for name in names)
     network = AutoModelForCausalLM.from_pretrained(tmp_path, use_safetensors=True)
     before = AutoModelForCausalLM.from_pretrained(tiny_model_dir, use_safetensors=True)
     assert any((a != b).any() for a, b in zip(network.parameters(), before.parameters(), strict=True))
@@ -100,7 +95,8 @@ def test_finetuned_model_is_published_whole_and_loads_with_transformers(
     assert row.uri == f"s3://{settings.s3_bucket}/models/{model_id}"
     assert row.definition["learning_rate"] == 1e-3
     assert row.training_loss == pytest.approx(sum(line["loss"] for line in log[-5:]) / 5)
-    assert _rows(run, "select run_id, model_id from run_models") == [("run-1", model_id)]
+    assert (row.without_calls, row.best_step, row.development_perplexity) == (False, None, None)
+    assert _rows(run, "select run_id, model_id, without_calls from run_models") == [("run-1", model_id, False)]
     assert list((settings.state_dir / "finetuning").glob("*/")) == []  # nothing is left on the machine
     assert not store.exists(f"{model_prefix(model_id)}/draft.json")
 
@@ -147,26 +143,111 @@ def test_two_machines_that_train_at_once_end_as_one_model(
     assert (tmp_path / "model" / "README.md").read_text().startswith("# Finetuned model")
 
 
-def test_training_that_was_killed_starts_anew_and_leaves_nothing_of_the_first(
+def test_training_that_was_killed_at_its_end_does_not_train_again_and_leaves_nothing_half_written(
     settings: Settings, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release(settings, run.run_id)
 
-    def killed(_: Path) -> float:
+    def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("toolformer_ops.finetuning.training.training_loss", killed)
+        patched.setattr("toolformer_ops.finetuning.release_training.write_curves", killed)
         with pytest.raises(KeyboardInterrupt):
             finetune(settings, run.run_id)
     [folder] = (settings.state_dir / "finetuning").glob("*/")
+    log = (folder / "training_log.jsonl").read_text()
     (folder / "model" / "model-00001-of-00002.safetensors").write_bytes(b"half of the weights")
     assert list(ObjectStore(settings).list("models/")) == []
     model_id = finetune(settings, run.run_id)
     publish(settings, run.run_id)
-    manifest = ObjectStore(settings).read_manifest(model_prefix(model_id))
+    store = ObjectStore(settings)
+    manifest = store.read_manifest(model_prefix(model_id))
     assert manifest is not None
     assert [file.name for file in manifest.files if file.name.endswith(".safetensors")] == ["model.safetensors"]
+    assert store.get(f"{manifest.folder}/training_log.jsonl").decode() == log  # its times, too: no step was taken again
+
+
+# Development documents
+
+
+HELD_OUT = tuple(f"On day {number} it rained in the north, and {number + 2} boats stayed in." for number in range(4))
+
+
+def test_documents_outside_the_release_choose_the_step_and_are_the_same_for_the_baseline(
+    settings: Settings, tiny_model_dir: Path
+) -> None:
+    run = _run(settings, tiny_model_dir, finetune_eval_steps=2, finetune_dev_documents=3, more_texts=HELD_OUT)
+    release_id = release(settings, run.run_id)
+    models = [finetune(settings, run.run_id, without_calls=without_calls) for without_calls in (False, True)]
+    for without_calls in (False, True):
+        publish(settings, run.run_id, without_calls=without_calls)
+    store = ObjectStore(settings)
+    for model_id, without_calls in zip(models, (False, True), strict=True):
+        [row] = _rows(run, f"select * from finetuned_models where model_id = '{model_id}'")
+        folder = store.read_manifest(model_prefix(model_id)).folder  # type: ignore[union-attr]
+        record = json.loads(store.get(f"{folder}/finetuning.json"))
+        log = [json.loads(line) for line in store.get(f"{folder}/development_log.jsonl").splitlines()]
+        assert [line["step"] for line in log] == [2, 4, 6]
+        lowest = min(log, key=lambda line: line["perplexity"])
+        assert (row.best_step, row.development_perplexity) == (lowest["step"], pytest.approx(lowest["perplexity"]))
+        assert (record["best_step"], record["development_perplexity"]) == (lowest["step"], lowest["perplexity"])
+        assert (record["development_documents"], row.without_calls) == (3, without_calls)
+        card = store.get(f"{folder}/README.md").decode()
+        assert f"{lowest['perplexity']:.3f} on 3 documents" in card
+        assert ("finetuned without calls" in card) is without_calls
+    chosen = [
+        finetuning.development_texts(
+            settings, finetuning.load_finetuning_run(settings, store, "run-1", without_calls=without_calls).recipe
+        )
+        for without_calls in (False, True)
+    ]
+    assert chosen[0] == chosen[1]
+    assert len(set(chosen[0])) == 3
+    assert set(chosen[0]) <= set(HELD_OUT)
+    assert _rows(run, "select model_id from run_models order by without_calls") == [(model,) for model in models]
+    assert {row.release_id for row in _rows(run, "select release_id from finetuned_models")} == {release_id}
+
+
+def test_another_seed_chooses_other_development_documents(settings: Settings, tiny_model_dir: Path) -> None:
+    run = _run(settings, tiny_model_dir, more_texts=HELD_OUT)
+    release(settings, run.run_id)
+    recipe = finetuning.load_finetuning_run(settings, ObjectStore(settings), "run-1").recipe
+    assert len(finetuning.development_texts(settings, recipe)) == 4  # 1,000 are asked for
+    choices = {
+        tuple(finetuning.development_texts(settings, replace(recipe, seed=seed, dev_documents=2))) for seed in range(12)
+    }
+    assert len(choices) > 3
+    assert finetuning.development_texts(settings, replace(recipe, dev_documents=0)) == []
+
+
+def test_corpus_without_a_document_outside_the_release_keeps_the_last_step_and_says_so(
+    settings: Settings, run: AnnotatedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    release(settings, run.run_id)
+    with caplog.at_level(logging.WARNING, logger="toolformer_ops"):
+        model_id = finetune(settings, run.run_id)
+    assert "no development document is left outside the release: the last step is kept" in caplog.text
+    publish(settings, run.run_id)
+    store = ObjectStore(settings)
+    folder = store.read_manifest(model_prefix(model_id)).folder  # type: ignore[union-attr]
+    assert "The weights are those of the last step" in store.get(f"{folder}/README.md").decode()
+    assert store.get(f"{folder}/development_log.jsonl") == b""
+
+
+def test_baseline_is_another_model_than_the_one_with_calls_and_is_published_once(
+    settings: Settings, run: AnnotatedRun
+) -> None:
+    release(settings, run.run_id)
+    baseline = finetune(settings, run.run_id, without_calls=True)
+    with pytest.raises(ParameterError, match="stage finetune --run run-1`"):
+        publish(settings, run.run_id)
+    assert publish(settings, run.run_id, without_calls=True) == baseline
+    assert publish(settings, run.run_id, without_calls=True) == baseline
+    with_calls = finetune(settings, run.run_id)
+    assert publish(settings, run.run_id) == with_calls != baseline
+    rows = _rows(run, "select model_id, without_calls from finetuned_models order by without_calls")
+    assert rows == [(with_calls, False), (baseline, True)]
 
 
 def test_publish_that_was_killed_after_the_manifest_goes_on(settings: Settings, run: AnnotatedRun) -> None:
@@ -212,89 +293,3 @@ def test_base_model_that_changed_since_the_run_started_is_refused(
     shutil.rmtree(model)
     with pytest.raises(ModelError):
         finetune(settings, run.run_id)
-
-
-# The training itself
-
-
-def _trained(
-    settings: Settings,
-    model: Path,
-    folder: Path,
-    at_most: int,
-    edit: Callable[[Any], None] = lambda base: None,
-    **changes: object,
-) -> tuple[list[dict[str, float]], Any]:
-    from transformers import AutoModelForCausalLM
-
-    parameters = RunParameters(corpus="c", model=str(model), **(SMALL | changes))
-    recipe = FinetuningRecipe.of(parameters, "0" * 16, "tiny@1")
-    base = load_base_model(settings, str(model), None)
-    edit(base)
-    sequences = TokenSequences()
-    for text in ("The shop had 520 shirts.", "It sold 187", "of them, so it has 333 left and that is it.", "Done."):
-        sequences.append((*base.tokenization.start_ids, *base.tokenization.ids(text)))
-    trained = train(settings, recipe, base, sequences, folder, at_most)
-    log = [json.loads(line) for line in (trained.directory / "training_log.jsonl").read_text().splitlines()]
-    return log, AutoModelForCausalLM.from_pretrained(trained.directory)
-
-
-def test_splitting_a_batch_changes_neither_losses_nor_weights(
-    s3_settings: Settings, tiny_model_dir: Path, tmp_path: Path
-) -> None:
-    whole, one = _trained(s3_settings, tiny_model_dir, tmp_path / "whole", at_most=4)
-    split, two = _trained(s3_settings, tiny_model_dir, tmp_path / "split", at_most=1)
-    assert [line["loss"] for line in split] == pytest.approx([line["loss"] for line in whole], abs=1e-4)
-    assert [line["tokens"] for line in split] == [line["tokens"] for line in whole]
-    for a, b in zip(one.parameters(), two.parameters(), strict=True):
-        assert (a - b).abs().max() < 2e-3  # Adam turns rounding of near-zero gradients into small steps
-
-
-def test_first_loss_is_the_mean_over_the_tokens_of_the_text_alone(
-    s3_settings: Settings, tiny_model_dir: Path, tmp_path: Path
-) -> None:
-    import torch
-
-    log, _ = _trained(s3_settings, tiny_model_dir, tmp_path, at_most=2, finetune_steps=1)
-    base = load_base_model(s3_settings, str(tiny_model_dir), None)
-    total, tokens = 0.0, 0
-    for text in ("The shop had 520 shirts.", "It sold 187", "of them, so it has 333 left and that is it.", "Done."):
-        ids = torch.tensor([[*base.tokenization.start_ids, *base.tokenization.ids(text)]])
-        with torch.no_grad():
-            log_probs = base.network(ids).logits.log_softmax(-1)[0, :-1]  # (position, vocabulary)
-        total -= log_probs.gather(1, ids[0, 1:, None]).sum().item()
-        tokens += ids.shape[1] - 1
-    assert log[0]["loss"] == pytest.approx(total / tokens, abs=2e-4)
-
-
-def test_learning_rate_rises_over_the_first_tenth_and_then_stays(
-    s3_settings: Settings, tiny_model_dir: Path, tmp_path: Path
-) -> None:
-    log, _ = _trained(s3_settings, tiny_model_dir, tmp_path, at_most=4, finetune_steps=20, finetune_batch=1)
-    rates = [line["learning_rate"] for line in log]
-    assert rates[:3] == pytest.approx([0.0, 5e-4, 1e-3])  # 2 warm-up steps, each logged with the rate that it used
-    assert rates[3:] == [1e-3] * 17
-
-
-def test_same_seed_gives_the_same_losses_and_another_seed_others(
-    s3_settings: Settings, tiny_model_dir: Path, tmp_path: Path
-) -> None:
-    first, again, other = (
-        [
-            line["loss"]
-            for line in _trained(s3_settings, tiny_model_dir, tmp_path / name, 2, finetune_batch=2, seed=seed)[0]
-        ]
-        for name, seed in (("a", 1), ("b", 1), ("c", 2))
-    )
-    assert first == again
-    assert first != other
-
-
-def test_diverged_training_is_an_error_and_not_a_model(
-    s3_settings: Settings, tiny_model_dir: Path, tmp_path: Path
-) -> None:
-    def poison(base: Any) -> None:
-        base.network.lm_head.weight.data[0, 0] = math.nan
-
-    with pytest.raises(TrainingError, match="expected a finite training loss"):
-        _trained(s3_settings, tiny_model_dir, tmp_path, 2, poison)

@@ -1,4 +1,4 @@
-"""Texts with calls as training sequences: nothing is lost, no call is cut, padding is not scored."""
+"""Texts as training sequences: nothing is lost, no call is cut, passes follow from the seed, and what names a model."""
 
 import random
 import uuid
@@ -8,14 +8,7 @@ import pytest
 from tests.tiny_models import train_tokenizer
 from toolformer_ops.errors import ModelError
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
-from toolformer_ops.finetuning.sequences import (
-    NOT_SCORED,
-    ShuffledPasses,
-    TokenSequences,
-    call_spans,
-    padded_batch,
-    window_bounds,
-)
+from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences, call_spans, window_bounds
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.release_format import ReleasedCall, ReleasedText
 from toolformer_ops.run_parameters import RunParameters
@@ -117,11 +110,43 @@ def test_example_does_not_depend_on_which_were_asked_before_and_does_on_the_seed
         examples[120]
 
 
-def test_padding_is_neither_attended_to_nor_scored_even_where_the_text_holds_the_padding_token() -> None:
-    batch = padded_batch([{"input_ids": [5, 0, 7]}, {"input_ids": [9]}], padding_id=0)
-    assert batch["input_ids"].tolist() == [[5, 0, 7], [9, 0, 0]]
-    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
-    assert batch["labels"].tolist() == [[5, 0, 7], [9, NOT_SCORED, NOT_SCORED]]
+def test_tokens_until_counts_the_first_examples_whatever_was_asked_before() -> None:
+    sequences = TokenSequences()
+    for size in (1, 2, 3):
+        sequences.append(range(size))
+    examples = ShuffledPasses(sequences, 6, seed=7)
+    sizes = [len(examples[index]["input_ids"]) for index in range(6)]
+    assert sorted(sizes[:3]) == sorted(sizes[3:]) == [1, 2, 3]
+    assert [examples.tokens_until(count) for count in (0, 3, 5, 2, 6)] == [
+        0,
+        6,
+        6 + sum(sizes[3:5]),
+        sum(sizes[:2]),
+        12,
+    ]
+
+
+def test_without_calls_the_same_texts_are_plain(tokenization: Tokenization) -> None:
+    text = _text("Short 2 one, longer than a window of so few tokens.", _call(5, "1 + 1", "2"))
+    plain = TokenSequences.of([text], tokenization, 16, without_calls=True)
+    rows = [plain[index] for index in range(len(plain))]
+    assert len(rows) > 1
+    assert "".join(tokenization.decode(row[1:]) for row in rows) == text.plain_text
+    assert "[Calculator" in tokenization.decode(TokenSequences.of([text], tokenization, 64)[0])
+
+
+def test_of_a_development_document_the_beginning_is_taken_and_nothing_of_an_empty_one(
+    tokenization: Tokenization,
+) -> None:
+    long = "The shop had 520 shirts and sold 187 of them. " * 4
+    beginnings = TokenSequences.of_beginnings(["Short.", "", long], tokenization, 16)
+    [start] = tokenization.start_ids
+    assert [beginnings[0], beginnings[1]] == [
+        [start, *tokenization.ids("Short.")],
+        [start, *tokenization.ids(long)[:15]],
+    ]
+    assert len(beginnings) == 2
+    assert beginnings.sha256 != TokenSequences.of_beginnings(["Short."], tokenization, 16).sha256
 
 
 def _recipe(**changes: object) -> FinetuningRecipe:
@@ -133,6 +158,8 @@ def test_numbers_of_the_paper_are_the_defaults() -> None:
     recipe = _recipe()
     assert (recipe.learning_rate, recipe.batch, recipe.length, recipe.steps) == (1e-5, 128, 1024, 2000)
     assert recipe.warmup_steps == 200
+    assert (recipe.dev_documents, recipe.eval_steps) == (1000, 500)
+    assert RunParameters(corpus="c", model="m").max_examples_per_tool == 25_000
 
 
 @pytest.mark.parametrize(("batch", "at_most", "size"), [(128, 4, 4), (6, 4, 3), (7, 4, 1), (2, 4, 2), (128, 100, 64)])
@@ -140,12 +167,24 @@ def test_forward_passes_are_exactly_one_effective_batch(batch: int, at_most: int
     assert _recipe(finetune_batch=batch).device_batch(at_most) == size
 
 
+@pytest.mark.parametrize(
+    ("gpus", "processes", "size"), [(1, 1, 8), (2, 2, 8), (3, 2, 8), (8, 8, 8), (6, 4, 8), (200, 128, 1)]
+)
+def test_effective_batch_stays_the_same_whatever_the_number_of_gpus(gpus: int, processes: int, size: int) -> None:
+    recipe = _recipe()
+    assert recipe.processes(gpus) == processes
+    assert recipe.device_batch(8, processes) == size
+    assert 128 % (processes * size) == 0
+
+
 def test_model_id_names_what_decides_the_model_and_nothing_else() -> None:
     same = _recipe()
-    assert _recipe(finetune_device_batch=1).model_id == same.model_id
+    assert _recipe(finetune_device_batch=1, finetune_checkpoint_steps=7).model_id == same.model_id
     changed = [
         _recipe(finetune_steps=1), _recipe(finetune_batch=1), _recipe(finetune_length=16), _recipe(seed=1),
         _recipe(finetune_learning_rate=1.0), _recipe(finetune_warmup=0.0),
+        _recipe(finetune_dev_documents=1), _recipe(finetune_eval_steps=1),
+        FinetuningRecipe.of(RunParameters(corpus="c", model="m"), "0123456789abcdef", "model@1", without_calls=True),
         FinetuningRecipe.of(RunParameters(corpus="c", model="m"), "f" * 16, "model@1"),
         FinetuningRecipe.of(RunParameters(corpus="c", model="m"), "0123456789abcdef", "model@2"),
     ]  # fmt: skip

@@ -1,7 +1,7 @@
 """`toolformer-ops stage NAME`: the contract between a DAG and the work.
 
-A run's parameters lie in Postgres, so that the arguments are ids only. Logs go to stderr. `start-run`, `plan`, `release` and
-`finetune` print one JSON value on the last line of stdout: the ids and counts that the next task needs.
+A run's parameters lie in Postgres, so that the arguments are ids only. Logs go to stderr. `start-run`, `start-finetuning`, `plan`,
+`release` and `finetune` print one JSON value on the last line of stdout: the ids and counts that the next task needs.
 """
 
 import json
@@ -16,6 +16,9 @@ app = typer.Typer(help="One stage of a run, as an Airflow task starts it.", no_a
 Run = Annotated[str, typer.Option("--run", help="Id of the annotation run.")]
 Tool = Annotated[str, typer.Option("--tool", help="Name of a tool, such as Calculator.")]
 Shard = Annotated[str, typer.Option("--shard", help="Which part of the documents: I/N, with I from 0.")]
+WithoutCalls = Annotated[
+    bool, typer.Option("--without-calls", help="The baseline: the same texts without their calls.")
+]
 
 
 def _print_result(value: Any) -> None:
@@ -146,34 +149,39 @@ def check_release(run: Run) -> None:
     checking.check_release(load_settings(), run)
 
 
+@app.command("start-finetuning")
+def start_finetuning(
+    run: Run,
+    release: Annotated[str, typer.Option(help="Id of a release that is there.")],
+    parameters: Annotated[str, typer.Option(help="finetune_* and evaluation_* parameters to choose anew, as JSON.")],
+) -> None:
+    """Register a run that finetunes and evaluates on a release that is there already.
+
+    Example: toolformer-ops stage start-finetuning --run tuned-1 --release 4f0c91b2d4a7e633 --parameters '{"finetune_steps": 500}'
+    """
+    from toolformer_ops.stages.finetuning_setup import start_finetuning as start
+
+    chosen = start(load_settings(), run, release, parameters)
+    _print_result({"release": release, "baseline": chosen.finetune_baseline})
+
+
 @app.command("finetune")
-def finetune(run: Run) -> None:
-    """Finetune the language model on the run's release.
+def finetune(run: Run, without_calls: WithoutCalls = False) -> None:
+    """Finetune the language model on the run's release, on all GPUs there are; goes on from the last checkpoint.
 
     Example: toolformer-ops stage finetune --run night-1
     """
     from toolformer_ops.stages import finetuning
 
-    _print_result(finetuning.finetune(load_settings(), run))
+    _print_result(finetuning.finetune(load_settings(), run, without_calls=without_calls))
 
 
 @app.command("publish")
-def publish(run: Run) -> None:
+def publish(run: Run, without_calls: WithoutCalls = False) -> None:
     """Publish the finetuned model on S3, its manifest last.
 
     Example: toolformer-ops stage publish --run night-1
     """
     from toolformer_ops.stages import finetuning
 
-    finetuning.publish(load_settings(), run)
-
-
-@app.command("finish-run")
-def finish_run(run: Run, state: Annotated[str, typer.Option(help="success or failed.")] = "success") -> None:
-    """Record how a run ended.
-
-    Example: toolformer-ops stage finish-run --run night-1 --state success
-    """
-    from toolformer_ops.stages.run_setup import finish_run as finish
-
-    finish(load_settings(), run, state)
+    finetuning.publish(load_settings(), run, without_calls=without_calls)

@@ -20,6 +20,16 @@ def _card(record: dict[str, Any]) -> str:
         texts = "with their tool calls taken out: the baseline that was finetuned without calls"
     else:
         texts = "whose tool calls were found by the method of Toolformer (Schick et al., 2023)"
+    if record["best_step"] is not None:
+        kept = (
+            f"The weights are those of step {record['best_step']}, which has the lowest perplexity on plain text:\n"
+            f"{record['development_perplexity']:.3f} on {record['development_documents']} documents outside the release."
+        )
+    else:
+        kept = (
+            "The weights are those of the last step: the corpus has no document outside the release on which a perplexity could be "
+            "taken."
+        )
     return (
         f"# Finetuned model {record['model_id']}\n\n"
         f"`{definition['base_model']}`, finetuned with a language-modelling objective on the {record['texts']} texts of release\n"
@@ -27,7 +37,8 @@ def _card(record: dict[str, Any]) -> str:
         f"{definition['steps']} steps of {definition['batch']} sequences of at most {definition['length']} tokens, learning rate "
         f"{definition['learning_rate']}\nafter a linear warm-up over {definition['warmup']:.0%} of the steps, seed "
         f"{definition['seed']}, {record['precision']} on {record['device']}.\n"
-        f"Training loss at the end: {record['training_loss_nats_per_token']:.4f} nats a token.\n\n"
+        f"Training loss at the end: {record['training_loss_nats_per_token']:.4f} nats a token.\n{kept}\n\n"
+        "![Loss and perplexity by step](curves.png)\n\n"
         "Load it with `transformers.AutoModelForCausalLM.from_pretrained(FOLDER)`. `training_log.jsonl` holds the loss by step,\n"
-        "`finetuning.json` everything that decides this model.\n"
+        "`development_log.jsonl` the perplexity, `tensorboard/` both for TensorBoard, `finetuning.json` what decides this model.\n"
     )

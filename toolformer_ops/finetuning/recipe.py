@@ -33,6 +33,10 @@ class FinetuningRecipe:
     warmup: float
     """Share of the steps over which the rate rises from 0."""
     seed: int
+    dev_documents: int
+    """Most development documents."""
+    eval_steps: int
+    """Steps between two development perplexities."""
     without_calls: bool = False
     """Train on the same texts without their calls: the paper's second baseline (section 4.1)."""
 
@@ -50,6 +54,8 @@ class FinetuningRecipe:
             parameters.finetune_learning_rate,
             parameters.finetune_warmup,
             parameters.seed,
+            parameters.finetune_dev_documents,
+            parameters.finetune_eval_steps,
             without_calls,
         )
 
@@ -75,9 +81,14 @@ class FinetuningRecipe:
         """Steps until the peak learning rate."""
         return math.ceil(self.steps * self.warmup)
 
-    def device_batch(self, at_most: int) -> int:
-        """Sequences of one forward pass: the largest divisor of the effective batch that is not above `at_most`.
+    def device_batch(self, at_most: int, processes: int = 1) -> int:
+        """Sequences of one forward pass: the largest divisor of a process's share that is not above `at_most`.
 
-        So the accumulated passes are exactly one effective batch.
+        So the passes of all processes are exactly one effective batch.
         """
-        return next(size for size in range(min(at_most, self.batch), 0, -1) if self.batch % size == 0)
+        share = self.batch // processes
+        return next(size for size in range(min(at_most, share), 0, -1) if share % size == 0)
+
+    def processes(self, at_most: int) -> int:
+        """How many of `at_most` processes share an effective batch evenly."""
+        return next(count for count in range(max(1, at_most), 0, -1) if self.batch % count == 0)

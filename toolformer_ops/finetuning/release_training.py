@@ -1,17 +1,34 @@
-"""Train a model on a release that lies in a local folder, and write the folder that is published.
+"""Train a model on a release that lies in a local folder, on all GPUs there are, and write the folder that is published.
 
 Needs neither Postgres nor S3; `stages/finetuning.py` fetches the release, chooses the development documents and publishes.
+Where memory runs short the device batch is halved, at one sequence activations are computed twice, and the training goes on
+from its last checkpoint.
 """
 
+import dataclasses
+import gc
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from toolformer_ops.config import Settings
+from toolformer_ops.errors import ModelError
+from toolformer_ops.finetuning.curves import write_curves
+from toolformer_ops.finetuning.job import TrainingJob
 from toolformer_ops.finetuning.model_card import write_model_card
+from toolformer_ops.finetuning.processes import devices_of, train_in_processes
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.sequences import TokenSequences
-from toolformer_ops.finetuning.training import TrainedModel, load_base_model, passes, train
+from toolformer_ops.finetuning.training import (
+    BaseModel,
+    DeviceMemoryError,
+    TrainedModel,
+    TrainingPlan,
+    load_base_model,
+    passes,
+    train,
+)
 from toolformer_ops.release_format import read_release
 from toolformer_ops.stage_models import split_revision
 
@@ -26,40 +43,116 @@ def train_on_release(
     dev_texts: Sequence[str],
     folder: Path,
     device_batch: int,
+    *,
+    checkpoint_steps: int = 100,
+    processes: int | None = None,
 ) -> TrainedModel:
     """Train `model` (a folder, or hub id@revision) by `recipe`; the files to publish lie in the result's directory.
 
-    `dev_texts` are the development documents. `folder` holds all that the training writes. `device_batch` is the
-    number of sequences that fit into one forward pass. `recipe.without_calls` trains the baseline on the plain texts.
+    `dev_texts` are the development documents, scored as plain text; without any the last step is kept. `folder` holds all that the
+    training writes, and a training that was killed goes on from there. `device_batch` is the most sequences of one
+    forward pass. `recipe.without_calls` trains the baseline on the plain texts. `processes` (None: one a GPU) share each batch.
 
     Raises:
-        ModelError: the model is not there, or its vocabulary cannot write a call.
+        ModelError: the model is not there, its vocabulary cannot write a call, or one sequence does not fit into memory.
         TrainingError: the loss stopped being a finite number.
     """
-    name, revision = split_revision(model)
+    plan = TrainingPlan(device_batch, checkpoint_steps=checkpoint_steps)
+    job = TrainingJob(recipe, model, release_dir, tuple(dev_texts), folder, plan)
+    devices = devices_of(settings, recipe, processes)
+    while True:
+        try:
+            trained = _start(settings, job, devices)
+        except DeviceMemoryError as error:
+            reason = str(error)
+        else:
+            break
+        job = dataclasses.replace(job, plan=plan_for_less_memory(job, len(devices or (0,)), reason))
+        _free_memory()
+    _write_records(settings, job, trained)
+    return trained
+
+
+def _start(settings: Settings, job: TrainingJob, devices: Sequence[str] | None) -> TrainedModel:
+    if devices is not None:
+        return train_in_processes(settings, job, devices)
+    trained = train_job(settings, job)
+    assert trained is not None, "the only process is the first"  # noqa: S101
+    return trained
+
+
+def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
+    """Train in this process, which may be one of several: None in all of them but the first."""
+    name, revision = split_revision(job.model)
     base = load_base_model(settings, name, revision)
-    length = min(recipe.length, base.max_positions)
-    sequences = TokenSequences.of(
-        read_release(release_dir), base.tokenization, length, without_calls=recipe.without_calls
-    )
-    texts = sum(1 for _ in read_release(release_dir))
+    recipe = job.recipe
+    sequences, development = _sequences(job, base)
     logger.info(
-        "training %s on release %s%s: %d texts, %d sequences of at most %d tokens, %d tokens in all; %d steps of %d sequences "
-        "see each %.1f times",
-        recipe.base_model, recipe.release_id, " without calls" if recipe.without_calls else "", texts, len(sequences),
-        length, sequences.tokens, recipe.steps, recipe.batch, passes(recipe, sequences),
+        "training %s on release %s%s: %d sequences of at most %d tokens, %d tokens in all; %d steps of %d sequences see each "
+        "%.1f times; %d development documents",
+        recipe.base_model, recipe.release_id, " without calls" if recipe.without_calls else "", len(sequences),
+        min(recipe.length, base.max_positions), sequences.tokens, recipe.steps, recipe.batch, passes(recipe, sequences),
+        len(development),
     )  # fmt: skip
-    trained = train(settings, recipe, base, sequences, folder, device_batch)
-    record = {
+    if not len(development):
+        logger.warning("no development document is left outside the release: the last step is kept, and not the best")
+    return train(settings, recipe, base, sequences, development, job.folder, job.plan)
+
+
+def _sequences(job: TrainingJob, base: BaseModel) -> tuple[TokenSequences, TokenSequences]:
+    length = min(job.recipe.length, base.max_positions)
+    texts = read_release(job.release_dir)
+    return (
+        TokenSequences.of(texts, base.tokenization, length, without_calls=job.recipe.without_calls),
+        TokenSequences.of_beginnings(job.dev_texts, base.tokenization, length),
+    )
+
+
+def plan_for_less_memory(job: TrainingJob, processes: int, reason: str) -> TrainingPlan:
+    """The plan with half the device batch; at one sequence, with activations that are computed again instead of kept.
+
+    Raises:
+        ModelError: nothing is left to save.
+    """
+    plan, recipe = job.plan, job.recipe
+    size = recipe.device_batch(plan.device_batch, processes)
+    if size > 1:
+        less = dataclasses.replace(plan, device_batch=recipe.device_batch(size // 2, processes))
+        remedy = f"{less.device_batch} sequences"
+    elif not plan.activation_checkpointing:
+        less = dataclasses.replace(plan, activation_checkpointing=True)
+        remedy = "1 sequence, computing activations twice"
+    else:
+        raise ModelError(
+            f"{reason} Not even one sequence of {recipe.length} tokens fits. Choose a device with more memory, a shorter "
+            "finetune_length, or a smaller model."
+        )
+    logger.warning("out of memory with %d sequences at once: going on with %s", size, remedy)
+    return less
+
+
+def _free_memory() -> None:
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _write_records(settings: Settings, job: TrainingJob, trained: TrainedModel) -> None:
+    recipe, best = job.recipe, trained.best
+    record: dict[str, Any] = {
         "model_id": recipe.model_id,
         "release_id": recipe.release_id,
         "definition": recipe.definition,
-        "texts": texts,
-        "sequences": len(sequences),
+        "texts": sum(1 for _ in read_release(job.release_dir)),
         "training_loss_nats_per_token": trained.training_loss,
-        "training_seconds": round(trained.seconds, 1),
+        "training_seconds": trained.seconds,
         "precision": trained.precision,
         "device": settings.device,
+        "development_documents": len(job.dev_texts),
+        "best_step": best.step if best else None,
+        "development_perplexity": best.perplexity if best else None,
     }
     write_model_card(record, trained.directory)
-    return trained
+    write_curves(trained.directory, f"Model {recipe.model_id}")

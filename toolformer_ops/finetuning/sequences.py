@@ -1,14 +1,14 @@
-"""Texts with calls as token sequences for training: windows, passes in a seeded order, padded batches.
+"""Texts as token sequences for training: windows, and passes over them in a seeded order.
 
 A text longer than a sequence is divided into consecutive windows, so that every token of it is trained on once a pass; a border
-never falls into a call. Each sequence begins with the model's own start token, which is not scored. Loads torch only to
-make a batch.
+never falls into a call. Each sequence begins with the model's own start token, which is not scored. Of a development document only
+the first window is taken: as many examples as documents (appendix B). `batches.py` makes the forward passes of them.
 """
 
 import bisect
+import hashlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,6 @@ from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.release_format import ReleasedText
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-NOT_SCORED = -100
-"""The label that transformers' loss passes over."""
 MIN_LENGTH = 16
 
 
@@ -85,6 +80,17 @@ class TokenSequences:
                 sequences.append((*tokenization.start_ids, *tokenized.ids[first:end]))
         return sequences
 
+    @classmethod
+    def of_beginnings(cls, texts: Iterable[str], tokenization: Tokenization, length: int) -> "TokenSequences":
+        """The first `length` tokens of each text with its start token, texts of no scored token left out."""
+        sequences = cls()
+        room = length - len(tokenization.start_ids)
+        for text in texts:
+            ids = (*tokenization.start_ids, *tokenization.ids(text)[:room])
+            if len(ids) > 1:
+                sequences.append(ids)
+        return sequences
+
     def append(self, ids: Iterable[int]) -> None:
         """Add one sequence."""
         self._ids.extend(ids)
@@ -96,10 +102,19 @@ class TokenSequences:
     def __getitem__(self, index: int) -> list[int]:
         return self._ids[self._ends[index] : self._ends[index + 1]].tolist()
 
+    def length(self, index: int) -> int:
+        """Tokens of one sequence."""
+        return self._ends[index + 1] - self._ends[index]
+
     @property
     def tokens(self) -> int:
         """Tokens of all sequences, start tokens included."""
         return len(self._ids)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of all tokens and borders."""
+        return hashlib.sha256(self._ids.tobytes() + self._ends.tobytes()).hexdigest()
 
 
 class ShuffledPasses:
@@ -113,6 +128,7 @@ class ShuffledPasses:
         self._count = count
         self._seed = seed
         self._order: tuple[int, NDArray[np.int64]] | None = None
+        self._counted = (0, 0)
 
     def __len__(self) -> int:
         return self._count
@@ -120,24 +136,20 @@ class ShuffledPasses:
     def __getitem__(self, index: int) -> Mapping[str, list[int]]:
         if not 0 <= index < self._count:
             raise IndexError(index)
+        return {"input_ids": self._sequences[self._place(index)]}
+
+    def tokens_until(self, count: int) -> int:
+        """Tokens of the first `count` examples, start tokens included."""
+        if count < self._counted[0]:
+            self._counted = (0, 0)
+        first, tokens = self._counted
+        tokens += sum(self._sequences.length(self._place(index)) for index in range(first, count))
+        self._counted = (count, tokens)
+        return tokens
+
+    def _place(self, index: int) -> int:
         number, place = divmod(index, len(self._sequences))
         if self._order is None or self._order[0] != number:
             shuffled = np.random.default_rng([self._seed, number]).permutation(len(self._sequences))
             self._order = (number, shuffled)
-        return {"input_ids": self._sequences[int(self._order[1][place])]}
-
-
-def padded_batch(examples: Sequence[Mapping[str, Sequence[int]]], padding_id: int) -> "dict[str, Tensor]":
-    """One batch, padded at the right; padding is neither attended to nor scored."""
-    import torch
-
-    width = max(len(example["input_ids"]) for example in examples)
-    input_ids = torch.full((len(examples), width), padding_id, dtype=torch.long)  # (batch, position)
-    labels = torch.full_like(input_ids, NOT_SCORED)
-    attention_mask = torch.zeros_like(input_ids)
-    for row, example in enumerate(examples):
-        ids = torch.tensor(example["input_ids"], dtype=torch.long)
-        input_ids[row, : len(ids)] = ids
-        labels[row, : len(ids)] = ids
-        attention_mask[row, : len(ids)] = 1
-    return {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
+        return int(self._order[1][place])

@@ -1,42 +1,43 @@
-"""Train a model on token sequences with transformers' Trainer, and write the files that are published.
+"""Train a model on token sequences with transformers' Trainer, from the last checkpoint on where there is one.
 
-The objective is language modelling on the texts with their calls: every token of the text and of the calls counts alike, as in the
-paper. Gradients are accumulated over forward passes, and the loss is the mean over the tokens of the whole effective
-batch, so that how a batch is split changes nothing. Does not choose checkpoints, and reads no database.
+The objective is language modelling: every token of the text and of the calls counts alike, as in the paper. Gradients are
+accumulated over forward passes, and the loss is the mean over the tokens of the whole effective batch, so that how a batch is
+split, packed and spread over processes changes nothing. The weights of the lowest development perplexity are kept (appendix B);
+without development documents those of the last step. Reads no database and starts no process.
 """
 
 import copy
 import functools
-import json
-import logging
-import math
+import os
 import shutil
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import UsageError
+from toolformer_ops.errors import ModelError, ToolformerError
+from toolformer_ops.finetuning.batches import collate_for
+from toolformer_ops.finetuning.checkpoints import Checkpoints, copy_weights
 from toolformer_ops.finetuning.recipe import MAX_GRADIENT_NORM, SCHEDULE, FinetuningRecipe
-from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences, padded_batch
+from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences
+from toolformer_ops.finetuning.trainer import DevelopmentSchedule, ReleaseTrainer
+from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLines, TrainingError, TrainingLog
 from toolformer_ops.language_model.loading import load_network
 from toolformer_ops.language_model.tokenization import Tokenization
 
-logger = logging.getLogger(__name__)
-
-TRAINING_LOG = "training_log.jsonl"
 LOGGED_STEPS = 100
 """About how many progress lines a training writes."""
-LAST_LOGS = 5
-"""Log lines whose mean loss is the training's loss."""
+MARKERS = (" [", "]", " ->")
+"""What begins, ends and divides a call (`call_syntax.py`)."""
+PROCESSES_VARIABLE = "WORLD_SIZE"
+"""Set by `accelerate launch` in each of the processes that it starts."""
 
 
-class TrainingError(UsageError):
-    """A training came to nothing, and would again."""
+class DeviceMemoryError(ToolformerError):
+    """A forward or backward pass does not fit into the device's memory."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,11 @@ class TrainedModel:
     training_loss: float
     """Mean over the last log lines, nats a token."""
     seconds: float
+    """Of training, restarts left out."""
     precision: str
     """Number format of the forward passes: float32 or bfloat16."""
+    best: DevelopmentScore | None
+    """The step whose weights these are; None where no development document was scored, and they are the last step's."""
 
 
 @dataclass(frozen=True)
@@ -62,115 +66,140 @@ class BaseModel:
     """Longest sequence, in tokens, that the model was made for."""
 
 
+@dataclass(frozen=True)
+class TrainingPlan:
+    """How a training goes about its recipe; changes no number but by rounding."""
+
+    device_batch: int
+    """Most sequences of one forward pass."""
+    activation_checkpointing: bool = False
+    """Compute activations again in the backward pass instead of keeping them."""
+    checkpoint_steps: int = 100
+    """Steps between two checkpoints."""
+    deepspeed: str | None = None
+    """DeepSpeed's configuration, where several processes share the weights."""
+
+
 def load_base_model(settings: Settings, path_or_hub_id: str, revision: str | None) -> BaseModel:
     """Load in float32: the optimiser's small steps are lost in narrower weights.
 
     Raises:
         ModelError: it is not there, or its vocabulary cannot write a call.
     """
-    network, tokenizer, _ = load_network(path_or_hub_id, revision, "float32", settings.device, settings.threads)
+    # Of several processes each has a GPU of its own, to which Trainer moves what it needs there.
+    device = "cpu" if PROCESSES_VARIABLE in os.environ else settings.device
+    network, tokenizer, _ = load_network(path_or_hub_id, revision, "float32", device, settings.threads)
     # The engine's tokenization sets the tokenizer up for itself; the one that is published stays as it was.
     tokenization = Tokenization(copy.deepcopy(tokenizer))
+    for marker in MARKERS:
+        if (found := tokenization.decode(tokenization.continuation(marker))) != marker:
+            raise ModelError(
+                f"{path_or_hub_id}: expected a vocabulary that can write {marker!r} for the calls, found that it reads back as "
+                f"{found!r}. Nothing was trained. Choose a model whose tokenizer knows every byte."
+            )
     config = network.config
     known = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
     positions = next((value for value in known if isinstance(value, int) and value > 0), 10**9)
     return BaseModel(network, tokenizer, tokenization, positions)
 
 
-class ProgressLines(TrainerCallback):
-    """Writes step, loss, speed and time left to the log, and each line to `training_log.jsonl`."""
-
-    def __init__(self, log_path: Path) -> None:
-        self._log_path = log_path
-        self._started = time.monotonic()
-        self._last = (self._started, 0)
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
-    ) -> None:
-        """Start the clock."""
-        self._started = time.monotonic()
-        self._last = (self._started, int(state.num_input_tokens_seen))
-
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: object,
-    ) -> None:
-        """One line."""
-        if logs is None or "loss" not in logs:
-            return
-        now, tokens = time.monotonic(), int(state.num_input_tokens_seen)
-        then, tokens_then = self._last
-        self._last = (now, tokens)
-        speed = (tokens - tokens_then) / max(now - then, 1e-9)
-        left = (now - self._started) / max(state.global_step, 1) * (state.max_steps - state.global_step)
-        line = {
-            "step": state.global_step,
-            "loss": logs["loss"],
-            "learning_rate": logs.get("learning_rate"),
-            "gradient_norm": logs.get("grad_norm"),
-            "tokens": tokens,
-            "tokens_per_second": round(speed, 1),
-        }
-        with self._log_path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        logger.info(
-            "step %d of %d: loss %.4f, %.0f tokens/s, %s left",
-            state.global_step, state.max_steps, logs["loss"], speed, _duration(left),
-        )  # fmt: skip
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
 def train(
-    settings: Settings, recipe: FinetuningRecipe, base: BaseModel, sequences: TokenSequences, folder: Path, at_most: int
-) -> TrainedModel:
-    """Train, and write weights (safetensors), tokenizer and log into `folder`/model.
+    settings: Settings,
+    recipe: FinetuningRecipe,
+    base: BaseModel,
+    sequences: TokenSequences,
+    development: TokenSequences,
+    folder: Path,
+    plan: TrainingPlan,
+) -> TrainedModel | None:
+    """Train, and write weights (safetensors), tokenizer and logs into `folder`/model; None in all processes but the first.
 
-    `at_most` is the number of sequences that fit into one forward pass.
+    Goes on from the last whole checkpoint below `folder`, if any.
 
     Raises:
         TrainingError: the loss stopped being a finite number.
+        DeviceMemoryError: a pass does not fit into memory; checkpoints stay.
     """
-    directory = folder / "model"
-    shutil.rmtree(directory, ignore_errors=True)  # of a training that was killed
-    directory.mkdir(parents=True)
-    arguments = _arguments(settings, recipe, folder / "checkpoints", at_most)
-    network = base.network
-    used_cache = getattr(network.config, "use_cache", None)
-    network.config.use_cache = False  # a training pass reads no cache
-    trainer = Trainer(
-        model=network,
+    arguments = _arguments(settings, recipe, folder, plan)
+    checkpoints, log = training_state(recipe, development, folder, sharded=arguments.deepspeed_plugin is not None)
+    last = checkpoints.last_step()
+    used_cache = getattr(base.network.config, "use_cache", None)
+    base.network.config.use_cache = False  # a training pass reads no cache, and packing needs that there is none
+    examples = ShuffledPasses(sequences, recipe.steps * recipe.batch, recipe.seed)
+    trainer = ReleaseTrainer(
+        model=base.network,
         args=arguments,
-        train_dataset=ShuffledPasses(sequences, recipe.steps * recipe.batch, recipe.seed),
-        data_collator=functools.partial(padded_batch, padding_id=_padding_id(base.tokenizer)),
-        callbacks=[ProgressLines(directory / TRAINING_LOG)],
+        train_dataset=examples,
+        data_collator=collate_for(base.network, base.tokenizer, min(recipe.length, base.max_positions)),
+        callbacks=[
+            DevelopmentSchedule(recipe.eval_steps, evaluates=len(development) > 0),
+            ProgressLines(log, lambda step: examples.tokens_until(step * recipe.batch)),
+        ],
+        development=development,
+        checkpoints=checkpoints,
+        log=log,
     )
     trainer.remove_callback(PrinterCallback)
-    started = time.monotonic()
-    trainer.train()
-    seconds = time.monotonic() - started
-    loss = training_loss(directory / TRAINING_LOG)
-    network.config.use_cache = used_cache
-    network.save_pretrained(directory)
+    _run(trainer, None if last is None else checkpoints.path(last))
+    base.network.config.use_cache = used_cache
+    if not arguments.should_save:
+        return None
+    directory = folder / "model"
+    loss, best = log.training_loss(), log.best()
+    if len(development) and best is None:
+        raise TrainingError("expected a finite development perplexity, found none. No model is published.")
+    _write_model(base, checkpoints.weights(best.step if best else None), directory)
+    for path in (log.training, log.development):
+        shutil.copyfile(path, directory / path.name)
+    return TrainedModel(directory, loss, log.seconds(), "bfloat16" if arguments.bf16 else "float32", best)
+
+
+def training_state(
+    recipe: FinetuningRecipe, development: TokenSequences, folder: Path, *, sharded: bool
+) -> tuple[Checkpoints, TrainingLog]:
+    """Where a training keeps its state; the first process removes what a kill left half done.
+
+    Checkpoints whose weights are spread over processes fit only as many processes again.
+    """
+    processes = os.environ.get(PROCESSES_VARIABLE, "1") if sharded else "1"
+    checkpoints = Checkpoints(folder / "checkpoints", f"{recipe.model_id} {development.sha256} {processes}")
+    log = TrainingLog(folder)
+    if os.environ.get("RANK", "0") == "0":
+        checkpoints.folder.mkdir(parents=True, exist_ok=True)
+        checkpoints.forget_broken()
+        log.forget_after(checkpoints.last_step() or 0)
+    return checkpoints, log
+
+
+def _run(trainer: Trainer, checkpoint: Path | None) -> None:
+    from accelerate.utils.memory import should_reduce_batch_size
+
+    reason = ""
+    try:
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    except RuntimeError as error:  # torch.OutOfMemoryError is one
+        if not should_reduce_batch_size(error):
+            raise
+        reason = str(error).splitlines()[0]
+    if reason:  # not within the handler, whose traceback holds what fills the memory
+        raise DeviceMemoryError(f"expected memory for one forward and backward pass, found too little: {reason}")
+
+
+def _write_model(base: BaseModel, weights: Path, directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)  # of a training that was killed
+    copy_weights(weights, directory)
+    base.network.config.save_pretrained(directory)  # the checkpoint's says that there is no cache
     base.tokenizer.save_pretrained(directory)
-    return TrainedModel(directory, loss, seconds, "bfloat16" if arguments.bf16 else "float32")
 
 
-def _arguments(settings: Settings, recipe: FinetuningRecipe, folder: Path, at_most: int) -> TrainingArguments:
-    device_batch = recipe.device_batch(at_most)
-    on_cpu = settings.device == "cpu"
+def _arguments(settings: Settings, recipe: FinetuningRecipe, folder: Path, plan: TrainingPlan) -> TrainingArguments:
+    processes = int(os.environ.get(PROCESSES_VARIABLE, "1"))
+    device_batch = recipe.device_batch(plan.device_batch, processes)
     return TrainingArguments(
-        output_dir=str(folder),
+        output_dir=str(folder / "checkpoints"),
         max_steps=recipe.steps,
         per_device_train_batch_size=device_batch,
-        gradient_accumulation_steps=recipe.batch // device_batch,
+        gradient_accumulation_steps=recipe.batch // processes // device_batch,
         learning_rate=recipe.learning_rate,
         lr_scheduler_type=SCHEDULE,
         warmup_steps=recipe.warmup_steps,
@@ -178,38 +207,28 @@ def _arguments(settings: Settings, recipe: FinetuningRecipe, folder: Path, at_mo
         max_grad_norm=MAX_GRADIENT_NORM,
         train_sampling_strategy="sequential",  # `ShuffledPasses` shuffles
         seed=recipe.seed,
-        use_cpu=on_cpu,
-        bf16=not on_cpu,
+        use_cpu=settings.device == "cpu",
+        bf16=number_format(settings.device) == "bfloat16",
+        activation_checkpointing=plan.activation_checkpointing,
         logging_steps=max(1, recipe.steps // LOGGED_STEPS),
         logging_first_step=True,
         logging_nan_inf_filter=False,  # else a diverged training shows the loss before it
-        include_num_input_tokens_seen="non_padding",
         disable_tqdm=True,
         report_to=[],
-        save_strategy="no",
+        save_strategy="steps",
+        save_steps=plan.checkpoint_steps,
+        deepspeed=plan.deepspeed,
+        ddp_find_unused_parameters=False,
         remove_unused_columns=False,
     )
 
 
-def _padding_id(tokenizer: Any) -> int:
-    """Any id of the vocabulary: padding is neither attended to nor scored."""
-    return next((value for value in (tokenizer.pad_token_id, tokenizer.eos_token_id) if value is not None), 0)
+@functools.cache
+def number_format(device: str) -> str:
+    """What forward passes compute in on this device; the weights that the optimiser changes are float32."""
+    import torch
 
-
-def training_loss(log: Path) -> float:
-    """Mean loss of the last log lines, nats a token.
-
-    Raises:
-        TrainingError: it is not a finite number.
-    """
-    losses = [json.loads(line)["loss"] for line in log.read_text(encoding="utf-8").splitlines()][-LAST_LOGS:]
-    mean = sum(losses) / len(losses) if losses else math.nan
-    if not math.isfinite(mean):
-        raise TrainingError(
-            f"expected a finite training loss, found {losses}. No model is published. A smaller learning rate "
-            "(finetune_learning_rate) or a longer warm-up keeps the training stable."
-        )
-    return mean
+    return "bfloat16" if device != "cpu" and torch.cuda.is_bf16_supported() else "float32"
 
 
 def passes(recipe: FinetuningRecipe, sequences: TokenSequences) -> float:

@@ -1,10 +1,12 @@
 """Finetune the run's language model on the run's release, and publish it on S3 (Toolformer, section 2 and appendix B).
 
 Owns `finetuned_models` and `run_models`. A model is named by the release, the model it starts from and the numbers of the
-training, so two finetunes of one release under one recipe are one model, and the second finds it there. `finetune` leaves the
-trained files on S3 with a draft of their manifest, where nobody takes them for a model; `publish` writes the manifest itself
-and then the row. So the two may run on different machines, and either may be killed and run again.
-How training goes is `finetuning/`'s business.
+training, so two finetunes of one release under one recipe are one model, and the second finds it there. A run may have a second
+model, the paper's baseline: the same texts without their calls. `finetune` leaves the trained files on S3 with a draft of
+their manifest, where nobody takes them for a model; `publish` writes the manifest itself and then the row. So the two may run on
+different machines, and either may be killed and run again: training goes on from its last checkpoint in the state folder.
+At most `max_examples_per_tool` texts a tool are in a release, which `sql/queries/release_choose_calls.sql` sees to; nothing
+is left out here. How training goes is `finetuning/`'s business.
 """
 
 import fcntl
@@ -48,8 +50,10 @@ def model_prefix(model_id: str) -> str:
     return f"{PREFIX}/{model_id}"
 
 
-def load_finetuning_run(settings: Settings, store: ObjectStore, run_id: str) -> FinetuningRun:
-    """The run with its release.
+def load_finetuning_run(
+    settings: Settings, store: ObjectStore, run_id: str, *, without_calls: bool = False
+) -> FinetuningRun:
+    """The run with its release, and the recipe of its model that uses tools or of its baseline.
 
     Raises:
         ParameterError: there is no such run.
@@ -67,12 +71,14 @@ def load_finetuning_run(settings: Settings, store: ObjectStore, run_id: str) -> 
             "The view threshold_counts shows what lower thresholds would keep."
         )
     parameters = parse_run_parameters(runs[0].parameters)
-    recipe = FinetuningRecipe.of(parameters, releases[0].release_id, runs[0].model_identity)
+    recipe = FinetuningRecipe.of(
+        parameters, releases[0].release_id, runs[0].model_identity, without_calls=without_calls
+    )
     return FinetuningRun(run_id, parameters, recipe, store.key_of(releases[0].uri))
 
 
-def finetune(settings: Settings, run_id: str) -> str:
-    """Train unless this very model is there already; returns the model's id.
+def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) -> str:
+    """Train unless this very model is there already; returns the model's id. `without_calls`: the baseline.
 
     Raises:
         ParameterError, NothingToReleaseError: there is no run, or nothing to train on.
@@ -82,7 +88,7 @@ def finetune(settings: Settings, run_id: str) -> str:
     """
     store = ObjectStore(settings)
     store.require_bucket()
-    run = load_finetuning_run(settings, store, run_id)
+    run = load_finetuning_run(settings, store, run_id, without_calls=without_calls)
     model_id = run.recipe.model_id
     folder = settings.state_dir / "finetuning" / model_id
     with _alone(folder):
@@ -135,12 +141,33 @@ def _train(settings: Settings, store: ObjectStore, run: FinetuningRun, folder: P
         )
     store.fetch(run.release_prefix, folder / "release")
     trained = train_on_release(
-        settings, recipe, run.parameters.model, folder / "release", (), folder, run.parameters.finetune_device_batch
+        settings,
+        recipe,
+        run.parameters.model,
+        folder / "release",
+        development_texts(settings, recipe),
+        folder,
+        run.parameters.finetune_device_batch,
+        checkpoint_steps=run.parameters.finetune_checkpoint_steps,
     )
-    return {path.name: path for path in trained.directory.iterdir() if path.is_file()}
+    files = (path for path in trained.directory.rglob("*") if path.is_file())
+    return {path.relative_to(trained.directory).as_posix(): path for path in files}
 
 
-def publish(settings: Settings, run_id: str) -> str:
+def development_texts(settings: Settings, recipe: FinetuningRecipe) -> list[str]:
+    """Documents of the corpus outside the release: the same ones for the model that uses tools and for the baseline."""
+    with database.transaction(database.connect(settings)) as connection:
+        rows = database.fetch_all(
+            connection,
+            "finetune_development_documents",
+            release_id=recipe.release_id,
+            seed=recipe.seed,
+            documents=recipe.dev_documents,
+        )
+    return [row.text for row in rows]
+
+
+def publish(settings: Settings, run_id: str, *, without_calls: bool = False) -> str:
     """Publish the model that `finetune` trained, and register it; returns the model's id. Publishing twice is publishing once.
 
     Raises:
@@ -148,7 +175,7 @@ def publish(settings: Settings, run_id: str) -> str:
         NothingToReleaseError: the run has nothing to train on.
     """
     store = ObjectStore(settings)
-    run = load_finetuning_run(settings, store, run_id)
+    run = load_finetuning_run(settings, store, run_id, without_calls=without_calls)
     prefix = model_prefix(run.recipe.model_id)
     manifest = store.read_manifest(prefix)
     if manifest is None:
@@ -167,8 +194,17 @@ def publish(settings: Settings, run_id: str) -> str:
             manifest_sha256=manifest.sha256,
             definition=run.recipe.definition,
             training_loss=record["training_loss_nats_per_token"],
+            without_calls=without_calls,
+            best_step=record["best_step"],
+            development_perplexity=record["development_perplexity"],
         )
-        database.execute(connection, "finetune_model_of_run_set", run_id=run_id, model_id=run.recipe.model_id)
+        database.execute(
+            connection,
+            "finetune_model_of_run_set",
+            run_id=run_id,
+            model_id=run.recipe.model_id,
+            without_calls=without_calls,
+        )
     logger.info("published model %s: %s", run.recipe.model_id, store.uri(manifest.folder))
     return run.recipe.model_id
 
@@ -180,5 +216,5 @@ def _draft(store: ObjectStore, run: FinetuningRun) -> Manifest:
     except ObjectNotFoundError as error:
         raise ParameterError(
             f"run {run.run_id}: expected the trained model {store.uri(prefix)}, found none. Run `toolformer-ops stage "
-            f"finetune --run {run.run_id}` first."
+            f"finetune --run {run.run_id}{' --without-calls' if run.recipe.without_calls else ''}` first."
         ) from error

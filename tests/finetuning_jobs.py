@@ -1,0 +1,36 @@
+"""Small releases and recipes for the tests of finetuning."""
+
+import uuid
+from pathlib import Path
+
+from toolformer_ops.finetuning.recipe import FinetuningRecipe
+from toolformer_ops.release_format import ReleasedCall, ReleasedText, ReleaseWriter
+from toolformer_ops.run_parameters import RunParameters
+
+SMALL = {
+    "finetune_steps": 6,
+    "finetune_batch": 4,
+    "finetune_device_batch": 2,
+    "finetune_length": 48,
+    "finetune_learning_rate": 1e-3,
+}
+DEV_TEXTS = tuple(f"We met {number} people on the way, and {number + 3} in the town." for number in range(5))
+
+
+def recipe_of(*, without_calls: bool = False, **changes: object) -> FinetuningRecipe:
+    parameters = RunParameters(corpus="c", model="m", **(SMALL | changes))
+    return FinetuningRecipe.of(parameters, "0" * 16, "tiny@1", without_calls=without_calls)
+
+
+def write_release(folder: Path, texts: int = 6) -> Path:
+    """Texts of different lengths, with one call each."""
+    folder.mkdir(parents=True)
+    with ReleaseWriter(folder) as writer:
+        for number in range(texts):
+            plain = f"The shop had {number + 9} shirts and sold {number}, so it has 9 left." + " It is shut." * number
+            call = ReleasedCall(
+                str(uuid.UUID(int=number)), "Calculator", f"{number + 9} - {number}", "9", plain.index(" 9 left"),
+                0.5, 3.0, 3.0, 1.0, 2.0, "a", "b", "c",
+            )  # fmt: skip
+            writer.write(ReleasedText.of(uuid.UUID(int=number), plain, [call], None))
+    return folder

@@ -1,0 +1,65 @@
+"""A training that is killed by SIGKILL: `python -m tests.killed_training MODEL RELEASE FOLDER WHERE STEP`.
+
+WHERE: `line` after the log line of that step, `write` in the middle of writing that step's checkpoint, `whole` before it is
+declared whole.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.finetuning_jobs import DEV_TEXTS, recipe_of
+from toolformer_ops.config import load_settings
+from toolformer_ops.finetuning.checkpoints import Checkpoints
+from toolformer_ops.finetuning.release_training import train_on_release
+from toolformer_ops.finetuning.training_log import ProgressLines
+
+CHOICES = {"finetune_steps": 12, "finetune_eval_steps": 6}
+CHECKPOINT_STEPS = 4
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(where: str, step: int) -> None:
+    """Let the kill happen at this point."""
+    line, write, conclude = ProgressLines._training_line, torch.save, Checkpoints.conclude
+
+    def after_line(self: ProgressLines, state: Any, logs: Any) -> None:
+        line(self, state, logs)
+        if where == "line" and state.global_step == step:
+            kill()
+
+    def half_written(value: Any, path: Any, *arguments: Any, **options: Any) -> None:
+        if where == "write" and str(path).endswith(f"checkpoint-{step}/optimizer.pt"):
+            write(value, path, *arguments, **options)
+            content = Path(path).read_bytes()
+            Path(path).write_bytes(content[: len(content) // 2])
+            kill()
+        write(value, path, *arguments, **options)
+
+    def before_whole(self: Checkpoints, concluded: int, best_step: int | None) -> None:
+        if where == "whole" and concluded == step:
+            kill()
+        conclude(self, concluded, best_step)
+
+    ProgressLines._training_line = after_line
+    torch.save = half_written
+    Checkpoints.conclude = before_whole
+
+
+def main(model: str, release: str, folder: str, where: str, step: str) -> None:
+    arm(where, int(step))
+    train_on_release(
+        load_settings(), recipe_of(**CHOICES), model, Path(release), DEV_TEXTS, Path(folder), 2,
+        checkpoint_steps=CHECKPOINT_STEPS,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,126 @@
+"""One forward pass: packed sequences do not see each other, and nothing but text is scored."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from tests.tiny_models import SHAPES
+from toolformer_ops.finetuning.batches import (
+    NOT_SCORED,
+    Batch,
+    collate_for,
+    fill_rows,
+    packed_batch,
+    packs_exactly,
+    padded_batch,
+    scored_tokens,
+    text_loss,
+)
+
+LENGTHS = (60, 33, 3, 90, 40, 2, 1)
+"""Tokens; the sliding windows of the tiny models are 24, so that they matter in the longer ones."""
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    from transformers import AutoModelForCausalLM
+
+    loaded = {}
+    for name, save in SHAPES.items():
+        network = AutoModelForCausalLM.from_pretrained(save(tmp_path_factory.mktemp("models") / name)).eval()
+        network.config.use_cache = False
+        loaded[name] = network
+    return loaded
+
+
+def _examples(lengths: Sequence[int] = LENGTHS) -> list[dict[str, list[int]]]:
+    draw = random.Random(0)  # noqa: S311 - no secret
+    return [{"input_ids": [draw.randrange(500) for _ in range(length)]} for length in lengths]
+
+
+def _mean_loss(network: Any, batch: Batch) -> float:
+    inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
+    with torch.no_grad():
+        total = text_loss(network(**inputs).logits, batch["labels"])
+    return float(total / scored_tokens(batch["labels"]))
+
+
+def _mean_loss_alone(network: Any, examples: list[dict[str, list[int]]]) -> float:
+    """By the definition, one sequence at a time."""
+    total, tokens = 0.0, 0
+    for example in examples:
+        ids = torch.tensor([example["input_ids"]])
+        with torch.no_grad():
+            log_probs = network(ids).logits.log_softmax(-1)[0, :-1]  # (position, vocabulary)
+        total -= float(log_probs.gather(1, ids[0, 1:, None]).sum())
+        tokens += ids.shape[1] - 1
+    return total / tokens
+
+
+def test_rows_are_filled_with_the_longest_first_and_hold_every_sequence_once() -> None:
+    assert fill_rows([5, 9, 4, 1, 6], 10) == [[1, 3], [4, 2], [0]]  # 9 + 1, 6 + 4, 5
+    assert fill_rows([12, 3], 10) == [[0], [1]]  # longer than a row: a row of its own, with no room left
+    assert fill_rows([3, 3, 3], 100) == [[0, 1, 2]]
+
+
+def test_packed_row_restarts_positions_and_scores_neither_borders_nor_padding() -> None:
+    batch = packed_batch([{"input_ids": [5, 0, 7]}, {"input_ids": [9, 8]}, {"input_ids": [1, 2, 3, 4]}], 0, 6)
+    assert batch["input_ids"].tolist() == [[1, 2, 3, 4, 9, 8], [5, 0, 7, 0, 0, 0]]
+    assert batch["position_ids"].tolist() == [[0, 1, 2, 3, 0, 1], [0, 1, 2, 0, 0, 0]]
+    no = NOT_SCORED
+    assert batch["labels"].tolist() == [[no, 2, 3, 4, no, 8], [no, 0, 7, no, no, no]]
+    assert "attention_mask" not in batch  # transformers packs only where there is none
+
+
+def test_padding_is_neither_attended_to_nor_scored_even_where_the_text_holds_the_padding_token() -> None:
+    batch = padded_batch([{"input_ids": [5, 0, 7]}, {"input_ids": [9]}], padding_id=0)
+    assert batch["input_ids"].tolist() == [[5, 0, 7], [9, 0, 0]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert batch["labels"].tolist() == [[NOT_SCORED, 0, 7], [NOT_SCORED, NOT_SCORED, NOT_SCORED]]
+
+
+@pytest.mark.parametrize("shape", sorted(set(SHAPES) - {"bloom"}))
+def test_loss_of_a_packed_batch_is_that_of_its_sequences_alone(networks: dict[str, Any], shape: str) -> None:
+    network, examples = networks[shape], _examples()
+    assert packs_exactly(network)
+    batch = packed_batch(examples, 0, 128)
+    assert batch["input_ids"].shape == (2, 128)  # 229 tokens: padded, one sequence a row, they would take 7 * 90
+    assert _mean_loss(network, batch) == pytest.approx(_mean_loss_alone(network, examples), abs=1e-5)
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+def test_loss_does_not_depend_on_what_stands_in_the_padding(networks: dict[str, Any], shape: str) -> None:
+    network, examples = networks[shape], _examples((9, 4, 2))
+    expected = _mean_loss_alone(network, examples)
+    for padding_id in (0, 7, 300):
+        batches = [padded_batch(examples, padding_id)]
+        batches += [packed_batch(examples, padding_id, 9)] if packs_exactly(network) else []
+        for batch in batches:
+            assert int(scored_tokens(batch["labels"])) == 8 + 3 + 1
+            assert _mean_loss(network, batch) == pytest.approx(expected, abs=1e-5)
+            scoring_all = batch | {"labels": batch["input_ids"]}
+            assert abs(_mean_loss(network, scoring_all) - expected) > 1e-4  # what this test would see otherwise
+
+
+def test_model_that_reads_positions_from_the_mask_gets_a_sequence_a_row(networks: dict[str, Any]) -> None:
+    tokenizer = type("Tokenizer", (), {"pad_token_id": None, "eos_token_id": 3})()
+    collate = {name: collate_for(networks[name], tokenizer, 128) for name in ("bloom", "llama")}
+    examples = _examples((4, 3))
+    assert collate["bloom"](examples)["input_ids"].tolist() == [
+        examples[0]["input_ids"],
+        [*examples[1]["input_ids"], 3],
+    ]
+    assert collate["llama"](examples)["input_ids"].shape == (1, 7)
+
+
+def test_network_that_fills_a_cache_is_never_packed(networks: dict[str, Any]) -> None:
+    """transformers then masks no sequence from the others: the probe must see it."""
+    network = networks["llama"]
+    network.config.use_cache = True
+    try:
+        assert not packs_exactly(network)
+    finally:
+        network.config.use_cache = False

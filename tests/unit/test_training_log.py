@@ -1,0 +1,55 @@
+"""The files of a training's log: no step twice, the first best step, the mean of the last losses."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from toolformer_ops.finetuning.training_log import DevelopmentScore, TrainingError, TrainingLog, append_line, read_lines
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> TrainingLog:
+    log = TrainingLog(tmp_path)
+    for step in range(1, 8):
+        append_line(log.training, {"step": step, "loss": float(step), "seconds": step / 2})
+    return log
+
+
+def _perplexities(log: TrainingLog, *values: float) -> None:
+    for number, value in enumerate(values, 1):
+        append_line(log.development, {"step": 10 * number, "loss": 1.0, "perplexity": value})
+
+
+def test_lines_after_the_checkpoint_are_forgotten_and_one_that_was_cut_off(log: TrainingLog) -> None:
+    _perplexities(log, 3.0, 2.0)
+    with log.training.open("a") as file:
+        file.write('{"step": 8, "lo')
+    log.forget_after(5)
+    assert [line["step"] for line in read_lines(log.training)] == [1, 2, 3, 4, 5]
+    assert log.training.read_text().endswith(json.dumps({"step": 5, "loss": 5.0, "seconds": 2.5}) + "\n")
+    assert read_lines(log.development) == []
+    assert log.seconds() == 2.5
+    log.forget_after(0)
+    assert log.seconds() == 0.0
+
+
+def test_best_step_has_the_lowest_perplexity_and_is_the_first_of_equal_ones(log: TrainingLog) -> None:
+    assert log.best() is None
+    _perplexities(log, math.nan)
+    assert log.best() is None
+    _perplexities(log, 3.0, 2.0, 2.5, 2.0)
+    assert log.best() == DevelopmentScore(20, 2.0)
+
+
+def test_training_loss_is_the_mean_of_the_last_five_lines(log: TrainingLog) -> None:
+    assert log.training_loss() == (3 + 4 + 5 + 6 + 7) / 5
+    append_line(log.training, {"step": 8, "loss": math.nan, "seconds": 4.0})
+    with pytest.raises(TrainingError, match="expected a finite training loss"):
+        log.training_loss()
+
+
+def test_training_without_a_line_has_no_loss(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"found \[\]"):
+        TrainingLog(tmp_path).training_loss()

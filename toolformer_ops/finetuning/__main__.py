@@ -1,0 +1,33 @@
+"""One of the processes that train together: `python -m toolformer_ops.finetuning JOB`, started by `processes.py` alone."""
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+from toolformer_ops.config import load_settings
+from toolformer_ops.errors import ToolformerError, exit_code
+from toolformer_ops.finetuning.job import TrainingJob, write_trained
+from toolformer_ops.finetuning.processes import RESULT, end_with_parent, write_failure
+from toolformer_ops.finetuning.release_training import train_job
+
+
+def main(job_path: Path) -> int:
+    """Train this process's share; the first process writes the result. Returns the exit status."""
+    end_with_parent()
+    first = os.environ.get("RANK", "0") == "0"
+    logging.basicConfig(level=logging.INFO if first else logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    job = TrainingJob.read(job_path)
+    try:
+        trained = train_job(load_settings(), job)
+    except ToolformerError as error:
+        write_failure(job, error)
+        logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the message is meant to be read
+        return exit_code(error)
+    if trained is not None:
+        write_trained(trained, job.folder / RESULT)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

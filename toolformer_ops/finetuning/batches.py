@@ -1,0 +1,137 @@
+"""One forward pass: sequences packed into rows without attention between them, and the loss of the text alone.
+
+Packing: several short sequences stand in one row and their position ids restart; transformers then masks them from one another, in
+layers with a sliding window, too (`masking_utils.find_packed_sequence_indices`), with any attention, not flash attention
+alone. Models that take their positions from the attention mask (ALiBi: BLOOM) cannot do this; `packs_exactly` tries it out, and
+those get one sequence a row, padded at the right. Either way padding, start tokens and borders are never scored.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+NOT_SCORED = -100
+"""The label that the loss passes over."""
+PROBE_LENGTHS = (5, 9, 7)
+PROBE_TOLERANCE = 1e-3
+"""Of the largest logit: far above rounding in float32, far below what a token of another sequence changes."""
+
+Batch = dict[str, Tensor]
+Collate = Callable[[Sequence[Mapping[str, Sequence[int]]]], Batch]
+
+
+def fill_rows(lengths: Sequence[int], row_tokens: int) -> list[list[int]]:
+    """Which sequences stand in which row: each goes into the first row with room, the longest sequences first.
+
+    A sequence above `row_tokens` has a row of its own.
+    """
+    rows: list[list[int]] = []
+    room: list[int] = []
+    for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
+        row = next((row for row, left in enumerate(room) if left >= lengths[index]), None)
+        if row is None:
+            rows.append([])
+            room.append(max(row_tokens, lengths[index]))
+            row = len(rows) - 1
+        rows[row].append(index)
+        room[row] -= lengths[index]
+    return rows
+
+
+def packed_batch(examples: Sequence[Mapping[str, Sequence[int]]], padding_id: int, row_tokens: int) -> Batch:
+    """Sequences in rows of at most `row_tokens` tokens, with position ids that restart at each sequence; no attention mask.
+
+    Padding stands at the end of a row, each token of it a sequence of its own.
+    """
+    sequences = [example["input_ids"] for example in examples]
+    rows = fill_rows([len(ids) for ids in sequences], row_tokens)
+    width = max(sum(len(sequences[index]) for index in row) for row in rows)
+    input_ids = torch.full((len(rows), width), padding_id, dtype=torch.long)  # (row, position)
+    position_ids = torch.zeros_like(input_ids)
+    labels = torch.full_like(input_ids, NOT_SCORED)
+    for number, row in enumerate(rows):
+        start = 0
+        for index in row:
+            ids = torch.tensor(sequences[index], dtype=torch.long)
+            end = start + len(ids)
+            input_ids[number, start:end] = ids
+            position_ids[number, start:end] = torch.arange(len(ids))
+            labels[number, start + 1 : end] = ids[1:]
+            start = end
+    return {"input_ids": input_ids, "position_ids": position_ids, "labels": labels}
+
+
+def padded_batch(examples: Sequence[Mapping[str, Sequence[int]]], padding_id: int) -> Batch:
+    """One sequence a row, padded at the right; padding is neither attended to nor scored."""
+    width = max(len(example["input_ids"]) for example in examples)
+    input_ids = torch.full((len(examples), width), padding_id, dtype=torch.long)  # (row, position)
+    labels = torch.full_like(input_ids, NOT_SCORED)
+    attention_mask = torch.zeros_like(input_ids)
+    for row, example in enumerate(examples):
+        ids = torch.tensor(example["input_ids"], dtype=torch.long)
+        input_ids[row, : len(ids)] = ids
+        labels[row, 1 : len(ids)] = ids[1:]
+        attention_mask[row, : len(ids)] = 1
+    return {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
+
+
+def collate_for(network: Any, tokenizer: Any, row_tokens: int) -> Collate:
+    """How this model's batches are made: packed where that is exact, else padded."""
+    # Any id will do: padding is neither attended to nor scored.
+    known = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
+    padding_id = next(value for value in known if value is not None)
+    if packs_exactly(network):
+        return functools.partial(packed_batch, padding_id=padding_id, row_tokens=row_tokens)
+    return functools.partial(padded_batch, padding_id=padding_id)
+
+
+def packs_exactly(network: Any) -> bool:
+    """Whether three short sequences in one row give the logits that each gives alone; never where the network fills a cache."""
+    if "position_ids" not in inspect.signature(network.forward).parameters:
+        return False
+    vocabulary = network.get_input_embeddings().num_embeddings
+    examples, first = [], 1
+    for length in PROBE_LENGTHS:
+        examples.append({"input_ids": [(7 * token) % vocabulary for token in range(first, first + length)]})
+        first += length
+    packed = packed_batch(examples, 0, sum(PROBE_LENGTHS))
+    training = network.training
+    network.eval()
+    try:
+        together = _logits(network, packed)[0]
+        position = 0
+        for index in fill_rows(PROBE_LENGTHS, sum(PROBE_LENGTHS))[0]:
+            alone = _logits(network, packed_batch([examples[index]], 0, 1))[0]
+            difference = (together[position : position + len(alone)] - alone).abs().max()
+            if not difference <= PROBE_TOLERANCE * alone.abs().max():  # nor where either is NaN
+                return False
+            position += len(alone)
+        return True
+    finally:
+        network.train(training)
+
+
+def _logits(network: Any, batch: Batch) -> Tensor:
+    inputs = {name: tensor.to(network.device) for name, tensor in batch.items() if name != "labels"}
+    with torch.no_grad():
+        logits: Tensor = network(**inputs).logits  # (row, position, vocabulary)
+    return logits.float()
+
+
+def text_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Sum over the scored tokens of their negative log-likelihood, nats.
+
+    Shapes: logits (row, position, vocabulary), labels (row, position).
+    """
+    return torch.nn.functional.cross_entropy(
+        logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten(), ignore_index=NOT_SCORED, reduction="sum"
+    )
+
+
+def scored_tokens(labels: Tensor) -> Tensor:
+    """Number of tokens that `text_loss` sums over."""
+    return labels[:, 1:].ne(NOT_SCORED).sum()

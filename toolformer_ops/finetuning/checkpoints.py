@@ -1,0 +1,102 @@
+"""Checkpoints that a kill in mid-write cannot harm, and the weights of the best step.
+
+    checkpoints/checkpoint-400/     as transformers' Trainer writes it: weights, optimiser, schedule, random states
+    checkpoints/checkpoint-400/whole.json   written last: the checkpoint's files with their sizes, and what it is a checkpoint of
+    checkpoints/best-300/           the weights with the lowest development perplexity so far
+
+A checkpoint without `whole.json`, or whose files are not those that it lists, is none and is removed. An older checkpoint goes only
+when the next one is whole. transformers loads what `torch.save` wrote with `weights_only=True` alone.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+WHOLE = "whole.json"
+WEIGHTS = "*.safetensors"
+CONFIGURATION = "*.json"
+NOT_WEIGHTS = ("trainer_state.json", WHOLE)
+
+
+class Checkpoints:
+    """The checkpoints of one training in one folder; only one process writes."""
+
+    def __init__(self, folder: Path, key: str) -> None:
+        """`key` names what decides the training: a checkpoint of another key is never resumed from."""
+        self.folder = folder
+        self._key = key
+
+    def path(self, step: int) -> Path:
+        """Where Trainer writes the checkpoint of a step."""
+        return self.folder / f"checkpoint-{step}"
+
+    def last_step(self) -> int | None:
+        """The step of the newest whole checkpoint; None where there is none."""
+        return max((_step(path) for path in self.folder.glob("checkpoint-*") if self._is_whole(path)), default=None)
+
+    def forget_broken(self) -> None:
+        """Remove checkpoints that are not whole, or not of this training."""
+        for path in self.folder.glob("checkpoint-*"):
+            if not self._is_whole(path):
+                shutil.rmtree(path)
+
+    def conclude(self, step: int, best_step: int | None) -> None:
+        """Declare the checkpoint of `step` whole, keep the weights of the best step, and remove all others."""
+        if best_step == step:
+            self._keep_weights(step)
+        path = self.path(step)
+        value = {"key": self._key, "files": _sizes(path)}
+        partial = path / f"{WHOLE}.partial"
+        with partial.open("w", encoding="utf-8") as file:
+            json.dump(value, file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path / WHOLE)
+        for other in [*self.folder.glob("checkpoint-*"), *self.folder.glob("best-*")]:
+            if other not in (path, self._best(best_step)):
+                shutil.rmtree(other)
+
+    def weights(self, best_step: int | None) -> Path:
+        """The folder with weights and configuration to publish: of the best step, or of the last where none was evaluated."""
+        return self._best(best_step) if best_step is not None else self.path(self.last_step() or 0)
+
+    def _best(self, step: int | None) -> Path:
+        return self.folder / f"best-{step}"
+
+    def _keep_weights(self, step: int) -> None:
+        best = self._best(step)
+        partial = best.with_name(f"{best.name}.partial")
+        for stale in (best, partial):
+            shutil.rmtree(stale, ignore_errors=True)
+        copy_weights(self.path(step), partial)
+        partial.replace(best)
+
+    def _is_whole(self, path: Path) -> bool:
+        try:
+            value = json.loads((path / WHOLE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return bool(value == {"key": self._key, "files": _sizes(path)})
+
+
+def copy_weights(source: Path, target: Path) -> None:
+    """Copy weights and configuration of a model folder; the weights as links where the file system has them."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in source.glob(WEIGHTS):
+        try:
+            os.link(path, target / path.name)
+        except OSError:
+            shutil.copyfile(path, target / path.name)
+    for path in source.glob(CONFIGURATION):
+        if path.name not in NOT_WEIGHTS:
+            shutil.copyfile(path, target / path.name)
+
+
+def _step(path: Path) -> int:
+    return int(path.name.rpartition("-")[2])
+
+
+def _sizes(path: Path) -> dict[str, int]:
+    files = (file for file in path.rglob("*") if file.is_file() and not file.name.startswith(WHOLE))
+    return {str(file.relative_to(path)): file.stat().st_size for file in files}

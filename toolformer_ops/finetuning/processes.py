@@ -1,0 +1,152 @@
+"""Several GPUs: one process each, started by `accelerate launch` as an argument list; DeepSpeed's ZeRO-3 spreads the weights.
+
+The processes run `python -m toolformer_ops.finetuning JOB`. They end when the process that started them does, even by -9. Without
+DeepSpeed every process holds all weights.
+"""
+
+import ctypes
+import dataclasses
+import importlib.util
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ToolformerError
+from toolformer_ops.finetuning.job import TrainingJob, read_trained
+from toolformer_ops.finetuning.recipe import FinetuningRecipe
+from toolformer_ops.finetuning.training import DeviceMemoryError, TrainedModel
+from toolformer_ops.finetuning.training_log import TrainingError
+
+logger = logging.getLogger(__name__)
+
+ZERO3 = Path(__file__).with_name("zero3.json")
+JOB = "job.json"
+RESULT = "result.json"
+FAILURE = "failure.json"
+PR_SET_PDEATHSIG = 1
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+class TrainingProcessError(ToolformerError):
+    """The processes of a training ended without a result."""
+
+
+def devices_of(settings: Settings, recipe: FinetuningRecipe, processes: int | None) -> list[str] | None:
+    """The GPUs (or names of CPU processes) that train, one process each; None where this process trains itself.
+
+    `cuda` means all GPUs that share a batch evenly, `cuda:1` that one.
+    """
+    import torch
+
+    if settings.device == "cpu" or not torch.cuda.is_available():
+        count = recipe.processes(processes or 1)
+        return [str(number) for number in range(count)] if count > 1 else None
+    visible = os.environ.get(VISIBLE, "").split(",") if os.environ.get(VISIBLE) else []
+    gpus = visible or [str(number) for number in range(torch.cuda.device_count())]
+    if len(gpus) == 1:
+        return None
+    index = torch.device(settings.device).index
+    if index is not None:
+        return [gpus[index]]
+    chosen = gpus[: recipe.processes(min(processes or len(gpus), len(gpus)))]
+    if len(chosen) < len(gpus):
+        logger.warning("a batch of %d is shared by %d of %d GPUs", recipe.batch, len(chosen), len(gpus))
+    return chosen
+
+
+def train_in_processes(settings: Settings, job: TrainingJob, devices: Sequence[str]) -> TrainedModel:
+    """Train in one process a device.
+
+    Raises:
+        DeviceMemoryError: a pass does not fit into a device's memory.
+        TrainingError: the loss stopped being a finite number.
+        TrainingProcessError: a process ended otherwise; its own words are in the log.
+    """
+    job.folder.mkdir(parents=True, exist_ok=True)
+    for name in (RESULT, FAILURE):
+        (job.folder / name).unlink(missing_ok=True)
+    shared = has_deepspeed(settings) and len(devices) > 1
+    plan = dataclasses.replace(job.plan, deepspeed=str(ZERO3) if shared else None)
+    dataclasses.replace(job, plan=plan).write(job.folder / JOB)
+    logger.info("training in %d processes%s", len(devices), " with DeepSpeed ZeRO-3" if shared else "")
+    process = subprocess.Popen(
+        launch_command(job, len(devices)),
+        env=_environment(settings, devices),
+        preexec_fn=end_with_parent,  # noqa: PLW1509 - one prctl, no lock is taken
+    )
+    try:
+        status = process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+    if status == 0 and (job.folder / RESULT).is_file():
+        return read_trained(job.folder / RESULT)
+    raise _failure(job, status)
+
+
+def launch_command(job: TrainingJob, processes: int) -> list[str]:
+    """The argument list; also for processes without a GPU, since only this way of starting needs no MPI."""
+    return [
+        sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(processes),
+        "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0",
+        "--module", "toolformer_ops.finetuning", str(job.folder / JOB),
+    ]  # fmt: skip
+
+
+def has_deepspeed(settings: Settings) -> bool:
+    """Whether weights are spread over the processes."""
+    found = importlib.util.find_spec("deepspeed") is not None
+    if settings.device != "cpu" and not found:
+        logger.warning(
+            "deepspeed is not installed: every process holds all weights. `pip install deepspeed` spreads them"
+        )
+    return settings.device != "cpu" and found
+
+
+def end_with_parent() -> None:
+    """Ask the kernel (Linux) for a SIGTERM to this process when the one that started it dies."""
+    if _LIBC is not None:
+        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def write_failure(job: TrainingJob, error: Exception) -> None:
+    """Say to the starting process why this one ends; the first word counts."""
+    path = job.folder / FAILURE
+    if not path.exists():
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps({"kind": type(error).__name__, "message": str(error)}), encoding="utf-8")
+        partial.replace(path)
+
+
+def _failure(job: TrainingJob, status: int) -> ToolformerError:
+    kinds = {kind.__name__: kind for kind in (DeviceMemoryError, TrainingError)}
+    path = job.folder / FAILURE
+    if path.is_file():
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if value["kind"] in kinds:
+            return kinds[value["kind"]](value["message"])
+    return TrainingProcessError(
+        f"expected the training processes to end with status 0, found {status}. The log above names the reason; the next start "
+        "goes on from the last checkpoint."
+    )
+
+
+def _environment(settings: Settings, devices: Sequence[str]) -> dict[str, str]:
+    ours = {
+        "TOOLFORMER_DEVICE": "cpu" if settings.device == "cpu" else "cuda",
+        "TOOLFORMER_THREADS": str(settings.threads),
+        "OMP_NUM_THREADS": str(settings.threads),
+        "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1",  # DeepSpeed would unpickle its checkpoints
+    }
+    if settings.device != "cpu":
+        ours[VISIBLE] = ",".join(devices)
+    return dict(os.environ) | ours

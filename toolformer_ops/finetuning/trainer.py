@@ -1,0 +1,100 @@
+"""transformers' Trainer with a loss over the text's tokens alone, a development perplexity, and checkpoints that are whole or none.
+
+Runs alike in one process and as one of several that `accelerate launch` started; then each takes its share of every batch.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from toolformer_ops.finetuning.batches import NOT_SCORED, Collate, scored_tokens, text_loss
+from toolformer_ops.finetuning.checkpoints import Checkpoints
+from toolformer_ops.finetuning.sequences import TokenSequences
+from toolformer_ops.finetuning.training_log import TrainingLog
+
+LARGEST_EXPONENT = 700.0
+
+
+class ReleaseTrainer(Trainer):
+    """`development` may be empty: then the last step counts."""
+
+    def __init__(
+        self, *, development: TokenSequences, checkpoints: Checkpoints, log: TrainingLog, **arguments: Any
+    ) -> None:
+        super().__init__(compute_loss_func=_mean_over_tokens, **arguments)
+        self._development = development
+        self._checkpoints = checkpoints
+        self._log = log
+        self._collate: Collate = arguments["data_collator"]
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        """Loss (nats a token) and perplexity of the development documents, written to the log."""
+        loss = self._development_loss()
+        perplexity = math.exp(min(loss, LARGEST_EXPONENT))
+        metrics = {"development_loss": loss, "development_perplexity": perplexity}
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def _development_loss(self) -> float:
+        """Mean over the tokens of all development sequences; each process takes every n-th batch, all of them equally many."""
+        model: Any = self.model_wrapped if self.is_deepspeed_enabled else self.model
+        batches = _by_length(self._development, self.args.per_device_train_batch_size)
+        processes = self.accelerator.num_processes
+        summed = torch.zeros(2, dtype=torch.float64, device=self.args.device)  # (loss, tokens)
+        model.eval()
+        for first in range(0, len(batches), processes):
+            number = first + self.accelerator.process_index
+            batch = self._collate(batches[min(number, len(batches) - 1)])
+            if number >= len(batches):  # weights that are spread over the processes need all of them at each pass
+                batch["labels"].fill_(NOT_SCORED)
+            inputs = self._prepare_inputs(batch)
+            labels = inputs.pop("labels")
+            with torch.no_grad():
+                logits = model(**inputs).logits  # (row, position, vocabulary)
+            summed += torch.stack([text_loss(logits, labels).double(), scored_tokens(labels).double()])
+        model.train()
+        loss, tokens = self.accelerator.reduce(summed, "sum").tolist()
+        return float(loss / max(tokens, 1.0))
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            best = self._log.best()
+            self._checkpoints.conclude(self.state.global_step, best.step if best else None)
+        self.accelerator.wait_for_everyone()
+
+
+class DevelopmentSchedule(TrainerCallback):
+    """When the development perplexity is taken: every `steps` steps and at the end, always with a checkpoint."""
+
+    def __init__(self, steps: int, *, evaluates: bool) -> None:
+        self._steps = steps
+        self._evaluates = evaluates
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> TrainerControl:
+        """A checkpoint always ends a line of the training log, so that no line spans a restart."""
+        due = state.global_step % self._steps == 0 or state.global_step >= state.max_steps
+        if self._evaluates and due:
+            control.should_evaluate = control.should_save = True
+        if control.should_save:
+            control.should_log = True
+        return control
+
+
+def _mean_over_tokens(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int) -> torch.Tensor:
+    """The share of one forward pass in the mean loss over all tokens of the effective batch, nats."""
+    tokens = torch.as_tensor(num_items_in_batch, device=labels.device).clamp(min=1)
+    return text_loss(outputs["logits"], labels) / tokens
+
+
+def _by_length(sequences: TokenSequences, size: int) -> list[list[Mapping[str, list[int]]]]:
+    """Batches of `size` sequences, the longest first, so that memory runs short at once or never."""
+    examples = sorted((sequences[index] for index in range(len(sequences))), key=len, reverse=True)
+    return [[{"input_ids": ids} for ids in examples[first : first + size]] for first in range(0, len(examples), size)]

@@ -1,0 +1,177 @@
+"""What a training says of itself: a line in the log and in a file for each step reported, and for each development perplexity.
+
+    training_log.jsonl      step, loss (nats a token, mean since the line before), learning_rate, gradient_norm, tokens,
+                            tokens_per_second, seconds
+    development_log.jsonl   step, loss (nats a token), perplexity
+
+No step stands twice: a training that goes on from a checkpoint first forgets what came after it.
+"""
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from toolformer_ops.errors import UsageError
+
+logger = logging.getLogger(__name__)
+
+TRAINING_LOG = "training_log.jsonl"
+DEVELOPMENT_LOG = "development_log.jsonl"
+LAST_LOGS = 5
+"""Log lines whose mean loss is the training's loss."""
+
+
+class TrainingError(UsageError):
+    """A training came to nothing, and would again."""
+
+
+@dataclass(frozen=True)
+class DevelopmentScore:
+    """One evaluation on the development documents."""
+
+    step: int
+    perplexity: float
+    """exp of the mean loss of a token."""
+
+
+class TrainingLog:
+    """The two files in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.training = folder / TRAINING_LOG
+        self.development = folder / DEVELOPMENT_LOG
+
+    def forget_after(self, step: int) -> None:
+        """Drop the lines of later steps, and a line that was cut off in mid-write."""
+        for path in (self.training, self.development):
+            kept = [line for line in read_lines(path) if line["step"] <= step]
+            partial = path.with_name(f"{path.name}.partial")
+            partial.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+            partial.replace(path)
+
+    def best(self) -> DevelopmentScore | None:
+        """The step with the lowest development perplexity, the first of equal ones; None where none is a number."""
+        scores = [DevelopmentScore(line["step"], line["perplexity"]) for line in read_lines(self.development)]
+        finite = [score for score in scores if math.isfinite(score.perplexity)]
+        return min(finite, key=lambda score: (score.perplexity, score.step), default=None)
+
+    def seconds(self) -> float:
+        """Time spent training up to the last line, restarts left out."""
+        return max((float(line["seconds"]) for line in read_lines(self.training)), default=0.0)
+
+    def training_loss(self) -> float:
+        """Mean loss of the last lines, nats a token.
+
+        Raises:
+            TrainingError: it is not a finite number.
+        """
+        losses = [line["loss"] for line in read_lines(self.training)][-LAST_LOGS:]
+        mean = sum(losses) / len(losses) if losses else math.nan
+        if not math.isfinite(mean):
+            raise TrainingError(
+                f"expected a finite training loss, found {losses}. No model is published. A smaller learning rate "
+                "(finetune_learning_rate) or a longer warm-up keeps the training stable."
+            )
+        return mean
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of one of the files, as far as they are whole; none where it is not there."""
+    lines: list[dict[str, Any]] = []
+    if path.is_file():
+        for text in path.read_text(encoding="utf-8").splitlines():
+            try:
+                lines.append(json.loads(text))
+            except ValueError:
+                break
+    return lines
+
+
+def append_line(path: Path, line: dict[str, Any]) -> None:
+    """Add one line."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+class ProgressLines(TrainerCallback):
+    """Writes step, loss, speed and time left to the log, and each line to the files; in the first of several processes."""
+
+    def __init__(self, log: TrainingLog, tokens_until: Callable[[int], int]) -> None:
+        """`tokens_until(step)`: tokens that the training has seen after that many steps."""
+        self._log = log
+        self._tokens_until = tokens_until
+        self._started = time.monotonic()
+        self._seconds_before = 0.0
+        self._first_step = 0
+        self._last = (self._started, 0)
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        """Start the clock."""
+        self._started = time.monotonic()
+        self._seconds_before = self._log.seconds()
+        self._first_step = state.global_step
+        self._last = (self._started, self._tokens_until(state.global_step))
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: object,
+    ) -> None:
+        """One line."""
+        if logs is None or not state.is_world_process_zero:
+            return
+        if "loss" in logs:
+            self._training_line(state, logs)
+        elif "development_loss" in logs:
+            self._development_line(state, logs)
+
+    def _training_line(self, state: TrainerState, logs: dict[str, Any]) -> None:
+        now, tokens = time.monotonic(), self._tokens_until(state.global_step)
+        then, tokens_then = self._last
+        self._last = (now, tokens)
+        speed = (tokens - tokens_then) / max(now - then, 1e-9)
+        elapsed = now - self._started
+        left = elapsed / max(state.global_step - self._first_step, 1) * (state.max_steps - state.global_step)
+        line = {
+            "step": state.global_step,
+            "loss": logs["loss"],
+            "learning_rate": logs.get("learning_rate"),
+            "gradient_norm": logs.get("grad_norm"),
+            "tokens": tokens,
+            "tokens_per_second": round(speed, 1),
+            "seconds": round(self._seconds_before + elapsed, 1),
+        }
+        append_line(self._log.training, line)
+        logger.info(
+            "step %d of %d: loss %.4f, %.0f tokens/s, %s left",
+            state.global_step, state.max_steps, logs["loss"], speed, _duration(left),
+        )  # fmt: skip
+
+    def _development_line(self, state: TrainerState, logs: dict[str, Any]) -> None:
+        before = self._log.best()
+        perplexity = logs["development_perplexity"]
+        append_line(
+            self._log.development,
+            {"step": state.global_step, "loss": logs["development_loss"], "perplexity": perplexity},
+        )
+        best = before is None or perplexity < before.perplexity
+        logger.info(
+            "step %d of %d: development perplexity %.3f, %s", state.global_step, state.max_steps, perplexity,
+            "the best so far" if best else f"the best was {before.perplexity:.3f} at step {before.step}" if before else "",
+        )  # fmt: skip
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
