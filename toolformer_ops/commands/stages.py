@@ -185,3 +185,14 @@ def publish(run: Run, without_calls: WithoutCalls = False) -> None:
     from toolformer_ops.stages import finetuning
 
     finetuning.publish(load_settings(), run, without_calls=without_calls)
+
+
+@app.command("finish-run")
+def finish_run(run: Run, state: Annotated[str, typer.Option(help="success or failed.")] = "success") -> None:
+    """Record how a run ended.
+
+    Example: toolformer-ops stage finish-run --run night-1 --state success
+    """
+    from toolformer_ops.stages.run_setup import finish_run as finish
+
+    finish(load_settings(), run, state)
