@@ -1,0 +1,45 @@
+"""A model that was published on S3 is fetched, checked against its manifest, and writes what its folder writes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from toolformer_ops.config import Settings
+from toolformer_ops.decoding.model import WritingModel
+from toolformer_ops.decoding.records import DecodingSettings, Prompt
+from toolformer_ops.object_store import ObjectNotFoundError, ObjectStore
+
+DECODING = DecodingSettings(max_new_tokens=6, call_start_rank=0)
+PROMPT = [Prompt("The shop had 520 shirts and")]
+
+
+def publish(settings: Settings, folder: Path) -> str:
+    store = ObjectStore(settings)
+    manifest = store.publish("models/tiny", {path.name: path for path in folder.iterdir() if path.is_file()})
+    return store.uri(manifest.prefix)
+
+
+def test_a_published_model_writes_what_its_folder_writes(settings: Settings, tiny_model_dir: Path) -> None:
+    uri = publish(settings, tiny_model_dir)
+    published = WritingModel.load(settings, uri, tools=("Calculator",))
+    local = WritingModel.load(settings, str(tiny_model_dir), tools=("Calculator",))
+    [ours], [theirs] = published.write(PROMPT, DECODING), local.write(PROMPT, DECODING)
+    assert ours.token_ids == theirs.token_ids
+    assert published.identity == f"{uri}@{local.identity.rpartition('@')[2]}"
+
+
+def test_a_fetched_file_that_was_damaged_is_fetched_again(settings: Settings, tiny_model_dir: Path) -> None:
+    uri = publish(settings, tiny_model_dir)
+    before = WritingModel.load(settings, uri, tools=()).identity
+    [config] = (settings.state_dir / "fetched_models").glob("*/config.json")
+    whole = config.read_text(encoding="utf-8")
+    config.write_text(json.dumps({"model_type": "nothing"}), encoding="utf-8")
+    assert WritingModel.load(settings, uri + "/", tools=()).identity == before
+    assert config.read_text(encoding="utf-8") == whole
+
+
+def test_an_address_without_a_model_says_what_was_looked_for(settings: Settings) -> None:
+    ObjectStore(settings).ensure_bucket()
+    with pytest.raises(ObjectNotFoundError, match="models/nothing"):
+        WritingModel.load(settings, f"s3://{settings.s3_bucket}/models/nothing")
