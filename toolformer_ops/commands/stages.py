@@ -187,6 +187,17 @@ def publish(run: Run, without_calls: WithoutCalls = False) -> None:
     finetuning.publish(load_settings(), run, without_calls=without_calls)
 
 
+@app.command("report-evaluation")
+def report_evaluation(run: Run) -> None:
+    """Publish the page of the run's evaluations on S3, and print its address as JSON.
+
+    Example: toolformer-ops stage report-evaluation --run night-1
+    """
+    from toolformer_ops.stages import evaluation_report
+
+    _print_result({"uri": evaluation_report.report_evaluation(load_settings(), run)})
+
+
 @app.command("finish-run")
 def finish_run(run: Run, state: Annotated[str, typer.Option(help="success or failed.")] = "success") -> None:
     """Record how a run ended.
