@@ -3,6 +3,7 @@
     stage ...        one subcommand a stage; what an Airflow task runs
     call filter explain annotate parameters
                      for people at a terminal, without Airflow or Postgres
+    evaluate dateset what a model learned, on the paper's suites; the questions of DATESET
     export report    a release in the formats of other programs; the page of a run's evaluations
     up down status logs sql clean
                      the embedded services of one machine
@@ -16,7 +17,7 @@ import sys
 
 import typer
 
-from toolformer_ops.commands import decoding, exporting, people, reporting, stages
+from toolformer_ops.commands import decoding, evaluation, exporting, people, reporting, stages
 from toolformer_ops.demo import commands as demo_commands
 from toolformer_ops.errors import EXIT_USAGE, ToolformerError, exit_code
 from toolformer_ops.local_services import commands as service_commands
@@ -29,7 +30,15 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(stages.app, name="stage")
-for part in (people.app, decoding.app, exporting.app, reporting.app, service_commands.app, demo_commands.app):
+for part in (
+    people.app,
+    decoding.app,
+    evaluation.app,
+    exporting.app,
+    reporting.app,
+    service_commands.app,
+    demo_commands.app,
+):
     app.registered_commands.extend(part.registered_commands)
 
 logger = logging.getLogger("toolformer_ops")

@@ -35,6 +35,8 @@ class Question:
     """Any of these is right; at least one."""
     date: datetime.date | None = None
     """The current date that the Calendar tells; None is the day on which it is asked."""
+    shared_head: str = ""
+    """The beginning of the prompt, where others of the data set begin so, too."""
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,11 @@ class ZeroShotPrompt:
         """The prompt with these texts in its slots, without white space around it."""
         return _SLOT.sub(lambda slot: slots[slot.group(1)], self.template).strip()
 
+    def head(self, slots: Mapping[str, str]) -> str:
+        """The beginning of the filled prompt up to its last slot: the instruction, and a paragraph that questions share."""
+        *_, last = _SLOT.finditer(self.template)
+        return _SLOT.sub(lambda slot: slots[slot.group(1)], self.template[: last.start()]).strip()
+
 
 @functools.cache
 def load_prompt(name: str) -> ZeroShotPrompt:

@@ -269,6 +269,18 @@ def test_every_prompt_of_a_suite_is_there() -> None:
     assert all(load_prompt(name).template for name in used)
 
 
+def test_questions_that_begin_alike_share_their_head(data: Path) -> None:
+    instruction = "Please complete the following text so that it is factually correct:"
+    assert {question.shared_head for question in load(data, "lama", "trex").questions} == {instruction}
+    assert {question.shared_head for question in load(data, "math", "gsm8k").questions} == {""}
+    path = data / "mlqa" / "MLQA_V1" / "test" / "test-context-en-question-es.json"
+    squad = json.loads(path.read_text())
+    squad["data"][0]["paragraphs"][0]["qas"] *= 2
+    path.write_text(json.dumps(squad))
+    (head,) = {question.shared_head for question in load(data, "mlqa", "es").questions}
+    assert head.endswith("Oslo is the capital of Norway. Now answer the following question in English:")
+
+
 def test_a_prompt_without_its_slot_is_refused() -> None:
     with pytest.raises(PromptError, match=r"expected the slots context, question once each, found question"):
         ZeroShotPrompt("word_problem", "{question} The answer is")

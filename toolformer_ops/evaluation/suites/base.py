@@ -7,6 +7,7 @@ of another format what was expected, what was found, and where to get it.
 import datetime
 import hashlib
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -84,9 +85,9 @@ class Suite:
     data_sets: tuple[DataSet, ...]
     metric: Metric
     answer_tokens: int
-    """Tokens that the words of the metric take at most, as a rule."""
+    """Most tokens of text that are written: what the words of the metric take, as a rule."""
     call_tokens: int
-    """Tokens that a call takes at most, as a rule."""
+    """Most tokens of a call up to its arrow."""
     barred_tools: tuple[str, ...] = ()
     """Tools that would give the answer away (sections 4.2.1 and 4.2.3)."""
 
@@ -115,9 +116,13 @@ def load_data_set(folder: DataFolder, data_set: DataSet, limit: int | None = Non
         raise EvaluationDataError(wrong_format(folder, data_set, files, str(error))) from error
     if not items:
         raise EvaluationDataError(wrong_format(folder, data_set, files, "no question that can be asked"))
+    heads = [prompt.head(item.slots) for item in items]
+    shared = {head for head, count in Counter(heads).items() if head and count > 1}
     questions = tuple(
-        Question(data_set.name, number, prompt.fill(item.slots), item.answers, item.date)
-        for number, item in enumerate(items, start=1)
+        Question(
+            data_set.name, number, prompt.fill(item.slots), item.answers, item.date, head if head in shared else ""
+        )
+        for number, (item, head) in enumerate(zip(items, heads, strict=True), start=1)
     )
     return LoadedDataSet(data_set, questions, files_sha256(files))
 

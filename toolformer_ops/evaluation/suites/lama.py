@@ -75,6 +75,6 @@ SUITE = Suite(
     ),
     metric=AMONG_FIRST_FIVE,
     answer_tokens=24,
-    call_tokens=40,
+    call_tokens=64,
     barred_tools=("WikiSearch",),
 )  # fmt: skip

@@ -43,5 +43,5 @@ SUITE = Suite(
     data_sets=tuple(map(_data_set, LANGUAGES)),
     metric=Metric("answer among the first 10 words", words=10),
     answer_tokens=24,
-    call_tokens=120,
+    call_tokens=160,
 )

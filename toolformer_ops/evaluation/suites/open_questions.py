@@ -57,6 +57,6 @@ SUITE = Suite(
     ),
     metric=Metric("answer among the first 20 words", words=20),
     answer_tokens=40,
-    call_tokens=40,
+    call_tokens=64,
     barred_tools=("QA",),
 )  # fmt: skip

@@ -61,5 +61,5 @@ SUITE = Suite(
     ),
     metric=AMONG_FIRST_FIVE,
     answer_tokens=24,
-    call_tokens=40,
+    call_tokens=64,
 )  # fmt: skip

@@ -97,5 +97,5 @@ SUITE = Suite(
     ),
     metric=Metric("first number predicted, after = where an equation is written", words=MATH_WORDS, number=True),
     answer_tokens=64,
-    call_tokens=40,
+    call_tokens=64,
 )  # fmt: skip

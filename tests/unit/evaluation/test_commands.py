@@ -1,0 +1,115 @@
+"""`toolformer-ops evaluate` and `dateset`, with a fake writing model."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.unit.evaluation import published_files as published
+from tests.unit.evaluation.fake_writing_model import FakeWritingModel, made_call
+from toolformer_ops.__main__ import app
+from toolformer_ops.errors import UsageError
+from toolformer_ops.evaluation.dateset import dateset_lines
+
+LOADED: list[tuple[str, Any]] = []
+
+
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M answers nothing; the tuned model answers Oslo, with a call where it may make one."""
+    from toolformer_ops.decoding.model import WritingModel
+
+    def load(_: Any, name: str, *, tools: Sequence[str] | None = None) -> FakeWritingModel:
+        LOADED.append((name, tools))
+        if name != "tuned":
+            return FakeWritingModel(lambda *_: (" nothing", ()), f"{name}@1")
+        return FakeWritingModel(
+            lambda _, settings: (" Oslo", (made_call("QA", "Oslo"),) if settings.call_start_rank else ()),
+            "tuned@1",
+            down=["WikiSearch"],
+        )
+
+    LOADED.clear()
+    monkeypatch.setattr(WritingModel, "load", load)
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["evaluate", *arguments], env={"COLUMNS": "160"})
+
+
+def test_compare_prints_the_table_of_the_paper_with_paired_differences(models: None, tmp_path: Path) -> None:
+    published.write_lama(tmp_path)
+    others = ("--compare", "--base", "m", "--without-calls", "plain")
+    found = run(*others, "--model", "tuned", "--suite", "lama", "--data", str(tmp_path))
+    assert found.exit_code == 0, found.output
+    lines = [" ".join(line.split()) for line in found.output.splitlines()]
+    assert lines[0] == "lama: % right (right word among the first 5 words)"
+    rows = [line for line in lines if line.startswith("│")]
+    # SQuAD's answer is blue; Google-RE's is Oslo; of T-REx's three one is Oslo.
+    assert "│ M │ 0.0 (0.0 to 79.3) │ 0.0 (0.0 to 79.3) │ 0.0 (0.0 to 56.1) │" in rows
+    assert any(line.startswith("│ M, finetuned without calls │ 0.0") for line in rows)
+    assert any(
+        line.startswith("│ Toolformer (disabled) │ 0.0 (0.0 to 79.3) │ 100.0 (20.7 to 100.0) │ 33.3") for line in rows
+    )
+    assert any(line.startswith("│ Toolformer, k = 10 │ 0.0") for line in rows)
+    assert any("100.0 │ QA 100.0 │" in line for line in rows)  # the share with a call
+    assert sum("k = 10 │ M │" in line for line in rows) == 3
+    assert LOADED == [("tuned", None), ("m", ()), ("plain", ())]
+
+
+def test_json_holds_every_field_of_a_score(models: None, tmp_path: Path) -> None:
+    published.write_lama(tmp_path)
+    found = run(
+        "--model", "tuned", "--suite", "lama:trex", "--data", str(tmp_path), "--k", "3,0", "--limit", "2", "--json"
+    )
+    assert found.exit_code == 0
+    scores = json.loads(found.stdout)["scores"]
+    assert {(score["variant"], score["call_start_rank"]) for score in scores} == {("disabled", 0), ("with_tools", 3)}
+    assert {score["inputs"] for score in scores} == {2}
+    assert len(scores[0]["data_sha256"]) == 64
+    assert len(json.loads(found.stdout)["differences"]) == 1
+
+
+def test_a_suite_that_fails_is_named_and_the_status_is_not_0(models: None, tmp_path: Path) -> None:
+    published.write_lama(tmp_path)
+    published.write_qa(tmp_path)
+    # qa may use WikiSearch, which is down; lama may not.
+    found = run("--model", "tuned", "--suite", "qa,lama,mlqa", "--data", str(tmp_path), "--json")
+    assert found.exit_code == 1
+    outcome = json.loads(found.stdout)
+    assert {score["suite"] for score in outcome["scores"]} == {"lama"}
+    assert "a tool is down: WikiSearch" in outcome["failures"]["qa"]
+    assert "MLQA_V1.zip" in outcome["failures"]["mlqa"]
+
+
+def test_no_model_is_loaded_where_no_suite_has_data(models: None, tmp_path: Path) -> None:
+    found = run("--model", "tuned", "--suite", "mlqa", "--data", str(tmp_path))
+    assert found.exit_code == 1
+    assert "suite mlqa failed" in found.output
+    assert LOADED == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--base", "m"), "expected --compare"),
+        (("--compare",), "as --base"),
+        (("--k", "ten"), "--k: expected whole numbers"),
+        (("--k", "-1"), "--k: expected whole numbers"),
+        (("--suite", "sums"), "--suite: expected names"),
+    ],
+)
+def test_a_wrong_request_is_named(models: None, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    found = run("--model", "tuned", "--suite", "lama", "--data", str(tmp_path), *arguments)
+    assert isinstance(found.exception, UsageError)
+    assert message in str(found.exception)
+
+
+def test_dateset_is_written_as_json_lines(tmp_path: Path) -> None:
+    out = tmp_path / "data" / "dateset" / "dateset.jsonl"
+    found = CliRunner().invoke(app, ["dateset", "--out", str(out)])
+    assert found.exit_code == 0
+    assert out.read_bytes() == dateset_lines(0)

@@ -1,0 +1,143 @@
+"""Subcommands that evaluate models on the paper's suites, and that write DATESET. Results go to stdout, progress to stderr."""
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.errors import EXIT_FAILED, ParameterError, UsageError
+
+if TYPE_CHECKING:
+    from toolformer_ops.evaluation.records import Variant
+    from toolformer_ops.evaluation.session import Entrant, Outcome
+
+app = typer.Typer()
+
+Model = Annotated[
+    str, typer.Option("--model", help="The finetuned model: folder, id@revision or s3://bucket/models/ID.")
+]
+Suites = Annotated[str, typer.Option("--suite", help="Suites with commas between; math:gsm8k is one data set alone.")]
+Data = Annotated[str, typer.Option("--data", help="Folder or s3:// address that holds one folder a data set.")]
+Limit = Annotated[int, typer.Option(help="Only the first inputs of each data set; 0 means all.", min=0)]
+Ranks = Annotated[
+    str, typer.Option("--k", help="A call starts where it is among the k most likely tokens; commas between several.")
+]
+Tools = Annotated[
+    list[str] | None, typer.Option("--tool", help="A tool that may be called; may be repeated. All by default.")
+]
+Compare = Annotated[
+    bool, typer.Option("--compare", help="Also M, M finetuned without calls, and Toolformer with calls disabled.")
+]
+Base = Annotated[str, typer.Option("--base", help="With --compare: the model M before finetuning.")]
+WithoutCalls = Annotated[
+    str, typer.Option("--without-calls", help="With --compare: M finetuned on the same texts without calls.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+@app.command("evaluate")
+def evaluate(
+    model: Model,
+    suite: Suites,
+    data: Data,
+    limit: Limit = 0,
+    k: Ranks = "10",
+    tool: Tools = None,
+    compare: Compare = False,
+    base: Base = "",
+    without_calls: WithoutCalls = "",
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate a model on suites of the paper: lama, math, qa, mlqa, temporal, perplexity.
+
+    Example: toolformer-ops evaluate --model models/tuned --suite math,qa --data data --limit 200 --tool Calculator
+    """
+    from toolformer_ops.evaluation.data_files import DataFolder
+    from toolformer_ops.evaluation.session import Outcome, load_suites
+    from toolformer_ops.evaluation.session import evaluate as run
+
+    settings = load_settings()
+    ranks = _ranks(k)
+    if not compare and (base or without_calls):
+        raise UsageError("--base, --without-calls: expected --compare beside them, found none. Add --compare.")
+    if compare and not base:
+        raise UsageError("--compare: expected the model before finetuning as --base, found none.")
+    outcome = Outcome()
+    suites = load_suites(DataFolder(settings, data), suite.split(","), limit or None, outcome)
+    entrants = [_entrant(settings, model, _variants([0, *ranks] if compare else ranks), tool)]
+    others: tuple[tuple[str, Variant], ...] = ((base, "base"), (without_calls, "without_calls"))
+    entrants += [_entrant(settings, address, [(variant, 0)], ()) for address, variant in others if address]
+    _print(run(entrants, suites, outcome), as_json=as_json)
+    if outcome.failures:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _entrant(settings: Settings, model: str, variants: "list[tuple[Variant, int]]", tools: Any) -> "Entrant":
+    from toolformer_ops.evaluation.session import Entrant
+
+    def load() -> Any:
+        from toolformer_ops.decoding.model import WritingModel
+
+        return WritingModel.load(settings, model, tools=tools)
+
+    return Entrant(load, tuple(variants))
+
+
+def _variants(ranks: Iterable[int]) -> "list[tuple[Variant, int]]":
+    """Each k once, 0 first."""
+    names: tuple[Variant, Variant] = ("disabled", "with_tools")
+    return [(names[rank > 0], rank) for rank in sorted(set(ranks))]
+
+
+def _ranks(text: str) -> list[int]:
+    try:
+        ranks = [int(part) for part in text.split(",")]
+    except ValueError:
+        ranks = []
+    if not ranks or min(ranks) < 0:
+        raise ParameterError(f"--k: expected whole numbers from 0 with commas between, found {text!r}.")
+    return ranks
+
+
+def _print(outcome: "Outcome", *, as_json: bool) -> None:
+    from toolformer_ops.evaluation.comparing import compare
+    from toolformer_ops.evaluation.tables import print_call_table, print_comparisons, print_scores
+
+    comparisons = compare(outcome.evaluations)
+    if as_json:
+        found = {
+            "scores": [dataclasses.asdict(score) for score in outcome.scores],
+            "differences": [dataclasses.asdict(one) for one in comparisons],
+            "failures": outcome.failures,
+        }
+        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    from rich.console import Console
+
+    console = Console()
+    print_scores(console, outcome.scores)
+    print_call_table(console, outcome.scores)
+    print_comparisons(console, comparisons)
+    for suite, reason in outcome.failures.items():
+        typer.echo(f"suite {suite} failed: {reason}", err=True)
+
+
+@app.command("dateset")
+def dateset(
+    out: Annotated[Path, typer.Option("--out", help="Where to write it, as JSON Lines.")],
+    seed: Annotated[int, typer.Option(help="Another seed draws other dates.", min=0)] = 0,
+) -> None:
+    """Write DATESET (appendix D): 9,400 questions about dates, the same bytes for the same seed.
+
+    Example: toolformer-ops dateset --out data/dateset/dateset.jsonl
+    """
+    from toolformer_ops.evaluation.dateset import dateset_lines
+
+    content = dateset_lines(seed)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(content)
+    typer.echo(f"wrote {content.count(10)} questions to {out}", err=True)

@@ -1,0 +1,157 @@
+"""Evaluate models on suites: data first, then model by model, each loaded once for all its variants.
+
+Data are read before any model is loaded, so that a missing file costs no time. A suite whose tool is down, or whose data are not
+there, fails by name: none of its scores is kept, whatever model they are of, and the other suites go on. Of a suite that is
+named as a whole (`math`) those data sets are evaluated that are there, with a warning for each other one; one that is named
+itself (`math:gsm8k`) must be there.
+"""
+
+import gc
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from toolformer_ops.errors import EvaluationDataError, ParameterError, ToolError
+from toolformer_ops.evaluation.data_files import DataFolder
+from toolformer_ops.evaluation.records import SuiteScore, Variant
+from toolformer_ops.evaluation.running import Candidate, Evaluation, WritesWithTools, evaluate_data_set
+from toolformer_ops.evaluation.suites import PERPLEXITY, SUITE_NAMES, SUITES
+from toolformer_ops.evaluation.suites.base import DataSet, LoadedDataSet, MissingDataSetError, load_data_set
+from toolformer_ops.evaluation.suites.texts import TEXTS, LoadedTexts, load_texts
+from toolformer_ops.evaluation.text_quality import evaluate_texts
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LoadedSuite:
+    """A suite with its questions, or with texts where it is perplexity."""
+
+    name: str
+    questions: tuple[LoadedDataSet, ...] = ()
+    texts: tuple[LoadedTexts, ...] = ()
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A model that is still to be loaded, with the variants that it is evaluated in."""
+
+    load: Callable[[], WritesWithTools]
+    variants: tuple[tuple[Variant, int], ...]
+    """Each with its k."""
+    name: str = ""
+    """What the scores call it; empty takes the identity of the model."""
+
+
+@dataclass
+class Outcome:
+    """What an evaluation gave."""
+
+    scores: list[SuiteScore] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
+    """With every input; none of perplexity."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Suites that have no score, with the reason."""
+
+    def fail(self, suite: str, reason: str) -> None:
+        """Give a suite up, with what it has so far."""
+        logger.error("suite %s failed: %s", suite, reason)
+        self.failures[suite] = reason
+        self.scores = [score for score in self.scores if score.suite != suite]
+        self.evaluations = [one for one in self.evaluations if one.score.suite != suite]
+
+
+def load_suites(folder: DataFolder, names: Sequence[str], limit: int | None, outcome: Outcome) -> list[LoadedSuite]:
+    """The data of suites, named as `math` or, one data set alone, as `math:gsm8k`; a failure is written into `outcome`.
+
+    Raises:
+        ParameterError: there is no such suite or data set.
+    """
+    chosen = _chosen(names)
+    loaded = []
+    for name, data_sets in chosen.items():
+        try:
+            loaded.append(_load_suite(folder, name, data_sets, limit))
+        except EvaluationDataError as error:
+            outcome.fail(name, str(error))
+    return loaded
+
+
+def evaluate(entrants: Iterable[Entrant], suites: Sequence[LoadedSuite], outcome: Outcome) -> Outcome:
+    """Evaluate every entrant on every suite that has not failed."""
+    for entrant in entrants:
+        open_suites = [suite for suite in suites if suite.name not in outcome.failures]
+        if not open_suites:
+            break
+        model = entrant.load()
+        name = entrant.name or model.identity
+        for suite in open_suites:
+            candidates = [Candidate(model, name, variant, rank) for variant, rank in entrant.variants]
+            try:
+                _evaluate_suite(candidates, suite, outcome)
+            except ToolError as error:
+                outcome.fail(suite.name, str(error))
+        del model
+        gc.collect()  # its weights are gone before the next model's come
+    return outcome
+
+
+def _evaluate_suite(candidates: Sequence[Candidate], suite: LoadedSuite, outcome: Outcome) -> None:
+    if suite.name == PERPLEXITY:
+        outcome.scores += [score for texts in suite.texts for score in evaluate_texts(_disabled(candidates), texts)]
+        return
+    for candidate in reversed(candidates):  # with tools first: a tool that is down is noticed before anything else
+        for questions in suite.questions:
+            found = evaluate_data_set(candidate, SUITES[suite.name], questions)
+            outcome.evaluations.append(found)
+            outcome.scores.append(found.score)
+
+
+def _disabled(candidates: Sequence[Candidate]) -> Candidate:
+    """The one candidate whose texts are read: calls are disabled whatever k is."""
+    first = candidates[0]
+    return Candidate(first.model, first.name, "disabled" if first.variant == "with_tools" else first.variant, 0)
+
+
+def _chosen(names: Sequence[str]) -> dict[str, tuple[DataSet, ...] | None]:
+    """Suites in the order asked for; None for all data sets of one."""
+    chosen: dict[str, tuple[DataSet, ...] | None] = {}
+    for name in names:
+        suite, _, subset = name.strip().partition(":")
+        if suite not in SUITE_NAMES:
+            raise ParameterError(f"--suite: expected names of {', '.join(SUITE_NAMES)}, found {name!r}.")
+        if not subset:
+            chosen[suite] = None
+            continue
+        known = {data_set.name: data_set for data_set in data_sets_of(suite)}
+        if subset not in known:
+            raise ParameterError(f"--suite: expected {suite}: with one of {', '.join(known)}, found {name!r}.")
+        before = chosen.get(suite, ())
+        chosen[suite] = None if before is None else (*before, known[subset])
+    return chosen
+
+
+def data_sets_of(suite: str) -> tuple[DataSet, ...]:
+    """All data sets of a suite."""
+    return TEXTS if suite == PERPLEXITY else SUITES[suite].data_sets
+
+
+def _load_suite(folder: DataFolder, name: str, named: tuple[DataSet, ...] | None, limit: int | None) -> LoadedSuite:
+    questions: list[LoadedDataSet] = []
+    texts: list[LoadedTexts] = []
+    missing: list[str] = []
+    for data_set in named or data_sets_of(name):
+        try:
+            if name == PERPLEXITY:
+                texts.append(load_texts(folder, data_set, limit))
+            else:
+                questions.append(load_data_set(folder, data_set, limit))
+        except MissingDataSetError as error:
+            if named:
+                raise
+            missing.append(str(error))
+    if not questions and not texts:
+        raise EvaluationDataError(" ".join(missing))
+    for reason in missing:
+        logger.warning("suite %s goes on without a data set. %s", name, reason)
+    return LoadedSuite(name, tuple(questions), tuple(texts))

@@ -1,0 +1,96 @@
+"""The paper's tables in a terminal: a row for each variant, a column for each subset (Tables 3 to 8), and its Table 9."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from toolformer_ops.evaluation.comparing import Comparison
+from toolformer_ops.evaluation.records import VARIANT_NAMES, VARIANTS, SuiteScore
+from toolformer_ops.evaluation.suites import PERPLEXITY, SUITES
+
+NOTHING = "\u2013"
+
+
+def print_scores(console: Console, scores: Sequence[SuiteScore]) -> None:
+    """One table a suite, in the order in which they come."""
+    for suite in dict.fromkeys(score.suite for score in scores):
+        what = "perplexity, calls disabled" if suite == PERPLEXITY else f"% right ({SUITES[suite].metric.name})"
+        _print(console, f"{suite}: {what}", _suite_table(suite, [score for score in scores if score.suite == suite]))
+
+
+def print_call_table(console: Console, scores: Sequence[SuiteScore]) -> None:
+    """Scores with and without a call, by k, for the subsets that were evaluated with tools (Table 9)."""
+    called = [score for score in scores if score.variant == "with_tools"]
+    if not called:
+        return
+    table = Table()
+    for name in ("suite", "subset", "k", "all", "with a call", "without", "% with a call", "by tool"):
+        table.add_column(name, justify="left" if name in {"suite", "subset", "by tool"} else "right")
+    for score in called:
+        by_tool = ", ".join(f"{tool} {100 * share:.1f}" for tool, share in score.call_shares.items())
+        table.add_row(
+            score.suite, score.subset, str(score.call_start_rank), _percent(score.score), _percent(score.score_with_call),
+            _percent(score.score_without_call), _percent(score.inputs_with_call / score.inputs), by_tool or NOTHING,
+        )  # fmt: skip
+    _print(console, "With and without a call, % right", table)
+
+
+def print_comparisons(console: Console, comparisons: Sequence[Comparison]) -> None:
+    """Paired differences, in points, with their intervals and McNemar's test."""
+    if not comparisons:
+        return
+    table = Table()
+    for name in ("subset", "Toolformer", "against", "n", "points", "95 % interval", "only it", "only other", "p"):
+        table.add_column(name, justify="left" if name in {"subset", "Toolformer", "against"} else "right")
+    for one in comparisons:
+        found = one.found
+        table.add_row(
+            one.subset, f"k = {one.call_start_rank}", one.other, str(one.inputs), f"{100 * found.difference:+.1f}",
+            f"{100 * found.interval.low:+.1f} to {100 * found.interval.high:+.1f}", str(found.only_first),
+            str(found.only_second), f"{found.p_value:.2g}",
+        )  # fmt: skip
+    _print(console, "Toolformer against the others on the same inputs (p: McNemar's exact test)", table)
+
+
+def _print(console: Console, heading: str, table: Table) -> None:
+    console.print(heading, soft_wrap=True, markup=False, highlight=False)
+    console.print(table)
+
+
+def _suite_table(suite: str, scores: Sequence[SuiteScore]) -> Table:
+    table = Table()
+    columns = list(dict.fromkeys((score.subset, score.metric) for score in scores))
+    table.add_column("model")
+    for subset, metric in columns:
+        counts = sorted({score.inputs for score in scores if (score.subset, score.metric) == (subset, metric)})
+        by = metric.removeprefix("perplexity_").replace("_", " ") + ", " if suite == PERPLEXITY else ""
+        table.add_column(f"{subset} ({by}n {'/'.join(map(str, counts))})", justify="right")
+    cells = {(_row(score), (score.subset, score.metric)): _cell(score) for score in scores}
+    for row in sorted({_row(score) for score in scores}):
+        table.add_row(_row_name(row), *(cells.get((row, column), NOTHING) for column in columns))
+    return table
+
+
+_Row = tuple[int, int, str]
+"""The variant's place, k, the model."""
+
+
+def _row(score: SuiteScore) -> _Row:
+    return VARIANTS.index(score.variant), score.call_start_rank, score.model
+
+
+def _row_name(row: _Row) -> str:
+    place, rank, _ = row
+    variant = VARIANTS[place]
+    return VARIANT_NAMES[variant] + (f", k = {rank}" if variant == "with_tools" else "")
+
+
+def _cell(score: SuiteScore) -> str:
+    if score.suite == PERPLEXITY:
+        return f"{score.score:.2f} ({score.low:.2f} to {score.high:.2f})"
+    return f"{_percent(score.score)} ({_percent(score.low)} to {_percent(score.high)})"
+
+
+def _percent(share: float | None) -> str:
+    return NOTHING if share is None else f"{100 * share:.1f}"
