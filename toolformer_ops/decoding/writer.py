@@ -145,7 +145,7 @@ class Writer:
         if tuple(ids[len(ids) - len(spaced) + 1 :]) == spaced[:-1]:
             yield spaced
         before = self.written.text(max(0, len(ids) - 4)) if ids else self.prompt.text
-        bare = tokenization.continuation(BRACKET, after="\n")
+        bare = tokenization.bare_marker_ids
         if len(bare) == 1 and bare != spaced[-1:] and (not before or before[-1].isspace()):
             yield bare
 

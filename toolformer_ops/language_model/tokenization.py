@@ -100,6 +100,8 @@ class Tokenization:
         self.end_ids = _end_token_ids(tokenizer)
         self.newline_ids = self.continuation("\n", after="]")
         self.marker_ids = self.continuation(CALL_START)
+        self.bare_marker_ids = self.continuation(CALL_START.strip(), after="\n")
+        """The marker without its space, as released texts have it at the start of a line."""
         if self.decode(self.marker_ids).strip() != CALL_START.strip():
             raise ModelError(
                 f"expected a vocabulary that can write {CALL_START!r}, found that it reads back as "
