@@ -121,6 +121,10 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
         ),
     ],
     "11_what_did_a_run_cost": [],  # neither estimated nor ended; test_run_costs.py has one that was both
+    "12_what_did_the_models_learn": [
+        ("math", "gsm8k", "share_correct", 200, Decimal("0.100"), None, Decimal("0.125"), Decimal("0.400"), 95),
+        ("perplexity", "wikitext", "perplexity_by_token", 60, Decimal("9.870"), None, Decimal("10.310"), None, 0),
+    ],
 }
 
 
@@ -135,8 +139,8 @@ def test_each_example_answers_its_question(annotated: Engine, reader_dsn: str, n
     assert rows == ROWS[name]
 
 
-def test_there_are_eleven_examples_and_each_opens_with_its_question() -> None:
-    assert len(EXAMPLES) == 11
+def test_there_are_twelve_examples_and_each_opens_with_its_question() -> None:
+    assert len(EXAMPLES) == 12
     for name in EXAMPLES:
         question = (database.SQL_DIR / "examples" / f"{name}.sql").read_text().splitlines()[0]
         assert question.startswith("-- ")

@@ -198,6 +198,19 @@ def report_evaluation(run: Run) -> None:
     _print_result({"uri": evaluation_report.report_evaluation(load_settings(), run)})
 
 
+@app.command("evaluate")
+def evaluate(
+    run: Run, suite: Annotated[str, typer.Option("--suite", help="lama, math, qa, mlqa, temporal or perplexity.")]
+) -> None:
+    """Evaluate the run's models on one suite of the paper, the language model beside them, into `evaluation_scores`.
+
+    Example: toolformer-ops stage evaluate --run night-1 --suite math
+    """
+    from toolformer_ops.stages import evaluation
+
+    evaluation.evaluate_stage(load_settings(), run, suite)
+
+
 @app.command("finish-run")
 def finish_run(run: Run, state: Annotated[str, typer.Option(help="success or failed.")] = "success") -> None:
     """Record how a run ended.

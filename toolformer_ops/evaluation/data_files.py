@@ -95,7 +95,7 @@ def rows(values: object, name: str = "record") -> Iterator[Row]:
 def text_lines(file: DataFile) -> list[str]:
     """The lines of a text file in UTF-8, with their line ends."""
     try:
-        return file.content.decode("utf-8-sig").splitlines(keepends=True)
+        return list(io.StringIO(file.content.decode("utf-8-sig")))  # which ends lines at line feeds alone
     except UnicodeDecodeError as error:
         raise WrongFormatError(f"bytes that are no UTF-8 (at byte {error.start})") from error
 

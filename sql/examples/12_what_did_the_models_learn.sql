@@ -1,0 +1,24 @@
+-- What did the models learn?
+-- The newest run that was evaluated, a row for each data set: the share of right answers (or the perplexity) of the language model,
+-- of the one finetuned without calls, and of the one finetuned with calls, with tools disabled and with tools.
+with newest as (
+    select run_id
+    from evaluation_scores
+    group by run_id
+    order by max(evaluated_at) desc limit 1
+),
+latest as (
+    select distinct on (suite, subset, metric, variant, call_start_rank) s.*
+    from evaluation_scores s
+    join newest using (run_id)
+    order by suite, subset, metric, variant, call_start_rank, evaluated_at desc
+)
+select suite, subset, metric, max(inputs) as inputs,
+       round(max(score) filter (where variant = 'base')::numeric, 3) as base,
+       round(max(score) filter (where variant = 'without_calls')::numeric, 3) as without_calls,
+       round(max(score) filter (where variant = 'disabled')::numeric, 3) as disabled,
+       round(max(score) filter (where variant = 'with_tools')::numeric, 3) as with_tools,
+       round(100 * max(inputs_with_call) / max(inputs)) as percent_with_call
+from latest
+group by suite, subset, metric
+order by suite, subset, metric;

@@ -1,0 +1,4 @@
+-- What of a suite is scored already in a run.
+select subset, model, variant, call_start_rank, inputs, data_sha256
+from evaluation_scores
+where run_id = :run_id and suite = :suite

@@ -1,0 +1,117 @@
+"""Scores in Postgres (`evaluation_scores`), and every evaluated input as JSON Lines on S3 beside the run's report.
+
+The files lie in `reports/RUN/inputs/SUITE/VARIANT-kK.jsonl`, one for each suite and variant; a new evaluation replaces its own.
+Each row of a score names its file with its hash. Files are written before rows, so that no row names what is not there.
+"""
+
+import dataclasses
+import datetime
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection
+
+from toolformer_ops import database
+from toolformer_ops.decoding.records import MadeCall
+from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore
+
+if TYPE_CHECKING:
+    from toolformer_ops.object_store import ObjectStore
+
+CONTENT_TYPE = "application/x-ndjson"
+
+
+@dataclass(frozen=True)
+class InputsFile:
+    """The evaluated inputs of one suite and variant, as they lie on S3."""
+
+    uri: str
+    sha256: str
+    """64 hex digits."""
+
+
+def inputs_prefix(run_id: str) -> str:
+    """Where a run's evaluated inputs lie in the bucket."""
+    return f"reports/{run_id}/inputs"
+
+
+def write_inputs(store: "ObjectStore", run_id: str, inputs: Sequence[EvaluatedInput]) -> InputsFile:
+    """Write the evaluated inputs of one suite and variant, at least one, over those of an earlier evaluation.
+
+    Raises:
+        ObjectStoreError: S3 refuses.
+    """
+    first = inputs[0]
+    key = f"{inputs_prefix(run_id)}/{first.suite}/{first.variant}-k{first.call_start_rank}.jsonl"
+    content = "".join(json.dumps(_as_json(one), ensure_ascii=False) + "\n" for one in inputs).encode()
+    store.put(key, content, CONTENT_TYPE)
+    return InputsFile(store.uri(key), hashlib.sha256(content).hexdigest())
+
+
+def read_inputs(store: "ObjectStore", run_id: str) -> Iterator[EvaluatedInput]:
+    """All evaluated inputs of a run, file by file.
+
+    Raises:
+        ObjectStoreError: S3 fails.
+    """
+    for key in store.list(f"{inputs_prefix(run_id)}/"):
+        for line in store.get(key).splitlines():  # of bytes: a text may hold other line ends than "\n"
+            yield _from_json(json.loads(line))
+
+
+def write_scores(
+    connection: Connection,
+    run_id: str,
+    scores: Sequence[SuiteScore],
+    model_ids: Mapping[str, str | None],
+    files: Mapping[tuple[str, str, int], InputsFile],
+) -> int:
+    """Write scores that are not there yet; how many were written.
+
+    `model_ids` has the id of the finetuned model, or None, by the model of a score; `files` the inputs by suite, variant and k.
+
+    Raises:
+        DatabaseError: Postgres refuses.
+    """
+    written = 0
+    for score in scores:
+        file = files.get((score.suite, score.variant, score.call_start_rank))
+        written += database.execute(
+            connection,
+            "evaluation_insert_score",
+            run_id=run_id,
+            model_id=model_ids[score.model],
+            inputs_uri=file.uri if file else None,
+            inputs_sha256=file.sha256 if file else None,
+            **dataclasses.asdict(score),
+        )
+    return written
+
+
+def scores_of_run(connection: Connection, run_id: str) -> list[SuiteScore]:
+    """The scores of a run by suite, variant and k; of what was evaluated on other inputs again, the newest.
+
+    Raises:
+        DatabaseError: Postgres refuses.
+    """
+    rows = database.fetch_all(connection, "evaluation_scores_of_run", run_id=run_id)
+    return [SuiteScore(**row._mapping) for row in rows]
+
+
+def _as_json(one: EvaluatedInput) -> dict[str, Any]:
+    return dataclasses.asdict(one) | {"date": one.date.isoformat() if one.date else None}
+
+
+def _from_json(values: dict[str, Any]) -> EvaluatedInput:
+    date = values["date"]
+    return EvaluatedInput(
+        **{
+            **values,
+            "answers": tuple(values["answers"]),
+            "calls": tuple(MadeCall(**call) for call in values["calls"]),
+            "date": datetime.date.fromisoformat(date) if date else None,
+        }
+    )
