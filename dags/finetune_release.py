@@ -2,8 +2,8 @@
 
 **How to trigger.** Give the id of a release (table `dataset_releases`). Everything else is as in the run that made the release
 (language model, seed), but for the finetuning and the evaluation, which the form asks for; its defaults are the paper's. For the
-paper's tables choose suites, say where their data lie (`docs/evaluation.md` says where they can be had), and finetune the
-baseline too. `toolformer-ops evaluate` does the same for a model that is trained already.
+paper's tables choose suites, say where their data lie (`docs/evaluation.md` says where they can be had; pods read them from S3
+alone), and finetune the baseline too. `toolformer-ops evaluate` does the same for a model that is trained already.
 
 **What it costs.** Training is nearly all of it. The paper's 2,000 steps of 128 sequences of 1,024 tokens are 262 million tokens,
 each about 6 floating point operations a parameter: at 40 % of an A100's peak a day for 6.7 billion parameters (whose memory asks

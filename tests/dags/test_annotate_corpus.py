@@ -45,10 +45,12 @@ def test_the_tail_follows_whatever_became_of_the_tools(local_dags: dict[str, DAG
     assert rules == {"gather_tools": TriggerRule.ALL_DONE, "finish_run": TriggerRule.ALL_DONE}
 
 
-def test_the_baseline_is_trained_only_where_it_and_a_model_are_asked_for(local_dags: dict[str, DAG]) -> None:
+def test_the_baseline_is_trained_only_behind_a_model_and_where_it_is_asked_for(local_dags: dict[str, DAG]) -> None:
     tasks = local_dags["annotate_corpus"].task_dict
     assert tasks["finetune"].only_where == {"finetune": True}
-    assert tasks["finetune_without_calls"].only_where == {"finetune": True, "finetune_baseline": True}
+    assert tasks["finetune_without_calls"].only_where == {"finetune_baseline": True}
+    assert tasks["finetune_without_calls"].upstream_task_ids == {"publish"}
+    assert tasks["finetune_without_calls"].trigger_rule == TriggerRule.ALL_SUCCESS
 
 
 def test_the_last_task_is_the_only_leaf_so_that_it_decides_the_colour_of_the_run(local_dags: dict[str, DAG]) -> None:

@@ -48,6 +48,7 @@ def test_the_baseline_is_the_same_commands_without_calls_and_only_where_asked_fo
     assert tasks["finetune_without_calls"].only_where == {"finetune_baseline": True}
     for stage in ("finetune", "publish"):
         assert tasks[f"{stage}_without_calls"].arguments == [*tasks[stage].arguments, "--without-calls"]
+    assert tasks["finetune_without_calls"].upstream_task_ids == {"publish"}  # each training takes all GPUs of a machine
     assert tasks["publish_without_calls"].upstream_task_ids == {"finetune_without_calls"}
 
 

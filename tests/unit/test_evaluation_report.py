@@ -5,6 +5,8 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from toolformer_ops.decoding.records import MadeCall
 from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore, Variant
@@ -110,9 +112,12 @@ def test_what_was_written_is_taken_apart_into_text_and_calls() -> None:
     assert "".join(piece.text for piece in found) == written
 
 
-def test_offsets_beyond_the_text_lose_nothing_of_it() -> None:
-    found = segments("short", (MadeCall("QA", "", "x", None, 2, 99, 0.0), MadeCall("QA", "", "x", None, 1, 3, 0.0)))
-    assert "".join(piece.text for piece in found) == "short"
+@given(st.text(max_size=30), st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=5))
+def test_whatever_the_offsets_no_character_is_lost_or_shown_twice(written: str, offsets: list[tuple[int, int]]) -> None:
+    calls = [MadeCall("QA", "", "x", None, start, end, 0.0) for start, end in offsets]
+    found = segments(written, calls)
+    assert "".join(piece.text for piece in found) == written
+    assert sum(piece.call is not None for piece in found) == len(calls)
 
 
 def test_examples_take_subsets_in_turn_and_calls_before_others() -> None:

@@ -54,7 +54,10 @@ class ReportEvaluation(StageProcess):
 def model_tasks(
     after: BaseOperator, *, only_where: Mapping[str, Any] | None = None
 ) -> tuple[BaseOperator, BaseOperator]:
-    """Train and publish the model, and the baseline beside it where it is asked for; the tasks that publish the two."""
+    """Train and publish the model, and then the baseline where it is asked for; the tasks that publish the two.
+
+    One after the other: each training takes all GPUs of its machine.
+    """
     finetune = stage("finetune", pool=GPU_POOL, only_where=only_where)
     publish = stage("publish")
     baseline = stage(
@@ -62,12 +65,10 @@ def model_tasks(
         task_id="finetune_without_calls",
         arguments=WITHOUT_CALLS,
         pool=GPU_POOL,
-        only_where={**(only_where or {}), "finetune_baseline": True},
+        only_where={"finetune_baseline": True},
     )
     publish_baseline = stage("publish", task_id="publish_without_calls", arguments=WITHOUT_CALLS)
-    after >> [finetune, baseline]
-    finetune >> publish
-    baseline >> publish_baseline
+    after >> finetune >> publish >> baseline >> publish_baseline
     return publish, publish_baseline
 
 
