@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from toolformer_ops import errors
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError
 from toolformer_ops.finetuning.job import TrainingJob, read_trained
@@ -128,12 +129,13 @@ def write_failure(job: TrainingJob, error: Exception) -> None:
 
 
 def _failure(job: TrainingJob, status: int) -> ToolformerError:
-    kinds = {kind.__name__: kind for kind in (DeviceMemoryError, TrainingError)}
+    kinds = vars(errors) | {kind.__name__: kind for kind in (DeviceMemoryError, TrainingError)}
     path = job.folder / FAILURE
     if path.is_file():
         value = json.loads(path.read_text(encoding="utf-8"))
         if value["kind"] in kinds:
-            return kinds[value["kind"]](value["message"])
+            failure: ToolformerError = kinds[value["kind"]](value["message"])
+            return failure
     return TrainingProcessError(
         f"expected the training processes to end with status 0, found {status}. The log above names the reason; the next start "
         "goes on from the last checkpoint."

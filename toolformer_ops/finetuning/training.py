@@ -173,16 +173,26 @@ def training_state(
 
 def _run(trainer: Trainer, checkpoint: Path | None) -> None:
     from accelerate.utils.memory import should_reduce_batch_size
+    from torch.serialization import safe_globals
 
     reason = ""
     try:
-        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        with safe_globals(_classes_of_deepspeed() if trainer.is_deepspeed_enabled else []):
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     except RuntimeError as error:  # torch.OutOfMemoryError is one
         if not should_reduce_batch_size(error):
             raise
         reason = str(error).splitlines()[0]
     if reason:  # not within the handler, whose traceback holds what fills the memory
         raise DeviceMemoryError(f"expected memory for one forward and backward pass, found too little: {reason}")
+
+
+def _classes_of_deepspeed() -> list[Any]:
+    """What stands in DeepSpeed's checkpoints besides tensors and plain values; nothing else is unpickled (`processes.py`)."""
+    from deepspeed.runtime.fp16.loss_scaler import LossScaler
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+
+    return [ZeroStageEnum, LossScaler]
 
 
 def _write_model(base: BaseModel, weights: Path, directory: Path) -> None:

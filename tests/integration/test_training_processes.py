@@ -1,0 +1,82 @@
+"""Several processes that train together, without a GPU: the same numbers as one, and none outlives the one that started them."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from safetensors.torch import load_file
+
+from tests.finetuning_jobs import DEV_TEXTS, recipe_of, write_release
+from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.finetuning.recipe import FinetuningRecipe
+from toolformer_ops.finetuning.release_training import train_on_release
+from toolformer_ops.finetuning.training import TrainedModel
+from toolformer_ops.finetuning.training_log import read_lines
+
+SECONDS = 120.0
+STARTER = """
+import sys
+from pathlib import Path
+from tests.integration import test_training_processes as here
+here.train(*map(Path, sys.argv[1:4]), processes=2, steps=120)
+"""
+
+
+@pytest.fixture(scope="module")
+def release_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_release(tmp_path_factory.mktemp("release") / "files")
+
+
+def train(model: Path, release_dir: Path, folder: Path, processes: int | None, steps: int = 7) -> TrainedModel:
+    recipe: FinetuningRecipe = recipe_of(finetune_steps=steps, finetune_eval_steps=3)
+    settings = Settings(_env_file=None, state_dir=folder)
+    return train_on_release(
+        settings, recipe, str(model), release_dir, DEV_TEXTS, folder, 1, checkpoint_steps=5, processes=processes
+    )
+
+
+def test_two_processes_give_the_losses_and_weights_of_one(
+    tiny_model_dir: Path, release_dir: Path, tmp_path: Path
+) -> None:
+    """Five development documents for two processes: one batch of the last round is nobody's."""
+    one = train(tiny_model_dir, release_dir, tmp_path / "one", None)
+    two = train(tiny_model_dir, release_dir, tmp_path / "two", 2)
+    for name, field in (("training_log", "loss"), ("training_log", "tokens"), ("development_log", "perplexity")):
+        ours, theirs = (
+            [(line["step"], line[field]) for line in read_lines(trained.directory / f"{name}.jsonl")]
+            for trained in (one, two)
+        )
+        assert [step for step, _ in ours] == [step for step, _ in theirs]
+        assert [value for _, value in ours] == pytest.approx([value for _, value in theirs], rel=1e-4)
+    assert two.training_loss == pytest.approx(one.training_loss, abs=1e-3)
+    ours, theirs = (load_file(trained.directory / "model.safetensors") for trained in (one, two))
+    assert ours.keys() == theirs.keys()
+    assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) < 1e-3
+
+
+def test_processes_end_with_the_one_that_started_them_and_the_next_start_goes_on(
+    tiny_model_dir: Path, release_dir: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "training"
+    environment = dict(os.environ) | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", STARTER, str(tiny_model_dir), str(release_dir), str(folder)]
+    starter = subprocess.Popen(command, cwd=REPOSITORY, env=environment)
+    until = time.monotonic() + SECONDS
+    while not list(folder.glob("checkpoints/*/whole.json")) and starter.poll() is None and time.monotonic() < until:
+        time.sleep(0.05)
+    children = psutil.Process(starter.pid).children(recursive=True)
+    starter.kill()
+    starter.wait()
+    _, alive = psutil.wait_procs(children, timeout=SECONDS)
+    assert len(children) >= 3  # the launcher and two that train
+    assert alive == []
+    whole = {int(path.parent.name.removeprefix("checkpoint-")) for path in folder.glob("checkpoints/*/whole.json")}
+    assert 0 < max(whole) < 120
+    trained = train(tiny_model_dir, release_dir, folder, 2, steps=120)
+    steps = [line["step"] for line in read_lines(trained.directory / "training_log.jsonl")]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == 120

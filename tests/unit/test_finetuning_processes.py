@@ -1,0 +1,140 @@
+"""Which GPUs train, how their processes are started, and DeepSpeed's configuration."""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tests.finetuning_jobs import DEV_TEXTS, recipe_of
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ModelError
+from toolformer_ops.finetuning import processes
+from toolformer_ops.finetuning.job import TrainingJob, read_trained, write_trained
+from toolformer_ops.finetuning.processes import (
+    FAILURE,
+    ZERO3,
+    TrainingProcessError,
+    devices_of,
+    launch_command,
+    write_failure,
+)
+from toolformer_ops.finetuning.training import DeviceMemoryError, TrainedModel, TrainingPlan
+from toolformer_ops.finetuning.training_log import DevelopmentScore, TrainingError
+
+
+def _settings(device: str) -> Settings:
+    return Settings(_env_file=None, device=device)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> TrainingJob:
+    plan = TrainingPlan(4, activation_checkpointing=True, checkpoint_steps=7, deepspeed="zero3.json")
+    return TrainingJob(recipe_of(without_calls=True), "model@1", tmp_path / "release", DEV_TEXTS, tmp_path, plan)
+
+
+def _gpus(monkeypatch: pytest.MonkeyPatch, count: int, visible: str | None = None) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+
+def test_one_process_a_gpu_and_as_many_as_share_a_batch_evenly(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    recipe = recipe_of(finetune_batch=128)
+    _gpus(monkeypatch, 4)
+    assert devices_of(_settings("cuda"), recipe, None) == ["0", "1", "2", "3"]
+    assert devices_of(_settings("cuda"), recipe, 2) == ["0", "1"]
+    assert devices_of(_settings("cuda:2"), recipe, None) == ["2"]
+    _gpus(monkeypatch, 3, "4,5,7")
+    assert devices_of(_settings("cuda"), recipe, None) == ["4", "5"]
+    assert "a batch of 128 is shared by 2 of 3 GPUs" in caplog.text
+    assert devices_of(_settings("cuda:1"), recipe, None) == ["5"]
+    assert devices_of(_settings("cpu"), recipe, None) is None
+
+
+def test_one_gpu_or_none_needs_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    _gpus(monkeypatch, 1)
+    assert devices_of(_settings("cuda"), recipe_of(), None) is None
+    _gpus(monkeypatch, 0)
+    assert devices_of(_settings("cpu"), recipe_of(), None) is None
+    assert devices_of(_settings("cpu"), recipe_of(), 2) == ["0", "1"]
+
+
+def test_processes_are_started_by_accelerate_as_an_argument_list(job: TrainingJob) -> None:
+    command = launch_command(job, 8)
+    assert command[:4] == [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu"]
+    assert command[command.index("--num_processes") + 1] == "8"
+    assert command[-3:] == ["--module", "toolformer_ops.finetuning", str(job.folder / "job.json")]
+
+
+def test_job_and_result_come_back_as_they_were_written(job: TrainingJob, tmp_path: Path) -> None:
+    job.write(tmp_path / "job.json")
+    assert TrainingJob.read(tmp_path / "job.json") == job
+    for best in (None, DevelopmentScore(500, 8.5)):
+        trained = TrainedModel(tmp_path / "model", 1.5, 2.0, "bfloat16", best)
+        write_trained(trained, tmp_path / "result.json")
+        assert read_trained(tmp_path / "result.json") == trained
+
+
+def test_first_failure_of_a_process_is_that_of_the_training(job: TrainingJob) -> None:
+    assert isinstance(processes._failure(job, 1), TrainingProcessError)
+    for error in (DeviceMemoryError("too little"), TrainingError("diverged"), ModelError("not there")):
+        (job.folder / FAILURE).unlink(missing_ok=True)
+        write_failure(job, error)
+        write_failure(job, TrainingProcessError("the others were ended"))
+        failure = processes._failure(job, 1)
+        assert (type(failure), str(failure)) == (type(error), str(error))
+
+
+def test_deepspeed_is_asked_for_on_gpus_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(processes.importlib.util, "find_spec", lambda name: None)
+    assert not processes.has_deepspeed(_settings("cpu"))
+    assert caplog.text == ""
+    assert not processes.has_deepspeed(_settings("cuda"))
+    assert "deepspeed is not installed: every process holds all weights" in caplog.text
+
+
+def test_zero3_configuration_loads_and_every_auto_is_filled_by_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    from accelerate.utils.deepspeed import HfDeepSpeedConfig
+    from transformers.integrations import deepspeed
+
+    assert HfDeepSpeedConfig(str(ZERO3)).is_zero3()
+    monkeypatch.setattr(deepspeed, "dep_version_check", lambda name: None)  # looks for the package itself
+
+    class Config(deepspeed.HfTrainerDeepSpeedConfig, HfDeepSpeedConfig):
+        """transformers' class over accelerate's, as where DeepSpeed is installed."""
+
+    config = Config(json.loads(ZERO3.read_text()))
+    arguments = SimpleNamespace(
+        world_size=8, per_device_train_batch_size=4, gradient_accumulation_steps=4, max_grad_norm=1.0, bf16=True,
+        fp16=False, bf16_full_eval=False, fp16_full_eval=False, learning_rate=1e-5, adam_beta1=0.9, adam_beta2=0.999,
+        adam_epsilon=1e-8, weight_decay=0.0, save_on_each_node=False, get_warmup_steps=lambda steps: 200,
+    )  # fmt: skip
+    config.trainer_config_process(arguments)
+    model = SimpleNamespace(config=SimpleNamespace(hidden_size=4096, get_text_config=lambda: None))
+    config.trainer_config_finalize(arguments, model, 2000)
+    assert config.get_value("train_batch_size") == 128
+    assert config.get_value("bf16.enabled") is True
+    assert config.get_value("gradient_clipping") == 1.0
+    assert config.get_value("zero_optimization.stage3_gather_16bit_weights_on_model_save") is True
+    assert "auto" not in json.dumps(config.config)
+    deepspeed.unset_hf_deepspeed_config()
+
+
+def test_zero3_configuration_is_deepspeeds_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    config = pytest.importorskip("deepspeed.runtime.zero.config", reason="deepspeed is in the GPU image alone")
+    given = {
+        name: value for name, value in json.loads(ZERO3.read_text())["zero_optimization"].items() if value != "auto"
+    }
+    zero = config.DeepSpeedZeroConfig(**given)
+    assert zero.stage == 3
+    assert zero.gather_16bit_weights_on_model_save
