@@ -6,17 +6,21 @@ their published names, as they are or as .gz or .zst. Files may lie deeper than 
 What cannot be read raises `WrongFormatError` with what was found; `suites/base.py` adds what was expected, and where to get it.
 """
 
+import functools
 import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.compressed_stream import unpacked
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, EvaluationDataError
+
+if TYPE_CHECKING:
+    from toolformer_ops.object_store import ObjectStore
 
 PACKED = (".gz", ".zst")
 
@@ -151,7 +155,7 @@ class DataFolder:
             ObjectStoreError: S3 fails.
         """
         try:
-            packed = self._store().open_uri(uri).read() if uri.startswith("s3://") else Path(uri).read_bytes()
+            packed = self._store.open_uri(uri).read() if uri.startswith("s3://") else Path(uri).read_bytes()
             content = unpacked(io.BytesIO(packed), uri).read()
         except (OSError, CorpusError) as error:
             raise EvaluationDataError(f"expected to read {uri}, found: {error}") from error
@@ -161,7 +165,7 @@ class DataFolder:
         root = f"{self.address}/{folder}"
         if self.address.startswith("s3://"):
             try:
-                for uri in self._store().list_uri(root):
+                for uri in self._store.list_uri(root):
                     yield uri.removeprefix(f"{root}/"), uri
             except CorpusError:
                 pass  # nothing below this address
@@ -176,7 +180,8 @@ class DataFolder:
             if path.is_file():
                 yield path.relative_to(local / folder).as_posix(), str(path)
 
-    def _store(self) -> Any:
+    @functools.cached_property
+    def _store(self) -> "ObjectStore":
         from toolformer_ops.object_store import ObjectStore
 
         return ObjectStore(self._settings)
