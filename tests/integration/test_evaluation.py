@@ -175,6 +175,17 @@ def test_a_second_evaluation_of_the_same_loads_no_model_and_writes_nothing(
     assert rows(run, "select count(*), max(evaluated_at) from evaluation_scores") == before
 
 
+def test_one_data_set_of_a_suite_is_evaluated_alone(settings: Settings, models: FakeModels, tmp_path: Path) -> None:
+    published.write_all(tmp_path)
+    run = start(settings, tmp_path, finetuned=False)
+    assert evaluate_stage(settings, RUN, "math:gsm8k") == 1
+    assert evaluate_stage(settings, RUN, "math:gsm8k") == 0
+    assert [(score.suite, score.subset) for score in scores(run)] == [("math", "gsm8k")]
+    (tmp_path / "triviaqa" / "triviaqa-unfiltered" / "unfiltered-web-dev.json").unlink()
+    with pytest.raises(EvaluationDataError, match="triviaqa: expected"):
+        evaluate_stage(settings, RUN, "qa:triviaqa")
+
+
 def test_other_data_are_evaluated_again_and_the_newest_scores_count(
     settings: Settings, models: FakeModels, tmp_path: Path
 ) -> None:

@@ -105,7 +105,7 @@ def _ranks(text: str) -> list[int]:
 
 def _print(outcome: "Outcome", *, as_json: bool) -> None:
     from toolformer_ops.evaluation.comparing import compare
-    from toolformer_ops.evaluation.tables import print_call_table, print_comparisons, print_scores
+    from toolformer_ops.evaluation.tables import print_call_table, print_comparisons, print_scores, wide_console
 
     comparisons = compare(outcome.evaluations)
     if as_json:
@@ -116,9 +116,7 @@ def _print(outcome: "Outcome", *, as_json: bool) -> None:
         }
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
         return
-    from rich.console import Console
-
-    console = Console()
+    console = wide_console()
     print_scores(console, outcome.scores)
     print_call_table(console, outcome.scores)
     print_comparisons(console, comparisons)

@@ -3,16 +3,17 @@
     records.py          what is asked, what was written, what a score is
     data_files.py       the files of a data set: found, hashed, read
     suites/             one module a suite: published format to questions, prompt, barred tools, metric
-    prompts.py          zero-shot prompts, one text file each
+    zero_shot.py        the prompts of appendix C, one text file each in prompts/
     words.py            what a word is; the right answer among the first words
     numbers.py          the first number predicted
     dateset.py          the generator of DATESET
-    statistics.py       Wilson, bootstrap, McNemar
     running.py          a suite by a model in a variant
     text_quality.py     perplexity of texts with calls disabled
-    comparing.py        variants beside each other
+    session.py          suites and models, one after another; what fails, fails by name
+    statistics.py       Wilson, Newcombe, McNemar, bootstrap
+    comparing.py        variants on the same inputs
     tables.py           the paper's tables in a terminal
-    store.py            `evaluation_scores`
+    store.py            `evaluation_scores`, and inputs on S3
 
-Only `running.py` and `text_quality.py` meet a model; nothing here loads torch on import.
+Models come in through `running.WritesWithTools`; nothing here loads torch on import.
 """

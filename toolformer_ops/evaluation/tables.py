@@ -1,5 +1,6 @@
 """The paper's tables in a terminal: a row for each variant, a column for each subset (Tables 3 to 8), and its Table 9."""
 
+import sys
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -10,13 +11,24 @@ from toolformer_ops.evaluation.records import VARIANT_NAMES, VARIANTS, SuiteScor
 from toolformer_ops.evaluation.suites import PERPLEXITY, SUITES
 
 NOTHING = "\u2013"
+WIDTH = 160
+HEADING = "Toolformer against the others on the same inputs: points, how many only one of them gets right, p of McNemar's test"
+
+
+def wide_console() -> Console:
+    """A terminal as it is; a file or a pipe wide enough for every table."""
+    return Console() if sys.stdout.isatty() else Console(width=WIDTH)
 
 
 def print_scores(console: Console, scores: Sequence[SuiteScore]) -> None:
     """One table a suite, in the order in which they come."""
     for suite in dict.fromkeys(score.suite for score in scores):
-        what = "perplexity, calls disabled" if suite == PERPLEXITY else f"% right ({SUITES[suite].metric.name})"
-        _print(console, f"{suite}: {what}", _suite_table(suite, [score for score in scores if score.suite == suite]))
+        heading = (
+            "calls disabled, 95 % interval over texts"
+            if suite == PERPLEXITY
+            else f"% right: {SUITES[suite].metric.name}"
+        )
+        _print(console, f"{suite}: {heading}", _suite_table(suite, [score for score in scores if score.suite == suite]))
 
 
 def print_call_table(console: Console, scores: Sequence[SuiteScore]) -> None:
@@ -41,16 +53,20 @@ def print_comparisons(console: Console, comparisons: Sequence[Comparison]) -> No
     if not comparisons:
         return
     table = Table()
-    for name in ("subset", "Toolformer", "against", "n", "points", "95 % interval", "only it", "only other", "p"):
-        table.add_column(name, justify="left" if name in {"subset", "Toolformer", "against"} else "right")
+    for name in ("subset", "k", "against", "n", "points", "95 % interval", "only one", "p"):
+        table.add_column(name, justify="left" if name in {"subset", "against"} else "right")
     for one in comparisons:
         found = one.found
         table.add_row(
-            one.subset, f"k = {one.call_start_rank}", one.other, str(one.inputs), f"{100 * found.difference:+.1f}",
-            f"{100 * found.interval.low:+.1f} to {100 * found.interval.high:+.1f}", str(found.only_first),
-            str(found.only_second), f"{found.p_value:.2g}",
+            one.subset, str(one.call_start_rank), one.other, str(one.inputs), f"{100 * found.difference:+.1f}",
+            f"{100 * found.interval.low:+.1f} to {100 * found.interval.high:+.1f}",
+            f"{found.only_first} : {found.only_second}", f"{found.p_value:.2g}",
         )  # fmt: skip
-    _print(console, "Toolformer against the others on the same inputs (p: McNemar's exact test)", table)
+    _print(
+        console,
+        HEADING,
+        table,
+    )
 
 
 def _print(console: Console, heading: str, table: Table) -> None:

@@ -66,15 +66,16 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
         RecipeMismatchError: the language model is not the one that the run was started with.
         ModelError, ObjectStoreError, DatabaseError: a model, S3 or Postgres fails.
     """
-    run = _load_run(settings, run_id, suite)
+    name = suite.partition(":")[0]  # math:gsm8k is one data set of math
+    run = _load_run(settings, run_id, name)
     outcome = Outcome()
     folder = DataFolder(settings, run.parameters.evaluation_data)
     suites = load_suites(folder, [suite], run.parameters.evaluation_inputs, outcome)
     if outcome.failures:
-        raise EvaluationDataError(outcome.failures[suite])
+        raise EvaluationDataError(outcome.failures[name])
     evaluate(_entrants(settings, run, suites[0]), suites, outcome)
     if outcome.failures:
-        raise ToolError(outcome.failures[suite])
+        raise ToolError(outcome.failures[name])
     if not outcome.scores:
         logger.info("suite %s of run %s is scored already", suite, run_id)
         return 0
