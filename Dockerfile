@@ -6,12 +6,17 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 
 WORKDIR /opt/toolformer
-COPY requirements.lock requirements-binaries.lock ./
+COPY requirements.lock requirements-binaries.lock requirements-gpu.lock ./
 # CPU builds of torch, a tenth of the size; leave the argument empty for CUDA.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN pip install --no-cache-dir torch==2.13.0 ${TORCH_INDEX:+--index-url ${TORCH_INDEX}} \
  && pip install --no-cache-dir -r requirements.lock \
  && pip install --no-cache-dir --no-deps --require-hashes -r requirements-binaries.lock
+
+# With CUDA also DeepSpeed, which spreads a model that is finetuned over several GPUs.
+RUN if [ -z "${TORCH_INDEX}" ]; then \
+        DS_BUILD_OPS=0 pip install --no-cache-dir --no-build-isolation -r requirements-gpu.lock; \
+    fi
 
 COPY pyproject.toml README.md ./
 COPY toolformer_ops ./toolformer_ops

@@ -27,8 +27,8 @@ def _card(record: dict[str, Any]) -> str:
         )
     else:
         kept = (
-            "The weights are those of the last step: the corpus has no document outside the release on which a perplexity could be "
-            "taken."
+            "The weights are those of the last step: no documents of the corpus outside the release were there, or asked for, to "
+            "choose\na step by."
         )
     return (
         f"# Finetuned model {record['model_id']}\n\n"

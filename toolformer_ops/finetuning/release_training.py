@@ -95,7 +95,9 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
         len(development),
     )  # fmt: skip
     if not len(development):
-        logger.warning("no development document is left outside the release: the last step is kept, and not the best")
+        logger.warning(
+            "no development documents, in the corpus outside the release or asked for: the last step is kept"
+        )
     return train(settings, recipe, base, sequences, development, job.folder, job.plan)
 
 
