@@ -71,7 +71,7 @@ def _default(name: str, param: Any) -> str:
     field = RunParameters.model_fields.get(name)
     if field is None or field.is_required():
         return "required"  # a deployment may give it a default by its settings
-    if param.value is None:
+    if param.value is None or param.value == []:
         return ""
     return f"`{', '.join(param.value)}`" if isinstance(param.value, list) else f"`{param.value}`"
 

@@ -103,12 +103,16 @@ def _param(name: str, schema: dict[str, Any], default: Any) -> Param:
             "uniqueItems": True,
         }
     if name == "evaluation_suites":
-        keywords |= {"examples": schema["choices"], "uniqueItems": True}
+        keywords |= {"examples": schema["choices"], "uniqueItems": True, "type": ["array", "null"]}
     if name == "keep_thresholds":
         keywords |= {"type": ["object", "null"], "propertyNames": {"enum": list(tool_names())}}
     field = RunParameters.model_fields[name]
     if not field.is_required():
         default = field.get_default(call_default_factory=True)
+        if (
+            default == ""
+        ):  # Airflow's form asks for a text that is empty, unless it may be null; the stages read null as the default
+            keywords["type"], default = ["string", "null"], None
     description = " ".join([str(field.description), *_added_to_description(name)])
     if field.is_required() and not default:
         return Param(description=description, **keywords)
