@@ -23,6 +23,8 @@ CELL_CHARACTERS = 60
 EXAMPLES = REPOSITORY / "sql" / "examples"
 NEXT_QUERY = "04_where_do_calls_get_lost.sql"
 """The example that the report ends with."""
+FRESH_SUM = "The library owns 845 maps and has lent out 312 of them, so on the shelves there are"
+"""A prompt to try the new model with; no text of the demo corpus is like it."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,7 @@ def print_outputs(console: Console, rows: Sequence[Row[Any]], address: Address) 
         if row.model_uri:
             loss = "" if row.training_loss is None else f"  (training loss {row.training_loss:.2f} nats a token)"
             say(console, f"Model    {row.model_uri}{loss}")
+            say(console, f'         toolformer-ops generate --model {row.model_uri} "{FRESH_SUM}"')
         else:
             say(console, "Model    none: finetuning was off, or there was nothing to train on")
     say(console, f"Run      {address.run_url}")
