@@ -20,26 +20,42 @@ PROBE_LENGTHS = (5, 9, 7)
 PROBE_TOLERANCE = 1e-3
 """Of the largest logit: far above rounding in float32, far below what a token of another sequence changes."""
 
+ATTENTION_WIDTH = 4096
+"""Tokens in a row at which attention costs about as much as all else, in a model of some hundred million weights."""
+
 Batch = dict[str, Tensor]
 Collate = Callable[[Sequence[Mapping[str, Sequence[int]]]], Batch]
 
 
 def fill_rows(lengths: Sequence[int], row_tokens: int) -> list[list[int]]:
-    """Which sequences stand in which row: each goes into the first row with room, the longest sequences first.
+    """Which sequences stand in which row: as many rows of about equal width as together cost least to compute.
 
-    A sequence above `row_tokens` has a row of its own.
+    No row is wider than `row_tokens`, or than the longest sequence.
     """
-    rows: list[list[int]] = []
-    room: list[int] = []
+    widest = max(row_tokens, *lengths)
+    plans = (_equal_rows(lengths, count) for count in range(1, len(lengths) + 1))
+    return min((rows for rows in plans if _width(lengths, rows) <= widest), key=lambda rows: _cost(lengths, rows))
+
+
+def _equal_rows(lengths: Sequence[int], count: int) -> list[list[int]]:
+    """Each sequence goes into the row that is the emptiest by then, the longest sequences first."""
+    rows: list[list[int]] = [[] for _ in range(count)]
+    filled = [0] * count
     for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
-        row = next((row for row, left in enumerate(room) if left >= lengths[index]), None)
-        if row is None:
-            rows.append([])
-            room.append(max(row_tokens, lengths[index]))
-            row = len(rows) - 1
+        row = filled.index(min(filled))
         rows[row].append(index)
-        room[row] -= lengths[index]
+        filled[row] += lengths[index]
     return rows
+
+
+def _width(lengths: Sequence[int], rows: list[list[int]]) -> int:
+    return max(sum(lengths[index] for index in row) for row in rows)
+
+
+def _cost(lengths: Sequence[int], rows: list[list[int]]) -> float:
+    """Of all tokens of the batch, padding included; a token's attention costs more the wider its row is."""
+    width = _width(lengths, rows)
+    return len(rows) * width * (1 + width / ATTENTION_WIDTH)
 
 
 def packed_batch(examples: Sequence[Mapping[str, Sequence[int]]], padding_id: int, row_tokens: int) -> Batch:
@@ -48,8 +64,11 @@ def packed_batch(examples: Sequence[Mapping[str, Sequence[int]]], padding_id: in
     Padding stands at the end of a row, each token of it a sequence of its own.
     """
     sequences = [example["input_ids"] for example in examples]
-    rows = fill_rows([len(ids) for ids in sequences], row_tokens)
-    width = max(sum(len(sequences[index]) for index in row) for row in rows)
+    return _in_rows(sequences, fill_rows([len(ids) for ids in sequences], row_tokens), padding_id)
+
+
+def _in_rows(sequences: Sequence[Sequence[int]], rows: list[list[int]], padding_id: int) -> Batch:
+    width = _width([len(ids) for ids in sequences], rows)
     input_ids = torch.full((len(rows), width), padding_id, dtype=torch.long)  # (row, position)
     position_ids = torch.zeros_like(input_ids)
     labels = torch.full_like(input_ids, NOT_SCORED)
@@ -94,23 +113,13 @@ def packs_exactly(network: Any) -> bool:
     if "position_ids" not in inspect.signature(network.forward).parameters:
         return False
     vocabulary = network.get_input_embeddings().num_embeddings
-    examples, first = [], 1
-    for length in PROBE_LENGTHS:
-        examples.append({"input_ids": [(7 * token) % vocabulary for token in range(first, first + length)]})
-        first += length
-    packed = packed_batch(examples, 0, sum(PROBE_LENGTHS))
+    sequences = [[(7 * token) % vocabulary for token in range(length, 2 * length)] for length in PROBE_LENGTHS]
     training = network.training
     network.eval()
     try:
-        together = _logits(network, packed)[0]
-        position = 0
-        for index in fill_rows(PROBE_LENGTHS, sum(PROBE_LENGTHS))[0]:
-            alone = _logits(network, packed_batch([examples[index]], 0, 1))[0]
-            difference = (together[position : position + len(alone)] - alone).abs().max()
-            if not difference <= PROBE_TOLERANCE * alone.abs().max():  # nor where either is NaN
-                return False
-            position += len(alone)
-        return True
+        together = _logits(network, _in_rows(sequences, [[0, 1, 2]], 0))[0]
+        alone = torch.cat([_logits(network, _in_rows([ids], [[0]], 0))[0] for ids in sequences])
+        return bool((together - alone).abs().max() <= PROBE_TOLERANCE * alone.abs().max())  # not where either is NaN
     finally:
         network.train(training)
 
