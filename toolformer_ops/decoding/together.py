@@ -37,9 +37,9 @@ Listener = Callable[[int, tuple[int, ...]], None]
 class RowKeeper(Protocol):
     """What `language_model.rows.Rows` offers."""
 
-    def begin(self, ids: Sequence[int], shared: int = 0) -> tuple[Row, Tensor]: ...  # noqa: D102
+    def begin(self, prompts: Sequence[tuple[Sequence[int], int]]) -> list[tuple[Row, Tensor]]: ...  # noqa: D102
     def step(self, rows: Sequence[Row], tokens: Sequence[int]) -> Tensor: ...  # noqa: D102
-    def insert(self, row: Row, tokens: Sequence[int]) -> Tensor: ...  # noqa: D102
+    def insert(self, rows: Sequence[Row], tokens: Sequence[Sequence[int]]) -> Tensor: ...  # noqa: D102
     def cut(self, row: Row, length: int) -> None: ...  # noqa: D102
 
 
@@ -85,9 +85,12 @@ class Together:
         written: dict[int, WrittenText] = {}
         last_line = time.monotonic()
         while queue or growing or waiting:
-            while queue and self._has_room([*growing, *waiting]):
+            joining: list[tuple[int, Prompt, tuple[int, ...]]] = []
+            while queue and self._has_room([*growing, *waiting], joining):
                 number, (prompt, ids) = queue.popleft()
-                self._sort([self._begin(number, prompt, ids, decoding)], growing, waiting, written)
+                joining.append((number, prompt, ids))
+            if joining:
+                self._sort(self._begin(joining, decoding), growing, waiting, written)
             if growing:
                 moving, growing = growing, []
                 self._step(moving)
@@ -97,7 +100,8 @@ class Together:
                 self._tools.answer([text.writer for text in asking])
                 resumed: list[_Text] = []
                 self._sort(asking, resumed, waiting, written)
-                self._sort([self._resume(text) for text in resumed], growing, waiting, written)
+                self._insert(resumed, [self._bring_back(text) for text in resumed])
+                self._sort(resumed, growing, waiting, written)
             if time.monotonic() - last_line > PROGRESS_SECONDS:
                 last_line = time.monotonic()
                 logger.info("wrote %d of %d texts, %d growing", len(written), len(prompts), len(growing))
@@ -111,15 +115,19 @@ class Together:
                     "choose a model with a longer window."
                 )
 
-    def _has_room(self, texts: Sequence[_Text]) -> bool:
-        return len(texts) < MAX_ROWS and sum(text.row.length for text in texts) < MAX_TOKENS
+    def _has_room(self, texts: Sequence[_Text], joining: Sequence[tuple[int, Prompt, tuple[int, ...]]]) -> bool:
+        tokens = sum(text.row.length for text in texts) + sum(len(ids) for _, _, ids in joining)
+        return len(texts) + len(joining) < MAX_ROWS and tokens < MAX_TOKENS
 
-    def _begin(self, number: int, prompt: Prompt, ids: tuple[int, ...], decoding: DecodingSettings) -> _Text:
-        row, logits = self._rows.begin(ids, self._shared(prompt, ids))
-        continuation = Continuation(ids, self._tokenization, self._max_positions)
-        writer = Writer(prompt, continuation, decoding, self._tools.names)
-        writer.choose(logits)
-        return _Text(number, writer, row)
+    def _begin(self, joining: Sequence[tuple[int, Prompt, tuple[int, ...]]], decoding: DecodingSettings) -> list[_Text]:
+        begun = self._rows.begin([(ids, self._shared(prompt, ids)) for _, prompt, ids in joining])
+        texts = []
+        for (number, prompt, ids), (row, logits) in zip(joining, begun, strict=True):
+            continuation = Continuation(ids, self._tokenization, self._max_positions)
+            writer = Writer(prompt, continuation, decoding, self._tools.names)
+            writer.choose(logits)
+            texts.append(_Text(number, writer, row))
+        return texts
 
     def _shared(self, prompt: Prompt, ids: tuple[int, ...]) -> int:
         """How many tokens the prompt's shared head has; 0 where its tokens are not those of the whole prompt."""
@@ -130,22 +138,20 @@ class Together:
 
     def _step(self, texts: Sequence[_Text]) -> None:
         """Let each row take in what it lacks, and each writer choose what follows."""
-        single: list[tuple[_Text, int]] = []
-        for text in texts:
-            tokens = self._bring_back(text)
-            if len(tokens) == 1:
-                single.append((text, tokens[0]))
-            else:
-                text.writer.choose(self._rows.insert(text.row, tokens))
+        lacking = [(text, self._bring_back(text)) for text in texts]
+        single = [(text, tokens[0]) for text, tokens in lacking if len(tokens) == 1]
+        several = [(text, tokens) for text, tokens in lacking if len(tokens) > 1]
         if single:
             logits = self._rows.step([text.row for text, _ in single], [token for _, token in single])
             for (text, _), row in zip(single, logits, strict=True):
                 text.writer.choose(row)
+        self._insert([text for text, _ in several], [tokens for _, tokens in several])
 
-    def _resume(self, text: _Text) -> _Text:
-        """A row takes in its result, whatever its length, by itself."""
-        text.writer.choose(self._rows.insert(text.row, self._bring_back(text)))
-        return text
+    def _insert(self, texts: Sequence[_Text], tokens: Sequence[tuple[int, ...]]) -> None:
+        """Let rows take in tools' results, whatever their length, and each writer choose what follows."""
+        if texts:
+            for text, row in zip(texts, self._rows.insert([text.row for text in texts], tokens), strict=True):
+                text.writer.choose(row)
 
     def _bring_back(self, text: _Text) -> tuple[int, ...]:
         """Cut the row to what its writer kept; the tokens that it lacks."""

@@ -1,13 +1,12 @@
 """Texts that are written side by side: each row has a cache of its own, takes in tokens, may forget its last ones, and goes on.
 
     begin     start token and prompt; the head that prompts share is computed once
+    insert    several tokens at once for each of some rows, such as tools' results
     step      one token more for each of some rows, in one pass (`tree_decoding.py`)
-    insert    several tokens at once for one row, such as a tool's result
     cut       forget the last tokens of a row, such as a call that came to nothing
 
-A row's numbers follow from its own tokens and from the pieces in which they came, never from the rows beside it: steps treat
-rows one by one, and all else is computed a row at a time. Networks that cannot decode in trees are run row by row.
-Chooses no token: `decoding/` does.
+A row's numbers follow from its own tokens and from the pieces in which they came, never from the rows beside it. Networks that
+cannot decode in trees are run row by row. Chooses no token: `decoding/` does.
 """
 
 from collections.abc import Sequence
@@ -18,10 +17,12 @@ from torch import Tensor
 
 from toolformer_ops.language_model.branches import Branches, CachedBranches
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.tree_decoding import ROW_MULTIPLE, Columns, Tree
+from toolformer_ops.language_model.tree_decoding import ROW_MULTIPLE, Tree
 
 MAX_HEADS = 8
 """Shared heads that are kept."""
+PASS_TOKENS = 1024
+"""Most tokens that rows take in together in one pass; more of a single row are one pass, too."""
 
 
 @dataclass
@@ -40,17 +41,22 @@ class Rows:
         self._model = model
         self._heads: dict[tuple[int, ...], Branches] = {}
 
-    def begin(self, ids: Sequence[int], shared: int = 0) -> tuple[Row, Tensor]:
-        """A new row that holds `ids`, and the logits of what follows, (vocabulary,), float32.
+    def begin(self, prompts: Sequence[tuple[Sequence[int], int]]) -> list[tuple[Row, Tensor]]:
+        """A new row for each (ids, shared), and the logits of what follows, (vocabulary,), float32.
 
-        The first `shared` of them are computed once for all rows that begin with the same; at least one is the row's own.
+        The first `shared` ids are computed once for all rows that begin with the same; at least the last one is the row's own.
         """
-        shared = min(shared, len(ids) - 1)
-        head = self._head(tuple(ids[:shared]))
-        branch = head.fork([0])
-        hidden = branch.extend([list(ids[shared:])])[0][-1]
-        columns = head.views() if isinstance(head, CachedBranches) and shared else None
-        return Row(self._as_state(branch, columns), len(ids)), self._logits(hidden[None])[0]
+        rows = []
+        for ids, shared in prompts:
+            length = min(max(shared, 1), len(ids) - 1)
+            rows.append(Row(self._begun(tuple(ids[:length])), length))
+        return list(
+            zip(
+                rows,
+                self.insert(rows, [ids[row.length :] for row, (ids, _) in zip(rows, prompts, strict=True)]),
+                strict=True,
+            )
+        )
 
     def step(self, rows: Sequence[Row], tokens: Sequence[int]) -> Tensor:
         """Append `tokens[n]` to row n; the logits of what follows, (rows, vocabulary), float32."""
@@ -63,16 +69,20 @@ class Rows:
             row.length += 1
         return self._logits(torch.cat(states))
 
-    def insert(self, row: Row, tokens: Sequence[int]) -> Tensor:
-        """Append all of `tokens`, at least one, to one row; the logits of what follows, (vocabulary,), float32."""
-        if isinstance(row.state, Tree):
-            branch: Branches = CachedBranches.empty(self._model).continued(row.state.columns())
-            hidden = branch.extend([list(tokens)])[0][-1]
-            row.state = self._as_state(branch, row.state.prompt)
-        else:
-            hidden = self._branch(row).extend([list(tokens)])[0][-1]
-        row.length += len(tokens)
-        return self._logits(hidden[None])[0]
+    def insert(self, rows: Sequence[Row], tokens: Sequence[Sequence[int]]) -> Tensor:
+        """Append all of `tokens[n]`, at least one, to row n; the logits of what follows, (rows, vocabulary), float32."""
+        states: list[Tensor] = []
+        for group in _groups([len(row) for row in tokens]):
+            states += self._extend([rows[number] for number in group], [tokens[number] for number in group])
+        for row, added in zip(rows, tokens, strict=True):
+            row.length += len(added)
+        return self._logits(torch.stack(states))
+
+    def _extend(self, rows: Sequence[Row], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
+        trees = [row.state for row in rows if isinstance(row.state, Tree)]
+        if self._model.trees is not None and len(trees) == len(rows):
+            return self._model.trees.extend(trees, tokens)
+        return [self._branch(row).extend([list(added)])[0][-1] for row, added in zip(rows, tokens, strict=True)]
 
     def cut(self, row: Row, length: int) -> None:
         """Forget all but the first `length` tokens of a row."""
@@ -93,14 +103,14 @@ class Rows:
             self._heads[ids] = head
         return self._heads[ids]
 
-    def _as_state(self, branch: Branches, head: Columns | None) -> Tree | Branches:
-        """The row as a tree that shares the columns of its head, if it has one, and holds the others by itself."""
-        if self._model.trees is None or not isinstance(branch, CachedBranches):
-            return branch
-        prompt = head or [(keys[:, :0], values[:, :0]) for keys, values in branch.views()]
-        own = branch.columns(prompt[0][0].shape[1])
-        length = branch.views()[0][0].shape[1]
-        return Tree(prompt, own, torch.tensor([length], device=self._model.device))
+    def _begun(self, ids: tuple[int, ...]) -> Tree | Branches:
+        """A row that holds a shared head."""
+        head = self._head(ids)
+        if self._model.trees is None or not isinstance(head, CachedBranches) or not ids:
+            return head.fork([0])
+        columns = head.views()
+        none = [(keys[:, :0], values[:, :0]) for keys, values in columns]
+        return Tree(columns, none, torch.tensor([len(ids)], device=self._model.device))
 
     def _branch(self, row: Row) -> Branches:
         if isinstance(row.state, Tree):
@@ -111,3 +121,16 @@ class Rows:
         """For (rows, hidden); filled up to a multiple of rows, so that a row has the same bits whatever its company."""
         padding = hidden.new_zeros((-len(hidden) % ROW_MULTIPLE, hidden.shape[1]))
         return self._model.log_probabilities(torch.cat([hidden, padding]))[: len(hidden)]
+
+
+def _groups(lengths: Sequence[int]) -> list[list[int]]:
+    """Consecutive numbers in groups of at most `PASS_TOKENS` tokens, or of one."""
+    groups: list[list[int]] = []
+    tokens = 0
+    for number, length in enumerate(lengths):
+        if not groups or tokens + length > PASS_TOKENS:
+            groups.append([])
+            tokens = 0
+        groups[-1].append(number)
+        tokens += length
+    return groups

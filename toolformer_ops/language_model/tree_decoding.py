@@ -10,6 +10,9 @@ beyond a row: it is computed text by text over three kinds of columns, none of w
 
 A row sees the prompt, the text up to its position, and its own columns. Layers with a sliding window also look at the distance.
 
+`extend` takes in several tokens of each text at once, such as a prompt, in the same way: for texts of one row, whose new tokens see
+what is there and those of them that come before.
+
 A row's numbers do not depend on the other texts: attention has the shapes of its own text alone, and every other operation treats
 rows one by one. For that the matrix products must give a row the same bits whatever the number of rows. Here they were seen to do
 so, in float32 and bfloat16, from four rows on; therefore passes are filled up to a multiple of `ROW_MULTIPLE` rows.
@@ -72,6 +75,14 @@ class Tree:
             for (pk, pv), (tk, tv), (ok, ov) in zip(self.prompt, self.text, own, strict=True)
         ]
 
+    def fold(self) -> None:
+        """Take what a single row has added into the text's columns."""
+        if self.steps:
+            prompt = self.prompt[0][0].shape[1]
+            self.text = [(keys[:, prompt:], values[:, prompt:]) for keys, values in self.columns()]
+            self.lengths = self.lengths + self.steps
+            self.own, self.steps = [], 0
+
     def cut(self, length: int) -> None:
         """Forget all but the first `length` columns of a single row, of which the prompt's all stay."""
         first_own = int(self.lengths[0])
@@ -99,8 +110,8 @@ class Tree:
         return old_keys[:, :, : self.steps + 1], old_values[:, :, : self.steps + 1]
 
 
-class _Pass:
-    """The trees of the pass that runs, where their rows stand in it, and their masks."""
+class _Steps:
+    """A pass that takes in one token a row: the trees, where their rows stand in it, and their masks."""
 
     def __init__(self, trees: Sequence[Tree]) -> None:
         ends = torch.tensor([tree.rows for tree in trees]).cumsum(0).tolist()
@@ -123,6 +134,80 @@ class _Pass:
             self._hidden[number, window] = hidden
         return self._hidden[number, window]
 
+    def attend(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        window: int | None,
+        scale: float,
+        softcap: float | None,
+    ) -> Tensor:
+        """Attention of all rows of the pass, (rows, heads, width)."""
+        mixed = queries.new_zeros((*queries.shape[:2], values.shape[-1]))
+        for number, (tree, first, last) in enumerate(self.spans):
+            own = tree.append(layer, keys[first:last], values[first:last])
+            mixed[first:last] = _attend_tree(
+                tree.prompt[layer],
+                tree.text[layer],
+                own,
+                queries[first:last],
+                self.hidden(number, window),
+                scale,
+                softcap,
+            )
+        return mixed
+
+
+class _Extensions:
+    """A pass that takes in several tokens of each tree, which has a single row and no own columns."""
+
+    def __init__(self, trees: Sequence[Tree], tokens: Sequence[Sequence[int]]) -> None:
+        ends = torch.tensor([len(row) for row in tokens]).cumsum(0).tolist()
+        self.spans = [(tree, end - len(row), end) for tree, row, end in zip(trees, tokens, ends, strict=True)]
+        self.columns: list[Columns] = [[] for _ in trees]
+        """The text's columns with the new ones, layer by layer."""
+
+    def attend(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        window: int | None,
+        scale: float,
+        softcap: float | None,
+    ) -> Tensor:
+        """Attention of all new tokens, (tokens, heads, width)."""
+        mixed = queries.new_zeros((*queries.shape[:2], values.shape[-1]))
+        for number, (tree, first, last) in enumerate(self.spans):
+            old_keys, old_values = tree.text[layer]
+            text = (
+                torch.cat([old_keys, keys[first:last].transpose(0, 1)], 1),
+                torch.cat([old_values, values[first:last].transpose(0, 1)], 1),
+            )
+            self.columns[number].append(text)
+            none = keys[first:last, :, None][:, :, :0]
+            no_values = values[first:last, :, None][:, :, :0]
+            mixed[first:last] = _attend_tree(
+                tree.prompt[layer],
+                text,
+                (none, no_values),
+                queries[first:last],
+                self._hidden(number, window),
+                scale,
+                softcap,
+            )
+        return mixed
+
+    def _hidden(self, number: int, window: int | None) -> Tensor:
+        """Which columns the new tokens of a tree do not see, (tokens, columns) bool."""
+        tree, first, last = self.spans[number]
+        places = int(tree.lengths[0]) + torch.arange(last - first, device=tree.lengths.device)  # (tokens,)
+        distance = places[:, None] - torch.arange(int(tree.lengths[0]) + last - first, device=places.device)[None, :]
+        return distance < 0 if window is None else (distance < 0) | (distance >= window)
+
 
 class TreeDecoder:
     """Decoding steps of one network."""
@@ -135,7 +220,7 @@ class TreeDecoder:
         self._plain_attention = [
             module for module in network.modules() if hasattr(module, "_attn") and hasattr(module, "scale_attn")
         ]
-        self._running: _Pass | None = None
+        self._running: _Steps | _Extensions | None = None
 
     def step(self, trees: Sequence[Tree], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
         """Append `tokens[n][r]` to row r of tree n; returns their last hidden states, (rows, hidden) a tree."""
@@ -147,24 +232,53 @@ class TreeDecoder:
 
     def _step(self, trees: Sequence[Tree], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
         """One pass; what it has added to a tree counts only once it is through."""
-        ids = [token for row in tokens for token in row]
-        padding = -len(ids) % ROW_MULTIPLE
-        positions = torch.cat([tree.lengths + tree.steps for tree in trees])
-        positions = torch.cat([positions, positions.new_zeros(padding)])  # (rows of the pass,)
-        self._running = _Pass(trees)
-        try:
-            with self._attention():
-                hidden = self._decoder(
-                    input_ids=torch.tensor([ids + ids[:1] * padding], device=self._device),
-                    position_ids=positions[None],
-                    use_cache=False,
-                ).last_hidden_state[0]  # (rows of the pass, hidden)
-            spans = self._running.spans
-        finally:
-            self._running = None
+        steps = _Steps(trees)
+        hidden = self._pass(steps, tokens, [tree.lengths + tree.steps for tree in trees])
         for tree in trees:
             tree.steps += 1
-        return [hidden[first:last] for _, first, last in spans]
+        return [hidden[first:last] for _, first, last in steps.spans]
+
+    def extend(self, trees: Sequence[Tree], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Append all of `tokens[n]`, at least one, to the single row of tree n; its last hidden states, (hidden,) a tree."""
+        for tree in trees:
+            tree.fold()
+
+        def run(numbers: Sequence[int]) -> list[Tensor]:
+            return self._extend([trees[number] for number in numbers], [tokens[number] for number in numbers])
+
+        return halving(run, range(len(trees)), "texts")
+
+    def _extend(self, trees: Sequence[Tree], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
+        extensions = _Extensions(trees, tokens)
+        positions = [
+            tree.lengths + torch.arange(len(row), device=tree.lengths.device)
+            for tree, row in zip(trees, tokens, strict=True)
+        ]
+        hidden = self._pass(extensions, tokens, positions)
+        for (tree, first, last), columns in zip(extensions.spans, extensions.columns, strict=True):
+            tree.text = columns
+            tree.lengths = tree.lengths + (last - first)
+        return [hidden[last - 1] for _, _, last in extensions.spans]
+
+    def _pass(
+        self, running: "_Steps | _Extensions", tokens: Sequence[Sequence[int]], positions: Sequence[Tensor]
+    ) -> Tensor:
+        """One pass through the network; last hidden states of its rows, filled up, (rows, hidden)."""
+        ids = [token for row in tokens for token in row]
+        padding = -len(ids) % ROW_MULTIPLE
+        places = torch.cat(list(positions))
+        places = torch.cat([places, places.new_zeros(padding)])  # (rows of the pass,)
+        self._running = running
+        try:
+            with self._attention():
+                hidden: Tensor = self._decoder(
+                    input_ids=torch.tensor([ids + ids[:1] * padding], device=self._device),
+                    position_ids=places[None],
+                    use_cache=False,
+                ).last_hidden_state[0]  # (rows of the pass, hidden)
+        finally:
+            self._running = None
+        return hidden
 
     @contextlib.contextmanager
     def _attention(self) -> Iterator[None]:
@@ -198,16 +312,11 @@ class TreeDecoder:
         """Attention as transformers' interface has it: from (1, heads, rows, width) to (1, rows, heads, width)."""
         running = self._running
         if running is None:
-            raise RuntimeError("expected attention over trees only inside TreeDecoder.step")
+            raise RuntimeError("expected attention over trees only inside a TreeDecoder's pass")
         window = sliding_window if self._sliding_window is not None else None
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
         rows, keys, values = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # (rows, heads, width)
-        mixed = rows.new_zeros((*rows.shape[:2], values.shape[-1]))
-        for number, (tree, first, last) in enumerate(running.spans):
-            own = tree.append(module.layer_idx, keys[first:last], values[first:last])
-            mixed[first:last] = _attend_tree(
-                tree, module.layer_idx, own, rows[first:last], running.hidden(number, window), scale, softcap
-            )
+        mixed = running.attend(module.layer_idx, rows, keys, values, window, scale, softcap)
         return mixed[None], None
 
 
@@ -222,26 +331,26 @@ def _bound(decoder: TreeDecoder, module: Any) -> Any:
 
 
 def _attend_tree(
-    tree: Tree,
-    layer: int,
+    prompt: tuple[Tensor, Tensor],
+    text: tuple[Tensor, Tensor],
     own: tuple[Tensor, Tensor],
     queries: Tensor,
     hidden: Tensor,
     scale: float,
     softcap: float | None,
 ) -> Tensor:
-    """Attention of one text's rows, (rows, heads, width), over prompt, text and own columns; softmax in float32."""
+    """Attention of one text's rows, (rows, heads, width), over a layer's prompt, text and own columns; softmax in float32."""
     rows, heads, width = queries.shape
     shared_heads = own[0].shape[1]
     grouped = queries.view(rows, shared_heads, heads // shared_heads, width)  # query heads by the key head they use
     by_head = grouped.transpose(0, 1).reshape(shared_heads, -1, width)  # (key heads, rows * group, width)
-    (prompt_keys, prompt_values), (text_keys, text_values) = tree.prompt[layer], tree.text[layer]
+    (prompt_keys, prompt_values), (text_keys, text_values) = prompt, text
     own_scores = grouped @ own[0].transpose(2, 3)  # (rows, key heads, group, own columns)
     scores = torch.cat(
         [
             by_head @ prompt_keys.transpose(1, 2),
             by_head @ text_keys.transpose(1, 2),
-            own_scores.transpose(0, 1).reshape(shared_heads, -1, own_scores.shape[-1]),
+            own_scores.transpose(0, 1).reshape(shared_heads, by_head.shape[1], own_scores.shape[-1]),
         ],
         dim=-1,
     ).float()  # (key heads, rows * group, columns)

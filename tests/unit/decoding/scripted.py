@@ -36,7 +36,10 @@ class ScriptedRows:
     passes: list[int] = field(default_factory=list)
     """Rows of each step."""
 
-    def begin(self, ids: Sequence[int], shared: int = 0) -> tuple[Row, Tensor]:
+    def begin(self, prompts: Sequence[tuple[Sequence[int], int]]) -> list[tuple[Row, Tensor]]:
+        return [self._begin(ids) for ids, _ in prompts]
+
+    def _begin(self, ids: Sequence[int]) -> tuple[Row, Tensor]:
         row = Row(state=None, length=len(ids))  # type: ignore[arg-type]
         prompt = self.tokenization.decode(ids[len(self.tokenization.start_ids) :])
         self.begun[id(row)], self.held[id(row)] = prompt, []
@@ -45,13 +48,14 @@ class ScriptedRows:
 
     def step(self, rows: Sequence[Row], tokens: Sequence[int]) -> Tensor:
         self.passes.append(len(rows))
-        return torch.stack([self.insert(row, [token]) for row, token in zip(rows, tokens, strict=True)])
+        return self.insert(rows, [[token] for token in tokens])
 
-    def insert(self, row: Row, tokens: Sequence[int]) -> Tensor:
-        assert tokens
-        self.held[id(row)].extend(tokens)
-        row.length += len(tokens)
-        return self._logits(row)
+    def insert(self, rows: Sequence[Row], tokens: Sequence[Sequence[int]]) -> Tensor:
+        for row, added in zip(rows, tokens, strict=True):
+            assert added
+            self.held[id(row)].extend(added)
+            row.length += len(added)
+        return torch.stack([self._logits(row) for row in rows])
 
     def cut(self, row: Row, length: int) -> None:
         assert length < row.length

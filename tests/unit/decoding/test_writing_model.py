@@ -48,19 +48,20 @@ class Uncached:
         self._ids: dict[int, list[int]] = {}
         self._rows: list[Row] = []
 
-    def begin(self, ids: Sequence[int], shared: int = 0) -> tuple[Row, Tensor]:
-        row = Row(state=None, length=len(ids))  # type: ignore[arg-type]
-        self._rows.append(row)
-        self._ids[id(row)] = list(ids)
-        return row, self._logits(row)
+    def begin(self, prompts: Sequence[tuple[Sequence[int], int]]) -> list[tuple[Row, Tensor]]:
+        rows = [Row(state=None, length=0) for _ in prompts]  # type: ignore[arg-type]
+        self._rows += rows
+        self._ids.update({id(row): [] for row in rows})
+        return list(zip(rows, self.insert(rows, [ids for ids, _ in prompts]), strict=True))
 
     def step(self, rows: Sequence[Row], tokens: Sequence[int]) -> Tensor:
-        return torch.stack([self.insert(row, [token]) for row, token in zip(rows, tokens, strict=True)])
+        return self.insert(rows, [[token] for token in tokens])
 
-    def insert(self, row: Row, tokens: Sequence[int]) -> Tensor:
-        self._ids[id(row)].extend(tokens)
-        row.length += len(tokens)
-        return self._logits(row)
+    def insert(self, rows: Sequence[Row], tokens: Sequence[Sequence[int]]) -> Tensor:
+        for row, added in zip(rows, tokens, strict=True):
+            self._ids[id(row)].extend(added)
+            row.length += len(added)
+        return torch.stack([self._logits(row) for row in rows])
 
     def cut(self, row: Row, length: int) -> None:
         del self._ids[id(row)][length:]

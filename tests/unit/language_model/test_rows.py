@@ -33,7 +33,7 @@ def test_a_row_that_steps_is_cut_and_takes_in_a_result_equals_the_plain_pass(any
     rows = Rows(any_subject.engine._model)
     ids = ids_of(any_subject, PROMPT)
     result = list(any_subject.engine._tokenization.continuation(RESULT))
-    row, logits = rows.begin(ids)
+    [(row, logits)] = rows.begin([(ids, 0)])
     assert agree(logits, plain(any_subject, ids))
     for token in (5, 9, 17):
         [logits] = rows.step([row], [token])
@@ -41,7 +41,7 @@ def test_a_row_that_steps_is_cut_and_takes_in_a_result_equals_the_plain_pass(any
     rows.cut(row, len(ids) + 1)
     [logits] = rows.step([row], [11])
     assert agree(logits, plain(any_subject, [*ids, 5, 11]))
-    logits = rows.insert(row, result)
+    [logits] = rows.insert([row], [result])
     whole = [*ids, 5, 11, *result]
     assert agree(logits, plain(any_subject, whole))
     rows.cut(row, len(whole) - 2)  # into what was inserted
@@ -54,13 +54,16 @@ def test_a_row_that_steps_is_cut_and_takes_in_a_result_equals_the_plain_pass(any
 def test_a_row_has_the_same_bits_whatever_grows_beside_it(any_subject: Subject) -> None:
     rows = Rows(any_subject.engine._model)
     first, second = ids_of(any_subject, PROMPT), ids_of(any_subject, OTHER)
-    alone, logits = rows.begin(first)
+    [(alone, logits)] = rows.begin([(first, 0)])
     expected = [logits, rows.step([alone], [7])[0], rows.step([alone], [8])[0]]
-    beside, found = rows.begin(first)
-    others = [rows.begin(second)[0] for _ in range(20)]
-    rows.insert(others[0], [4, 5, 6])
-    both = [rows.step([*others, beside], [9] * 20 + [token])[-1] for token in (7, 8)]
-    assert [torch.equal(left, right) for left, right in zip(expected, [found, *both], strict=True)] == [True] * 3
+    expected += [rows.insert([alone], [[4, 5, 6]])[0], rows.step([alone], [7])[0]]
+    *others, (beside, found) = rows.begin([*[(second, 0)] * 20, (first, 0)])
+    company = [row for row, _ in others]
+    both = [rows.step([*company, beside], [9] * 20 + [token])[-1] for token in (7, 8)]
+    inserted = rows.insert([beside, *company[:9]], [[4, 5, 6], *[[1, 2, 3, 4, 5]] * 9])[0]
+    again = rows.step([*company, beside], [7] * 21)[-1]
+    seen = [found, *both, inserted, again]
+    assert [torch.equal(left, right) for left, right in zip(expected, seen, strict=True)] == [True] * 5
 
 
 @torch.inference_mode()
@@ -75,12 +78,12 @@ def test_a_shared_head_is_computed_once_and_changes_nothing(
     branches = model.branches
     monkeypatch.setattr(model, "branches", lambda: made.append(1) or branches())
     for tail in tails:
-        row, logits = rows.begin([*head, *tail], shared=len(head))
+        [(row, logits)] = rows.begin([([*head, *tail], len(head))])
         assert agree(logits, plain(any_subject, [*head, *tail]))
         [logits] = rows.step([row], [3])
         assert agree(logits, plain(any_subject, [*head, *tail, 3]))
         rows.cut(row, len(head) + len(tail))
         assert agree(rows.step([row], [4])[0], plain(any_subject, [*head, *tail, 4]))
     assert len(made) == 1
-    row, logits = rows.begin(head, shared=len(head))  # the last token is always the row's own
+    [(row, logits)] = rows.begin([(head, len(head))])  # the last token is always the row's own
     assert agree(logits, plain(any_subject, head))
