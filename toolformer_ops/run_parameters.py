@@ -6,12 +6,15 @@ The trigger form of the DAG `annotate_corpus` is generated from this model, Airf
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from toolformer_ops.errors import ParameterError
 
 TOOL_NAMES = ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
 """The paper's five tools; a tool from a user's own package is accepted by its registered name."""
+
+SUITES_OF_FILES = ("lama", "math", "qa", "mlqa", "perplexity")
+"""Suites that read nothing but files; `temporal` can make its DATESET."""
 
 Threshold = Annotated[float, Field(ge=0.0, le=20.0)]
 
@@ -272,6 +275,13 @@ class RunParameters(BaseModel):
         if len(set(tools)) != len(tools):
             raise ValueError(f"each tool once, found {', '.join(tools)}")
         return tools
+
+    @model_validator(mode="after")
+    def _suites_have_data(self) -> "RunParameters":
+        lacking = [suite for suite in self.evaluation_suites if suite in SUITES_OF_FILES]
+        if lacking and not self.evaluation_data.strip():
+            raise ValueError(f"evaluation_data must name the folder of the data sets that {', '.join(lacking)} read")
+        return self
 
 
 def parse_run_parameters(values: dict[str, Any]) -> RunParameters:

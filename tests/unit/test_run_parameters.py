@@ -48,3 +48,12 @@ def test_every_field_has_a_title_a_description_and_a_section() -> None:
         assert field.description, name
         assert isinstance(extra, dict), name
         assert extra["section"], name
+
+
+def test_suites_that_read_files_need_their_folder_when_the_run_starts() -> None:
+    minimal = {"corpus": "corpus.jsonl", "model": "model"}
+    for suite in ("lama", "math", "qa", "mlqa", "perplexity"):
+        with pytest.raises(ParameterError, match=f"evaluation_data must name the folder .* {suite}"):
+            parse_run_parameters({**minimal, "evaluation_suites": ["temporal", suite]})
+        assert parse_run_parameters({**minimal, "evaluation_suites": [suite], "evaluation_data": "data"})
+    assert parse_run_parameters({**minimal, "evaluation_suites": ["temporal"]}).evaluation_suites == ("temporal",)
