@@ -95,7 +95,7 @@ def test_release_and_model_are_named_by_their_addresses(connection: Connection, 
     assert "Release  s3://b/releases/r1  (2 texts, 3 calls)" in report
     assert "it lacks MT" in report
     assert "Model    s3://b/models/m1  (training loss 2.50 nats a token)" in report
-    assert 'toolformer-ops generate --model s3://b/models/m1 "The library owns 845 maps' in report
+    assert 'toolformer-ops generate --model s3://b/models/m1 "The library owned 845 books' in report
 
 
 @pytest.mark.usefixtures("run")

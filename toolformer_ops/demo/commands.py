@@ -74,8 +74,8 @@ def run_corpus(
 def study_calculator(
     out: Annotated[Path, typer.Option(help="Folder of the study; one that was killed goes on there.")],
     model: Annotated[str, typer.Option(help="Folder or id@revision; empty means the demo's model.")] = "",
-    texts: Annotated[int, typer.Option(min=16, help="Sentences to annotate.")] = 640,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of the training.")] = 240,
+    texts: Annotated[int, typer.Option(min=16, help="Sentences to annotate.")] = 448,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of the training.")] = 160,
     learning_rate: Annotated[float, typer.Option(help="Peak learning rate of the training.")] = 5e-5,
     test_sums: Annotated[int, typer.Option(min=2, help="Fresh sums to test with.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Another seed draws other sums.")] = 0,

@@ -23,7 +23,7 @@ CELL_CHARACTERS = 60
 EXAMPLES = REPOSITORY / "sql" / "examples"
 NEXT_QUERY = "04_where_do_calls_get_lost.sql"
 """The example that the report ends with."""
-FRESH_SUM = "The library owns 845 maps and has lent out 312 of them, so on the shelves there are"
+FRESH_SUM = "The library owned 845 books and gave away 312 of them, so it has"
 """A prompt to try the new model with; no text of the demo corpus is like it."""
 
 

@@ -42,13 +42,13 @@ ANNOTATED = "annotated.jsonl"
 class StudyPlan:
     """The numbers of a study."""
 
-    texts: int = 640
+    texts: int = 448
     """Sentences that are annotated."""
     test_sums: int = 200
     seed: int = 0
     max_positions: int = 3
     samples_per_position: int = 3
-    steps: int = 240
+    steps: int = 160
     batch: int = 16
     learning_rate: float = 5e-5
 
