@@ -81,7 +81,9 @@ def write(settings: Settings, run: AnnotatedRun, *inputs: list[EvaluatedInput]) 
 @pytest.fixture
 def run(settings: Settings, tmp_path: Path) -> AnnotatedRun:
     """A run with a release, two models, and answers of the language model and of the model with tools."""
-    started = AnnotatedRun(settings, {"Calculator": 0.5}, RUN, "m", evaluation_suites=["math", "lama"], evaluation_data="data")
+    started = AnnotatedRun(
+        settings, {"Calculator": 0.5}, RUN, "m", evaluation_suites=["math", "lama"], evaluation_data="data"
+    )
     store = ObjectStore(settings)
     addresses = {
         "tuned": publish_model(store, tmp_path, "tuned", logs=True),
