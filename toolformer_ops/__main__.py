@@ -3,11 +3,13 @@
     stage ...        one subcommand a stage; what an Airflow task runs
     call filter explain annotate parameters
                      for people at a terminal, without Airflow or Postgres
+    generate         a model writes, with tools at hand
     evaluate dateset what a model learned, on the paper's suites; the questions of DATESET
     export report    a release in the formats of other programs; the page of a run's evaluations
     up down status logs sql clean
                      the embedded services of one machine
     demo run-corpus  a whole run through Airflow, with progress and a report
+    study-calculator a model learns the calculator, in one process
 
 Ends with 0; 1 for an error that another try may mend; 2 for a request that is wrong; 3 where there is no result.
 """

@@ -1,1 +1,9 @@
-"""Subcommands: `stages` for Airflow's tasks, `people` for a terminal. They parse and print; the work is elsewhere."""
+"""Subcommands: they parse and print; the work is elsewhere.
+
+    stages.py      what Airflow's tasks start
+    people.py      run a tool, try a filter, explain a call, annotate a file, estimate a run
+    decoding.py    let a model write with tools
+    evaluation.py  evaluate a model; the questions of DATESET
+    exporting.py   a release in other programs' formats
+    reporting.py   the page of a run's evaluations
+"""

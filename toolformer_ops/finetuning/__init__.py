@@ -1,8 +1,16 @@
 """Finetuning on a release (Toolformer, section 2 "Model Finetuning", and appendix B).
 
-    recipe.py      what decides a finetuned model, and the model's id
-    sequences.py   texts with calls to token sequences, passes over them, batches
-    training.py    transformers' Trainer, progress lines, the files that are published
+    recipe.py            what decides a finetuned model, and the model's id
+    sequences.py         texts to token sequences, and passes over them in a seeded order
+    batches.py           one forward pass: rows packed without attention between their texts, and the loss
+    training.py          a training, from the last checkpoint on
+    trainer.py           transformers' Trainer with this loss, development perplexities and checkpoints
+    checkpoints.py       checkpoints that are whole or none, and the weights of the best step
+    training_log.py      progress lines, losses and perplexities by step
+    curves.py            the same as a picture and for TensorBoard
+    model_card.py        what stands beside the weights
+    release_training.py  a release in a local folder to the folder that is published
+    processes.py         several GPUs: one process each; `job.py` is what they are told, `zero3.json` how they share
 
-`stages/finetuning.py` reads the release, keeps the books and publishes.
+`stages/finetuning.py` reads the release from S3, keeps the books and publishes.
 """
