@@ -7,6 +7,7 @@ select r.created_at::date as day,
         from (select tool, count(*) as calls from release_calls where release_id = r.release_id group by tool) c) as calls,
        r.lacking_tools,
        m.uri as model,
+       case when m.without_calls then 'texts without calls' when m.model_id is not null then 'texts with calls' end as trained_on,
        round(m.training_loss::numeric, 3) as training_loss
 from dataset_releases r
 left join finetuned_models m on m.release_id = r.release_id
