@@ -117,6 +117,7 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
             "Calculator 3",
             [],
             "s3://toolformer/models/model-2",
+            "texts with calls",
             Decimal("2.500"),
         ),
     ],
