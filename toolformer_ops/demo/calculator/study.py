@@ -3,7 +3,7 @@
     annotate   the factory's method on one-sentence texts; done ones are kept in `annotated.jsonl`, so that a killed study goes on
     release    texts with kept calls, in the format of a release
     train      the finetuning of the factory
-    measure    fresh sums: the model that it started from, the trained one without calls, and the trained one with them
+    measure    fresh sums: the model that it started from, the trained one without calls, and with them (`written.jsonl`)
 
 Takes CPU minutes by the hundred texts. Does not replace a run through Airflow: nothing here is in Postgres.
 """
@@ -36,6 +36,7 @@ TEXTS_TOGETHER = 16
 WRITTEN_TOKENS = 24
 """Enough for a call's result and the number behind it, and for a model that writes the sum out first."""
 ANNOTATED = "annotated.jsonl"
+WRITTEN = "written.jsonl"
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def run_study(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> 
     seconds["annotate"] = time.process_time() - started
     trained = _train(settings, model, plan, folder)
     seconds["train"] = time.process_time() - started - seconds["annotate"]
-    measured = measure(settings, model, str(trained), plan)
+    measured = measure(settings, model, str(trained), plan, folder / WRITTEN)
     seconds["measure"] = time.process_time() - started - sum(seconds.values())
     found = {
         "plan": asdict(plan),
@@ -212,29 +213,48 @@ def _train(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> Pat
     return train_on_release(settings, recipe, model, folder / "release", dev_texts, place, 8).directory
 
 
-def measure(settings: Settings, base: str, trained: str, plan: StudyPlan) -> list[Answered]:
-    """Fresh sums, written by the model before training, by the trained one without calls, and with them."""
+def measure(settings: Settings, base: str, trained: str, plan: StudyPlan, file: Path) -> list[Answered]:
+    """Fresh sums, written by the model before training, by the trained one without calls, and with them.
+
+    What was written goes to `file`, one JSON line a text.
+    """
     from toolformer_ops.decoding.model import WritingModel
 
     sums = fresh_sums(plan.test_sums, plan.seed, training_sums(plan.texts, plan.seed))
     prompts = [Prompt(item.prompt) for item in sums]
     plain = DecodingSettings(max_new_tokens=WRITTEN_TOKENS, call_start_rank=0)
     calling = DecodingSettings(max_new_tokens=WRITTEN_TOKENS)
-    before = WritingModel.load(settings, base, tools=())
-    answers = [_counted("before training", sums, before.write(prompts, plain))]
+    before = WritingModel.load(settings, base, tools=()).write(prompts, plain)
     after = WritingModel.load(settings, trained, tools=(TOOL,))
-    answers.append(_counted("trained, calls disabled", sums, after.write(prompts, plain)))
-    written = after.write(prompts, calling)
-    answers.append(_counted("trained, with the calculator", sums, written))
-    for item, text in list(zip(sums, written, strict=True))[:: max(1, len(sums) // 10)]:
-        logger.info("%s >>>%s", item.prompt, text.text)
-    return answers
+    ways = {
+        "before training": before,
+        "trained, calls disabled": after.write(prompts, plain),
+        "trained, with the calculator": after.write(prompts, calling),
+    }
+    lines = [_written_line(way, *pair) for way, texts in ways.items() for pair in zip(sums, texts, strict=True)]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return [_counted(way, sums, texts) for way, texts in ways.items()]
+
+
+def _written_line(way: str, asked: Sum, text: WrittenText) -> dict[str, Any]:
+    call = next((call for call in text.calls if call.result is not None), None)
+    return {
+        "way": way,
+        "prompt": asked.prompt,
+        "written": text.text,
+        "right": _is_right(asked, text),
+        "sum": f"{asked.left} {asked.operator} {asked.right}",
+        "called": call and call.input,
+        "held_out": asked.held_out,
+    }
+
+
+def _is_right(asked: Sum, text: WrittenText) -> bool:
+    return first_number_is_right(text.without_calls, [str(asked.result)])
 
 
 def _counted(way: str, sums: Sequence[Sum], written: Sequence[WrittenText]) -> Answered:
-    right = [
-        first_number_is_right(text.without_calls, [str(item.result)]) for item, text in zip(sums, written, strict=True)
-    ]
+    right = [_is_right(item, text) for item, text in zip(sums, written, strict=True)]
     called = [any(call.tool == TOOL and call.result is not None for call in text.calls) for text in written]
     held_out = [item.held_out for item in sums]
     all_of = Counter(item.operator for item in sums)
