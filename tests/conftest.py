@@ -89,18 +89,26 @@ def object_store_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ru
 @pytest.fixture
 def s3_settings(
     object_store_server: RunningObjectStore, monkeypatch: pytest.MonkeyPatch, _no_settings_of_the_caller: None
-) -> Settings:
-    """Settings with an S3 and an empty bucket of the test's own, and no database; also set as environment variables."""
+) -> Iterator[Settings]:
+    """Settings with an S3 and an empty bucket of the test's own, and no database; also set as environment variables.
+
+    The bucket goes with its test: each takes a volume of SeaweedFS, of which there are as many as gigabytes are free.
+    """
     address = object_store_server.address
     bucket = f"test-{uuid.uuid4().hex[:12]}"
-    address.client().create_bucket(Bucket=bucket)
-    return _settings_by_environment(
+    client = address.client()
+    client.create_bucket(Bucket=bucket)
+    yield _settings_by_environment(
         monkeypatch,
         TOOLFORMER_S3_ENDPOINT_URL=address.endpoint,
         TOOLFORMER_S3_ACCESS_KEY_ID=address.access_key,
         TOOLFORMER_S3_SECRET_ACCESS_KEY=address.secret_key,
         TOOLFORMER_S3_BUCKET=bucket,
     )
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+        for item in page.get("Contents", []):
+            client.delete_object(Bucket=bucket, Key=item["Key"])
+    client.delete_bucket(Bucket=bucket)
 
 
 @pytest.fixture
