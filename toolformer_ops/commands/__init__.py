@@ -1,4 +1,4 @@
-"""Subcommands: they parse and print; the work is elsewhere.
+"""Subcommands.
 
     stages.py      what Airflow's tasks start
     people.py      run a tool, try a filter, explain a call, annotate a file, estimate a run
@@ -6,4 +6,6 @@
     evaluation.py  evaluate a model; the questions of DATESET
     exporting.py   a release in other programs' formats
     reporting.py   the page of a run's evaluations
+
+They parse and print; the work is elsewhere.
 """
