@@ -297,6 +297,7 @@ def test_out_of_memory_halves_the_device_batch_and_goes_on_from_the_checkpoint(
     _out_of_memory_unless(
         monkeypatch, lambda trainer: trainer.args.per_device_train_batch_size <= 2 or trainer.state.global_step < 3
     )
+    caplog.clear()
     with caplog.at_level(logging.INFO, logger="toolformer_ops"):
         short = _train(settings, tiny_model_dir, release_dir, tmp_path / "b", **options)
     assert "out of memory with 4 sequences at once: going on with 2 sequences" in caplog.text
