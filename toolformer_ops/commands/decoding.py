@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+_UNSEEN = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "�")
+"""Control characters that a model may write and a terminal would obey; tab and line break stay."""
+
 
 @app.command("generate")
 def generate(
@@ -108,7 +111,7 @@ def _print(text: "WrittenText") -> None:
     from rich.console import Console
     from rich.text import Text
 
-    styled = Text(text.prompt.text, style="dim") + Text(text.text)
+    styled = Text(text.prompt.text.translate(_UNSEEN), style="dim") + Text(text.text.translate(_UNSEEN))
     offset = len(text.prompt.text)
     for call in text.calls:
         if call.result is not None:

@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 
 from tests.system.writing_model import save_model_that_writes_calls
 from toolformer_ops.__main__ import app
+from toolformer_ops.commands import decoding
+from toolformer_ops.decoding.records import MadeCall, Prompt, WrittenText
 from toolformer_ops.errors import ParameterError, ToolError
 
 
@@ -62,3 +64,13 @@ def test_wrong_requests_say_what_was_expected(folder: str, tmp_path: Path) -> No
         run("--model", folder, "--file", str(tmp_path / "nothing.txt"))
     with pytest.raises(ToolError, match="Abacus"):
         run("text", "--model", folder, "--tools", "Abacus")
+
+
+def test_what_a_terminal_would_obey_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    call = MadeCall("QA", "Who?", "me", None, 3, 19, 0.0)
+    written = "\x1b]  [QA(Who?) -> me] \x1b[2J\x9b0m\tend"
+    decoding._print(WrittenText(Prompt("A \x1b[31mred\x07 one"), written, "", (call,), (), (), 1, "length"))
+    shown = capsys.readouterr().out
+    assert not set(shown) & {"\x1b", "\x07", "\x9b"}
+    assert "[QA(Who?) -> me]" in shown
+    assert "end" in shown
