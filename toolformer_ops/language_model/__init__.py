@@ -7,7 +7,10 @@
     windows.py        texts longer than the model's window
     causal_model.py   hidden states, log probabilities
     branches.py       a cache that branches
-    tree_decoding.py  the samples of many texts in one pass, attention text by text
+    trees.py          a text's rows while they are decoded
+    tree_attention.py attention of many texts in one pass, text by text
+    tree_decoding.py  passes: one token more a row, or several more a text
+    rows.py           texts that are written side by side, for decoding with tools
     out_of_memory.py  a batch that does not fit is halved
     context.py        prompt and text, computed once for all positions and samples
     positions.py      p(" [") at word starts

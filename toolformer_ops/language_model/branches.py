@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from toolformer_ops.language_model.tree_decoding import Columns
+from toolformer_ops.language_model.trees import Columns
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model.causal_model import CausalModel

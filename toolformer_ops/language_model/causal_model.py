@@ -21,7 +21,8 @@ from torch import Tensor
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.branches import Branches, CachedBranches, RecomputedBranches
 from toolformer_ops.language_model.out_of_memory import halving
-from toolformer_ops.language_model.tree_decoding import Tree, TreeDecoder
+from toolformer_ops.language_model.tree_decoding import TreeDecoder
+from toolformer_ops.language_model.trees import Tree
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from toolformer_ops.language_model.branches import Branches, CachedBranches
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.prompts import AnnotationPrompt
 from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
-from toolformer_ops.language_model.tree_decoding import Columns, Tree
+from toolformer_ops.language_model.trees import Columns, Tree
 from toolformer_ops.language_model.windows import MIN_WINDOW, Window, plan_windows
 
 LARGEST_CALL_RESERVE = 272

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from toolformer_ops.language_model.branches import Branches, CachedBranches
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.tree_decoding import ROW_MULTIPLE, Tree
+from toolformer_ops.language_model.tree_decoding import ROW_MULTIPLE
+from toolformer_ops.language_model.trees import Tree
 
 MAX_HEADS = 8
 """Shared heads that are kept."""

@@ -27,7 +27,8 @@ from toolformer_ops.language_model.draws import cumulative_probabilities, draw, 
 from toolformer_ops.language_model.positions import owned_by
 from toolformer_ops.language_model.prompts import AnnotationPrompt
 from toolformer_ops.language_model.tokenization import CallStart, Tokenization
-from toolformer_ops.language_model.tree_decoding import ROW_MULTIPLE, Tree
+from toolformer_ops.language_model.tree_decoding import ROW_MULTIPLE
+from toolformer_ops.language_model.trees import Tree
 from toolformer_ops.records import SampledContinuation, TextToSample
 
 MAX_ROWS = 256

@@ -23,190 +23,18 @@ transformers calls `attend` in place of a network's attention while a `TreeDecod
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from toolformer_ops.language_model.out_of_memory import halving
+from toolformer_ops.language_model.tree_attention import Extensions, Steps, TreePass
+from toolformer_ops.language_model.trees import Tree
 
 ROW_MULTIPLE = 16
 """Rows of a pass are filled up to a multiple of this."""
-_CAPACITY_STEP = 8
 _NAME = "toolformer_ops_trees"
-
-Columns = list[tuple[Tensor, Tensor]]
-"""Keys and values a layer, (key-value heads, columns, width) each."""
-
-
-@dataclass
-class Tree:
-    """The rows of one text."""
-
-    prompt: Columns
-    text: Columns
-    lengths: Tensor
-    """(rows,) how many prompt and text columns each row sees: the position of its first own token."""
-    own: Columns = field(default_factory=list)
-    """Keys and values a layer, (rows, key-value heads, capacity, width) each."""
-    steps: int = 0
-    """How many own columns are filled."""
-
-    @property
-    def rows(self) -> int:
-        """How many rows grow."""
-        return len(self.lengths)
-
-    def keep(self, rows: Sequence[int]) -> None:
-        """Go on with these rows, in this order; a row may be taken several times."""
-        if list(rows) != list(range(self.rows)):
-            index = torch.tensor(list(rows), device=self.lengths.device)
-            self.lengths = self.lengths[index]
-            self.own = [(keys[index], values[index]) for keys, values in self.own]
-
-    def columns(self) -> Columns:
-        """All that its row sees, of a tree with a single row."""
-        own: Sequence[tuple[Tensor, Tensor]] = self.own or [
-            (keys[None, :, :0], values[None, :, :0]) for keys, values in self.text
-        ]
-        return [
-            (torch.cat([pk, tk, ok[0, :, : self.steps]], 1), torch.cat([pv, tv, ov[0, :, : self.steps]], 1))
-            for (pk, pv), (tk, tv), (ok, ov) in zip(self.prompt, self.text, own, strict=True)
-        ]
-
-    def fold(self) -> None:
-        """Take what a single row has added into the text's columns."""
-        if self.steps:
-            prompt = self.prompt[0][0].shape[1]
-            self.text = [(keys[:, prompt:], values[:, prompt:]) for keys, values in self.columns()]
-            self.lengths = self.lengths + self.steps
-            self.own, self.steps = [], 0
-
-    def cut(self, length: int) -> None:
-        """Forget all but the first `length` columns of a single row, of which the prompt's all stay."""
-        first_own = int(self.lengths[0])
-        if length < first_own:
-            kept = length - self.prompt[0][0].shape[1]
-            if kept < 0:
-                raise ValueError(f"expected to keep the prompt's {length - kept} columns, found {length}")
-            self.text = [(keys[:, :kept], values[:, :kept]) for keys, values in self.text]
-            self.lengths = torch.full_like(self.lengths, length)
-        self.steps = max(0, length - first_own)
-
-    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add one own column, (rows, heads, width) each; returns all own columns of the layer."""
-        if layer == len(self.own):
-            shape = (keys.shape[0], keys.shape[1], _CAPACITY_STEP, keys.shape[2])
-            self.own.append((keys.new_empty(shape), values.new_empty((*shape[:3], values.shape[2]))))
-        old_keys, old_values = self.own[layer]
-        if old_keys.shape[2] == self.steps:
-            more = old_keys.new_empty((*old_keys.shape[:2], _CAPACITY_STEP, old_keys.shape[3]))
-            more_values = old_values.new_empty((*old_values.shape[:2], _CAPACITY_STEP, old_values.shape[3]))
-            old_keys, old_values = torch.cat([old_keys, more], 2), torch.cat([old_values, more_values], 2)
-            self.own[layer] = (old_keys, old_values)
-        old_keys[:, :, self.steps] = keys
-        old_values[:, :, self.steps] = values
-        return old_keys[:, :, : self.steps + 1], old_values[:, :, : self.steps + 1]
-
-
-class _Steps:
-    """A pass that takes in one token a row: the trees, where their rows stand in it, and their masks."""
-
-    def __init__(self, trees: Sequence[Tree]) -> None:
-        ends = torch.tensor([tree.rows for tree in trees]).cumsum(0).tolist()
-        self.spans = [(tree, end - tree.rows, end) for tree, end in zip(trees, ends, strict=True)]
-        self._hidden: dict[tuple[int, int | None], Tensor] = {}
-
-    def hidden(self, number: int, window: int | None) -> Tensor:
-        """Which columns the rows of a tree do not see, (rows, columns) bool; once a pass for all layers of one kind."""
-        if (number, window) not in self._hidden:
-            tree = self.spans[number][0]
-            shared = tree.prompt[0][0].shape[1] + tree.text[0][0].shape[1]
-            device = tree.lengths.device
-            columns = torch.arange(shared, device=device)[None, :].expand(tree.rows, -1)
-            hidden = columns >= tree.lengths[:, None]  # (rows, shared)
-            own = tree.lengths[:, None] + torch.arange(tree.steps + 1, device=device)[None, :]  # (rows, own)
-            hidden = torch.cat([hidden, torch.zeros_like(own, dtype=torch.bool)], dim=1)
-            if window is not None:
-                distance = tree.lengths[:, None] + tree.steps - torch.cat([columns, own], dim=1)
-                hidden = hidden | (distance >= window)
-            self._hidden[number, window] = hidden
-        return self._hidden[number, window]
-
-    def attend(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        window: int | None,
-        scale: float,
-        softcap: float | None,
-    ) -> Tensor:
-        """Attention of all rows of the pass, (rows, heads, width)."""
-        mixed = queries.new_zeros((*queries.shape[:2], values.shape[-1]))
-        for number, (tree, first, last) in enumerate(self.spans):
-            own = tree.append(layer, keys[first:last], values[first:last])
-            mixed[first:last] = _attend_tree(
-                tree.prompt[layer],
-                tree.text[layer],
-                own,
-                queries[first:last],
-                self.hidden(number, window),
-                scale,
-                softcap,
-            )
-        return mixed
-
-
-class _Extensions:
-    """A pass that takes in several tokens of each tree, which has a single row and no own columns."""
-
-    def __init__(self, trees: Sequence[Tree], tokens: Sequence[Sequence[int]]) -> None:
-        ends = torch.tensor([len(row) for row in tokens]).cumsum(0).tolist()
-        self.spans = [(tree, end - len(row), end) for tree, row, end in zip(trees, tokens, ends, strict=True)]
-        self.columns: list[Columns] = [[] for _ in trees]
-        """The text's columns with the new ones, layer by layer."""
-
-    def attend(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        window: int | None,
-        scale: float,
-        softcap: float | None,
-    ) -> Tensor:
-        """Attention of all new tokens, (tokens, heads, width)."""
-        mixed = queries.new_zeros((*queries.shape[:2], values.shape[-1]))
-        for number, (tree, first, last) in enumerate(self.spans):
-            old_keys, old_values = tree.text[layer]
-            text = (
-                torch.cat([old_keys, keys[first:last].transpose(0, 1)], 1),
-                torch.cat([old_values, values[first:last].transpose(0, 1)], 1),
-            )
-            self.columns[number].append(text)
-            none = keys[first:last, :, None][:, :, :0]
-            no_values = values[first:last, :, None][:, :, :0]
-            mixed[first:last] = _attend_tree(
-                tree.prompt[layer],
-                text,
-                (none, no_values),
-                queries[first:last],
-                self._hidden(number, window),
-                scale,
-                softcap,
-            )
-        return mixed
-
-    def _hidden(self, number: int, window: int | None) -> Tensor:
-        """Which columns the new tokens of a tree do not see, (tokens, columns) bool."""
-        tree, first, last = self.spans[number]
-        places = int(tree.lengths[0]) + torch.arange(last - first, device=tree.lengths.device)  # (tokens,)
-        distance = places[:, None] - torch.arange(int(tree.lengths[0]) + last - first, device=places.device)[None, :]
-        return distance < 0 if window is None else (distance < 0) | (distance >= window)
 
 
 class TreeDecoder:
@@ -220,7 +48,7 @@ class TreeDecoder:
         self._plain_attention = [
             module for module in network.modules() if hasattr(module, "_attn") and hasattr(module, "scale_attn")
         ]
-        self._running: _Steps | _Extensions | None = None
+        self._running: TreePass | None = None
 
     def step(self, trees: Sequence[Tree], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
         """Append `tokens[n][r]` to row r of tree n; returns their last hidden states, (rows, hidden) a tree."""
@@ -232,7 +60,7 @@ class TreeDecoder:
 
     def _step(self, trees: Sequence[Tree], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
         """One pass; what it has added to a tree counts only once it is through."""
-        steps = _Steps(trees)
+        steps = Steps(trees)
         hidden = self._pass(steps, tokens, [tree.lengths + tree.steps for tree in trees])
         for tree in trees:
             tree.steps += 1
@@ -249,7 +77,7 @@ class TreeDecoder:
         return halving(run, range(len(trees)), "texts")
 
     def _extend(self, trees: Sequence[Tree], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
-        extensions = _Extensions(trees, tokens)
+        extensions = Extensions(trees, tokens)
         positions = [
             tree.lengths + torch.arange(len(row), device=tree.lengths.device)
             for tree, row in zip(trees, tokens, strict=True)
@@ -260,9 +88,7 @@ class TreeDecoder:
             tree.lengths = tree.lengths + (last - first)
         return [hidden[last - 1] for _, _, last in extensions.spans]
 
-    def _pass(
-        self, running: "_Steps | _Extensions", tokens: Sequence[Sequence[int]], positions: Sequence[Tensor]
-    ) -> Tensor:
+    def _pass(self, running: TreePass, tokens: Sequence[Sequence[int]], positions: Sequence[Tensor]) -> Tensor:
         """One pass through the network; last hidden states of its rows, filled up, (rows, hidden)."""
         ids = [token for row in tokens for token in row]
         padding = -len(ids) % ROW_MULTIPLE
@@ -328,41 +154,3 @@ def _bound(decoder: TreeDecoder, module: Any) -> Any:
         return mixed.transpose(1, 2), None
 
     return attend
-
-
-def _attend_tree(
-    prompt: tuple[Tensor, Tensor],
-    text: tuple[Tensor, Tensor],
-    own: tuple[Tensor, Tensor],
-    queries: Tensor,
-    hidden: Tensor,
-    scale: float,
-    softcap: float | None,
-) -> Tensor:
-    """Attention of one text's rows, (rows, heads, width), over a layer's prompt, text and own columns; softmax in float32."""
-    rows, heads, width = queries.shape
-    shared_heads = own[0].shape[1]
-    grouped = queries.view(rows, shared_heads, heads // shared_heads, width)  # query heads by the key head they use
-    by_head = grouped.transpose(0, 1).reshape(shared_heads, -1, width)  # (key heads, rows * group, width)
-    (prompt_keys, prompt_values), (text_keys, text_values) = prompt, text
-    own_scores = grouped @ own[0].transpose(2, 3)  # (rows, key heads, group, own columns)
-    scores = torch.cat(
-        [
-            by_head @ prompt_keys.transpose(1, 2),
-            by_head @ text_keys.transpose(1, 2),
-            own_scores.transpose(0, 1).reshape(shared_heads, by_head.shape[1], own_scores.shape[-1]),
-        ],
-        dim=-1,
-    ).float()  # (key heads, rows * group, columns)
-    scores = scores * scale
-    if softcap:
-        scores = softcap * torch.tanh(scores / softcap)
-    shaped = scores.view(shared_heads, rows, -1, scores.shape[-1])
-    shaped = shaped.masked_fill(hidden[None, :, None, :], torch.finfo(torch.float32).min)
-    weights = shaped.softmax(dim=-1).to(queries.dtype)  # (key heads, rows, group, columns)
-    flat = weights.view(shared_heads, -1, weights.shape[-1])
-    prompt_end = prompt_keys.shape[1]
-    text_end = prompt_end + text_keys.shape[1]
-    mixed = flat[..., :prompt_end] @ prompt_values + flat[..., prompt_end:text_end] @ text_values
-    from_own = weights[..., text_end:].transpose(0, 1) @ own[1]  # (rows, key heads, group, width)
-    return (mixed.view(shared_heads, rows, -1, mixed.shape[-1]).transpose(0, 1) + from_own).reshape(rows, heads, -1)

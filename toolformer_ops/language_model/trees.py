@@ -1,0 +1,82 @@
+"""A text's rows while they are decoded: shared columns of prompt and text, and those that each row has added. Computes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+_CAPACITY_STEP = 8
+
+Columns = list[tuple[Tensor, Tensor]]
+"""Keys and values a layer, (key-value heads, columns, width) each."""
+
+
+@dataclass
+class Tree:
+    """The rows of one text."""
+
+    prompt: Columns
+    text: Columns
+    lengths: Tensor
+    """(rows,) how many prompt and text columns each row sees: the position of its first own token."""
+    own: Columns = field(default_factory=list)
+    """Keys and values a layer, (rows, key-value heads, capacity, width) each."""
+    steps: int = 0
+    """How many own columns are filled."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows grow."""
+        return len(self.lengths)
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with these rows, in this order; a row may be taken several times."""
+        if list(rows) != list(range(self.rows)):
+            index = torch.tensor(list(rows), device=self.lengths.device)
+            self.lengths = self.lengths[index]
+            self.own = [(keys[index], values[index]) for keys, values in self.own]
+
+    def columns(self) -> Columns:
+        """All that its row sees, of a tree with a single row."""
+        own: Sequence[tuple[Tensor, Tensor]] = self.own or [
+            (keys[None, :, :0], values[None, :, :0]) for keys, values in self.text
+        ]
+        return [
+            (torch.cat([pk, tk, ok[0, :, : self.steps]], 1), torch.cat([pv, tv, ov[0, :, : self.steps]], 1))
+            for (pk, pv), (tk, tv), (ok, ov) in zip(self.prompt, self.text, own, strict=True)
+        ]
+
+    def fold(self) -> None:
+        """Take what a single row has added into the text's columns."""
+        if self.steps:
+            prompt = self.prompt[0][0].shape[1]
+            self.text = [(keys[:, prompt:], values[:, prompt:]) for keys, values in self.columns()]
+            self.lengths = self.lengths + self.steps
+            self.own, self.steps = [], 0
+
+    def cut(self, length: int) -> None:
+        """Forget all but the first `length` columns of a single row, of which the prompt's all stay."""
+        first_own = int(self.lengths[0])
+        if length < first_own:
+            kept = length - self.prompt[0][0].shape[1]
+            if kept < 0:
+                raise ValueError(f"expected to keep the prompt's {length - kept} columns, found {length}")
+            self.text = [(keys[:, :kept], values[:, :kept]) for keys, values in self.text]
+            self.lengths = torch.full_like(self.lengths, length)
+        self.steps = max(0, length - first_own)
+
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add one own column, (rows, heads, width) each; returns all own columns of the layer."""
+        if layer == len(self.own):
+            shape = (keys.shape[0], keys.shape[1], _CAPACITY_STEP, keys.shape[2])
+            self.own.append((keys.new_empty(shape), values.new_empty((*shape[:3], values.shape[2]))))
+        old_keys, old_values = self.own[layer]
+        if old_keys.shape[2] == self.steps:
+            more = old_keys.new_empty((*old_keys.shape[:2], _CAPACITY_STEP, old_keys.shape[3]))
+            more_values = old_values.new_empty((*old_values.shape[:2], _CAPACITY_STEP, old_values.shape[3]))
+            old_keys, old_values = torch.cat([old_keys, more], 2), torch.cat([old_values, more_values], 2)
+            self.own[layer] = (old_keys, old_values)
+        old_keys[:, :, self.steps] = keys
+        old_values[:, :, self.steps] = values
+        return old_keys[:, :, : self.steps + 1], old_values[:, :, : self.steps + 1]
