@@ -92,11 +92,6 @@ class WritingModel:
         return cls(causal, tokenizer, identity, settings, tool_names() if tools is None else tools)
 
     @property
-    def tools(self) -> frozenset[str]:
-        """Names of the tools that it may call."""
-        return self._tools.names
-
-    @property
     def max_positions(self) -> int:
         """The model's window, tokens."""
         return self._model.max_positions

@@ -85,6 +85,6 @@ class WrittenText:
     token_ids: tuple[int, ...]
     """The continuation as the model has it, results included; without the end-of-text token."""
     tokens: int
-    """Passes through the model after the prompt: one a token that it chose, also in calls that came to nothing."""
+    """Tokens that the model chose, those of calls that came to nothing included; results and the spelling of a call are not chosen."""
     end: End
     """Why it ends."""
