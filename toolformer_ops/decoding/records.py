@@ -85,6 +85,6 @@ class WrittenText:
     token_ids: tuple[int, ...]
     """The continuation as the model has it, results included; without the end-of-text token."""
     tokens: int
-    """Tokens that the model chose, those of calls that came to nothing included; results and the spelling of a call are not chosen."""
+    """Tokens that the model chose, those of calls that came to nothing included; those of results are not."""
     end: End
     """Why it ends."""
