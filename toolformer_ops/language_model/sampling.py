@@ -3,6 +3,10 @@
 The samples of a text share its cache (`tree_decoding.py`; for networks that it cannot be used with, branch by branch and text by
 text). Each sample draws with random numbers of its own, so that it does not depend on what grows beside it.
 
+Samples of one position are one row for as long as they hold the same tokens: the distribution that follows is the same, bit for bit,
+so it is computed once and each of them draws from it with its own number. Measured with SmolLM2-135M at the default numbers, k 20
+and m 10: 39 % fewer rows for the Calculator's calls, 7 % fewer for MT's.
+
 A sample ends when its decoded text holds "]": the end is text, since `)]` and `")]` are single tokens in byte-pair
 vocabularies. It also ends, unfinished, at the token budget or where the model ends the document.
 
@@ -31,12 +35,14 @@ from toolformer_ops.language_model.tree_decoding import ROW_MULTIPLE
 from toolformer_ops.language_model.trees import Tree
 from toolformer_ops.records import SampledContinuation, TextToSample
 
-MAX_ROWS = 256
-"""Most samples that grow together."""
+MAX_SAMPLES = 256
+"""Most samples that grow together; as many rows at most."""
 MAX_TEXT_TOKENS = 4096
 """Most tokens, both copies counted, of the texts that grow together: what their keys and values take."""
-DRAWN_ROWS = 64
-"""Rows of the vocabulary at once while tokens are drawn."""
+PROJECTED_ROWS = 128
+"""Rows of the vocabulary at once; with half as many a CPU's matrix product takes a third longer."""
+DRAWN_ROWS = 32
+"""Rows at once whose probabilities are summed up in float64."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,7 @@ class _Sample:
 class _Group:
     """Positions of one window of a text that grow in step, with their samples.
 
-    First each row is a position and takes the given start of the call; then each row is a sample.
+    First each row is a position, which takes the given start of the call; then each row is a position's samples that are equal so far.
     """
 
     rows: Tree | Branches
@@ -97,36 +103,37 @@ class _Group:
     """By position."""
     text_tokens: int
     """What the text's keys and values take, tokens."""
+    open: list[list[_Sample]] = field(init=False)
+    """By row, the samples that grow."""
     put_in: int = 0
     """How many tokens of the call's start the rows have."""
-    open: list[_Sample] | None = None
-    """Those that grow, one a row; None before the first draw."""
+
+    def __post_init__(self) -> None:
+        self.open = list(self.samples)
 
     def next_tokens(self, start: CallStart) -> list[int]:
         """What each row takes now."""
-        if self.open is None:
-            return [start.ids[self.put_in]] * len(self.samples)
-        return [sample.ids[-1] for sample in self.open]
+        if self.put_in < len(start.ids):
+            return [start.ids[self.put_in]] * len(self.open)
+        return [samples[0].ids[-1] for samples in self.open]
 
-    def drawing(self) -> list[list[_Sample]]:
-        """Which samples draw from each row."""
-        return self.samples if self.open is None else [[sample] for sample in self.open]
-
-    def go_on(self, open_rows: list[tuple[int, _Sample]]) -> None:
-        """Keep the samples that grow, each with the row that it continues."""
-        self.open = [sample for _, sample in open_rows]
-        rows = [row for row, _ in open_rows]
-        if not rows:
+    def go_on(self, open_rows: Sequence[tuple[int, list[_Sample]]]) -> None:
+        """Keep the samples that grow, each row of them with the row that it continues."""
+        if not open_rows:
+            self.open = []
             return
+        rows = [row for row, _ in open_rows]
+        order = list(range(len(rows)))
         if isinstance(self.rows, Tree):
-            self.rows.keep(rows)
+            order = self.rows.keep(rows)
         else:
             self.rows = self.rows.kept(rows)
+        self.open = [open_rows[index][1] for index in order]
 
     @property
     def most_rows(self) -> int:
-        """How many rows it has now, or will have after the first draw."""
-        return sum(map(len, self.samples)) if self.open is None else len(self.open)
+        """How many rows it may come to have."""
+        return sum(map(len, self.open))
 
 
 def sample_texts(
@@ -139,7 +146,7 @@ def sample_texts(
 ) -> list[list[list[SampledContinuation]]]:
     """Continuations of each text's positions, `settings.samples` each, in order.
 
-    A text joins the others as soon as there is room for its samples (`MAX_ROWS`) and for its keys and values (`MAX_TEXT_TOKENS`).
+    A text joins the others as soon as there is room for its samples (`MAX_SAMPLES`) and for its keys and values (`MAX_TEXT_TOKENS`).
 
     Raises:
         ModelError: context and call do not fit into the model's window.
@@ -150,7 +157,7 @@ def sample_texts(
     for group in _groups(model, tokenization, contexts, prompt, texts, start, settings):
         growing.append(group)
         while growing and (
-            sum(item.most_rows for item in growing) > MAX_ROWS
+            sum(item.most_rows for item in growing) > MAX_SAMPLES
             or sum(item.text_tokens for item in growing) > MAX_TEXT_TOKENS
         ):
             growing = _step(model, tokenization, start, settings, growing, grown)
@@ -169,7 +176,7 @@ def _groups(
     settings: SamplingSettings,
 ) -> Iterator[_Group]:
     """The texts' positions in groups; each text's context is computed when its first group is asked for."""
-    at_once = max(1, MAX_ROWS // settings.samples)
+    at_once = max(1, MAX_SAMPLES // settings.samples)
     for index, item in enumerate(texts):
         text = tokenization.tokenize(item.text)
         for window in contexts.windows(prompt, text):
@@ -208,7 +215,7 @@ def _step(
     hidden = _extend(model, growing, [group.next_tokens(start) for group in growing])
     first, later = [], []
     for group, states in zip(growing, hidden, strict=True):
-        if group.open is not None:
+        if group.put_in == len(start.ids):
             later.append((group, states))
             continue
         group.put_in += 1
@@ -217,10 +224,10 @@ def _step(
     _draw(model, tokenization, start, settings, first, start.first_tokens)
     _draw(model, tokenization, start, settings, later, None)
     for group in growing:
-        if group.open == []:
+        if not group.open:
             for key, samples in zip(group.keys, group.samples, strict=True):
                 grown[key] = [_continuation(tokenization, start, sample) for sample in samples]
-    return [group for group in growing if group.open != []]
+    return [group for group in growing if group.open]
 
 
 def _extend(model: CausalModel, groups: Sequence[_Group], tokens: Sequence[list[int]]) -> list[Tensor]:
@@ -246,27 +253,41 @@ def _draw(
     if not groups:
         return
     hidden = torch.cat([states for _, states in groups])  # (rows, hidden)
-    wanted = [samples for group, _ in groups for samples in group.drawing()]  # samples by row
-    drawn: list[list[int]] = []
-    for row in range(0, len(wanted), DRAWN_ROWS):
-        chunk = wanted[row : row + DRAWN_ROWS]
-        states = hidden[row : row + DRAWN_ROWS]
-        padding = states.new_zeros((-len(chunk) % ROW_MULTIPLE, states.shape[1]))  # see tree_decoding.py
-        log_probs = model.log_probabilities(torch.cat([states, padding]))[: len(chunk)]  # (chunk, vocabulary)
-        if only_tokens is not None:
-            log_probs = only(log_probs, only_tokens)
-        cumulative = cumulative_probabilities(log_probs, settings.temperature, settings.top_p)
-        uniforms = [[sample.next_uniform() for sample in samples] for samples in chunk]
-        drawn.extend(draw(cumulative, torch.tensor(uniforms, dtype=torch.float64, device=model.device)).tolist())
-    rows = iter(drawn)
+    drawn = iter(
+        _drawn_tokens(model, hidden, [samples for group, _ in groups for samples in group.open], settings, only_tokens)
+    )
     for group, _ in groups:
-        open_rows = [
-            (row, sample)
-            for row, samples in enumerate(group.drawing())
-            for sample, token in zip(samples, next(rows), strict=True)
-            if _append(tokenization, start, sample, token) and len(sample.ids) < settings.max_new_tokens
-        ]
+        open_rows: list[tuple[int, list[_Sample]]] = []
+        for row, samples in enumerate(group.open):
+            going_on: dict[int, list[_Sample]] = {}  # by the token that they drew
+            for sample, token in zip(samples, next(drawn), strict=True):
+                if _append(tokenization, start, sample, token) and len(sample.ids) < settings.max_new_tokens:
+                    going_on.setdefault(token, []).append(sample)
+            open_rows.extend((row, equal) for equal in going_on.values())
         group.go_on(open_rows)
+
+
+def _drawn_tokens(
+    model: CausalModel,
+    hidden: Tensor,
+    rows: Sequence[Sequence[_Sample]],
+    settings: SamplingSettings,
+    only_tokens: Sequence[int] | None,
+) -> Iterator[list[int]]:
+    """What the samples of each row draw after its hidden state, (rows, hidden)."""
+    for first in range(0, len(rows), PROJECTED_ROWS):
+        states = hidden[first : first + PROJECTED_ROWS]
+        padding = states.new_zeros((-len(states) % ROW_MULTIPLE, states.shape[1]))  # see tree_decoding.py
+        log_probs = model.log_probabilities(torch.cat([states, padding]))[: len(states)]  # (projected, vocabulary)
+        for number, part in enumerate(log_probs.split(DRAWN_ROWS)):
+            samples = rows[first + number * DRAWN_ROWS :][: len(part)]
+            most = max(map(len, samples))
+            uniforms = [[one.next_uniform() for one in row] + [0.0] * (most - len(row)) for row in samples]
+            cumulative = cumulative_probabilities(
+                part if only_tokens is None else only(part, only_tokens), settings.temperature, settings.top_p
+            )
+            tokens = draw(cumulative, torch.tensor(uniforms, dtype=torch.float64, device=model.device)).tolist()
+            yield from (row_tokens[: len(row)] for row_tokens, row in zip(tokens, samples, strict=True))
 
 
 def _append(tokenization: Tokenization, start: CallStart, sample: _Sample, token: int) -> bool:

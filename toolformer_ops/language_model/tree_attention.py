@@ -31,7 +31,7 @@ class TreePass(ABC):
 
     @abstractmethod
     def hidden(self, number: int, window: int | None) -> Tensor:
-        """Which columns the rows of a tree do not see, (rows, columns) bool."""
+        """Which columns the rows of a tree do not see, (rows, columns) bool; the first ones, if all see them, may be left out."""
 
     def attend(
         self,
@@ -66,12 +66,14 @@ class Steps(TreePass):
         return tree.text[layer], tree.append(layer, keys, values)
 
     def hidden(self, number: int, window: int | None) -> Tensor:
-        """Which columns the rows of a tree do not see, (rows, columns) bool; once a pass for all layers of one kind."""
+        """See `TreePass.hidden`; computed once a pass for all layers of one kind. All rows see the prompt unless a window slides."""
         if (number, window) not in self._hidden:
             tree = self.spans[number][0]
-            shared = tree.prompt[0][0].shape[1] + tree.text[0][0].shape[1]
+            prompt = tree.prompt[0][0].shape[1]
+            shared = prompt + tree.text[0][0].shape[1]
+            first = prompt if window is None else 0
             device = tree.lengths.device
-            columns = torch.arange(shared, device=device)[None, :].expand(tree.rows, -1)
+            columns = torch.arange(first, shared, device=device)[None, :].expand(tree.rows, -1)
             hidden = columns >= tree.lengths[:, None]  # (rows, shared)
             own = tree.lengths[:, None] + torch.arange(tree.steps + 1, device=device)[None, :]  # (rows, own)
             hidden = torch.cat([hidden, torch.zeros_like(own, dtype=torch.bool)], dim=1)
@@ -114,7 +116,10 @@ def _attend_tree(
     scale: float,
     softcap: float | None,
 ) -> Tensor:
-    """Attention of one text's rows, (rows, heads, width), over a layer's prompt, text and own columns; softmax in float32."""
+    """Attention of one text's rows, (rows, heads, width), over a layer's prompt, text and own columns; softmax in float32.
+
+    `hidden`, (rows, columns) bool, may leave out the first columns, which all rows see then.
+    """
     rows, heads, width = queries.shape
     shared_heads = own[0].shape[1]
     grouped = queries.view(rows, shared_heads, heads // shared_heads, width)  # query heads by the key head they use
@@ -129,11 +134,11 @@ def _attend_tree(
         ],
         dim=-1,
     ).float()  # (key heads, rows * group, columns)
-    scores = scores * scale
+    scores.mul_(scale)
     if softcap:
-        scores = softcap * torch.tanh(scores / softcap)
+        scores.div_(softcap).tanh_().mul_(softcap)
     shaped = scores.view(shared_heads, rows, -1, scores.shape[-1])
-    shaped = shaped.masked_fill(hidden[None, :, None, :], torch.finfo(torch.float32).min)
+    shaped[..., scores.shape[-1] - hidden.shape[-1] :].masked_fill_(hidden[None, :, None], torch.finfo(torch.float32).min)
     weights = shaped.softmax(dim=-1).to(queries.dtype)  # (key heads, rows, group, columns)
     flat = weights.view(shared_heads, -1, weights.shape[-1])
     prompt_end = prompt_keys.shape[1]

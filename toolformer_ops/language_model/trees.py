@@ -1,5 +1,6 @@
 """A text's rows while they are decoded: shared columns of prompt and text, and those that each row has added. Computes nothing."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -21,7 +22,7 @@ class Tree:
     lengths: Tensor
     """(rows,) how many prompt and text columns each row sees: the position of its first own token."""
     own: Columns = field(default_factory=list)
-    """Keys and values a layer, (rows, key-value heads, capacity, width) each."""
+    """Keys and values a layer, (places, key-value heads, capacity, width) each; places beyond the rows are empty."""
     steps: int = 0
     """How many own columns are filled."""
 
@@ -30,12 +31,43 @@ class Tree:
         """How many rows grow."""
         return len(self.lengths)
 
-    def keep(self, rows: Sequence[int]) -> None:
-        """Go on with these rows, in this order; a row may be taken several times."""
-        if list(rows) != list(range(self.rows)):
-            index = torch.tensor(list(rows), device=self.lengths.device)
-            self.lengths = self.lengths[index]
-            self.own = [(keys[index], values[index]) for keys, values in self.own]
+    def keep(self, rows: Sequence[int]) -> list[int]:
+        """Go on with these rows; one that is taken several times becomes several rows. Returns where each row now stands in `rows`.
+
+        A row stays in its place where it can, since moving it means copying its columns: the first continuation of a row stands where
+        the row stood, and the others fill the places that are free.
+        """
+        staying: dict[int, int] = {}  # row to where it stands in `rows`
+        for index, row in enumerate(rows):
+            if row < len(rows):
+                staying.setdefault(row, index)
+        stay = set(staying.values())
+        moving = iter([index for index in range(len(rows)) if index not in stay])
+        order = [staying[place] if place in staying else next(moving) for place in range(len(rows))]
+        moved = [(place, rows[index]) for place, index in enumerate(order) if rows[index] != place]
+        if self._places < len(rows):
+            self._resize(len(rows))
+        if moved:  # No place that is written to is read from: its own row does not go on, or it is new.
+            to, source = torch.tensor(moved, device=self.lengths.device).T
+            for kept in itertools.chain.from_iterable(self.own):
+                kept[to, :, : self.steps] = kept[source, :, : self.steps]
+        if self._places > 2 * len(rows):
+            self._resize(len(rows))
+        self.lengths = self.lengths[torch.tensor([rows[index] for index in order], device=self.lengths.device)]
+        return order
+
+    @property
+    def _places(self) -> int:
+        return self.own[0][0].shape[0] if self.own else self.rows
+
+    def _resize(self, places: int) -> None:
+        self.own = [(self._resized(keys, places), self._resized(values, places)) for keys, values in self.own]
+
+    def _resized(self, columns: Tensor, places: int) -> Tensor:
+        resized = columns.new_empty((places, *columns.shape[1:]))
+        kept = min(places, len(columns))
+        resized[:kept, :, : self.steps] = columns[:kept, :, : self.steps]
+        return resized
 
     def columns(self) -> Columns:
         """All that its row sees, of a tree with a single row."""
@@ -77,6 +109,6 @@ class Tree:
             more_values = old_values.new_empty((*old_values.shape[:2], _CAPACITY_STEP, old_values.shape[3]))
             old_keys, old_values = torch.cat([old_keys, more], 2), torch.cat([old_values, more_values], 2)
             self.own[layer] = (old_keys, old_values)
-        old_keys[:, :, self.steps] = keys
-        old_values[:, :, self.steps] = values
-        return old_keys[:, :, : self.steps + 1], old_values[:, :, : self.steps + 1]
+        old_keys[: self.rows, :, self.steps] = keys
+        old_values[: self.rows, :, self.steps] = values
+        return old_keys[: self.rows, :, : self.steps + 1], old_values[: self.rows, :, : self.steps + 1]
