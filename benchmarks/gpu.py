@@ -40,7 +40,7 @@ def _measure_shape(settings: Settings, name: str, texts: int) -> dict[str, Any]:
     words = Tokenization(tokenizer)
     model = LanguageModel(CausalModel(network, 4096), words, f"random-{name}")
     job = random_text_job(texts)
-    model.find_positions(job.prompt, "one text before the first", at_most=1, threshold=0.0)
+    model.find_positions(job.prompt, ["one text before the first"], at_most=1, threshold=0.0)
     torch.cuda.reset_peak_memory_stats()
     torch.cuda.synchronize()
     started = time.perf_counter()

@@ -69,7 +69,7 @@ def work(model_folder: str, number_format: str, count: int) -> Worker:
     settings = Settings()
     pieces = text_pieces(model)
     first = next(pieces)
-    model.find_positions(job.prompt, first, at_most=1, threshold=0.0)
+    model.find_positions(job.prompt, [first], at_most=1, threshold=0.0)
     spent = 0.0
     for start in range(0, count, TEXTS_TOGETHER):
         texts = tuple(

@@ -172,9 +172,7 @@ def _run_variants(
     }
     for run in range(runs):
         for (name, variant), repeated in outcomes.items():
-            models[name].find_positions(
-                job.prompt, "another text, so that none is remembered", at_most=1, threshold=0.0
-            )
+            models[name].forget_texts()
             outcome = sample_job(models[name], job, variant)
             for number in range(
                 len(plain.calls), len(job.texts)
@@ -191,7 +189,7 @@ def _run_variants(
 def _warm_up(model: LanguageModel, job: Job) -> None:
     """Compute the prompt, load what is loaded on first use."""
     text = job.texts[0].text
-    model.find_positions(job.prompt, "one text before the first", at_most=1, threshold=0.0)
+    model.find_positions(job.prompt, ["one text before the first"], at_most=1, threshold=0.0)
     token = model.tokenize(text).word_starts[-1]
     model.score_calls(text, [PlacedCall(token, "[Calculator(1 + 1) -> 2]", "[Calculator(1 + 1) -> ]")])
 

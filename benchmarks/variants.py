@@ -1,7 +1,7 @@
 """The engine's settings that are compared, and one pass of a job's texts through each stage with its CPU seconds.
 
-Positions of a text, then their pruning, then the samples of all texts of a micro-batch together, then losses: what the stages
-do, without Postgres and tools.
+Positions and their pruning, the samples of all texts of a micro-batch together, then losses: what the stages do, without Postgres
+and tools.
 """
 
 import time
@@ -12,6 +12,7 @@ from benchmarks.works import Job
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation, TextToSample
+from toolformer_ops.stages.call_positions import PositionFinder
 
 STAGES = ("positions", "sampling", "scoring")
 LOWEST_THRESHOLD = 0.5
@@ -54,30 +55,36 @@ def sample_job(model: LanguageModel, job: Job, variant: Variant) -> Outcome:
     """Positions and samples of all texts of a job."""
     outcome = Outcome()
     for first in range(0, len(job.texts), TEXTS_TOGETHER):
-        started = time.process_time()
-        asked: list[TextToSample] = []
-        for text in job.texts[first : first + TEXTS_TOGETHER]:
-            found = model.find_positions(job.prompt, text.text, at_most=job.at_most, threshold=job.threshold)
-            pruned = _pruned(model, text.text, found, variant.prune_below)
-            outcome.positions.append(found)
-            outcome.pruned_tokens.append(pruned)
-            left = tuple(position for position in found if position.token not in pruned)
-            asked.append(TextToSample(text.text, left, text.seed_key))
-        outcome.seconds["positions"] += time.process_time() - started
+        texts = job.texts[first : first + TEXTS_TOGETHER]
+        found = PositionFinder(
+            model,
+            job.prompt,
+            [text.text for text in texts],
+            job.at_most,
+            job.threshold,
+            variant.prune_below,
+            clock=time.process_time,
+        )
         started = time.process_time()
         sampled = model.sample_calls(
             job.prompt,
-            asked,
+            (
+                TextToSample(text.text, tuple(of_text.kept), text.seed_key)
+                for text, of_text in zip(texts, found, strict=True)
+            ),
             samples=job.samples,
             max_new_tokens=job.max_new_tokens,
             call_start=job.call_start,
             temperature=job.temperature,
             top_p=job.top_p,
         )
-        outcome.seconds["sampling"] += time.process_time() - started
-        for text_asked, samples in zip(asked, sampled, strict=True):
-            tokens = [position.token for position in text_asked.positions]
-            outcome.sampled.append(dict(zip(tokens, samples, strict=True)))
+        finding = sum(of_text.seconds for of_text in found.found)
+        outcome.seconds["positions"] += finding
+        outcome.seconds["sampling"] += time.process_time() - started - finding
+        for of_text, samples in zip(found.found, sampled, strict=True):
+            outcome.positions.append(of_text.all)
+            outcome.pruned_tokens.append({one.position.token for one in of_text.pruned})
+            outcome.sampled.append(dict(zip([position.token for position in of_text.kept], samples, strict=True)))
     return outcome
 
 
@@ -101,11 +108,3 @@ def score_job(
         )
         outcome.seconds["scoring"] += time.process_time() - started
         outcome.losses.append([None if call.token in pruned else next(losses) for call in placed])
-
-
-def _pruned(model: LanguageModel, text: str, found: Sequence[CallPosition], prune_below: float) -> set[int]:
-    if not found or prune_below <= 0:
-        return set()
-    tokens = [position.token for position in found]
-    losses = model.losses_without_call(text, tokens)
-    return {token for token, loss in zip(tokens, losses, strict=True) if model.surely_below(loss, prune_below)}

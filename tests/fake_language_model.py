@@ -6,7 +6,7 @@ one does.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,14 +41,18 @@ class FakeLanguageModel:
             raise StoppedError(text)
         self.seen.append(text)
 
-    def find_positions(self, prompt: object, text: str, *, at_most: int, threshold: float) -> list[CallPosition]:
+    def find_positions(
+        self, prompt: object, texts: Sequence[str], *, at_most: int, threshold: float
+    ) -> list[list[CallPosition]]:
+        return [self._positions(text)[-at_most:] for text in texts]
+
+    def _positions(self, text: str) -> list[CallPosition]:
         self._see(text)
         starts = [at for at, character in enumerate(text) if character == " "]
-        found = [CallPosition(number + 1, at, 0.5) for number, at in enumerate(starts)]
-        return found[-at_most:]
+        return [CallPosition(number + 1, at, 0.5) for number, at in enumerate(starts)]
 
     def sample_calls(
-        self, prompt: object, texts: Sequence[TextToSample], *, samples: int, **_: Any
+        self, prompt: object, texts: Iterable[TextToSample], *, samples: int, **_: Any
     ) -> list[list[list[SampledContinuation]]]:
         said = [self.script[number % len(self.script)] for number in range(samples)]
         return [

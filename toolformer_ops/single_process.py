@@ -219,7 +219,7 @@ class Annotator:
 
     def open(self, text: str) -> None:
         """Load what is loaded once a process, and read the prompt once: with it the first text takes as long as the others."""
-        self.model().find_positions(self.prompt, text, at_most=1, threshold=0.0)
+        self.model().find_positions(self.prompt, [text], at_most=1, threshold=0.0)
         self.runner  # noqa: B018 - opened here
 
     def annotate(self, places: Sequence[Place]) -> Iterator["AnnotatedText"]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.branches import Branches, CachedBranches, RecomputedBranches
 from toolformer_ops.language_model.out_of_memory import halving
-from toolformer_ops.language_model.tree_decoding import TreeDecoder
+from toolformer_ops.language_model.tree_decoding import ROW_MULTIPLE, TreeDecoder
 from toolformer_ops.language_model.trees import Tree
 
 logger = logging.getLogger(__name__)
@@ -95,8 +95,12 @@ class CausalModel:
         return CachedBranches.empty(self) if self._shares_cache else RecomputedBranches(self, [[]])
 
     def log_probabilities(self, hidden: Tensor) -> Tensor:
-        """Natural log probabilities over the vocabulary, float32, (rows, vocabulary), for hidden states (rows, hidden)."""
-        return self._logits(hidden).log_softmax(dim=-1)
+        """Natural log probabilities over the vocabulary, float32, (rows, vocabulary), for hidden states (rows, hidden).
+
+        Filled up to a multiple of rows meanwhile, so that a row has the same bits whatever its company (`tree_decoding.py`).
+        """
+        padding = hidden.new_zeros((-len(hidden) % ROW_MULTIPLE, hidden.shape[1]))
+        return self._logits(torch.cat([hidden, padding])).log_softmax(dim=-1)[: len(hidden)]
 
     def token_log_probabilities(self, hidden: Tensor, targets: Sequence[int]) -> list[float]:
         """Natural log probability of `targets[r]` after hidden state r, for hidden states (rows, hidden)."""

@@ -4,7 +4,7 @@ The prompt's own part is the same for all texts and is computed once a prompt; a
 all its samples. Prompts and the last texts are kept, which changes no number: they are always computed in the same pieces.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +26,13 @@ MAX_PROMPTS = 8
 
 KEPT_TEXT_TOKENS = 4096
 """Of the texts met last, contexts are kept up to this many tokens in all, both copies counted; the newest always."""
+PASS_TOKENS = 512
+"""Most tokens, both copies counted, of the short texts that one pass takes in."""
+LONG_TEXT_TOKENS = 256
+"""A text of so many tokens, both copies counted, has a pass of its own: more would hardly make the matrix products faster, and
+the network's own attention is faster than that over trees."""
+
+_Key = tuple[AnnotationPrompt, str, Window]
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ class ContextBuilder:
         self._model = model
         self._tokenization = tokenization
         self._prompts: dict[AnnotationPrompt, tuple[Branches, int]] = {}
-        self._kept: dict[tuple[AnnotationPrompt, str, Window], AnnotationContext] = {}  # oldest first
+        self._kept: dict[_Key, AnnotationContext] = {}  # oldest first
 
     def windows(self, prompt: AnnotationPrompt, text: TokenizedText) -> list[Window]:
         """The windows of `text` under `prompt`, which holds it twice.
@@ -94,29 +101,66 @@ class ContextBuilder:
         return plan_windows(len(text), room)
 
     def context(self, prompt: AnnotationPrompt, text: TokenizedText, window: Window) -> AnnotationContext:
-        """The context of one window: a kept one, or computed, text by text, always in the same pieces."""
-        key = (prompt, text.text, window)
-        if key in self._kept:
-            self._kept[key] = self._kept.pop(key)
-            return self._kept[key]
-        start, start_length = self._prompt_part(prompt)
+        """The context of one window: a kept one, or computed; the same bits as together with others."""
+        [[context]] = self.contexts(prompt, [(text, window)])
+        return context
+
+    def contexts(
+        self, prompt: AnnotationPrompt, windows: Sequence[tuple[TokenizedText, Window]]
+    ) -> Iterator[list[AnnotationContext]]:
+        """The contexts of several texts' windows, in order, pass by pass; those that are not kept are computed together."""
+        for together in _passes(windows):
+            keys = [(prompt, text.text, window) for text, window in together]
+            found = {key: self._kept.pop(key) for key in dict.fromkeys(keys) if key in self._kept}
+            missing = {
+                key: self._added_ids(prompt, *window)
+                for key, window in zip(keys, together, strict=True)
+                if key not in found
+            }
+            if missing:
+                found.update(zip(missing, self._compute(prompt, list(missing.values())), strict=True))
+            for key in dict.fromkeys(keys):
+                self._make_room(found[key].tokens)
+                self._kept[key] = found[key]
+            yield [found[key] for key in keys]
+
+    def forget_texts(self) -> None:
+        """Drop the kept contexts."""
+        self._kept.clear()
+
+    def _added_ids(self, prompt: AnnotationPrompt, text: TokenizedText, window: Window) -> "_AddedIds":
         ids = text.ids[window.start : window.end]
         spelled, shift = self._tokenization.spell_after(prompt.separator, text.char_span(window.start, window.end), ids)
         between = self._tokenization.continuation(prompt.after_text, after=".")
-        added = [*spelled, *between, *spelled]
-        self._make_room(len(added))
-        trunk = start.fork([0])
-        hidden = trunk.extend([added])[0]  # (tokens, hidden)
-        context = AnnotationContext(
-            prompt=start,
-            rest=trunk.columns(start_length) if isinstance(trunk, CachedBranches) else trunk,
-            text_hidden=hidden[len(spelled) + len(between) :],
-            text_start=start_length + len(spelled) + len(between) + shift,
-            hidden_shift=shift,
-            tokens=len(added),
-        )
-        self._kept[key] = context
-        return context
+        long = _length(window) >= LONG_TEXT_TOKENS
+        return _AddedIds((*spelled, *between, *spelled), len(spelled) + len(between), shift, long)
+
+    def _compute(self, prompt: AnnotationPrompt, texts: "Sequence[_AddedIds]") -> list[AnnotationContext]:
+        """Contexts that are computed in one pass; of a single text that fills one, or without trees, in the plain way."""
+        start, start_length = self._prompt_part(prompt)
+        trees = self._model.trees
+        rests: list[Columns | Branches]
+        if trees is None or not isinstance(start, CachedBranches) or not start_length or texts[0].long:
+            trunks = [start.fork([0]) for _ in texts]
+            hidden = [trunk.extend([added.ids])[0] for trunk, added in zip(trunks, texts, strict=True)]
+            rests = [trunk.columns(start_length) if isinstance(trunk, CachedBranches) else trunk for trunk in trunks]
+        else:
+            columns = start.views()
+            none = [(keys[:, :0], values[:, :0]) for keys, values in columns]
+            growing = [Tree(columns, none, torch.tensor([start_length], device=self._model.device)) for _ in texts]
+            hidden = trees.extend(growing, [added.ids for added in texts])
+            rests = [tree.text for tree in growing]
+        return [
+            AnnotationContext(
+                prompt=start,
+                rest=rest,
+                text_hidden=states[added.second_copy :].clone(),  # not a view that holds all texts of the pass
+                text_start=start_length + added.second_copy + added.shift,
+                hidden_shift=added.shift,
+                tokens=len(added.ids),
+            )
+            for rest, states, added in zip(rests, hidden, texts, strict=True)
+        ]
 
     def _make_room(self, tokens: int) -> None:
         while self._kept and tokens + sum(context.tokens for context in self._kept.values()) > KEPT_TEXT_TOKENS:
@@ -143,3 +187,36 @@ class ContextBuilder:
         between = len(self._tokenization.continuation(prompt.after_text, after="."))
         used = len(self._prompt_ids(prompt)) + between + separators + reserve
         return (self._model.max_positions - used) // 2
+
+
+@dataclass(frozen=True)
+class _AddedIds:
+    """What a text adds to a prompt."""
+
+    ids: tuple[int, ...]
+    second_copy: int
+    """Where in them the text stands a second time, its separator included."""
+    shift: int
+    """Ids of the separator."""
+    long: bool
+    """Whether the text has a pass of its own, which its length alone decides."""
+
+
+def _passes(windows: Sequence[tuple[TokenizedText, Window]]) -> Iterator[list[tuple[TokenizedText, Window]]]:
+    """Windows by pass, in the order given: long ones alone, others until a pass holds `PASS_TOKENS`."""
+    together: list[tuple[TokenizedText, Window]] = []
+    tokens = 0
+    for text, window in windows:
+        length = _length(window)
+        if together and (tokens + length > PASS_TOKENS or length >= LONG_TEXT_TOKENS):
+            yield together
+            together, tokens = [], 0
+        together.append((text, window))
+        tokens += PASS_TOKENS if length >= LONG_TEXT_TOKENS else length
+    if together:
+        yield together
+
+
+def _length(window: Window) -> int:
+    """About how many tokens both copies of a window take."""
+    return 2 * (window.end - window.start)

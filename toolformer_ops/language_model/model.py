@@ -1,11 +1,11 @@
 """`LanguageModel`: the engine's one door. Loads a causal language model and finds, samples and scores calls with it.
 
-Positions and losses are computed text by text: all of one text together, and nothing of another. Samples of several texts grow
-together (`sampling.py`). The same text gives the same numbers, whatever was processed before it or with it.
+Losses are computed text by text: all of one text together, and nothing of another. Positions and samples of several texts are
+computed together (`context.py`, `sampling.py`). The same text gives the same numbers, whatever was processed before it or with it.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
@@ -74,23 +74,25 @@ class LanguageModel:
 
     @torch.inference_mode()
     def find_positions(
-        self, prompt: AnnotationPrompt, text: str, *, at_most: int, threshold: float
-    ) -> list[CallPosition]:
-        """The `at_most` word starts with the largest p(" [") above `threshold`, in the order of the text.
+        self, prompt: AnnotationPrompt, texts: Sequence[str], *, at_most: int, threshold: float
+    ) -> list[list[CallPosition]]:
+        """For each text, the `at_most` word starts with the largest p(" [") above `threshold`, in the order of the text.
+
+        Short texts are read together; each has the same positions, bit for bit, whatever the others are.
 
         Raises:
             ModelError: the prompt leaves no room for text in the model's window.
         """
         found = positions.find_positions(
-            self._model, self._contexts, self._tokenization.marker_ids, prompt, self.tokenize(text)
+            self._model, self._contexts, self._tokenization.marker_ids, prompt, [self.tokenize(text) for text in texts]
         )
-        return positions.best_positions(found, at_most, threshold)
+        return [positions.best_positions(of_text, at_most, threshold) for of_text in found]
 
     @torch.inference_mode()
     def sample_calls(
         self,
         prompt: AnnotationPrompt,
-        texts: Sequence[TextToSample],
+        texts: Iterable[TextToSample],
         *,
         samples: int,
         max_new_tokens: int,
@@ -101,13 +103,18 @@ class LanguageModel:
         """For each text, for each of its positions, `samples` continuations of `call_start`, in order; equal ones are not merged.
 
         A continuation's text is all between "[" and "]", what `call_start` gave included. The same `seed_key`, position and sample
-        index draw with the same random numbers, whatever texts are sampled together.
+        index draw with the same random numbers, whatever texts are sampled together. The texts are asked for as there is room:
+        an iterator may find the next ones' positions only then, while what was computed for that is still kept.
 
         Raises:
             ModelError: prompt, text and call do not fit into the model's window.
         """
         settings = sampling.SamplingSettings(samples, max_new_tokens, call_start, temperature, top_p)
         return sampling.sample_texts(self._model, self._tokenization, self._contexts, prompt, texts, settings)
+
+    def forget_texts(self) -> None:
+        """Drop what is kept of the texts met last; it is computed again, to the same bits, when it is needed."""
+        self._contexts.forget_texts()
 
     @torch.inference_mode()
     def losses_without_call(self, text: str, tokens: Sequence[int]) -> list[float]:

@@ -6,10 +6,11 @@ one included. Position 0 is not offered: there the call would stand before all t
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
-from toolformer_ops.language_model.causal_model import VOCABULARY_ROWS, CausalModel
+from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.context import AnnotationContext, ContextBuilder
 from toolformer_ops.language_model.prompts import AnnotationPrompt
 from toolformer_ops.language_model.tokenization import TokenizedText
@@ -22,21 +23,24 @@ def find_positions(
     builder: ContextBuilder,
     marker_ids: Sequence[int],
     prompt: AnnotationPrompt,
-    text: TokenizedText,
-) -> list[CallPosition]:
-    """Every word start of `text` from token 1 on, with its probability, in the order of the text."""
-    found: list[CallPosition] = []
-    for window in builder.windows(prompt, text):
-        tokens = [token for token in text.word_starts if token >= 1 and window.owned_start <= token < window.owned_end]
-        if tokens:
-            context = builder.context(prompt, text, window)
-            probabilities = _marker_probabilities(
-                model, context, [token - window.start for token in tokens], marker_ids
-            )
-            found.extend(
-                CallPosition(token, text.starts[token], probability)
-                for token, probability in zip(tokens, probabilities, strict=True)
-            )
+    texts: Sequence[TokenizedText],
+) -> list[list[CallPosition]]:
+    """For each text, every word start from token 1 on with its probability, in the order of the text."""
+    places = [
+        _Places(index, text, window, tokens)
+        for index, text in enumerate(texts)
+        for window in builder.windows(prompt, text)
+        if (tokens := [one for one in text.word_starts if one >= 1 and window.owned_start <= one < window.owned_end])
+    ]
+    found: list[list[CallPosition]] = [[] for _ in texts]
+    left = iter(places)
+    for contexts in builder.contexts(prompt, [(one.text, one.window) for one in places]):
+        together = list(zip(contexts, left, strict=False))
+        for (_, one), probabilities in zip(together, _marker_probabilities(model, together, marker_ids), strict=True):
+            found[one.index] += [
+                CallPosition(token, one.text.starts[token], probability)
+                for token, probability in zip(one.tokens, probabilities, strict=True)
+            ]
     return found
 
 
@@ -47,21 +51,37 @@ def best_positions(positions: Sequence[CallPosition], at_most: int, threshold: f
     return sorted(best, key=lambda position: position.token)
 
 
+@dataclass(frozen=True)
+class _Places:
+    """The word starts that a window of a text owns."""
+
+    index: int
+    """Of the text."""
+    text: TokenizedText
+    window: Window
+    tokens: list[int]
+
+    @property
+    def in_window(self) -> list[int]:
+        """The same tokens, counted from the window's start."""
+        return [token - self.window.start for token in self.tokens]
+
+
 def _marker_probabilities(
-    model: CausalModel, context: AnnotationContext, tokens: Sequence[int], marker_ids: Sequence[int]
-) -> list[float]:
-    """p(marker) before each token of the window; the product of its parts where the marker is several tokens."""
-    probabilities: list[float] = []
-    for first in range(0, len(tokens), VOCABULARY_ROWS):
-        chunk = tokens[first : first + VOCABULARY_ROWS]
-        hidden = torch.stack([context.before(token) for token in chunk])  # (chunk, hidden)
-        log_probs = model.log_probabilities(hidden)[:, marker_ids[0]].tolist()  # (chunk,)
+    model: CausalModel, together: Sequence[tuple[AnnotationContext, _Places]], marker_ids: Sequence[int]
+) -> list[list[float]]:
+    """p(marker) before each token of each window; the product of its parts where the marker is several tokens."""
+    hidden = torch.stack([context.before(token) for context, places in together for token in places.in_window])
+    log_probs = iter(model.token_log_probabilities(hidden, [marker_ids[0]] * len(hidden)))
+    found: list[list[float]] = []
+    for context, places in together:
+        values = [next(log_probs) for _ in places.tokens]
         if len(marker_ids) > 1:
-            rest = context.branch(chunk).extend([list(marker_ids[:-1])] * len(chunk))
+            rest = context.branch(places.in_window).extend([list(marker_ids[:-1])] * len(values))
             for row, states in enumerate(rest):
-                log_probs[row] += sum(model.token_log_probabilities(states, list(marker_ids[1:])))
-        probabilities.extend(float(torch.tensor(value).exp()) for value in log_probs)
-    return probabilities
+                values[row] += sum(model.token_log_probabilities(states, list(marker_ids[1:])))
+        found.append([float(torch.tensor(value).exp()) for value in values])
+    return found
 
 
 def owned_by(window: Window, positions: Sequence[CallPosition]) -> list[int]:

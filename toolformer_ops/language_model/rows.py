@@ -17,7 +17,6 @@ from torch import Tensor
 
 from toolformer_ops.language_model.branches import Branches, CachedBranches
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.tree_decoding import ROW_MULTIPLE
 from toolformer_ops.language_model.trees import Tree
 
 MAX_HEADS = 8
@@ -68,7 +67,7 @@ class Rows:
             states = [self._branch(row).extend([[token]])[0] for row, token in zip(rows, tokens, strict=True)]
         for row in rows:
             row.length += 1
-        return self._logits(torch.cat(states))
+        return self._model.log_probabilities(torch.cat(states))
 
     def insert(self, rows: Sequence[Row], tokens: Sequence[Sequence[int]]) -> Tensor:
         """Append all of `tokens[n]`, at least one, to row n; the logits of what follows, (rows, vocabulary), float32."""
@@ -77,12 +76,12 @@ class Rows:
             states += self._extend([rows[number] for number in group], [tokens[number] for number in group])
         for row, added in zip(rows, tokens, strict=True):
             row.length += len(added)
-        return self._logits(torch.stack(states))
+        return self._model.log_probabilities(torch.stack(states))
 
     def _extend(self, rows: Sequence[Row], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
         trees = [row.state for row in rows if isinstance(row.state, Tree)]
         if self._model.trees is not None and len(trees) == len(rows):
-            return self._model.trees.extend(trees, tokens)
+            return [states[-1] for states in self._model.trees.extend(trees, tokens)]
         return [self._branch(row).extend([list(added)])[0][-1] for row, added in zip(rows, tokens, strict=True)]
 
     def cut(self, row: Row, length: int) -> None:
@@ -117,11 +116,6 @@ class Rows:
         if isinstance(row.state, Tree):
             raise TypeError("expected rows that are all trees or all branches")
         return row.state
-
-    def _logits(self, hidden: Tensor) -> Tensor:
-        """For (rows, hidden); filled up to a multiple of rows, so that a row has the same bits whatever its company."""
-        padding = hidden.new_zeros((-len(hidden) % ROW_MULTIPLE, hidden.shape[1]))
-        return self._model.log_probabilities(torch.cat([hidden, padding]))[: len(hidden)]
 
 
 def _groups(lengths: Sequence[int]) -> list[list[int]]:

@@ -3,9 +3,9 @@
 The samples of a text share its cache (`tree_decoding.py`; for networks that it cannot be used with, branch by branch and text by
 text). Each sample draws with random numbers of its own, so that it does not depend on what grows beside it.
 
-Samples of one position are one row for as long as they hold the same tokens: the distribution that follows is the same, bit for bit,
-so it is computed once and each of them draws from it with its own number. Measured with SmolLM2-135M at the default numbers, k 20
-and m 10: 39 % fewer rows for the Calculator's calls, 7 % fewer for MT's.
+Samples of one position are one row for as long as they hold the same tokens: the distribution that follows is the same, bit for
+bit, so it is computed once and each of them draws from it with its own number. Measured with SmolLM2-135M at the default numbers,
+k 20 and m 10: 39 % fewer rows for the Calculator's calls, 7 % fewer for MT's.
 
 A sample ends when its decoded text holds "]": the end is text, since `)]` and `")]` are single tokens in byte-pair
 vocabularies. It also ends, unfinished, at the token budget or where the model ends the document.
@@ -16,7 +16,7 @@ writes `film` where it else writes a question, and `Calendar(Monday)` where it e
 Does not parse calls: `call_syntax.py` does.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -31,7 +31,6 @@ from toolformer_ops.language_model.draws import cumulative_probabilities, draw, 
 from toolformer_ops.language_model.positions import owned_by
 from toolformer_ops.language_model.prompts import AnnotationPrompt
 from toolformer_ops.language_model.tokenization import CallStart, Tokenization
-from toolformer_ops.language_model.tree_decoding import ROW_MULTIPLE
 from toolformer_ops.language_model.trees import Tree
 from toolformer_ops.records import SampledContinuation, TextToSample
 
@@ -93,7 +92,8 @@ class _Sample:
 class _Group:
     """Positions of one window of a text that grow in step, with their samples.
 
-    First each row is a position, which takes the given start of the call; then each row is a position's samples that are equal so far.
+    First each row is a position, which takes the given start of the call; then each row is those samples of a position that are
+    equal so far.
     """
 
     rows: Tree | Branches
@@ -141,20 +141,22 @@ def sample_texts(
     tokenization: Tokenization,
     contexts: ContextBuilder,
     prompt: AnnotationPrompt,
-    texts: Sequence[TextToSample],
+    texts: Iterable[TextToSample],
     settings: SamplingSettings,
 ) -> list[list[list[SampledContinuation]]]:
     """Continuations of each text's positions, `settings.samples` each, in order.
 
-    A text joins the others as soon as there is room for its samples (`MAX_SAMPLES`) and for its keys and values (`MAX_TEXT_TOKENS`).
+    The next text is asked for, and joins the others, as soon as there is room for its samples (`MAX_SAMPLES`) and for its keys and
+    values (`MAX_TEXT_TOKENS`).
 
     Raises:
         ModelError: context and call do not fit into the model's window.
     """
     start = tokenization.call_start(settings.call_start)
     grown: dict[tuple[int, int], list[SampledContinuation]] = {}
+    positions: list[int] = []  # how many each text has
     growing: list[_Group] = []
-    for group in _groups(model, tokenization, contexts, prompt, texts, start, settings):
+    for group in _groups(model, tokenization, contexts, prompt, _counted(texts, positions), start, settings):
         growing.append(group)
         while growing and (
             sum(item.most_rows for item in growing) > MAX_SAMPLES
@@ -163,7 +165,13 @@ def sample_texts(
             growing = _step(model, tokenization, start, settings, growing, grown)
     while growing:
         growing = _step(model, tokenization, start, settings, growing, grown)
-    return [[grown[index, number] for number in range(len(item.positions))] for index, item in enumerate(texts)]
+    return [[grown[index, number] for number in range(count)] for index, count in enumerate(positions)]
+
+
+def _counted(texts: Iterable[TextToSample], positions: list[int]) -> Iterator[TextToSample]:
+    for text in texts:
+        positions.append(len(text.positions))
+        yield text
 
 
 def _groups(
@@ -171,7 +179,7 @@ def _groups(
     tokenization: Tokenization,
     contexts: ContextBuilder,
     prompt: AnnotationPrompt,
-    texts: Sequence[TextToSample],
+    texts: Iterable[TextToSample],
     start: CallStart,
     settings: SamplingSettings,
 ) -> Iterator[_Group]:
@@ -276,11 +284,10 @@ def _drawn_tokens(
 ) -> Iterator[list[int]]:
     """What the samples of each row draw after its hidden state, (rows, hidden)."""
     for first in range(0, len(rows), PROJECTED_ROWS):
-        states = hidden[first : first + PROJECTED_ROWS]
-        padding = states.new_zeros((-len(states) % ROW_MULTIPLE, states.shape[1]))  # see tree_decoding.py
-        log_probs = model.log_probabilities(torch.cat([states, padding]))[: len(states)]  # (projected, vocabulary)
-        for number, part in enumerate(log_probs.split(DRAWN_ROWS)):
-            samples = rows[first + number * DRAWN_ROWS :][: len(part)]
+        log_probs = model.log_probabilities(hidden[first : first + PROJECTED_ROWS])  # (projected, vocabulary)
+        for start in range(0, len(log_probs), DRAWN_ROWS):
+            part = log_probs[start : start + DRAWN_ROWS]
+            samples = rows[first + start : first + start + len(part)]
             most = max(map(len, samples))
             uniforms = [[one.next_uniform() for one in row] + [0.0] * (most - len(row)) for row in samples]
             cumulative = cumulative_probabilities(

@@ -66,7 +66,7 @@ class Steps(TreePass):
         return tree.text[layer], tree.append(layer, keys, values)
 
     def hidden(self, number: int, window: int | None) -> Tensor:
-        """See `TreePass.hidden`; computed once a pass for all layers of one kind. All rows see the prompt unless a window slides."""
+        """See `TreePass.hidden`; once a pass for all layers of one kind. All rows see the prompt, unless a window slides."""
         if (number, window) not in self._hidden:
             tree = self.spans[number][0]
             prompt = tree.prompt[0][0].shape[1]
@@ -138,7 +138,9 @@ def _attend_tree(
     if softcap:
         scores.div_(softcap).tanh_().mul_(softcap)
     shaped = scores.view(shared_heads, rows, -1, scores.shape[-1])
-    shaped[..., scores.shape[-1] - hidden.shape[-1] :].masked_fill_(hidden[None, :, None], torch.finfo(torch.float32).min)
+    shaped[..., scores.shape[-1] - hidden.shape[-1] :].masked_fill_(
+        hidden[None, :, None], torch.finfo(torch.float32).min
+    )
     weights = shaped.softmax(dim=-1).to(queries.dtype)  # (key heads, rows, group, columns)
     flat = weights.view(shared_heads, -1, weights.shape[-1])
     prompt_end = prompt_keys.shape[1]

@@ -67,7 +67,7 @@ class TreeDecoder:
         return [hidden[first:last] for _, first, last in steps.spans]
 
     def extend(self, trees: Sequence[Tree], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Append all of `tokens[n]`, at least one, to the single row of tree n; its last hidden states, (hidden,) a tree."""
+        """Append all of `tokens[n]`, at least one, to the single row of tree n; their hidden states, (tokens, hidden) a tree."""
         for tree in trees:
             tree.fold()
 
@@ -86,7 +86,7 @@ class TreeDecoder:
         for (tree, first, last), columns in zip(extensions.spans, extensions.columns, strict=True):
             tree.text = columns
             tree.lengths = tree.lengths + (last - first)
-        return [hidden[last - 1] for _, _, last in extensions.spans]
+        return [hidden[first:last] for _, first, last in extensions.spans]
 
     def _pass(self, running: TreePass, tokens: Sequence[Sequence[int]], positions: Sequence[Tensor]) -> Tensor:
         """One pass through the network; last hidden states of its rows, filled up, (rows, hidden)."""

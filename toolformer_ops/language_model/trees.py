@@ -34,8 +34,8 @@ class Tree:
     def keep(self, rows: Sequence[int]) -> list[int]:
         """Go on with these rows; one that is taken several times becomes several rows. Returns where each row now stands in `rows`.
 
-        A row stays in its place where it can, since moving it means copying its columns: the first continuation of a row stands where
-        the row stood, and the others fill the places that are free.
+        A row stays in its place where it can, since moving it means copying its columns: the first continuation of a row stands
+        where the row stood, and the others fill the places that are free.
         """
         staying: dict[int, int] = {}  # row to where it stands in `rows`
         for index, row in enumerate(rows):

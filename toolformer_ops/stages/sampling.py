@@ -32,6 +32,7 @@ from toolformer_ops.recipes import SamplingNumbers
 from toolformer_ops.records import CallPosition, Document, SampledContinuation, TextToSample, content_uuid
 from toolformer_ops.run_parameters import RunParameters
 from toolformer_ops.stage_models import load_run_model
+from toolformer_ops.stages.call_positions import PositionFinder, PrunedPosition
 from toolformer_ops.tools.base import Tool, load_prompt
 from toolformer_ops.tools.registry import get_tool
 
@@ -84,15 +85,6 @@ class Candidate:
     input_only_after: bool
 
 
-@dataclass(frozen=True)
-class PrunedPosition:
-    """A position at which no call can be kept."""
-
-    position: CallPosition
-    loss_without_call: float
-    """L(nothing), in nats: the most that a call can save here."""
-
-
 @dataclass
 class SampledText:
     """What sampling gave for one kept paragraph."""
@@ -104,7 +96,7 @@ class SampledText:
     counts: Counter[str]
     """How many positions and samples there were, and what became of them."""
     seconds: float
-    """Its share, by positions, of what the paragraphs that were sampled together took."""
+    """What finding its positions took, and its share, by positions, of what the paragraphs that were sampled together took."""
 
 
 Place = tuple[Document, Paragraph]
@@ -161,26 +153,6 @@ def candidates_at(
     return candidates, counts
 
 
-def split_positions(
-    model: "LanguageModel", text: str, positions: Sequence[CallPosition], prune_below: float
-) -> tuple[list[CallPosition], list[PrunedPosition]]:
-    """The positions to sample at, and those where provably no call can lower the loss by `prune_below` nats.
-
-    A call lowers the loss by at most L(nothing), since L- is at most that and L+ at least 0.
-    """
-    if not positions or prune_below == 0:
-        return list(positions), []
-    losses = model.losses_without_call(text, [position.token for position in positions])
-    kept: list[CallPosition] = []
-    pruned: list[PrunedPosition] = []
-    for position, loss in zip(positions, losses, strict=True):
-        if model.surely_below(loss, prune_below):
-            pruned.append(PrunedPosition(position, loss))
-        else:
-            kept.append(position)
-    return kept, pruned
-
-
 def sample_texts(
     model: "LanguageModel", prompt: "AnnotationPrompt", tool: Tool, parameters: RunParameters, places: Sequence[Place]
 ) -> list[SampledText]:
@@ -189,35 +161,42 @@ def sample_texts(
     A paragraph's samples do not depend on what is sampled with it.
     """
     numbers = SamplingNumbers.of(tool.spec, parameters)
-    sampled: list[SampledText] = []
-    texts: list[TextToSample] = []
-    for document, paragraph in places:
-        started = time.perf_counter()
-        text = document.text[paragraph.start_char : paragraph.end_char]
-        found = model.find_positions(prompt, text, at_most=numbers.max_positions, threshold=numbers.sampling_threshold)
-        positions, pruned = split_positions(model, text, found, parameters.prune_below)
-        seed_key = f"{parameters.seed}|{tool.spec.name}|{document.document_id}|{paragraph.number}"
-        texts.append(TextToSample(text, tuple(positions), seed_key))
-        counts = Counter(paragraphs=1, positions=len(found), positions_pruned_below=len(pruned))
-        sampled.append(SampledText(document, paragraph, [], pruned, counts, time.perf_counter() - started))
+    texts = [document.text[paragraph.start_char : paragraph.end_char] for document, paragraph in places]
+    found = PositionFinder(
+        model, prompt, texts, numbers.max_positions, numbers.sampling_threshold, parameters.prune_below
+    )
+    seed_keys = [
+        f"{parameters.seed}|{tool.spec.name}|{document.document_id}|{paragraph.number}"
+        for document, paragraph in places
+    ]
     started = time.perf_counter()
     continuations = model.sample_calls(
         prompt,
-        texts,
+        (
+            TextToSample(text, tuple(of_text.kept), key)
+            for text, of_text, key in zip(texts, found, seed_keys, strict=True)
+        ),
         samples=numbers.samples_per_position,
         max_new_tokens=parameters.max_call_tokens,
         call_start=given_call_start(tool, parameters.call_prefix),
         temperature=parameters.temperature,
         top_p=parameters.top_p,
     )
-    for result, text_to_sample, of_text in zip(sampled, texts, continuations, strict=True):
-        for position, samples in zip(text_to_sample.positions, of_text, strict=True):
-            candidates, counted = candidates_at(tool, result.document, text_to_sample.text, position, samples)
-            result.counts.update(counted)
-            result.candidates.extend(candidates)
-    elapsed, all_positions = time.perf_counter() - started, sum(len(text.positions) for text in texts)
-    for result, text_to_sample in zip(sampled, texts, strict=True):
-        result.seconds += elapsed * len(text_to_sample.positions) / max(all_positions, 1)
+    sampling = time.perf_counter() - started - sum(of_text.seconds for of_text in found.found)
+    all_positions = sum(len(of_text.kept) for of_text in found.found)
+    sampled: list[SampledText] = []
+    for (document, paragraph), text, of_text, of_positions in zip(
+        places, texts, found.found, continuations, strict=True
+    ):
+        positions = len(of_text.kept) + len(of_text.pruned)
+        counts = Counter(paragraphs=1, positions=positions, positions_pruned_below=len(of_text.pruned))
+        candidates: list[Candidate] = []
+        for position, samples in zip(of_text.kept, of_positions, strict=True):
+            distinct, counted = candidates_at(tool, document, text, position, samples)
+            counts.update(counted)
+            candidates.extend(distinct)
+        seconds = of_text.seconds + sampling * len(of_text.kept) / max(all_positions, 1)
+        sampled.append(SampledText(document, paragraph, candidates, of_text.pruned, counts, seconds))
     return sampled
 
 

@@ -28,7 +28,7 @@ def calls_at(positions: list[CallPosition]) -> list[PlacedCall]:
 
 
 def test_probabilities_of_a_call_are_those_of_one_plain_pass_a_position(any_subject: Subject) -> None:
-    found = any_subject.engine.find_positions(PROMPT, TEXT, at_most=100, threshold=0.0)
+    found = any_subject.engine.find_positions(PROMPT, [TEXT], at_most=100, threshold=0.0)[0]
     assert len(found) == len(TEXT.split()) - 1  # every word start but the first
     for position in found:
         expected = any_subject.reference.probability(PROMPT.template, TEXT, position.token)
@@ -37,7 +37,7 @@ def test_probabilities_of_a_call_are_those_of_one_plain_pass_a_position(any_subj
 
 @pytest.mark.parametrize("call_start", [" [", " [Calculator("])
 def test_samples_are_those_of_plain_decoding_with_the_same_draws(any_subject: Subject, call_start: str) -> None:
-    positions = any_subject.engine.find_positions(PROMPT, TEXT, at_most=3, threshold=0.0)
+    positions = any_subject.engine.find_positions(PROMPT, [TEXT], at_most=3, threshold=0.0)[0]
     [sampled] = any_subject.engine.sample_calls(
         PROMPT,
         [TextToSample(TEXT, tuple(positions), "7")],
@@ -62,7 +62,7 @@ def test_samples_are_those_of_plain_decoding_with_the_same_draws(any_subject: Su
 
 
 def test_losses_are_those_of_one_plain_pass_a_call(any_subject: Subject) -> None:
-    positions = any_subject.engine.find_positions(PROMPT, TEXT, at_most=100, threshold=0.0)
+    positions = any_subject.engine.find_positions(PROMPT, [TEXT], at_most=100, threshold=0.0)[0]
     calls = calls_at(positions)
     for call, losses in zip(calls, any_subject.engine.score_calls(TEXT, calls), strict=True):
         expected = any_subject.reference.losses(TEXT, call)
@@ -74,7 +74,7 @@ def test_losses_are_those_of_one_plain_pass_a_call(any_subject: Subject) -> None
 @pytest.mark.parametrize("text", REAL_TEXTS, ids=["post", "sum"])
 def test_a_real_model_on_real_text_agrees_with_the_plain_reference(smollm2: Subject, text: str) -> None:
     engine, reference = smollm2.engine, smollm2.reference
-    positions = engine.find_positions(PROMPT, text, at_most=2, threshold=0.0)
+    positions = engine.find_positions(PROMPT, [text], at_most=2, threshold=0.0)[0]
     for position in positions:
         assert position.probability == pytest.approx(
             reference.probability(PROMPT.template, text, position.token), rel=1e-3

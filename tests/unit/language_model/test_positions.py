@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 
+import pytest
+import torch
+
 from tests.unit.language_model.conftest import PROMPT, TEXT, Subject
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.language_model.positions import best_positions
@@ -29,7 +32,7 @@ def test_of_equally_probable_positions_the_earlier_are_taken() -> None:
 
 
 def test_calls_stand_at_word_starts_and_never_before_the_whole_text(subject: Subject) -> None:
-    found = subject.engine.find_positions(PROMPT, TEXT, at_most=100, threshold=0.0)
+    found = subject.engine.find_positions(PROMPT, [TEXT], at_most=100, threshold=0.0)[0]
     assert [TEXT[item.char :].split()[0] for item in found] == TEXT.split()[1:]
     assert all(TEXT[item.char] == " " for item in found)
     assert all(item.token >= 1 and 0 < item.probability < 1 for item in found)
@@ -37,27 +40,52 @@ def test_calls_stand_at_word_starts_and_never_before_the_whole_text(subject: Sub
 
 def test_a_word_after_a_line_break_is_offered_at_its_first_letter(subject: Subject) -> None:
     text = "It sold them.\n\nSo it has none."
-    found = subject.engine.find_positions(PROMPT, text, at_most=100, threshold=0.0)
+    found = subject.engine.find_positions(PROMPT, [text], at_most=100, threshold=0.0)[0]
     assert text.index("So") in [item.char for item in found]
 
 
 def test_texts_without_a_second_word_have_no_position(subject: Subject) -> None:
     for text in ("", "word", " word", "\n"):
-        found = subject.engine.find_positions(PROMPT, text, at_most=5, threshold=0.0)
+        found = subject.engine.find_positions(PROMPT, [text], at_most=5, threshold=0.0)[0]
         assert [item for item in found if item.token == 0] == []
-    assert subject.engine.find_positions(PROMPT, "word", at_most=5, threshold=0.0) == []
+    assert subject.engine.find_positions(PROMPT, ["word"], at_most=5, threshold=0.0)[0] == []
 
 
 def test_the_text_in_the_prompts_slot_reaches_the_model(subject: Subject) -> None:
     other = AnnotationPrompt("Calculator", PROMPT.template.replace("{text}", "nothing of it {text}"))
-    here = subject.engine.find_positions(PROMPT, TEXT, at_most=5, threshold=0.0)
-    assert here != subject.engine.find_positions(other, TEXT, at_most=5, threshold=0.0)
+    here = subject.engine.find_positions(PROMPT, [TEXT], at_most=5, threshold=0.0)[0]
+    assert here != subject.engine.find_positions(other, [TEXT], at_most=5, threshold=0.0)[0]
 
 
 def test_the_same_text_gives_the_same_bits_whatever_came_before(subject: Subject) -> None:
-    first = subject.engine.find_positions(PROMPT, TEXT, at_most=100, threshold=0.0)
-    subject.engine.find_positions(PROMPT, "Another text, with other words in it.", at_most=3, threshold=0.0)
-    assert subject.engine.find_positions(PROMPT, TEXT, at_most=100, threshold=0.0) == first
+    first = subject.engine.find_positions(PROMPT, [TEXT], at_most=100, threshold=0.0)[0]
+    subject.engine.find_positions(PROMPT, ["Another text, with other words in it."], at_most=3, threshold=0.0)
+    assert subject.engine.find_positions(PROMPT, [TEXT], at_most=100, threshold=0.0)[0] == first
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_same_text_gives_the_same_bits_whatever_is_read_together_with_it(
+    any_subject: Subject, dtype: str, tiny_engine_bfloat16: LanguageModel
+) -> None:
+    engine = any_subject.engine if dtype == "float32" else tiny_engine_bfloat16
+    texts = [TEXT, "On Friday we meet.", "Of 1400 participants 400, or 29 %, passed the test.", TEXT * 12, "word", TEXT]
+    engine.forget_texts()
+    together = engine.find_positions(PROMPT, texts, at_most=100, threshold=0.0)
+    for text, found in zip(texts, together, strict=True):
+        engine.forget_texts()
+        assert engine.find_positions(PROMPT, [text], at_most=100, threshold=0.0) == [found]
+    engine.forget_texts()
+    assert engine.find_positions(PROMPT, texts[::-1], at_most=100, threshold=0.0) == together[::-1]
+
+
+def test_short_texts_are_read_in_one_pass_and_long_ones_alone(subject: Subject) -> None:
+    engine = subject.engine
+    assert engine._model.trees is not None
+    texts = [engine.tokenize(text) for text in ("On Friday we meet.", "We met on Monday.", TEXT * 12, "We met.")]
+    windows = [(text, window) for text in texts for window in engine._contexts.windows(PROMPT, text)]
+    engine.forget_texts()
+    with torch.inference_mode():
+        assert [len(contexts) for contexts in engine._contexts.contexts(PROMPT, windows)] == [2, 1, 1]
 
 
 def test_a_marker_of_several_tokens_has_the_product_of_their_probabilities(
@@ -70,7 +98,7 @@ def test_a_marker_of_several_tokens_has_the_product_of_their_probabilities(
     whole = engine._tokenization.marker_ids
     try:
         engine._tokenization.marker_ids = (*space, *bracket)
-        found = parted.find_positions(PROMPT, TEXT, at_most=100, threshold=0.0)
+        found = parted.find_positions(PROMPT, [TEXT], at_most=100, threshold=0.0)[0]
     finally:
         engine._tokenization.marker_ids = whole
     for item in found[::5]:
@@ -82,13 +110,13 @@ def test_a_marker_of_several_tokens_has_the_product_of_their_probabilities(
 
 def test_positions_of_a_text_longer_than_the_window_cover_all_of_it(long_subject: Subject) -> None:
     text = " ".join(f"Shop {number} sold {number * 7} shirts." for number in range(60))
-    found = long_subject.engine.find_positions(PROMPT, text, at_most=10_000, threshold=0.0)
+    found = long_subject.engine.find_positions(PROMPT, [text], at_most=10_000, threshold=0.0)[0]
     assert len(found) == len(text.split()) - 1
     assert [item.char for item in found] == sorted({item.char for item in found})
     tokens = long_subject.engine.tokenize(text)
     assert len(tokens) > long_subject.engine.max_positions
     # The k best are the best of the whole text, not of one window.
-    best = long_subject.engine.find_positions(PROMPT, text, at_most=10, threshold=0.0)
+    best = long_subject.engine.find_positions(PROMPT, [text], at_most=10, threshold=0.0)[0]
     assert best == best_positions(found, 10, 0.0)
 
 
@@ -97,7 +125,7 @@ def test_a_position_in_a_later_window_has_the_probability_of_that_window_alone(l
     text = " ".join(f"Shop {number} sold {number * 7} shirts." for number in range(60))
     tokens = engine.tokenize(text)
     window = engine._contexts.windows(PROMPT, tokens)[1]
-    found = engine.find_positions(PROMPT, text, at_most=10_000, threshold=0.0)
+    found = engine.find_positions(PROMPT, [text], at_most=10_000, threshold=0.0)[0]
     inside = next(item for item in found if item.token >= window.owned_start + 3)
     part = tokens.ids[window.start : window.end]
     before, _, after = PROMPT.template.partition("{text}")

@@ -11,6 +11,7 @@ from tests.tiny_models import save_tiny_gptj
 from tests.unit.language_model.conftest import PROMPT, TEXT, Subject
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model.trees import Tree
 from toolformer_ops.language_model.windows import plan_windows
 from toolformer_ops.records import CallPosition, SampledContinuation, TextToSample
 
@@ -32,7 +33,7 @@ def sample(engine: LanguageModel, positions: list[CallPosition], text: str = TEX
 
 @pytest.fixture
 def positions(subject: Subject) -> list[CallPosition]:
-    return subject.engine.find_positions(PROMPT, TEXT, at_most=6, threshold=0.0)
+    return subject.engine.find_positions(PROMPT, [TEXT], at_most=6, threshold=0.0)[0]
 
 
 @pytest.fixture(scope="module")
@@ -135,13 +136,13 @@ def test_the_token_just_before_the_call_is_part_of_what_the_model_sees(subject: 
 
 def test_samples_in_a_text_longer_than_the_window_are_given_for_every_position(long_subject: Subject) -> None:
     text = " ".join(f"Shop {number} sold {number * 7} shirts." for number in range(60))
-    positions = long_subject.engine.find_positions(PROMPT, text, at_most=10_000, threshold=0.0)[::40]
+    positions = long_subject.engine.find_positions(PROMPT, [text], at_most=10_000, threshold=0.0)[0][::40]
     together = sample(long_subject.engine, positions, text=text)
     assert [sample(long_subject.engine, [item], text=text)[0] for item in positions] == together
 
 
 def test_a_call_budget_that_the_window_cannot_hold_is_refused(long_subject: Subject) -> None:
-    positions = long_subject.engine.find_positions(PROMPT, TEXT, at_most=1, threshold=0.0)
+    positions = long_subject.engine.find_positions(PROMPT, [TEXT], at_most=1, threshold=0.0)[0]
     with pytest.raises(ModelError, match=r"window of 256 tokens, found \d+\. Lower the call length"):
         sample(long_subject.engine, positions, max_new_tokens=250)
 
@@ -171,7 +172,7 @@ TOGETHER = [
 
 def to_sample(engine: LanguageModel) -> list[TextToSample]:
     return [
-        TextToSample(text, tuple(engine.find_positions(PROMPT, text, at_most=5, threshold=0.0)), str(number))
+        TextToSample(text, tuple(engine.find_positions(PROMPT, [text], at_most=5, threshold=0.0)[0]), str(number))
         for number, text in enumerate(TOGETHER)
     ]
 
@@ -224,8 +225,54 @@ def test_rows_of_a_pass_have_the_same_bits_whatever_grows_beside_them(
 
 def test_the_contexts_of_the_last_texts_are_used_again(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = to_sample(subject.engine)
-    built: list[int] = []
-    monkeypatch.setattr(subject.engine._contexts, "_make_room", built.append)
+    built: list[object] = []
+    monkeypatch.setattr(subject.engine._contexts, "_compute", lambda prompt, texts: built.append(texts))
     settings: dict[str, Any] = {key: value for key, value in SETTINGS.items() if key != "seed_key"}
     subject.engine.sample_calls(PROMPT, texts, **settings)
     assert built == []
+
+
+def test_equal_samples_of_a_position_are_one_row(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a low temperature nearly all samples are equal: a pass then has hardly more rows than there are positions."""
+    settings: dict[str, Any] = {key: value for key, value in SETTINGS.items() if key != "seed_key"}
+    settings |= {"temperature": 0.01, "samples": 6}
+    texts = to_sample(subject.engine)[:2]
+    rows: list[int] = []
+    trees = subject.engine._model.trees
+    assert trees is not None
+    step = trees.step
+
+    def counted(growing: Any, tokens: Any) -> Any:
+        rows.append(sum(map(len, tokens)))
+        return step(growing, tokens)
+
+    monkeypatch.setattr(trees, "step", counted)
+    together = subject.engine.sample_calls(PROMPT, texts, **settings)
+    positions = sum(len(text.positions) for text in texts)
+    distinct = sum(len({sample.text for sample in samples}) for text in together for samples in text)
+    assert positions <= max(rows) <= distinct < 6 * positions
+    for number in (0, 5):  # a sample is the same with fewer beside it
+        alone = subject.engine.sample_calls(PROMPT, texts, **settings | {"samples": number + 1})
+        assert [[samples[number] for samples in text] for text in alone] == [
+            [samples[number] for samples in text] for text in together
+        ]
+
+
+@pytest.mark.parametrize(
+    "kept", [[0, 1, 2, 3], [3, 1], [2], [0, 0, 0, 1, 2, 3], [1, 1, 3, 3, 3, 3, 3], [2, 0, 2, 1, 2], [3, 3, 2, 2, 1, 1]]
+)
+def test_rows_of_a_tree_keep_their_columns_when_others_go_or_branch(kept: list[int]) -> None:
+    tree = Tree([], [], torch.tensor([10, 11, 12, 13]))
+    row = torch.arange(4.0)
+    for step in range(2):
+        tree.append(0, (row + 10 * step).view(4, 1, 1), (row + 10 * step + 100).view(4, 1, 1))
+        tree.steps += 1
+    order = tree.keep(kept)
+    assert sorted(order) == list(range(len(kept)))
+    rows = [kept[index] for index in order]
+    assert tree.lengths.tolist() == [10 + one for one in rows]
+    new = torch.arange(float(len(rows))).view(-1, 1, 1)
+    keys, values = tree.append(0, new + 50, new + 60)
+    assert keys[:, 0, :, 0].tolist() == [[one, one + 10, place + 50] for place, one in enumerate(rows)]
+    assert values[:, 0, :, 0].tolist() == [[one + 100, one + 110, place + 60] for place, one in enumerate(rows)]
+    assert len(tree.own[0][0]) <= 2 * len(rows)
