@@ -24,7 +24,7 @@ MAX_PROMPTS = 8
 """Prompts whose computed part is kept: one a tool."""
 
 
-KEPT_TEXT_TOKENS = 4096
+KEPT_TEXT_TOKENS = 2048
 """Of the texts met last, contexts are kept up to this many tokens in all, both copies counted; the newest always."""
 PASS_TOKENS = 512
 """Most tokens, both copies counted, of the short texts that one pass takes in."""

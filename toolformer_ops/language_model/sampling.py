@@ -34,14 +34,9 @@ from toolformer_ops.language_model.tokenization import CallStart, Tokenization
 from toolformer_ops.language_model.trees import Tree
 from toolformer_ops.records import SampledContinuation, TextToSample
 
-MAX_SAMPLES = 256
-"""Most samples that grow together; as many rows at most."""
-MAX_TEXT_TOKENS = 4096
-"""Most tokens, both copies counted, of the texts that grow together: what their keys and values take."""
-PROJECTED_ROWS = 128
-"""Rows of the vocabulary at once; with half as many a CPU's matrix product takes a third longer."""
-DRAWN_ROWS = 32
-"""Rows at once whose probabilities are summed up in float64."""
+GROWING_TOKENS = {"cpu": 12288, "cuda": 32768}
+"""Most tokens whose keys and values are there together, by kind of device: those of the texts that grow together, both copies
+counted, and of their samples' calls at their longest. With SmolLM2 in float32, 565 megabytes on a CPU at most."""
 
 
 @dataclass(frozen=True)
@@ -130,10 +125,9 @@ class _Group:
             self.rows = self.rows.kept(rows)
         self.open = [open_rows[index][1] for index in order]
 
-    @property
-    def most_rows(self) -> int:
-        """How many rows it may come to have."""
-        return sum(map(len, self.open))
+    def most_tokens(self, settings: SamplingSettings) -> int:
+        """How many tokens' keys and values it may come to have."""
+        return self.text_tokens + sum(map(len, self.open)) * settings.max_new_tokens
 
 
 def sample_texts(
@@ -146,8 +140,7 @@ def sample_texts(
 ) -> list[list[list[SampledContinuation]]]:
     """Continuations of each text's positions, `settings.samples` each, in order.
 
-    The next text is asked for, and joins the others, as soon as there is room for its samples (`MAX_SAMPLES`) and for its keys and
-    values (`MAX_TEXT_TOKENS`).
+    The next text is asked for, and joins the others, as soon as there is room for its keys and values (`GROWING_TOKENS`).
 
     Raises:
         ModelError: context and call do not fit into the model's window.
@@ -157,15 +150,16 @@ def sample_texts(
     positions: list[int] = []  # how many each text has
     growing: list[_Group] = []
     for group in _groups(model, tokenization, contexts, prompt, _counted(texts, positions), start, settings):
-        growing.append(group)
-        while growing and (
-            sum(item.most_rows for item in growing) > MAX_SAMPLES
-            or sum(item.text_tokens for item in growing) > MAX_TEXT_TOKENS
-        ):
+        while growing and sum(item.most_tokens(settings) for item in (*growing, group)) > _growing_tokens(model):
             growing = _step(model, tokenization, start, settings, growing, grown)
+        growing.append(group)
     while growing:
         growing = _step(model, tokenization, start, settings, growing, grown)
     return [[grown[index, number] for number in range(count)] for index, count in enumerate(positions)]
+
+
+def _growing_tokens(model: CausalModel) -> int:
+    return GROWING_TOKENS["cpu" if model.device.type == "cpu" else "cuda"]
 
 
 def _counted(texts: Iterable[TextToSample], positions: list[int]) -> Iterator[TextToSample]:
@@ -184,11 +178,12 @@ def _groups(
     settings: SamplingSettings,
 ) -> Iterator[_Group]:
     """The texts' positions in groups; each text's context is computed when its first group is asked for."""
-    at_once = max(1, MAX_SAMPLES // settings.samples)
     for index, item in enumerate(texts):
         text = tokenization.tokenize(item.text)
         for window in contexts.windows(prompt, text):
             owned = owned_by(window, item.positions)
+            room = _growing_tokens(model) - 2 * (window.end - window.start)
+            at_once = max(1, room // (settings.samples * settings.max_new_tokens))
             for first in range(0, len(owned), at_once):
                 numbers = owned[first : first + at_once]
                 tokens = [item.positions[number].token for number in numbers]
@@ -283,18 +278,16 @@ def _drawn_tokens(
     only_tokens: Sequence[int] | None,
 ) -> Iterator[list[int]]:
     """What the samples of each row draw after its hidden state, (rows, hidden)."""
-    for first in range(0, len(rows), PROJECTED_ROWS):
-        log_probs = model.log_probabilities(hidden[first : first + PROJECTED_ROWS])  # (projected, vocabulary)
-        for start in range(0, len(log_probs), DRAWN_ROWS):
-            part = log_probs[start : start + DRAWN_ROWS]
-            samples = rows[first + start : first + start + len(part)]
-            most = max(map(len, samples))
-            uniforms = [[one.next_uniform() for one in row] + [0.0] * (most - len(row)) for row in samples]
-            cumulative = cumulative_probabilities(
-                part if only_tokens is None else only(part, only_tokens), settings.temperature, settings.top_p
-            )
-            tokens = draw(cumulative, torch.tensor(uniforms, dtype=torch.float64, device=model.device)).tolist()
-            yield from (row_tokens[: len(row)] for row_tokens, row in zip(tokens, samples, strict=True))
+    first = 0
+    for log_probs in model.log_probability_blocks(hidden):  # (some rows, vocabulary)
+        samples = rows[first : first + len(log_probs)]
+        first += len(log_probs)
+        most = max(map(len, samples))
+        uniforms = [[one.next_uniform() for one in row] + [0.0] * (most - len(row)) for row in samples]
+        allowed = log_probs if only_tokens is None else only(log_probs, only_tokens)
+        cumulative = cumulative_probabilities(allowed, settings.temperature, settings.top_p)
+        tokens = draw(cumulative, torch.tensor(uniforms, dtype=torch.float64, device=model.device)).tolist()
+        yield from (row_tokens[: len(row)] for row_tokens, row in zip(tokens, samples, strict=True))
 
 
 def _append(tokenization: Tokenization, start: CallStart, sample: _Sample, token: int) -> bool:

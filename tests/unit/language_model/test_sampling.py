@@ -106,7 +106,7 @@ def test_many_positions_are_sampled_in_parts_with_the_same_result(
     subject: Subject, positions: list[CallPosition], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = sample(subject.engine, positions)
-    monkeypatch.setattr("toolformer_ops.language_model.sampling.MAX_SAMPLES", 8)
+    monkeypatch.setattr("toolformer_ops.language_model.sampling.GROWING_TOKENS", {"cpu": 130})
     assert sample(subject.engine, positions) == together
 
 
@@ -178,12 +178,12 @@ def to_sample(engine: LanguageModel) -> list[TextToSample]:
 
 
 @pytest.mark.parametrize("call_start", [" [", " [Calculator("])
-@pytest.mark.parametrize("max_rows", [4, 24, 256])
+@pytest.mark.parametrize("tokens", [1, 400, 6000])
 def test_a_text_gives_the_same_samples_whatever_texts_grow_beside_it(
-    any_subject: Subject, call_start: str, max_rows: int, monkeypatch: pytest.MonkeyPatch
+    any_subject: Subject, call_start: str, tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = any_subject.engine
-    monkeypatch.setattr("toolformer_ops.language_model.sampling.MAX_SAMPLES", max_rows)
+    monkeypatch.setattr("toolformer_ops.language_model.sampling.GROWING_TOKENS", {"cpu": tokens})
     settings: dict[str, Any] = {key: value for key, value in SETTINGS.items() if key != "seed_key"}
     settings["call_start"] = call_start
     texts = to_sample(engine)
