@@ -71,7 +71,10 @@ class Settings(BaseSettings):
     tool_time_limit_seconds: float = Field(default=30.0, gt=0, description="Time limit of one tool call.")
 
     micro_batch_documents: int = Field(
-        default=16, ge=1, le=4096, description="Documents that a stage works on together and commits in one transaction."
+        default=16,
+        ge=1,
+        le=4096,
+        description="Documents that a stage works on together and commits in one transaction.",
     )
     shard_seconds: float = Field(default=60.0, ge=10.0, description="Work that one mapped task should hold, at least.")
     seconds_per_document: float = Field(

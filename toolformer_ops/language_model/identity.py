@@ -71,8 +71,8 @@ def local_folder(path_or_hub_id: str) -> Path | None:
     return folder
 
 
-def require_hub_revision(hub_id: str, revision: str | None) -> None:
-    """Refuse a hub model whose weights could change between two runs.
+def require_hub_revision(hub_id: str, revision: str | None) -> str:
+    """The revision; a hub model whose weights could change between two runs is refused.
 
     Raises:
         ModelError: `revision` is not a full commit hash.
@@ -82,6 +82,7 @@ def require_hub_revision(hub_id: str, revision: str | None) -> None:
             f"{hub_id}: expected a local folder, or a hub id with a revision of 40 hexadecimal digits, found revision "
             f"{revision!r}. Copy the commit from the model's page and write {hub_id}@<commit>, or check the path."
         )
+    return revision
 
 
 def _look_for_hub_model(hub_id: str, revision: str) -> None:

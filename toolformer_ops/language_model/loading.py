@@ -18,46 +18,78 @@ def load_network(
     Raises:
         ModelError: there is no such model, or dtype or device cannot be used.
     """
+    identity = model_identity(path_or_hub_id, revision)
+    network = load_weights(path_or_hub_id, revision, dtype, device, threads)
+    return network, _load_tokenizer(path_or_hub_id, revision), identity
+
+
+def load_weights(path_or_hub_id: str, revision: str | None, dtype: str, device: str, threads: int) -> Any:
+    """The network alone.
+
+    Raises:
+        ModelError: there is no such model, or dtype or device cannot be used.
+    """
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging as transformers_logging
+
     if dtype not in DTYPES:
         raise ModelError(f"expected a dtype of {', '.join(DTYPES)}, found {dtype!r}.")
     _check_device(device)
     if torch.device(device).type == "cpu":
         torch.set_num_threads(threads)
-    identity = model_identity(path_or_hub_id, revision)
-    folder = local_folder(path_or_hub_id)
-    if folder is None:
-        require_hub_revision(path_or_hub_id, revision)
-    network, tokenizer = _from_pretrained(str(folder or path_or_hub_id), None if folder else revision, DTYPES[dtype])
-    return network.to(device), tokenizer, identity
-
-
-def _from_pretrained(source: str, revision: str | None, dtype: torch.dtype) -> tuple[Any, Any]:
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging as transformers_logging
-
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    pinned = {} if revision is None else {"revision": revision}
+    source, pinned = _source(path_or_hub_id, revision)
     loaded: Any
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **pinned)
         loaded = AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **pinned
+            source,
+            dtype=DTYPES[dtype],
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **pinned,
         )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        if revision is not None:
-            raise hub_model_missing(source, revision, error) from error
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(
-            f"{source}: expected a causal language model that transformers can load without remote code, found: {reason}"
-        ) from error
+        raise _cannot_be_loaded(source, pinned, error) from error
     network, report = loaded
     if lacking := sorted(report["missing_keys"]):  # transformers would go on with random numbers in their place
         raise ModelError(
             f"{source}: expected all weights of a {type(network).__name__}, found none for {len(lacking)} of them, such as "
             f"{lacking[0]}. Save or download the model again."
         )
-    return network, tokenizer
+    return network.to(device)
+
+
+def _load_tokenizer(path_or_hub_id: str, revision: str | None) -> Any:
+    from transformers import AutoTokenizer
+
+    source, pinned = _source(path_or_hub_id, revision)
+    try:
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=False, **pinned)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise _cannot_be_loaded(source, pinned, error) from error
+
+
+def _source(path_or_hub_id: str, revision: str | None) -> tuple[str, dict[str, str]]:
+    """A folder, or a hub id with its pinned revision, as transformers takes them.
+
+    Raises:
+        ModelError: a hub id without a revision.
+    """
+    folder = local_folder(path_or_hub_id)
+    if folder is not None:
+        return str(folder), {}
+    return path_or_hub_id, {"revision": require_hub_revision(path_or_hub_id, revision)}
+
+
+def _cannot_be_loaded(source: str, pinned: dict[str, str], error: Exception) -> ModelError:
+    if pinned:
+        return hub_model_missing(source, pinned["revision"], error)
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return ModelError(
+        f"{source}: expected a causal language model that transformers can load without remote code, found: {reason}"
+    )
 
 
 def _check_device(device: str) -> None:

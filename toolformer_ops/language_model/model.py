@@ -12,7 +12,7 @@ import torch
 from toolformer_ops.language_model import generation, perplexity, positions, sampling, scoring
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.context import ContextBuilder
-from toolformer_ops.language_model.loading import load_network
+from toolformer_ops.language_model.loading import load_network, load_weights
 from toolformer_ops.language_model.perplexity import TextLoss
 from toolformer_ops.language_model.prompts import AnnotationPrompt
 from toolformer_ops.language_model.scoring import ScoredToken
@@ -58,8 +58,7 @@ class LanguageModel:
         longest = tokenizer.model_max_length
 
         def load_float32() -> CausalModel:
-            again, _, _ = load_network(path_or_hub_id, revision, "float32", device, threads)
-            return CausalModel(again, longest)
+            return CausalModel(load_weights(path_or_hub_id, revision, "float32", device, threads), longest)
 
         return cls(CausalModel(network, longest), Tokenization(tokenizer), identity, load_float32)
 
