@@ -15,6 +15,7 @@
     context.py        prompt and text, computed once for all positions and samples
     positions.py      p(" [") at word starts
     draws.py          random numbers that belong to a sample
+    samples.py        one sampled call while it grows
     sampling.py       calls
     scoring.py        three losses a call
     perplexity.py     the loss of whole texts, calls disabled

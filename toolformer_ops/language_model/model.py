@@ -15,6 +15,7 @@ from toolformer_ops.language_model.context import ContextBuilder
 from toolformer_ops.language_model.loading import load_network, load_weights
 from toolformer_ops.language_model.perplexity import TextLoss
 from toolformer_ops.language_model.prompts import AnnotationPrompt
+from toolformer_ops.language_model.samples import SamplingSettings
 from toolformer_ops.language_model.scoring import ScoredToken
 from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation, TextToSample
@@ -108,7 +109,7 @@ class LanguageModel:
         Raises:
             ModelError: prompt, text and call do not fit into the model's window.
         """
-        settings = sampling.SamplingSettings(samples, max_new_tokens, call_start, temperature, top_p)
+        settings = SamplingSettings(samples, max_new_tokens, call_start, temperature, top_p)
         return sampling.sample_texts(self._model, self._tokenization, self._contexts, prompt, texts, settings)
 
     def forget_texts(self) -> None:
