@@ -88,7 +88,7 @@ def explain(
 
     Example: toolformer-ops explain --text "400 of 1400 is 0.29 of all." --at 14 --call "Calculator(400 / 1400)"
     """
-    from toolformer_ops.single_process import explain_call, explanation_table
+    from toolformer_ops.explanation import explain_call, explanation_table
 
     explanation = explain_call(
         load_settings(), text, at, call_text, date or None, _model_name(model), context_tokens or None
