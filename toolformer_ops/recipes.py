@@ -20,7 +20,7 @@ from toolformer_ops.tools.base import ToolSpec
 
 RECIPE_ID_CHARACTERS = 16
 
-SAMPLING_VERSION = 2
+SAMPLING_VERSION = 3
 """Raised when the code that samples calls would give other rows for the same input."""
 EXECUTION_VERSION = 1
 """Raised when the code that asks the tool would ask it otherwise."""

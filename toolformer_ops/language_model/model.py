@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
-from toolformer_ops.language_model import generation, perplexity, positions, sampling, scoring
+from toolformer_ops.language_model import free_memory, generation, perplexity, positions, sampling, scoring
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.context import ContextBuilder
 from toolformer_ops.language_model.loading import load_network, load_weights
@@ -110,7 +110,9 @@ class LanguageModel:
             ModelError: prompt, text and call do not fit into the model's window.
         """
         settings = SamplingSettings(samples, max_new_tokens, call_start, temperature, top_p)
-        return sampling.sample_texts(self._model, self._tokenization, self._contexts, prompt, texts, settings)
+        found = sampling.sample_texts(self._model, self._tokenization, self._contexts, prompt, texts, settings)
+        free_memory.give_back()
+        return found
 
     def forget_texts(self) -> None:
         """Drop what is kept of the texts met last; it is computed again, to the same bits, when it is needed."""
