@@ -1,8 +1,8 @@
 import itertools
 
 from tests.fake_language_model import FakeLanguageModel
+from toolformer_ops.call_positions import CHARACTERS_TOGETHER, PositionFinder
 from toolformer_ops.language_model import AnnotationPrompt
-from toolformer_ops.stages.call_positions import CHARACTERS_TOGETHER, PositionFinder
 
 PROMPT = AnnotationPrompt("Calculator", "Input: {text}\nOutput:")
 

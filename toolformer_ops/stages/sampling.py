@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 
 from toolformer_ops import database
+from toolformer_ops.call_positions import PositionFinder, PrunedPosition
 from toolformer_ops.call_syntax import CALL_START, Call, parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CallSyntaxError
@@ -32,7 +33,6 @@ from toolformer_ops.recipes import SamplingNumbers
 from toolformer_ops.records import CallPosition, Document, SampledContinuation, TextToSample, content_uuid
 from toolformer_ops.run_parameters import RunParameters
 from toolformer_ops.stage_models import load_run_model
-from toolformer_ops.stages.call_positions import PositionFinder, PrunedPosition
 from toolformer_ops.tools.base import Tool, load_prompt
 from toolformer_ops.tools.registry import get_tool
 
