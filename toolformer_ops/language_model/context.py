@@ -1,7 +1,9 @@
 """What the model sees when it annotates: start token, prompt with the text in its slot, and the text again, as one branching cache.
 
 The prompt's own part is the same for all texts and is computed once a prompt; a text's part serves all its positions and
-all its samples. Prompts and the last texts are kept, which changes no number: they are always computed in the same pieces.
+all its samples. Short texts are read together in one pass over trees (`tree_decoding.py`), long ones alone with the network's own
+attention; the length of a text decides which, so that its numbers are the same bits whatever is read with it. Prompts and the last
+texts are kept, which changes no number.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,8 +24,6 @@ LARGEST_CALL_RESERVE = 272
 """Tokens kept free for a sampled call: the longest that a run may ask for (256) and its given start."""
 MAX_PROMPTS = 8
 """Prompts whose computed part is kept: one a tool."""
-
-
 KEPT_TEXT_TOKENS = 2048
 """Of the texts met last, contexts are kept up to this many tokens in all, both copies counted; the newest always."""
 PASS_TOKENS = 512
