@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
-from toolformer_ops.language_model import free_memory, generation, perplexity, positions, sampling, scoring
+from toolformer_ops.language_model import free_memory, generation, perplexity, positions, scoring
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.context import ContextBuilder
 from toolformer_ops.language_model.loading import load_network, load_weights
 from toolformer_ops.language_model.perplexity import TextLoss
 from toolformer_ops.language_model.prompts import AnnotationPrompt
 from toolformer_ops.language_model.samples import SamplingSettings
+from toolformer_ops.language_model.sampling import Sampler
 from toolformer_ops.language_model.scoring import ScoredToken
 from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation, TextToSample
@@ -110,7 +111,7 @@ class LanguageModel:
             ModelError: prompt, text and call do not fit into the model's window.
         """
         settings = SamplingSettings(samples, max_new_tokens, call_start, temperature, top_p)
-        found = sampling.sample_texts(self._model, self._tokenization, self._contexts, prompt, texts, settings)
+        found = Sampler(self._model, self._tokenization, self._contexts, prompt, settings).sample(texts)
         free_memory.give_back()
         return found
 

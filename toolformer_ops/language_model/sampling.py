@@ -83,25 +83,7 @@ class _Group:
         return self.text_tokens + sum(map(len, self.open)) * max_new_tokens
 
 
-def sample_texts(
-    model: CausalModel,
-    tokenization: Tokenization,
-    contexts: ContextBuilder,
-    prompt: AnnotationPrompt,
-    texts: Iterable[TextToSample],
-    settings: SamplingSettings,
-) -> list[list[list[SampledContinuation]]]:
-    """Continuations of each text's positions, `settings.samples` each, in order.
-
-    The next text is asked for, and joins the others, as soon as there is room for its keys and values (`GROWING_TOKENS`).
-
-    Raises:
-        ModelError: context and call do not fit into the model's window.
-    """
-    return _Sampler(model, tokenization, contexts, prompt, settings).sample(texts)
-
-
-class _Sampler:
+class Sampler:
     """Samples with one prompt and one set of numbers."""
 
     def __init__(
@@ -121,7 +103,13 @@ class _Sampler:
         self._room = GROWING_TOKENS["cpu" if model.device.type == "cpu" else "cuda"]
 
     def sample(self, texts: Iterable[TextToSample]) -> list[list[list[SampledContinuation]]]:
-        """See `sample_texts`."""
+        """Continuations of each text's positions, `SamplingSettings.samples` each, in order.
+
+        The next text is asked for, and joins the others, as soon as there is room for its keys and values (`GROWING_TOKENS`).
+
+        Raises:
+            ModelError: context and call do not fit into the model's window.
+        """
         grown: dict[tuple[int, int], list[SampledContinuation]] = {}
         positions: list[int] = []  # how many each text has
         growing: list[_Group] = []

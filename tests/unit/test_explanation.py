@@ -1,0 +1,49 @@
+"""`explain`: one call scored token by token, on a tiny model with the real calculator."""
+
+from pathlib import Path
+
+import pytest
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.explanation import explain_call, explanation_table, token_at
+from toolformer_ops.losses import is_kept
+
+SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
+AT = SUM.index(" 5")
+
+
+def test_the_tokens_add_up_to_the_losses(tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = explain_call(Settings(), SUM, AT, "[Calculator(2 + 3)]", None, str(tiny_model_dir))
+    assert (found["call"], found["result"], found["reason"]) == ("Calculator(2 + 3)", "5", None)
+    for name in ("without_call", "without_result", "with_result"):
+        added = -sum(token["weight"] * token[f"log_p_{name}"] for token in found["tokens"])
+        assert added == pytest.approx(found[f"loss_{name}"], abs=1e-4)
+    reduction = min(found["loss_without_call"], found["loss_without_result"]) - found["loss_with_result"]
+    assert found["loss_reduction"] == pytest.approx(reduction)
+    assert found["kept"] == is_kept(reduction, found["keep_threshold"])
+    explanation_table(found)
+    shown = capsys.readouterr().out
+    assert f"[Calculator(2 + 3) -> 5] lowers the loss by {reduction:.3f} nats" in " ".join(shown.split())
+    assert f"{found['loss_with_result']:.3f}" in shown
+
+
+def test_a_call_without_a_result_gives_its_reason(tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = explain_call(Settings(), SUM, AT, "Calculator(cats + 3)", None, str(tiny_model_dir))
+    assert (found["result"], found["reason"]) == (None, "invalid_expression")
+    explanation_table(found)
+    assert "no result (invalid_expression)" in capsys.readouterr().out
+
+
+def test_an_offset_is_that_of_a_token_or_of_the_word_behind_its_space() -> None:
+    starts, text = (0, 5, 10), "There were two"
+    assert [token_at(starts, text, at) for at in (5, 6, 10, 11)] == [1, 1, 2, 2]
+    with pytest.raises(ParameterError, match=r"found 8\. The nearest are 10, 5\."):
+        token_at(starts, text, 8)
+    with pytest.raises(ParameterError, match="one token"):
+        token_at((0,), "There", 0)
+
+
+def test_a_date_that_is_none_is_refused(tiny_model_dir: Path) -> None:
+    with pytest.raises(ParameterError, match="2023-01-30"):
+        explain_call(Settings(), SUM, AT, "Calendar()", "yesterday", str(tiny_model_dir))
