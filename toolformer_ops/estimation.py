@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from toolformer_ops import database
+from toolformer_ops.candidate_calls import Place
 from toolformer_ops.config import Settings
 from toolformer_ops.corpus_records import Record
 from toolformer_ops.errors import CorpusError, ParameterError
@@ -23,7 +24,6 @@ from toolformer_ops.records import Document
 from toolformer_ops.run_parameters import RunParameters
 from toolformer_ops.single_process import Annotator, kept_paragraphs, load, read_corpus
 from toolformer_ops.stages.filtering import decide
-from toolformer_ops.stages.sampling import Place
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 

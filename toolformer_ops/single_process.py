@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.call_syntax import call_with_result, call_without_result, clean_result
+from toolformer_ops.candidate_calls import Candidate, Paragraph, Place, SampledText, sample_texts
 from toolformer_ops.config import Settings
 from toolformer_ops.corpus_files import find_files, read_lines
 from toolformer_ops.corpus_records import Record, Rejection, read_record
@@ -26,7 +27,6 @@ from toolformer_ops.retrieval.own_text import OwnText
 from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
 from toolformer_ops.stage_models import split_revision
 from toolformer_ops.stages.filtering import decide
-from toolformer_ops.stages.sampling import Candidate, Paragraph, Place, SampledText, sample_texts
 from toolformer_ops.stages.scoring import choose_result, score_text, stored_losses
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolRunner, load_prompt
 from toolformer_ops.tools.registry import get_tool

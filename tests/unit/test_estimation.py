@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from tests.fake_language_model import FakeLanguageModel
 from toolformer_ops import estimation
+from toolformer_ops.candidate_calls import Paragraph
 from toolformer_ops.commands.people import app
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import CorpusError
@@ -23,7 +24,6 @@ from toolformer_ops.estimation import (
 )
 from toolformer_ops.records import Document
 from toolformer_ops.run_parameters import RunParameters
-from toolformer_ops.stages.sampling import Paragraph
 from toolformer_ops.tools.registry import get_tool
 
 SUMS = [f"Box {number} holds 2 pens and 3 caps, a total of 5 things." for number in range(12)]
