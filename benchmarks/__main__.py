@@ -23,7 +23,7 @@ from toolformer_ops.demo.model import prepare_demo_model
 from toolformer_ops.errors import EXIT_NO_RESULT, ParameterError, ToolformerError, exit_code
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.loading import DTYPES
-from toolformer_ops.run_parameters import TOOL_NAMES
+from toolformer_ops.runs.choices import TOOL_NAMES
 
 logger = logging.getLogger("benchmarks")
 

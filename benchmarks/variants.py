@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.works import Job
-from toolformer_ops.call_positions import PositionFinder
+from toolformer_ops.annotation.call_positions import PositionFinder
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation, TextToSample

@@ -7,11 +7,11 @@ from collections import Counter
 
 from sqlalchemy import Engine
 
-from toolformer_ops import database
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document, content_uuid
-from toolformer_ops.run_parameters import RunParameters
+from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.storage import database
 
 STAGES = ("filter", "sample", "execute", "score")
 WITHOUT_CALL = 3.0

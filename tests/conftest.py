@@ -44,7 +44,10 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runnin
 @pytest.fixture(scope="session")
 def migrated_template(postgres_server: RunningPostgres) -> str:
     """The name of a database with every migration and view applied, to be copied and never written."""
-    from toolformer_ops import database, schema  # tests that need no database do not load its libraries
+    from toolformer_ops.storage import (
+        database,
+        schema,  # tests that need no database do not load its libraries
+    )
 
     address = postgres_server.address
     roles.ensure_database(address, _TEMPLATE, roles.OWNER)

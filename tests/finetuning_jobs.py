@@ -4,8 +4,8 @@ import uuid
 from pathlib import Path
 
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
-from toolformer_ops.release_format import ReleasedCall, ReleasedText, ReleaseWriter
-from toolformer_ops.run_parameters import RunParameters
+from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
+from toolformer_ops.runs.choices import RunParameters
 
 SMALL = {
     "finetune_steps": 6,

@@ -1,7 +1,7 @@
 """Where and with what this deployment runs: every setting, its default, and what it means.
 
 Read from the environment (prefix `TOOLFORMER_`) and from the file `environment` in the state folder, which `make up` writes for
-one machine; the environment wins. What decides the content of a data set is not here: that is `run_parameters.py`.
+one machine; the environment wins. What decides the content of a data set is not here: that is `runs/choices.py`.
 Secrets are `SecretStr`, so that they do not show when settings are printed.
 """
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sqlalchemy import Engine
 
-from toolformer_ops import database
 from toolformer_ops.errors import DatabaseError
+from toolformer_ops.storage import database
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ from jinja2 import Environment
 
 from tests.dags.test_forms import validated
 from toolformer_ops.orchestration.model_tasks import SUITES, ReportEvaluation
-from toolformer_ops.run_parameters import RunParameters
+from toolformer_ops.runs.choices import RunParameters
 
 RELEASE = "0123456789abcdef"
 

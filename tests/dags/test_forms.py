@@ -9,7 +9,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
+from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
 from toolformer_ops.stages.run_setup import parse_parameters_json
 
 GIVEN = {"corpus": "posts.jsonl", "model": "models/m"}

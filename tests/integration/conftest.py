@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from toolformer_ops import database
+from toolformer_ops.storage import database
 
 
 @pytest.fixture

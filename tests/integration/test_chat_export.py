@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from tests.tiny_models import save_tiny_llama
-from toolformer_ops.chat_export.conversation import plain_text
-from toolformer_ops.chat_export.exporting import export_chat
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ConfigurationError, ParameterError
-from toolformer_ops.object_store import ObjectStore
-from toolformer_ops.release_format import ReleasedCall, ReleasedText, ReleaseWriter
+from toolformer_ops.release.chat_export.conversation import plain_text
+from toolformer_ops.release.chat_export.exporting import export_chat
+from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
+from toolformer_ops.storage.object_store import ObjectStore
 
 # A template of the kind that tools-capable models bring: tools in the system turn, calls as JSON, results in a turn of their own.
 TEMPLATE = (

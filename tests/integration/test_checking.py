@@ -9,14 +9,14 @@ from sqlalchemy import Connection
 from sqlalchemy import text as sql_text
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
-from toolformer_ops import database
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ObjectStoreError, ParameterError, QualityError, ToolError
-from toolformer_ops.object_store import ObjectStore
 from toolformer_ops.quality import CheckResult
-from toolformer_ops.release_format import ReleasedCall, ReleasedText, ReleaseWriter, read_release
+from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter, read_release
 from toolformer_ops.stages.checking import LEDGER_CHECKS, check_release, check_tool
 from toolformer_ops.stages.release import release, release_prefix
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
 
 TEXT = "Out of 1400 people, 400 passed, that is 29 %."
 TOOL = "Calculator"

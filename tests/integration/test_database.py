@@ -6,9 +6,9 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import Engine, text
 
-from toolformer_ops import database, schema
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, DatabaseError
+from toolformer_ops.storage import database, schema
 
 RECIPE = "0123456789abcdef"
 DOCUMENT_COLUMNS = ("document_id", "text", "url", "document_date", "title", "escaped_characters")
@@ -59,7 +59,7 @@ def test_all_usual_spellings_of_the_address_connect(postgres_dsn: str, prefix: s
 
 
 def test_migrating_again_applies_nothing(engine: Engine) -> None:
-    assert database.migrate(engine) == []
+    assert schema.migrate(engine) == []
 
 
 def test_every_table_view_and_column_says_what_it_holds(engine: Engine) -> None:
@@ -100,7 +100,7 @@ def test_a_database_of_newer_code_is_refused(engine: Engine, sql_folder: Path) -
     (sql_folder / "migrations" / "9999_more.sql").write_text("create table more (n int);")
     schema.migrate(engine, sql_folder)
     with pytest.raises(DatabaseError, match=r"found migrations/9999_more\.sql of a newer one"):
-        database.migrate(engine)
+        schema.migrate(engine)
 
 
 def test_a_failing_migration_leaves_nothing_behind(engine: Engine, sql_folder: Path) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
-from toolformer_ops import database
+from toolformer_ops.storage import database
 
 OTHER = "ffffffffffffffff"  # a recipe that nothing was done under
 D1, D2, D3, D4 = (UUID(f"d{number}000000-0000-0000-0000-000000000000") for number in range(1, 5))

@@ -9,10 +9,10 @@ from rich.console import Console
 from sqlalchemy import Connection
 
 from tests.annotated_runs import AnnotatedRun
-from toolformer_ops import database
 from toolformer_ops.config import Settings
 from toolformer_ops.demo.progress import ToolProgress, read_progress
 from toolformer_ops.demo.report import Address, print_next_query, print_report
+from toolformer_ops.storage import database
 
 ADDRESS = Address("http://airflow", "admin", "TOOLFORMER_AIRFLOW_PASSWORD in environment", "http://airflow/run")
 SUM = "It is late. We had 520 shirts and sold 187, so 333 are left. Good night."

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from tests.annotated_runs import AnnotatedRun
 from tests.unit.evaluation import published_files as published
 from tests.unit.evaluation.fake_writing_model import FakeWritingModel, made_call
-from toolformer_ops import database
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
@@ -28,8 +27,9 @@ from toolformer_ops.evaluation.data_files import DataFolder
 from toolformer_ops.evaluation.records import VARIANTS, EvaluatedInput, SuiteScore
 from toolformer_ops.evaluation.session import Outcome, load_suites
 from toolformer_ops.evaluation.store import read_inputs, scores_of_run, write_inputs, write_scores
-from toolformer_ops.object_store import ObjectStore
 from toolformer_ops.stages.evaluation import evaluate_stage
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
 
 RUN = "run-1"
 MODELS = """

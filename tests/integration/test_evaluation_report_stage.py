@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.annotated_runs import AnnotatedRun
-from toolformer_ops import database
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import MadeCall
 from toolformer_ops.errors import ParameterError
@@ -16,8 +15,9 @@ from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore, Varian
 from toolformer_ops.evaluation.store import write_inputs, write_scores
 from toolformer_ops.evaluation_report.gathering import gather
 from toolformer_ops.evaluation_report.place import report_key
-from toolformer_ops.object_store import ObjectStore
 from toolformer_ops.stages.evaluation_report import fetch_report, report_evaluation
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
 
 RUN = "run-1"
 RELEASE = """

@@ -11,10 +11,9 @@ import pytest
 from sqlalchemy import text as sql
 
 from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
-from toolformer_ops import database
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
+from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
 from toolformer_ops.stages.checking import check_tool
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
@@ -22,6 +21,7 @@ from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.run_setup import start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
+from toolformer_ops.storage import database
 
 TOOL = "Calculator"
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."

@@ -12,14 +12,14 @@ from sqlalchemy import text as sql_text
 
 from tests.annotated_runs import AnnotatedRun
 from tests.finetuning_jobs import SMALL
-from toolformer_ops import database
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, NothingToReleaseError, ParameterError, RecipeMismatchError
 from toolformer_ops.language_model import model_identity
-from toolformer_ops.object_store import ObjectStore
 from toolformer_ops.stages import finetuning
 from toolformer_ops.stages.finetuning import finetune, model_prefix, publish
 from toolformer_ops.stages.release import release
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from sqlalchemy import text as sql_text
 
 from tests.annotated_runs import AnnotatedRun
 from tests.finetuning_jobs import SMALL
-from toolformer_ops import database
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, ParameterError, RecipeMismatchError
 from toolformer_ops.language_model import model_identity
@@ -18,6 +17,7 @@ from toolformer_ops.stages.finetuning import finetune, publish
 from toolformer_ops.stages.finetuning_setup import start_finetuning
 from toolformer_ops.stages.release import release
 from toolformer_ops.stages.run_setup import finish_run
+from toolformer_ops.storage import database
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import zstandard
 from pydantic import SecretStr
 from sqlalchemy import Engine, text
 
-from toolformer_ops import database
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError
 from toolformer_ops.records import document_id_of
 from toolformer_ops.stages.ingestion import IngestReport, ingest_corpus
+from toolformer_ops.storage import database
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ def test_a_corpus_that_is_not_there_fails_before_the_database_is_asked(tmp_path:
 
 
 def _put(settings: Settings, key: str, content: bytes) -> str:
-    from toolformer_ops.object_store import ObjectStore
+    from toolformer_ops.storage.object_store import ObjectStore
 
     ObjectStore(settings).put_if_absent(key, content)
     return f"s3://{settings.s3_bucket}/{key}"

@@ -9,11 +9,11 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun
-from toolformer_ops import database
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DatabaseError
-from toolformer_ops.micro_batches import MicroBatch, Shard, load_run_tool, work_off
+from toolformer_ops.runs.micro_batches import MicroBatch, Shard, load_run_tool, work_off
 from toolformer_ops.stages.execution import Asked, ExecuteWork
+from toolformer_ops.storage import database
 from toolformer_ops.tools.base import ToolOutput
 
 DOCUMENTS = 7

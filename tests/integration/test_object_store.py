@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from toolformer_ops import object_store
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, CorpusError, ObjectStoreError
-from toolformer_ops.object_store import AlreadyPublishedError, ObjectNotFoundError, ObjectStore
-from toolformer_ops.publication import CorruptObjectError, Manifest, PublishedFile
+from toolformer_ops.storage import object_store
+from toolformer_ops.storage.object_store import AlreadyPublishedError, ObjectNotFoundError, ObjectStore
+from toolformer_ops.storage.publication import CorruptObjectError, Manifest, PublishedFile
 
 
 @pytest.fixture

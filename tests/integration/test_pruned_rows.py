@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from toolformer_ops import database
 from toolformer_ops.errors import DatabaseError
+from toolformer_ops.storage import database
 
 
 def _rows(engine: Engine, statement: str) -> list[tuple[Any, ...]]:

@@ -8,7 +8,7 @@ import pytest
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.model import WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
-from toolformer_ops.object_store import ObjectNotFoundError, ObjectStore
+from toolformer_ops.storage.object_store import ObjectNotFoundError, ObjectStore
 
 DECODING = DecodingSettings(max_new_tokens=6, call_start_rank=0)
 PROMPT = [Prompt("The shop had 520 shirts and")]

@@ -9,12 +9,13 @@ import pytest
 from sqlalchemy import text as sql_text
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
-from toolformer_ops import database, release_format
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import NothingToReleaseError, ObjectStoreError, ParameterError, QualityError
-from toolformer_ops.object_store import ObjectStore
-from toolformer_ops.release_format import ReleasedText, read_release
+from toolformer_ops.release import format as release_format
+from toolformer_ops.release.format import ReleasedText, read_release
 from toolformer_ops.stages.release import release, release_prefix, tools_of_run
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 DATE = "Today is the first Friday of the year."

@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import text as sql_text
 
 from tests.annotated_runs import AnnotatedRun
-from toolformer_ops import database
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.stages.release import release
+from toolformer_ops.storage import database
 
 PAGE = (REPOSITORY / "docs" / "releases.md").read_text(encoding="utf-8")
 

@@ -6,11 +6,11 @@ import pytest
 from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun
-from toolformer_ops import database
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.estimation import KeptTexts, ProbedText, as_json, extrapolate, store_estimate
+from toolformer_ops.one_process.estimation import KeptTexts, ProbedText, as_json, extrapolate, store_estimate
 from toolformer_ops.stages.run_setup import finish_run
+from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import get_tool
 
 PROBED = [ProbedText(2, 2, 6, {"sample": 3.0, "execute": 9.0, "score": 0.6})]

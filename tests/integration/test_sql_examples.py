@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from toolformer_ops import database
+from toolformer_ops.storage import database
 
 EXAMPLES = sorted(path.stem for path in (database.SQL_DIR / "examples").glob("*.sql"))
 

@@ -27,7 +27,7 @@ from toolformer_ops.finetuning.sequences import TokenSequences
 from toolformer_ops.finetuning.trainer import ReleaseTrainer
 from toolformer_ops.finetuning.training import BaseModel, TrainedModel, load_base_model
 from toolformer_ops.finetuning.training_log import TrainingError, read_lines
-from toolformer_ops.release_format import read_release
+from toolformer_ops.release.format import read_release
 
 
 @pytest.fixture

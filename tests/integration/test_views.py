@@ -205,7 +205,7 @@ def test_progress_compares_the_ledger_with_the_documents_that_have_a_kept_paragr
 
 
 def test_views_of_an_empty_database_are_empty(postgres_dsn: str) -> None:
-    from toolformer_ops import database
+    from toolformer_ops.storage import database
 
     engine = database.connect_dsn(postgres_dsn, database.DSN_SETTING)
     for view in ("scored_calls", "kept_calls", "threshold_counts", "yield_by_stage", "annotation_progress"):

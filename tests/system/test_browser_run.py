@@ -8,10 +8,10 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
-from toolformer_ops import database
 from toolformer_ops.config import Settings
 from toolformer_ops.local_services.airflow_api import AirflowApi
-from toolformer_ops.object_store import ObjectStore
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = (

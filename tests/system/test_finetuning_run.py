@@ -14,10 +14,10 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 from sqlalchemy import text as sql
 
-from toolformer_ops import database
 from toolformer_ops.config import Settings
 from toolformer_ops.demo.airflow_client import ENDED_STATES, AirflowClient, Credentials
-from toolformer_ops.object_store import ObjectStore
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
 
 ANNOTATE, FINETUNE = "annotate_corpus", "finetune_release"
 RELEASING, TUNING = "releasing", "tuning"

@@ -12,10 +12,10 @@ import psutil
 import pytest
 from sqlalchemy import text as sql
 
-from toolformer_ops import database
 from toolformer_ops.config import Settings
 from toolformer_ops.demo.airflow_client import ENDED_STATES, AirflowClient, Credentials
 from toolformer_ops.local_services.environment_file import write_environment
+from toolformer_ops.storage import database
 
 DAG_ID = "annotate_corpus"
 DOCUMENTS = 120

@@ -1,7 +1,7 @@
 import itertools
 
 from tests.fake_language_model import FakeLanguageModel
-from toolformer_ops.call_positions import CHARACTERS_TOGETHER, PositionFinder
+from toolformer_ops.annotation.call_positions import CHARACTERS_TOGETHER, PositionFinder
 from toolformer_ops.language_model import AnnotationPrompt
 
 PROMPT = AnnotationPrompt("Calculator", "Input: {text}\nOutput:")

@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolformer_ops.chat_export.conversation import CONTINUE, WRITE, conversation, opening_end, plain_text, tool_schemas
 from toolformer_ops.errors import ToolError
-from toolformer_ops.release_format import ReleasedCall, ReleasedText
+from toolformer_ops.release.chat_export.conversation import (
+    CONTINUE,
+    WRITE,
+    conversation,
+    opening_end,
+    plain_text,
+    tool_schemas,
+)
+from toolformer_ops.release.format import ReleasedCall, ReleasedText
 from toolformer_ops.tools.registry import tool_names
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import zstandard
 
-from toolformer_ops.compressed_stream import unpacked
+from toolformer_ops.corpus.compressed_stream import unpacked
 from toolformer_ops.errors import CorpusError
 
 TEXT = b'{"text": "one"}\n' * 50_000  # several buffers long

@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus_files import CorpusFile, Line, content_sha256, find_files, read_lines
+from toolformer_ops.corpus.files import CorpusFile, Line, content_sha256, find_files, read_lines
 from toolformer_ops.errors import CorpusError, ObjectStoreError
 from toolformer_ops.records import normal_uri
 

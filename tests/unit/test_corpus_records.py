@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from toolformer_ops.corpus_records import Record, Rejection, escape_control_characters, read_record
+from toolformer_ops.corpus.records import Record, Rejection, escape_control_characters, read_record
 
 
 def test_a_whole_record_is_read() -> None:

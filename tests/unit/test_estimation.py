@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.fake_language_model import FakeLanguageModel
-from toolformer_ops import estimation
-from toolformer_ops.candidate_calls import Paragraph
+from toolformer_ops.annotation.candidates import Paragraph
 from toolformer_ops.commands.people import app
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import CorpusError
-from toolformer_ops.estimation import (
+from toolformer_ops.one_process import estimation
+from toolformer_ops.one_process.estimation import (
     KeptTexts,
     ProbedText,
     count_kept,
@@ -23,7 +23,7 @@ from toolformer_ops.estimation import (
     total,
 )
 from toolformer_ops.records import Document
-from toolformer_ops.run_parameters import RunParameters
+from toolformer_ops.runs.choices import RunParameters
 from toolformer_ops.tools.registry import get_tool
 
 SUMS = [f"Box {number} holds 2 pens and 3 caps, a total of 5 things." for number in range(12)]

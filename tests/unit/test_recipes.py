@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.recipes import ToolRecipes, keep_threshold, tool_recipes
-from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
+from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
+from toolformer_ops.runs.recipes import ToolRecipes, keep_threshold, tool_recipes
 from toolformer_ops.tools.base import ToolSpec
 
 SPEC = ToolSpec("Calculator", "computes", "calculator.txt", "1", "appendix A", max_positions=20)

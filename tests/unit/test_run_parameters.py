@@ -3,7 +3,7 @@
 import pytest
 
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
+from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
 
 LEAST = {"corpus": "posts.jsonl", "model": "models/m"}
 

@@ -10,8 +10,8 @@ from toolformer_ops.errors import ModelError
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences, call_spans, window_bounds
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.release_format import ReleasedCall, ReleasedText
-from toolformer_ops.run_parameters import RunParameters
+from toolformer_ops.release.format import ReleasedCall, ReleasedText
+from toolformer_ops.runs.choices import RunParameters
 
 
 def _call(position: int, call_input: str, result: str) -> ReleasedCall:

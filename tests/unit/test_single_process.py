@@ -9,7 +9,7 @@ import pytest
 from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.single_process import annotate_file
+from toolformer_ops.one_process.annotator import annotate_file
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 
@@ -17,7 +17,7 @@ SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
     fake = FakeLanguageModel(("Calculator(2 + 3)",), sure_words=frozenset({"and"}))
-    monkeypatch.setattr("toolformer_ops.single_process.load", lambda *_: fake)
+    monkeypatch.setattr("toolformer_ops.one_process.annotator.load", lambda *_: fake)
     return fake
 
 

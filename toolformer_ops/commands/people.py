@@ -51,7 +51,7 @@ def call(
 
     Example: toolformer-ops call Calculator "27 + 4 * 2"
     """
-    from toolformer_ops.single_process import run_one
+    from toolformer_ops.one_process.annotator import run_one
 
     output = run_one(load_settings(), tool, call_input, date or None, functools.partial(_model_name, model))
     if output.reason is not None:
@@ -66,7 +66,7 @@ def filter_file(corpus: Corpus, tool: ToolOption) -> None:
 
     Example: toolformer-ops filter --tool Calculator docs.jsonl
     """
-    from toolformer_ops.single_process import filter_lines
+    from toolformer_ops.one_process.annotator import filter_lines
 
     for line in filter_lines(load_settings(), tool, corpus):
         typer.echo(json.dumps(line, ensure_ascii=False))
@@ -88,7 +88,7 @@ def explain(
 
     Example: toolformer-ops explain --text "400 of 1400 is 0.29 of all." --at 14 --call "Calculator(400 / 1400)"
     """
-    from toolformer_ops.explanation import explain_call, explanation_table
+    from toolformer_ops.one_process.explanation import explain_call, explanation_table
 
     explanation = explain_call(
         load_settings(), text, at, call_text, date or None, _model_name(model), context_tokens or None
@@ -114,7 +114,7 @@ def annotate(
 
     Example: toolformer-ops annotate docs.jsonl --tool Calculator --limit 10
     """
-    from toolformer_ops.single_process import annotate_file
+    from toolformer_ops.one_process.annotator import annotate_file
 
     for line in annotate_file(load_settings(), corpus, tool, _model_name(model), limit or None, _parsed(parameters)):
         if all_calls or line["kept"]:
@@ -138,8 +138,8 @@ def estimate(
 
     Example: toolformer-ops estimate docs.jsonl --tool Calculator --tool Calendar --limit 1000
     """
-    from toolformer_ops import estimation
-    from toolformer_ops.run_parameters import parse_run_parameters
+    from toolformer_ops.one_process import estimation
+    from toolformer_ops.runs.choices import parse_run_parameters
 
     settings = load_settings()
     values = {**_parsed(parameters), "corpus": corpus, "model": _model_name(model)}
@@ -162,7 +162,7 @@ def parameters() -> None:
 
     Example: toolformer-ops parameters
     """
-    from toolformer_ops.run_parameters import RunParameters
+    from toolformer_ops.runs.choices import RunParameters
 
     schema: dict[str, Any] = RunParameters.model_json_schema()
     typer.echo(json.dumps(schema, indent=2))

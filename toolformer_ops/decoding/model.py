@@ -26,7 +26,7 @@ from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.loading import load_network
 from toolformer_ops.language_model.rows import Rows
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.stage_models import split_revision
+from toolformer_ops.runs.models import split_revision
 from toolformer_ops.tools.registry import tool_names
 
 logger = logging.getLogger(__name__)
@@ -239,7 +239,7 @@ def _stream_to(streamer: Any, ids: Tensor) -> Listener | None:
 
 def _fetched(settings: Settings, uri: str) -> Path:
     """The files of a published model, checked against its manifest, in the state folder."""
-    from toolformer_ops.object_store import ObjectStore
+    from toolformer_ops.storage.object_store import ObjectStore
 
     store = ObjectStore(settings)
     name = hashlib.sha256(uri.rstrip("/").encode()).hexdigest()[:16]

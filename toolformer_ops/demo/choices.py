@@ -10,7 +10,7 @@ from toolformer_ops.demo.corpus import OWN_KINDS, demo_size
 from toolformer_ops.demo.model import demo_model_path
 from toolformer_ops.demo.parameters import DEMO_DOCUMENTS, demo_parameters
 from toolformer_ops.errors import CorpusError, ModelError, ParameterError
-from toolformer_ops.run_parameters import RunParameters
+from toolformer_ops.runs.choices import RunParameters
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from rich.console import Console
 
-from toolformer_ops import database
 from toolformer_ops.config import Settings
 from toolformer_ops.demo.airflow_client import AirflowClient, Credentials
 from toolformer_ops.demo.corpus import corpus_key, demo_documents, json_lines
@@ -27,8 +26,9 @@ from toolformer_ops.demo.watching import ANNOTATION_DAG, INDEX_DAG, print_failur
 from toolformer_ops.demo.wikipedia import write_kilt_records
 from toolformer_ops.local_services.environment_file import write_environment
 from toolformer_ops.local_services.lifecycle import up
-from toolformer_ops.object_store import ObjectStore
-from toolformer_ops.run_parameters import RunParameters
+from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
 
 INDEX_TOOLS = frozenset({"WikiSearch", "QA"})
 """Tools that need the search index."""

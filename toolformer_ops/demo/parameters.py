@@ -1,4 +1,4 @@
-"""The demo's numbers, each with its reason; what is not here has the paper's value (`run_parameters.py`, `tools/base.py`).
+"""The demo's numbers, each with its reason; what is not here has the paper's value (`runs/choices.py`, `tools/base.py`).
 
 They are chosen so that `make demo` ends within ten minutes on two cores. The method is the same; the numbers are smaller.
 
@@ -11,7 +11,7 @@ and 74 of the 133 are not scored to the end.
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
+from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
 
 DEMO_DOCUMENTS = 64
 """Documents of the demo corpus that `make demo` takes unless told otherwise: what two cores do in the time."""

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from sqlalchemy import Connection
 
-from toolformer_ops import database
+from toolformer_ops.storage import database
 
 SECONDS_BETWEEN_LINES = 5.0
 

@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 from sqlalchemy import Connection, Row, text
 
-from toolformer_ops import database
 from toolformer_ops.call_syntax import Call, call_with_result
 from toolformer_ops.config import REPOSITORY
+from toolformer_ops.storage import database
 
 BEST_CALLS = 5
 ANSWER_ROWS = 10

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from toolformer_ops.compressed_stream import unpacked
 from toolformer_ops.config import Settings
+from toolformer_ops.corpus.compressed_stream import unpacked
 from toolformer_ops.errors import CorpusError, EvaluationDataError
 
 if TYPE_CHECKING:
-    from toolformer_ops.object_store import ObjectStore
+    from toolformer_ops.storage.object_store import ObjectStore
 
 PACKED = (".gz", ".zst")
 
@@ -182,6 +182,6 @@ class DataFolder:
 
     @functools.cached_property
     def _store(self) -> "ObjectStore":
-        from toolformer_ops.object_store import ObjectStore
+        from toolformer_ops.storage.object_store import ObjectStore
 
         return ObjectStore(self._settings)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from toolformer_ops import database
 from toolformer_ops.decoding.records import MadeCall
 from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore
+from toolformer_ops.storage import database
 
 if TYPE_CHECKING:
-    from toolformer_ops.object_store import ObjectStore
+    from toolformer_ops.storage.object_store import ObjectStore
 
 CONTENT_TYPE = "application/x-ndjson"
 

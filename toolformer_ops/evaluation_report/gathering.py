@@ -9,15 +9,15 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from toolformer_ops import database
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.evaluation.records import VARIANT_NAMES, Variant
 from toolformer_ops.evaluation.store import read_inputs, scores_of_run
 from toolformer_ops.evaluation_report.contents import LossCurve, ReportContents, RunFacts, TrainedModel
 from toolformer_ops.evaluation_report.pairing import row_differences
-from toolformer_ops.object_store import ObjectStore
-from toolformer_ops.run_parameters import parse_run_parameters
+from toolformer_ops.runs.choices import parse_run_parameters
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
 
 TRAINING_LOG = "training_log.jsonl"
 DEVELOPMENT_LOG = "development_log.jsonl"

@@ -29,8 +29,8 @@ from toolformer_ops.finetuning.training import (
     passes,
     train,
 )
-from toolformer_ops.release_format import read_release
-from toolformer_ops.stage_models import split_revision
+from toolformer_ops.release.format import read_release
+from toolformer_ops.runs.models import split_revision
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from toolformer_ops.call_syntax import call_with_result
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.release_format import ReleasedText
+from toolformer_ops.release.format import ReleasedText
 
 MIN_LENGTH = 16
 

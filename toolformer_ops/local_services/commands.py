@@ -139,7 +139,7 @@ def migrate_command() -> None:
 
     Example: TOOLFORMER_DATABASE_DSN=postgresql://owner:password@host/toolformer toolformer-ops migrate
     """
-    from toolformer_ops import database, schema
+    from toolformer_ops.storage import database, schema
 
     engine = database.connect(load_settings())
     applied = schema.migrate(engine)

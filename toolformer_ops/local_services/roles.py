@@ -6,7 +6,7 @@
 | `toolformer_reader` | `toolformer` | read, for at most five minutes a statement: people use it (`make sql`) |
 | `airflow` | `airflow` | own Airflow's own tables |
 
-Does not make tables: `toolformer_ops.database.migrate` and `airflow db migrate` do.
+Does not make tables: `toolformer_ops.storage.schema.migrate` and `airflow db migrate` do.
 """
 
 from contextlib import closing

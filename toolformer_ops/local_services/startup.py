@@ -13,7 +13,6 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from toolformer_ops import database, schema
 from toolformer_ops.config import Settings
 from toolformer_ops.local_services import airflow_services, postgres, programs, roles, seaweedfs
 from toolformer_ops.local_services.airflow_api import AirflowApi
@@ -26,6 +25,7 @@ from toolformer_ops.local_services.private_files import write_private
 from toolformer_ops.local_services.programs import AIRFLOW, OBJECT_STORE, POSTGRES, PROGRAMS_OF_SERVICE
 from toolformer_ops.local_services.service_settings import ServiceSettings, StatePaths
 from toolformer_ops.local_services.supervision import LIVING_STATES, Supervisor
+from toolformer_ops.storage import database, schema
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.config import REPOSITORY
-from toolformer_ops.run_parameters import RunParameters
+from toolformer_ops.runs.choices import RunParameters
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG

@@ -10,7 +10,7 @@ from pydantic_core import to_jsonable_python
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
-from toolformer_ops.run_parameters import RunParameters
+from toolformer_ops.runs.choices import RunParameters
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 KEYWORDS = (

@@ -15,7 +15,7 @@ from toolformer_ops.orchestration.local_process import StageProcess
 from toolformer_ops.orchestration.report_link import ReportLink
 from toolformer_ops.orchestration.run_outcome import SUCCESS, task_states
 from toolformer_ops.orchestration.stage_tasks import stage
-from toolformer_ops.run_parameters import RunParameters
+from toolformer_ops.runs.choices import RunParameters
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

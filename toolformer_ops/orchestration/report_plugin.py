@@ -52,7 +52,7 @@ def serve_report(dag_id: str, run_id: str) -> Any:
     from toolformer_ops.config import load_settings
     from toolformer_ops.errors import ToolformerError
     from toolformer_ops.evaluation_report.place import report_key
-    from toolformer_ops.object_store import ObjectNotFoundError, ObjectStore
+    from toolformer_ops.storage.object_store import ObjectNotFoundError, ObjectStore
 
     try:
         page = ObjectStore(load_settings()).get(report_key(run_id))

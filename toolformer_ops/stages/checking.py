@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine
 
-from toolformer_ops import database
 from toolformer_ops.call_syntax import Call, WovenCall, take_out, weave
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError, QualityError
-from toolformer_ops.micro_batches import RunTool, load_run_tool
 from toolformer_ops.quality import (
     Check,
     CheckResult,
@@ -33,11 +31,13 @@ from toolformer_ops.quality import (
     run_checks,
     unique,
 )
+from toolformer_ops.runs.micro_batches import RunTool, load_run_tool
+from toolformer_ops.storage import database
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from toolformer_ops.run_parameters import RunParameters
+    from toolformer_ops.runs.choices import RunParameters
 
 logger = logging.getLogger(__name__)
 
@@ -210,7 +210,7 @@ def check_release(settings: Settings, run_id: str) -> list[CheckResult]:
         ParameterError: the run has no release.
         ObjectStoreError: the release is not on S3 with the content that its manifest names.
     """
-    from toolformer_ops.object_store import ObjectStore
+    from toolformer_ops.storage.object_store import ObjectStore
 
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
@@ -271,7 +271,7 @@ def _release_frames(folder: Path, tools: Sequence[str]) -> "tuple[pd.DataFrame, 
     """The release's texts and its calls, one row each."""
     import pandas as pd
 
-    from toolformer_ops.release_format import read_release
+    from toolformer_ops.release.format import read_release
 
     texts: list[tuple[str, bool, int]] = []
     calls: list[dict[str, object]] = []

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from toolformer_ops import database
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings
 from toolformer_ops.errors import EvaluationDataError, ParameterError, RecipeMismatchError, ToolError
@@ -21,8 +20,9 @@ from toolformer_ops.evaluation.records import SuiteScore, Variant
 from toolformer_ops.evaluation.session import Entrant, LoadedSuite, Outcome, evaluate, load_suites
 from toolformer_ops.evaluation.store import InputsFile, write_inputs, write_scores
 from toolformer_ops.evaluation.suites import PERPLEXITY
-from toolformer_ops.object_store import ObjectStore
-from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
+from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from toolformer_ops.decoding.model import WritingModel

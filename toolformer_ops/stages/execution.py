@@ -14,11 +14,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from toolformer_ops import database
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus_records import escape_control_characters
+from toolformer_ops.corpus.records import escape_control_characters
 from toolformer_ops.errors import RecipeMismatchError
-from toolformer_ops.micro_batches import (
+from toolformer_ops.records import Document
+from toolformer_ops.runs.micro_batches import (
     DocumentOutcome,
     MicroBatch,
     RunTool,
@@ -27,8 +27,8 @@ from toolformer_ops.micro_batches import (
     load_run_tool,
     work_off,
 )
-from toolformer_ops.records import Document
-from toolformer_ops.stage_models import load_run_model
+from toolformer_ops.runs.models import load_run_model
+from toolformer_ops.storage import database
 from toolformer_ops.tools.base import ToolOutput, ToolRunner
 from toolformer_ops.tools.registry import get_tool
 from toolformer_ops.tools.running import run_tool

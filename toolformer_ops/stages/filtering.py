@@ -13,11 +13,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from toolformer_ops import database
 from toolformer_ops.call_syntax import holds_call_markup
 from toolformer_ops.config import Settings
-from toolformer_ops.micro_batches import DocumentOutcome, MicroBatch, RunTool, load_run_tool, work_off
 from toolformer_ops.records import Document
+from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, RunTool, load_run_tool, work_off
+from toolformer_ops.storage import database
 from toolformer_ops.tools.base import FilterDecision, Tool
 from toolformer_ops.tools.registry import get_tool, tool_names
 

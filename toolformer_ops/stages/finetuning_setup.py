@@ -10,11 +10,12 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from toolformer_ops import __version__, database
+from toolformer_ops import __version__
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError, RecipeMismatchError
-from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
-from toolformer_ops.stage_models import split_revision
+from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
+from toolformer_ops.runs.models import split_revision
+from toolformer_ops.storage import database
 
 logger = logging.getLogger(__name__)
 

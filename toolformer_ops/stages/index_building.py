@@ -10,11 +10,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from toolformer_ops.compressed_stream import unpacked
 from toolformer_ops.config import Settings
+from toolformer_ops.corpus.compressed_stream import unpacked
 from toolformer_ops.errors import CorpusError
-from toolformer_ops.object_store import ObjectStore
 from toolformer_ops.retrieval.index_build import IndexReport, build
+from toolformer_ops.storage.object_store import ObjectStore
 
 
 def build_index(settings: Settings, source_uri: str, index_dir: Path | None = None) -> IndexReport:

@@ -16,12 +16,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row
 
-from toolformer_ops import database
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus_files import CorpusFile, Line, content_sha256, find_files, read_lines
-from toolformer_ops.corpus_records import Record, Rejection, read_record
+from toolformer_ops.corpus.files import CorpusFile, Line, content_sha256, find_files, read_lines
+from toolformer_ops.corpus.records import Record, Rejection, read_record
 from toolformer_ops.errors import DatabaseError
 from toolformer_ops.records import corpus_id_of, normal_uri
+from toolformer_ops.storage import database
 
 logger = logging.getLogger(__name__)
 

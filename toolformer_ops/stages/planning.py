@@ -7,9 +7,9 @@ seconds that a document took lately (a setting, until there are measured times),
 import logging
 import math
 
-from toolformer_ops import database
 from toolformer_ops.config import MAX_SHARDS, Settings
-from toolformer_ops.micro_batches import load_run_tool
+from toolformer_ops.runs.micro_batches import load_run_tool
+from toolformer_ops.storage import database
 
 logger = logging.getLogger(__name__)
 

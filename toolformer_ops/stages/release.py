@@ -20,14 +20,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from toolformer_ops import database
 from toolformer_ops.config import Settings
-from toolformer_ops.dataset_card import ReleaseCounts, dataset_card
 from toolformer_ops.errors import NothingToReleaseError, ParameterError, QualityError
-from toolformer_ops.object_store import ObjectStore
-from toolformer_ops.publication import Manifest
-from toolformer_ops.release_format import ReleasedCall, ReleasedText, ReleaseWriter, read_release
-from toolformer_ops.run_parameters import parse_run_parameters
+from toolformer_ops.release.card import ReleaseCounts, dataset_card
+from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter, read_release
+from toolformer_ops.runs.choices import parse_run_parameters
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import Manifest
 
 logger = logging.getLogger(__name__)
 

@@ -10,13 +10,14 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from toolformer_ops import __version__, database
+from toolformer_ops import __version__
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError
-from toolformer_ops.recipes import ToolRecipes, keep_threshold, tool_recipes
 from toolformer_ops.records import corpus_id_of, normal_uri
-from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
-from toolformer_ops.stage_models import split_revision
+from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
+from toolformer_ops.runs.models import split_revision
+from toolformer_ops.runs.recipes import ToolRecipes, keep_threshold, tool_recipes
+from toolformer_ops.storage import database
 from toolformer_ops.tools.base import load_prompt
 from toolformer_ops.tools.registry import get_tool, tool_names
 
@@ -163,7 +164,7 @@ def _register_tool(
 
 
 def finish_run(settings: Settings, run_id: str, state: str) -> None:
-    """Record the end of a run, and what it took beside what it was expected to (`estimation.py`).
+    """Record the end of a run, and what it took beside what it was expected to (`one_process/estimation.py`).
 
     Raises:
         ParameterError: `state` is not one of `RUN_STATES`.

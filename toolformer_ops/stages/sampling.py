@@ -1,8 +1,8 @@
 """Sample tool calls from the language model into `candidate_calls` (Toolformer, section 2, "Sampling API calls").
 
-Where is sampled and what becomes of a sample, `call_positions.py` and `candidate_calls.py` decide; here they work on a run's
-documents. Every sample that becomes no candidate is counted under its reason in the ledger. Positions at which provably no call
-reaches `prune_below` are stored in `pruned_positions` with the loss that proves it. Does not run tools.
+The room `annotation` decides where is sampled and what becomes of a sample; here it works on a run's documents. Every sample that
+becomes no candidate is counted under its reason in the ledger. Positions at which provably no call reaches `prune_below` are stored
+in `pruned_positions` with the loss that proves it. Does not run tools.
 """
 
 import functools
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from toolformer_ops import database
-from toolformer_ops.call_positions import PrunedPosition
-from toolformer_ops.candidate_calls import Candidate, Paragraph, SampledText, sample_texts
+from toolformer_ops.annotation.call_positions import PrunedPosition
+from toolformer_ops.annotation.candidates import Candidate, Paragraph, SampledText, sample_texts
 from toolformer_ops.config import Settings
-from toolformer_ops.micro_batches import (
+from toolformer_ops.records import Document, content_uuid
+from toolformer_ops.runs.micro_batches import (
     DocumentOutcome,
     MicroBatch,
     RunTool,
@@ -26,8 +26,8 @@ from toolformer_ops.micro_batches import (
     load_run_tool,
     work_off,
 )
-from toolformer_ops.records import Document, content_uuid
-from toolformer_ops.stage_models import load_run_model
+from toolformer_ops.runs.models import load_run_model
+from toolformer_ops.storage import database
 from toolformer_ops.tools.base import Tool, load_prompt
 from toolformer_ops.tools.registry import get_tool
 

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row
 
-from toolformer_ops import database
 from toolformer_ops.call_syntax import Call, call_with_result, call_without_result, clean_result
 from toolformer_ops.config import Settings
-from toolformer_ops.micro_batches import (
+from toolformer_ops.records import CallLosses, Document, PlacedCall
+from toolformer_ops.retrieval.own_text import OwnText
+from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.runs.micro_batches import (
     DocumentOutcome,
     MicroBatch,
     RunTool,
@@ -29,10 +31,8 @@ from toolformer_ops.micro_batches import (
     load_run_tool,
     work_off,
 )
-from toolformer_ops.records import CallLosses, Document, PlacedCall
-from toolformer_ops.retrieval.own_text import OwnText
-from toolformer_ops.run_parameters import RunParameters
-from toolformer_ops.stage_models import load_run_model
+from toolformer_ops.runs.models import load_run_model
+from toolformer_ops.storage import database
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 

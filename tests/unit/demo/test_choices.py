@@ -9,7 +9,7 @@ from toolformer_ops.demo.choices import corpus_parameters, demo_document_count
 from toolformer_ops.demo.model import demo_model_path
 from toolformer_ops.demo.parameters import DEMO_DOCUMENTS, DEMO_NUMBERS, demo_parameters
 from toolformer_ops.errors import CorpusError, ModelError, ParameterError, ToolError
-from toolformer_ops.run_parameters import TOOL_NAMES
+from toolformer_ops.runs.choices import TOOL_NAMES
 
 
 @pytest.fixture

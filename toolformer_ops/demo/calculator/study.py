@@ -26,8 +26,8 @@ from toolformer_ops.demo.calculator.sums import Sum, fresh_sums, training_sums
 from toolformer_ops.errors import NothingToReleaseError
 from toolformer_ops.evaluation.numbers import first_number_is_right
 from toolformer_ops.records import Document
-from toolformer_ops.release_format import ReleasedCall, ReleasedText, ReleaseWriter
-from toolformer_ops.run_parameters import RunParameters
+from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
+from toolformer_ops.runs.choices import RunParameters
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def run_study(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> 
 
 def _annotate(settings: Settings, model: str, plan: StudyPlan, file: Path) -> list[dict[str, Any]]:
     """One record a text, `calls` being those that are kept."""
-    from toolformer_ops.single_process import Annotator, kept_paragraphs, load
+    from toolformer_ops.one_process.annotator import Annotator, kept_paragraphs, load
     from toolformer_ops.stages.filtering import decide
     from toolformer_ops.tools.registry import get_tool
 
@@ -201,8 +201,8 @@ def _train(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> Pat
     from toolformer_ops.finetuning.recipe import FinetuningRecipe
     from toolformer_ops.finetuning.release_training import train_on_release
     from toolformer_ops.language_model import model_identity
-    from toolformer_ops.publication import file_sha256
-    from toolformer_ops.stage_models import split_revision
+    from toolformer_ops.runs.models import split_revision
+    from toolformer_ops.storage.publication import file_sha256
 
     digest = file_sha256(folder / "release" / "part-00000.parquet")[:16]
     recipe = FinetuningRecipe.of(plan.run_parameters(model), digest, model_identity(*split_revision(model)))

@@ -17,12 +17,12 @@ from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from toolformer_ops import database
 from toolformer_ops.config import MAX_SHARDS, Settings
 from toolformer_ops.errors import ParameterError, ToolError
-from toolformer_ops.feeding import feed
 from toolformer_ops.records import Document
-from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
+from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
+from toolformer_ops.runs.feeding import feed
+from toolformer_ops.storage import database
 
 logger = logging.getLogger(__name__)
 

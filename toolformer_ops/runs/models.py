@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import RecipeMismatchError
-from toolformer_ops.micro_batches import RunTool
+from toolformer_ops.runs.micro_batches import RunTool
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel

@@ -13,8 +13,8 @@ import psycopg2
 from psycopg2 import sql
 from sqlalchemy import Connection, Engine
 
-from toolformer_ops import database
 from toolformer_ops.errors import DatabaseError
+from toolformer_ops.storage import database
 
 logger = logging.getLogger(__name__)
 

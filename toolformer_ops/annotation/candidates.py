@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from toolformer_ops.call_positions import PositionFinder, PrunedPosition
+from toolformer_ops.annotation.call_positions import PositionFinder, PrunedPosition
 from toolformer_ops.call_syntax import CALL_START, Call, parse_call
 from toolformer_ops.errors import CallSyntaxError
-from toolformer_ops.recipes import SamplingNumbers
 from toolformer_ops.records import CallPosition, Document, SampledContinuation, TextToSample
-from toolformer_ops.run_parameters import RunParameters
+from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.runs.recipes import SamplingNumbers
 from toolformer_ops.tools.base import Tool
 
 if TYPE_CHECKING:

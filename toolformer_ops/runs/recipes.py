@@ -15,7 +15,7 @@ from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.losses import TOKEN_WEIGHTS
 from toolformer_ops.retrieval import own_text
-from toolformer_ops.run_parameters import RunParameters
+from toolformer_ops.runs.choices import RunParameters
 from toolformer_ops.tools.base import ToolSpec
 
 RECIPE_ID_CHARACTERS = 16

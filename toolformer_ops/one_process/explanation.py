@@ -1,6 +1,6 @@
 """Explain one call: run its tool, score it token by token, and say what comes of it; and the table that people see.
 
-Nothing is pruned and nothing is kept. The numbers are those that a run would store (`single_process.py`).
+Nothing is pruned and nothing is kept. The numbers are those that a run would store (`one_process/annotator.py`).
 """
 
 import dataclasses
@@ -11,8 +11,8 @@ from toolformer_ops.call_syntax import call_with_result, call_without_result, pa
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.losses import is_kept
+from toolformer_ops.one_process.annotator import document_of, load, own_text_of
 from toolformer_ops.records import PlacedCall
-from toolformer_ops.single_process import document_of, load, own_text_of
 from toolformer_ops.stages.scoring import choose_result
 from toolformer_ops.tools.registry import get_tool
 from toolformer_ops.tools.running import run_tool

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolformer_ops.release_format import COLUMN_MEANINGS, ReleasedText
+from toolformer_ops.release.format import COLUMN_MEANINGS, ReleasedText
 
 
 @dataclass

@@ -14,18 +14,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolformer_ops.annotation.candidates import Candidate, Paragraph, Place, SampledText, sample_texts
 from toolformer_ops.call_syntax import call_with_result, call_without_result, clean_result
-from toolformer_ops.candidate_calls import Candidate, Paragraph, Place, SampledText, sample_texts
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus_files import find_files, read_lines
-from toolformer_ops.corpus_records import Record, Rejection, read_record
+from toolformer_ops.corpus.files import find_files, read_lines
+from toolformer_ops.corpus.records import Record, Rejection, read_record
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.losses import is_kept
-from toolformer_ops.recipes import keep_threshold
 from toolformer_ops.records import CallLosses, Document, PlacedCall, normal_uri
 from toolformer_ops.retrieval.own_text import OwnText
-from toolformer_ops.run_parameters import RunParameters, parse_run_parameters
-from toolformer_ops.stage_models import split_revision
+from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
+from toolformer_ops.runs.models import split_revision
+from toolformer_ops.runs.recipes import keep_threshold
 from toolformer_ops.stages.filtering import decide
 from toolformer_ops.stages.scoring import choose_result, score_text, stored_losses
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolRunner, load_prompt

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from toolformer_ops.release_format import ReleasedCall, ReleasedText
+from toolformer_ops.release.format import ReleasedCall, ReleasedText
 from toolformer_ops.tools.base import ToolSpec
 from toolformer_ops.tools.registry import get_tool, tool_names
 

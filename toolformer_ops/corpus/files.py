@@ -2,7 +2,7 @@
 
 Memory stays bounded whatever a file holds: a line longer than the limit is skipped, a compressed file is unpacked in small pieces.
 What cannot be read becomes a `Line` with a reason; only a source that fails as such (no file, no permission, the network) raises.
-Does not look into the lines: `corpus_records.py` does.
+Does not look into the lines: `corpus/records.py` does.
 """
 
 import gzip
@@ -19,7 +19,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ObjectStoreError
 
 if TYPE_CHECKING:
-    from toolformer_ops.object_store import ObjectStore
+    from toolformer_ops.storage.object_store import ObjectStore
 
 READ_BYTES = 1 << 16
 ZSTD_READ_BYTES = 1 << 12
@@ -87,7 +87,7 @@ def _local_file(path: Path) -> CorpusFile:
 
 
 def _find_objects(settings: Settings, uri: str) -> list[CorpusFile]:
-    from toolformer_ops.object_store import ObjectNotFoundError, ObjectStore
+    from toolformer_ops.storage.object_store import ObjectNotFoundError, ObjectStore
 
     store = ObjectStore(settings)
     try:

@@ -25,7 +25,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, CorpusError, ObjectStoreError
-from toolformer_ops.publication import MANIFEST, CorruptObjectError, Manifest, PublishedFile, file_sha256
+from toolformer_ops.storage.publication import MANIFEST, CorruptObjectError, Manifest, PublishedFile, file_sha256
 
 PART_BYTES = 16 * 2**20
 """Files above this size are sent in parts of it (S3 allows at least 5 MiB and at most 10,000 parts: 156 GiB a file)."""

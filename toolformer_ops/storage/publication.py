@@ -1,6 +1,6 @@
 """What a publication on S3 holds: its files with their hashes, and the manifest that lists them.
 
-Pure values and their bytes: `object_store.py` reads and writes them.
+Pure values and their bytes: `storage/object_store.py` reads and writes them.
 """
 
 import hashlib

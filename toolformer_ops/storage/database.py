@@ -23,8 +23,8 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.copy_format import copy_text
 from toolformer_ops.errors import ConfigurationError, DatabaseError
+from toolformer_ops.storage.copy_format import copy_text
 
 SQL_DIR = REPOSITORY / "sql"
 DSN_SETTING = "TOOLFORMER_DATABASE_DSN"
@@ -233,13 +233,6 @@ def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None
 def raw_cursor(connection: Connection) -> Cursor:
     """A psycopg2 cursor in the connection's own transaction, for what SQLAlchemy cannot do: COPY and whole scripts."""
     return cast(Cursor, connection.connection.cursor())
-
-
-def migrate(engine: Engine) -> list[str]:
-    """Bring the database to this code's tables and views (`schema.migrate`); returns the names of the files applied."""
-    from toolformer_ops import schema
-
-    return schema.migrate(engine)
 
 
 def _bound(parameters: Mapping[str, object]) -> dict[str, object]:

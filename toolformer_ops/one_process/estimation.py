@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from toolformer_ops import database
-from toolformer_ops.candidate_calls import Place
+from toolformer_ops.annotation.candidates import Place
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus_records import Record
+from toolformer_ops.corpus.records import Record
 from toolformer_ops.errors import CorpusError, ParameterError
+from toolformer_ops.one_process.annotator import Annotator, kept_paragraphs, load, read_corpus
 from toolformer_ops.records import Document
-from toolformer_ops.run_parameters import RunParameters
-from toolformer_ops.single_process import Annotator, kept_paragraphs, load, read_corpus
+from toolformer_ops.runs.choices import RunParameters
 from toolformer_ops.stages.filtering import decide
+from toolformer_ops.storage import database
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 

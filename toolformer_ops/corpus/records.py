@@ -12,7 +12,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from toolformer_ops.corpus_files import DETAIL_CHARACTERS
+from toolformer_ops.corpus.files import DETAIL_CHARACTERS
 from toolformer_ops.records import Document, document_id_of
 
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")

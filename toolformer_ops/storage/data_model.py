@@ -1,6 +1,6 @@
 """Write `docs/data_model.md` from the comments that the migrations and views put on their tables and columns.
 
-    python -m toolformer_ops.data_model > docs/data_model.md
+    python -m toolformer_ops.storage.data_model > docs/data_model.md
 
 The comments in `sql/` are the source; a test fails where the page is older than they are.
 """
@@ -10,14 +10,14 @@ from itertools import groupby
 
 from sqlalchemy import Connection
 
-from toolformer_ops import database
 from toolformer_ops.config import load_settings
+from toolformer_ops.storage import database
 
 HEAD = """# The tables and views
 
-Made from the comments in `sql/migrations` and `sql/views` by `python -m toolformer_ops.data_model > docs/data_model.md`; a test
-fails when this page is older than they are. Bold columns are the primary key. How the tables work together is in
-[database.md](database.md).
+Made from the comments in `sql/migrations` and `sql/views` by
+`python -m toolformer_ops.storage.data_model > docs/data_model.md`; a test fails when this page is older than
+they are. Bold columns are the primary key. How the tables work together is in [database.md](database.md).
 """
 
 

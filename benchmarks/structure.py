@@ -1,0 +1,171 @@
+"""How the package reads, in figures: `python -m benchmarks.structure`.
+
+Counts, for the package and for each room (a folder of `toolformer_ops/`, or a module at its root):
+
+- lines of Python;
+- modules at the root, without `__init__.py`;
+- functions and methods that are private (`_name`, not `__name__`) and that their module names in exactly one other place: a
+  function that is called once must explain more than its body;
+- calls with six or more positional arguments whose callee is a class by its name (`Capitalised(...)`);
+- lines of comments, without docstrings;
+- arrows between rooms: room A imports room B, at the top of a module or inside a function.
+
+`--trace` also samples calls in one document with a tiny random model and counts the package's files that run and the deepest
+stack of the package's frames. Reads source text and imports nothing of the package otherwise.
+"""
+
+import ast
+import io
+import re
+import sys
+import tempfile
+import threading
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import typer
+
+PACKAGE = Path(__file__).resolve().parent.parent / "toolformer_ops"
+MANY_ARGUMENTS = 6
+
+app = typer.Typer(add_completion=False)
+
+
+@dataclass
+class RoomFigures:
+    """What was counted in one room."""
+
+    lines: int = 0
+    comments: int = 0
+    functions: int = 0
+    private_once: list[str] = field(default_factory=list)
+    """`file:line name` of each private function with a single use."""
+    long_calls: list[str] = field(default_factory=list)
+    """`file:line Class (arguments)` of each constructor call with many positional arguments."""
+    imports: set[str] = field(default_factory=set)
+    """The other rooms that it imports."""
+
+
+def measure(package: Path) -> dict[str, RoomFigures]:
+    """The figures of each room of a package."""
+    sources = {path: path.read_text(encoding="utf-8") for path in sorted(package.rglob("*.py"))}
+    rooms: dict[str, RoomFigures] = defaultdict(RoomFigures)
+    for path, text in sources.items():
+        room = rooms[room_of(path.relative_to(package))]
+        room.lines += text.count("\n")
+        room.comments += sum(
+            token.type == tokenize.COMMENT for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        )
+        _count_definitions(room, path.relative_to(package), ast.parse(text), text)
+        room.imports |= set(imported_rooms(ast.parse(text), package)) - {room_of(path.relative_to(package))}
+    return dict(rooms)
+
+
+def room_of(path: Path) -> str:
+    """The folder below the package, or the module at its root."""
+    return path.parts[0].removesuffix(".py")
+
+
+def imported_rooms(tree: ast.Module, package: Path) -> Iterator[str]:
+    """The rooms of a package that a module imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == package.name:
+            yield from (alias.name for alias in node.names if not alias.name.startswith("_"))
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"{package.name}."):
+            yield node.module.split(".")[1]
+
+
+def _count_definitions(room: RoomFigures, path: Path, tree: ast.Module, text: str) -> None:
+    uses = Counter(re.findall(r"\b_[a-z]\w*", text))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            room.functions += 1
+            private = node.name.startswith("_") and not node.name.startswith("__")
+            if private and uses[node.name] == 2:  # its definition and one use
+                room.private_once.append(f"{path}:{node.lineno} {node.name}")
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if re.match(r"_?[A-Z][a-z]", name) and len(node.args) >= MANY_ARGUMENTS:
+                room.long_calls.append(f"{path}:{node.lineno} {name} ({len(node.args)})")
+
+
+def trace_sampling(package: Path) -> tuple[Counter[str], int]:
+    """Lines run in each of the package's files, and the deepest stack of its frames, to sample calls in one document."""
+    from benchmarks.random_models import llama_config, saved_model
+    from toolformer_ops.config import Settings
+    from toolformer_ops.one_process import annotator
+
+    files: Counter[str] = Counter()
+    deepest = 0
+
+    def own(frame: FrameType) -> bool:
+        return frame.f_code.co_filename.startswith(f"{package}/")
+
+    def on_call(frame: FrameType, _event: str, _argument: Any) -> None:
+        nonlocal deepest
+        if not own(frame) or frame.f_code.co_name == "<module>":
+            return
+        files[str(Path(frame.f_code.co_filename).relative_to(package))] += 1
+        depth, current = 0, frame
+        above: FrameType | None = current
+        while above is not None:
+            depth += own(above)
+            above = above.f_back
+        deepest = max(deepest, depth)
+
+    with tempfile.TemporaryDirectory() as folder:
+        model = saved_model(
+            Path(folder) / "model",
+            lambda tokenizer: llama_config(tokenizer, layers=2, width=64, inner=128, heads=4, key_heads=2),
+        )
+        corpus = Path(folder) / "corpus.jsonl"
+        corpus.write_text(
+            '{"text": "The shop had 12 boxes of 30 pens each, so it sold 360 pens in a week."}\n', encoding="utf-8"
+        )
+        settings = Settings(_env_file=None, state_dir=Path(folder))  # type: ignore[call-arg]
+        threading.setprofile(on_call)
+        sys.setprofile(on_call)
+        try:
+            list(annotator.annotate_file(settings, corpus, "Calculator", str(model), 1, {}))
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+    return files, deepest
+
+
+@app.command()
+def main(
+    room: str = typer.Option("", help="List what was counted in this room, place by place."),
+    trace: bool = typer.Option(False, help="Also sample one document and count the files and frames that this takes."),
+) -> None:
+    """Print the figures of the package, room by room."""
+    rooms = measure(PACKAGE)
+    columns = ("lines", "comments", "functions", "private once", "long calls", "imports")
+    print(f"{'room':20}" + "".join(f"{column:>14}" for column in columns))
+    for name, of in sorted(rooms.items()):
+        counts = (of.lines, of.comments, of.functions, len(of.private_once), len(of.long_calls), len(of.imports))
+        print(f"{name:20}" + "".join(f"{count:14}" for count in counts))
+    functions = sum(of.functions for of in rooms.values())
+    once = sum(len(of.private_once) for of in rooms.values())
+    long_calls = sum(len(of.long_calls) for of in rooms.values())
+    loose = sorted(path.name for path in PACKAGE.glob("*.py") if path.name != "__init__.py")
+    print(f"lines {sum(of.lines for of in rooms.values())}")
+    print(f"modules at the root {len(loose)}: {', '.join(loose)}")
+    print(f"private functions used once {once} of {functions} ({once / functions:.1%})")
+    print(f"constructor calls with {MANY_ARGUMENTS} or more positional arguments {long_calls}")
+    print(f"arrows between rooms {sum(len(of.imports) for of in rooms.values())}")
+    if room:
+        print(*rooms[room].private_once, *rooms[room].long_calls, sep="\n")
+    if trace:
+        files, deepest = trace_sampling(PACKAGE)
+        print(f"files that run to sample one document {len(files)}; deepest stack {deepest} frames of the package")
+        print(*sorted(files), sep="\n")
+
+
+if __name__ == "__main__":
+    app()

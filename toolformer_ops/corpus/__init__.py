@@ -1,0 +1,1 @@
+"""Corpora: the files that hold them, and the records in those files."""

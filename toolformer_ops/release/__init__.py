@@ -1,0 +1,1 @@
+"""A release: its files, its card, its export as chats."""

@@ -1,0 +1,1 @@
+"""Where data is kept: Postgres (schema, queries, COPY) and S3 (objects, publications)."""
