@@ -8,7 +8,8 @@ import pytest
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.model import WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
-from toolformer_ops.storage.object_store import ObjectNotFoundError, ObjectStore
+from toolformer_ops.errors import EXIT_USAGE, ModelError, exit_code
+from toolformer_ops.storage.object_store import ObjectStore
 
 DECODING = DecodingSettings(max_new_tokens=6, call_start_rank=0)
 PROMPT = [Prompt("The shop had 520 shirts and")]
@@ -39,7 +40,8 @@ def test_a_fetched_file_that_was_damaged_is_fetched_again(settings: Settings, ti
     assert config.read_text(encoding="utf-8") == whole
 
 
-def test_an_address_without_a_model_says_what_was_looked_for(settings: Settings) -> None:
+def test_an_address_without_a_model_is_a_wrong_request_that_says_what_was_looked_for(settings: Settings) -> None:
     ObjectStore(settings).ensure_bucket()
-    with pytest.raises(ObjectNotFoundError, match="models/nothing"):
+    with pytest.raises(ModelError, match="models/nothing") as raised:
         WritingModel.load(settings, f"s3://{settings.s3_bucket}/models/nothing")
+    assert exit_code(raised.value) == EXIT_USAGE

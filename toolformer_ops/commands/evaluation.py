@@ -120,8 +120,6 @@ def _print(outcome: "Outcome", *, as_json: bool) -> None:
     print_scores(console, outcome.scores)
     print_call_table(console, outcome.scores)
     print_comparisons(console, comparisons)
-    for suite, reason in outcome.failures.items():
-        typer.echo(f"suite {suite} failed: {reason}", err=True)
 
 
 @app.command("dateset")

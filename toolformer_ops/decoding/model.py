@@ -20,7 +20,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.together import Listener, Together
 from toolformer_ops.decoding.tool_runs import ToolRuns
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import ModelError, ParameterError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.loading import load_network
@@ -79,8 +79,7 @@ class WritingModel:
         and threads are those of the settings.
 
         Raises:
-            ModelError: there is no such model, or its vocabulary cannot write a call.
-            ObjectNotFoundError: nothing is published at that address.
+            ModelError: there is no such model, nothing is published at that address, or the vocabulary cannot write a call.
             ToolError: a tool of `tools` is not registered.
         """
         folder = _fetched(settings, model) if model.startswith("s3://") else None
@@ -110,10 +109,11 @@ class WritingModel:
     ) -> list[WrittenText]:
         """The continuation of each prompt, in order. What is written for one does not depend on the others.
 
+        An empty prompt is continued from the model's start token.
         `listener` is told which tokens have been added for good, as they come.
 
         Raises:
-            ModelError: a prompt is longer than the model's window.
+            ModelError: a prompt is longer than the model's window, or empty and the model has no start token.
         """
         encoded = [(*self._tokenization.start_ids, *self._tokenization.ids(prompt.text)) for prompt in prompts]
         return self._together(listener).write(prompts, encoded, decoding)
@@ -239,11 +239,14 @@ def _stream_to(streamer: Any, ids: Tensor) -> Listener | None:
 
 def _fetched(settings: Settings, uri: str) -> Path:
     """The files of a published model, checked against its manifest, in the state folder."""
-    from toolformer_ops.storage.object_store import ObjectStore
+    from toolformer_ops.storage.object_store import ObjectNotFoundError, ObjectStore
 
     store = ObjectStore(settings)
     name = hashlib.sha256(uri.rstrip("/").encode()).hexdigest()[:16]
     folder = settings.state_dir / "fetched_models" / name
-    manifest = store.fetch(store.key_of(uri.rstrip("/")), folder)
+    try:
+        manifest = store.fetch(store.key_of(uri.rstrip("/")), folder)
+    except ObjectNotFoundError as error:
+        raise ModelError(f"expected a published model at {uri}, found none: {error}") from error
     logger.info("model %s: %d files in %s", uri, len(manifest.files), folder)
     return folder

@@ -76,7 +76,7 @@ class Together:
         """The continuation of each prompt, in order; `encoded` are the prompts' ids, start token included.
 
         Raises:
-            ModelError: a prompt leaves no room for a continuation in the model's window.
+            ModelError: a prompt has no token, or leaves no room for a continuation in the model's window.
         """
         self._require_room(encoded)
         queue = deque(enumerate(zip(prompts, encoded, strict=True)))
@@ -108,11 +108,16 @@ class Together:
         return [written[number] for number in range(len(prompts))]
 
     def _require_room(self, encoded: Sequence[tuple[int, ...]]) -> None:
-        for number, ids in enumerate(encoded):
-            if not 0 < len(ids) < self._max_positions:
+        for number, ids in enumerate(encoded, start=1):
+            if not ids:
                 raise ModelError(
-                    f"prompt {number}: expected 1 to {self._max_positions - 1} tokens, found {len(ids)}. Shorten it, or "
-                    "choose a model with a longer window."
+                    f"prompt {number} of {len(encoded)}: expected a text, found an empty one. This model has no start token from "
+                    "which it could write: give a text, or leave the prompt out."
+                )
+            if len(ids) >= self._max_positions:
+                raise ModelError(
+                    f"prompt {number} of {len(encoded)}: expected 1 to {self._max_positions - 1} tokens, found {len(ids)}. "
+                    "Shorten it, or choose a model with a longer window."
                 )
 
     def _has_room(self, texts: Sequence[_Text], joining: Sequence[tuple[int, Prompt, tuple[int, ...]]]) -> bool:

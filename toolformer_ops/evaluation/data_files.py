@@ -128,6 +128,21 @@ class DataFolder:
         self.address = address.rstrip("/") or "/"
         self._settings = settings
 
+    def require(self) -> None:
+        """Do nothing where the data folder is there; an s3:// address is not looked at.
+
+        Raises:
+            EvaluationDataError: there is no such folder.
+        """
+        if not self.address.startswith("s3://") and not self._local_folder().is_dir():
+            raise EvaluationDataError(
+                f"--data: expected a folder with a folder for each data set, found nothing at {self._local_folder()}. "
+                "docs/evaluation.md says which."
+            )
+
+    def _local_folder(self) -> Path:
+        return Path(self.address.removeprefix("file://"))
+
     def find(self, folders: Sequence[str], patterns: Sequence[str]) -> list[tuple[str, str]]:
         """Names and addresses of the files in one of `folders` whose paths end as one of `patterns` says, sorted; maybe none.
 
@@ -137,6 +152,7 @@ class DataFolder:
             EvaluationDataError: the data folder itself is not there.
             ObjectStoreError: S3 fails.
         """
+        self.require()
         found: dict[str, str] = {}
         for folder in folders:
             for name, uri in self._files(folder):
@@ -170,12 +186,7 @@ class DataFolder:
             except CorpusError:
                 pass  # nothing below this address
             return
-        local = Path(self.address.removeprefix("file://"))
-        if not local.is_dir():
-            raise EvaluationDataError(
-                f"--data: expected a folder with a folder for each data set, found nothing at {local}. docs/evaluation.md "
-                "says which."
-            )
+        local = self._local_folder()
         for path in sorted((local / folder).rglob("*")):
             if path.is_file():
                 yield path.relative_to(local / folder).as_posix(), str(path)

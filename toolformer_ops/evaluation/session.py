@@ -66,8 +66,10 @@ def load_suites(folder: DataFolder, names: Sequence[str], limit: int | None, out
 
     Raises:
         ParameterError: there is no such suite or data set.
+        EvaluationDataError: the data folder is not there.
     """
     chosen = _chosen(names)
+    folder.require()
     loaded = []
     for name, data_sets in chosen.items():
         try:

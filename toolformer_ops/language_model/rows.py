@@ -45,11 +45,12 @@ class Rows:
         """A new row for each (ids, shared), and the logits of what follows, (vocabulary,), float32.
 
         The first `shared` ids are computed once for all rows that begin with the same; at least the last one is the row's own.
+        A prompt may be the start token alone.
         """
         rows = []
         for ids, shared in prompts:
             length = min(max(shared, 1), len(ids) - 1)
-            rows.append(Row(self._begun(tuple(ids[:length])), length))
+            rows.append(Row(self._begun(tuple(ids), length), length))
         return list(
             zip(
                 rows,
@@ -93,8 +94,6 @@ class Rows:
         row.length = length
 
     def _head(self, ids: tuple[int, ...]) -> Branches:
-        if not ids:
-            return self._model.branches()
         if ids not in self._heads:
             if len(self._heads) >= MAX_HEADS:
                 self._heads.pop(next(iter(self._heads)))
@@ -103,14 +102,15 @@ class Rows:
             self._heads[ids] = head
         return self._heads[ids]
 
-    def _begun(self, ids: tuple[int, ...]) -> Tree | Branches:
-        """A row that holds a shared head."""
-        head = self._head(ids)
-        if self._model.trees is None or not isinstance(head, CachedBranches) or not ids:
-            return head.fork([0])
-        columns = head.views()
+    def _begun(self, ids: tuple[int, ...], length: int) -> Tree | Branches:
+        """A row that holds the first `length` tokens of `ids`."""
+        head = self._head(ids[: max(length, 1)])
+        if self._model.trees is None or not isinstance(head, CachedBranches):
+            return head.fork([0]) if length else self._model.branches()
+        # With length 0 the head serves only for the shapes of its columns: rows of one model are all trees or all branches.
+        columns = [(keys[:, :length], values[:, :length]) for keys, values in head.views()]
         none = [(keys[:, :0], values[:, :0]) for keys, values in columns]
-        return Tree(columns, none, torch.tensor([len(ids)], device=self._model.device))
+        return Tree(columns, none, torch.tensor([length], device=self._model.device))
 
     def _branch(self, row: Row) -> Branches:
         if isinstance(row.state, Tree):

@@ -10,7 +10,7 @@ from tests.system.writing_model import save_model_that_writes_calls
 from toolformer_ops.__main__ import app
 from toolformer_ops.commands import decoding
 from toolformer_ops.decoding.records import MadeCall, Prompt, WrittenText
-from toolformer_ops.errors import ParameterError, ToolError
+from toolformer_ops.errors import EXIT_USAGE, ModelError, ParameterError, ToolError, exit_code
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +74,22 @@ def test_what_a_terminal_would_obey_is_not_printed(capsys: pytest.CaptureFixture
     assert not set(shown) & {"\x1b", "\x07", "\x9b"}
     assert "[QA(Who?) -> me]" in shown
     assert "end" in shown
+
+
+def test_an_empty_prompt_is_continued_from_the_start_token_and_changes_no_other(folder: str) -> None:
+    common = ("--model", folder, "--json", "--k", "3", "--max-tokens", "12", "--tools", "Calculator")
+    alone, both = run("the shop had sold", *common), run("", "the shop had sold", *common)
+    first, second = (json.loads(line) for line in both)
+    assert first["prompt"] == ""
+    assert first["tokens"] > 0
+    for line in (second, expected := json.loads(alone[0])):
+        for call in line["calls"]:
+            del call["seconds"]
+    assert second == expected
+
+
+def test_an_empty_prompt_of_a_model_without_start_token_is_named(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolformer_ops.language_model.tokenization.start_token_ids", lambda _: ())
+    with pytest.raises(ModelError, match="prompt 2 of 2: expected a text, found an empty one") as raised:
+        run("the shop", "", "--model", folder, "--tools", "Calculator")
+    assert exit_code(raised.value) == EXIT_USAGE

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests.unit.evaluation import published_files as published
 from tests.unit.evaluation.fake_writing_model import FakeWritingModel, made_call
 from toolformer_ops.__main__ import app
-from toolformer_ops.errors import UsageError
+from toolformer_ops.errors import EXIT_USAGE, EvaluationDataError, UsageError, exit_code
 from toolformer_ops.evaluation.dateset import dateset_lines
 
 LOADED: list[tuple[str, Any]] = []
@@ -85,11 +85,23 @@ def test_a_suite_that_fails_is_named_and_the_status_is_not_0(models: None, tmp_p
     assert "MLQA_V1.zip" in outcome["failures"]["mlqa"]
 
 
-def test_no_model_is_loaded_where_no_suite_has_data(models: None, tmp_path: Path) -> None:
+def test_no_model_is_loaded_where_no_suite_has_data(
+    models: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     found = run("--model", "tuned", "--suite", "mlqa", "--data", str(tmp_path))
     assert found.exit_code == 1
-    assert "suite mlqa failed" in found.output
+    assert [line.message for line in caplog.records if "suite mlqa failed" in line.message]
+    assert "suite mlqa failed" not in found.output  # said by the log alone
     assert LOADED == []
+
+
+def test_a_data_folder_that_is_not_there_is_a_wrong_request_said_once(
+    models: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = run("--model", "tuned", "--suite", "qa,math", "--data", str(tmp_path / "nowhere"))
+    assert isinstance(found.exception, EvaluationDataError)
+    assert exit_code(found.exception) == EXIT_USAGE
+    assert "nowhere" not in caplog.text + found.output  # `main` writes the error, once
 
 
 @pytest.mark.parametrize(

@@ -87,3 +87,23 @@ def test_a_shared_head_is_computed_once_and_changes_nothing(
     assert len(made) == 1
     [(row, logits)] = rows.begin([(head, len(head))])  # the last token is always the row's own
     assert agree(logits, plain(any_subject, head))
+
+
+@torch.inference_mode()
+def test_a_prompt_of_one_token_grows_beside_longer_ones(any_subject: Subject) -> None:
+    rows = Rows(any_subject.engine._model)
+    ids = ids_of(any_subject, PROMPT)
+    begun = rows.begin([(ids[:1], 0), (ids, 0)])
+    assert [
+        agree(logits, plain(any_subject, prompt)) for (_, logits), prompt in zip(begun, (ids[:1], ids), strict=True)
+    ] == [True, True]
+    short, long = (row for row, _ in begun)
+    found = rows.step([short, long], [5, 9])
+    assert [agree(found[0], plain(any_subject, [ids[0], 5])), agree(found[1], plain(any_subject, [*ids, 9]))] == [
+        True,
+        True,
+    ]
+    [logits] = rows.insert([short], [[3, 4]])
+    assert agree(logits, plain(any_subject, [ids[0], 5, 3, 4]))
+    rows.cut(short, 2)
+    assert agree(rows.step([short], [7])[0], plain(any_subject, [ids[0], 5, 7]))
