@@ -12,5 +12,5 @@
     window.py         what `scoring_context_tokens` costs and keeps
     report.py         JSON and Markdown
 
-`python -m benchmarks --help`, or `make bench`. Stands beside the package and is not installed with it.
+`python -m benchmarks --help`, or `make bench`. It is not part of the package and is not installed with it.
 """

@@ -1,6 +1,6 @@
 """Whether two ways to annotate the same texts sample the same calls and keep the same calls.
 
-A sampled call may differ where a draw lies so close to the border between two tokens that rounding decides it; how close it lay
+A sampled call may differ where a draw is so close to the border between two tokens that rounding decides it; how close it was
 at the very token where the two part is looked up, and what is not explained so is counted by itself.
 """
 

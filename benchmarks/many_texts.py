@@ -1,4 +1,4 @@
-"""Work C: time a text and peak memory of a SmolLM2 worker against the number of texts, each number in a process of its own.
+"""Work C: time a text and peak memory of a SmolLM2 worker against the number of texts, each number in a separate process.
 
 Texts are summaries of Wikipedia, strung together and cut to the same number of tokens, so that each is the same work. Two
 positions, two samples, at most 20 tokens, the Calculator's prompt; two made calls a text are scored.

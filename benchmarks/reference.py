@@ -32,7 +32,7 @@ class DrawnStep:
     text: str
     """What the sample holds after it, from after "["."""
     border_distance: float
-    """How far its random number lies from the nearest border between two tokens, as a probability."""
+    """The distance of its random number from the nearest border between two tokens, as a probability."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Reference:
 
 
 class _Growing:
-    """A sample while it grows. Tokens that are drawn after its end, since others of its batch go on, are not its own."""
+    """A sample while it grows. Tokens that are drawn after its end, while others of its batch continue, do not belong to it."""
 
     def __init__(self, tokenization: Tokenization, start: CallStart) -> None:
         self._tokenization = tokenization
@@ -181,7 +181,7 @@ class _Growing:
 def border_distances(cumulative: Tensor, uniforms: Tensor, drawn: Tensor) -> list[float]:
     """How far each draw is from drawing another token, as a probability; from (rows, vocabulary), (rows,) and (rows,).
 
-    The ends of the whole range are no borders: no other token lies behind them.
+    The ends of the whole range are no borders: there is no other token behind them.
     """
     found: list[float] = []
     for row, token in enumerate(drawn.tolist()):

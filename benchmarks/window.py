@@ -1,8 +1,8 @@
 """What a context window costs and keeps: windows of 16, 32, 64, 128 tokens and the whole text, with real and with shuffled results.
 
-A sum in prose stands behind 110 tokens of other sentences, and the right call at the right place: before its result. Shuffled
+A sum in prose follows 110 tokens of other sentences, and the right call has the right place: before its result. Shuffled
 results are those of the next sum: what a call keeps then, it keeps for no good reason. A call counts as kept where it saves 0.5
-nats over all terms of L-, the loss without a call under the full context among them; without that guard is given beside it.
+nats over all terms of L-, the loss without a call under the full context among them; without that guard is reported next to it.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ TOKENS_BEFORE = 110
 THRESHOLD = 0.5
 """Nats."""
 GSM8K = Path("../shared/data/gsm8k/train.jsonl.gz")
-"""Worded sums, where they lie beside the checkout."""
+"""Worded sums, in the folder next to the checkout."""
 _ANNOTATION = re.compile(r"<<([^=<>]+)=[^<>]*>>")
 
 
@@ -135,7 +135,7 @@ def sums_in_prose(model: LanguageModel, tokens_before: int = TOKENS_BEFORE) -> l
 
 
 def worked_sums(model: LanguageModel, count: int) -> list[PlacedSum]:
-    """Questions with their worked answers; the call stands before the last annotated result of each."""
+    """Questions with their worked answers; the call comes before the last annotated result of each."""
     found: list[PlacedSum] = []
     with gzip.open(GSM8K, "rt", encoding="utf-8") as lines:
         for line in lines:

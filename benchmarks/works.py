@@ -29,7 +29,7 @@ FIXED_RESULTS = {
     "QA": "Fritz Lang",
     "MT": "bread shared with a friend tastes better than bread eaten alone",
 }
-"""What stands in for a tool that would need an index or a translator."""
+"""Replaces a tool that would need an index or a translator."""
 WORK_A_TOKENS = 200
 INJECTED_CALLS = 5
 
@@ -56,7 +56,7 @@ class Job:
     max_new_tokens: int
     call_start: str
     injects_calls: bool
-    """Whether made calls stand in for the sampled ones before scoring."""
+    """Whether made calls replace the sampled ones before scoring."""
     temperature: float = 1.0
     top_p: float = 1.0
 
