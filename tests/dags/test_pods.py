@@ -7,7 +7,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.serialization.serialized_objects import DagSerialization
 from kubernetes.client import ApiClient
@@ -214,3 +214,78 @@ def test_a_pods_exit_status_decides_on_the_retry(
     with pytest.raises(AirflowException, match=r"expected x\.jsonl, found none") as caught:
         task.cleanup(pod, pod)
     assert isinstance(caught.value, AirflowFailException) is for_good
+
+
+class KilledInMidStage:
+    """A cluster whose only pod runs until its task gets SIGTERM; it then ends with `exit_code`. Client and pod manager in one."""
+
+    def __init__(self, task: StagePod, exit_code: int) -> None:
+        self.task = task
+        self.pod = ended(exit_code)
+        self.pod.status.phase = "Failed" if exit_code else "Succeeded"
+        self.deleted: list[str] = []
+        hook = SimpleNamespace(is_in_cluster=True, core_v1_client=self, get_pod=lambda *_: self.pod)
+        vars(task).update(hook=hook, client=self, pod_manager=self)  # in place of its cached properties
+
+    def list_namespaced_pod(self, **_: Any) -> Any:
+        return SimpleNamespace(items=[])
+
+    def delete_namespaced_pod(self, *, name: str, **_: Any) -> None:
+        self.deleted.append(name)
+
+    def create_pod(self, pod: k8s.V1Pod) -> k8s.V1Pod:
+        self.pod.metadata.name = pod.metadata.name
+        return pod
+
+    async def await_pod_start(self, **_: Any) -> None:
+        return None
+
+    async def watch_pod_events(self, *_: Any) -> None:
+        return None
+
+    def read_pod(self, _: k8s.V1Pod) -> k8s.V1Pod:
+        return self.pod
+
+    def fetch_requested_container_logs(self, **_: Any) -> None:
+        self.task.on_kill()  # what Airflow's task runner does at SIGTERM
+
+    def read_namespaced_pod_log(self, **_: Any) -> list[bytes]:
+        self.task.on_kill()
+        return [b"SIGTERM: ended after micro-batch 3"]
+
+    def await_pod_completion(self, *_: Any) -> k8s.V1Pod:
+        return self.pod
+
+
+def killed_stage(exit_code: int) -> tuple[StagePod, KilledInMidStage, Any]:
+    """A stage's task whose pod is killed while it runs, and the context to run it in."""
+    release = Asset("release", uri="toolformer://release")
+    task = StagePod(
+        task_id="filter",
+        name="filter",
+        image="i:1",
+        base_container_name="stage",
+        namespace="toolformer",
+        outlets=[release],
+        on_finish_action="keep_pod",
+    )
+    run = context("filter", -1)
+    run["ti"].xcom_push = lambda **_: None
+    return task, KilledInMidStage(task, exit_code), run
+
+
+@pytest.mark.parametrize("exit_code", [143, 137, 0])
+def test_a_stage_whose_task_was_told_to_end_is_tried_again_and_is_no_success(exit_code: int) -> None:
+    task, cluster, run = killed_stage(exit_code)
+    with pytest.raises(AirflowException, match="SIGTERM") as caught:
+        task.execute(run)  # had it described its assets, the context without outlet_events had failed with KeyError
+    assert not isinstance(caught.value, AirflowFailException)
+    assert cluster.deleted == [cluster.pod.metadata.name]
+
+
+def test_a_deferred_stage_whose_task_was_told_to_end_is_no_success_either() -> None:
+    task, cluster, run = killed_stage(143)
+    event = {"status": "success", "name": "stage-pod", "namespace": "toolformer", "message": ""}
+    with pytest.raises(AirflowException, match="SIGTERM"):
+        task.trigger_reentry(run, event)
+    assert cluster.deleted == ["stage-pod"]

@@ -2,16 +2,129 @@
 
 import hashlib
 import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import tenacity
 from pydantic import SecretStr
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, CorpusError, ObjectStoreError
 from toolformer_ops.storage import object_store
-from toolformer_ops.storage.object_store import AlreadyPublishedError, ObjectNotFoundError, ObjectStore
+from toolformer_ops.storage.object_store import (
+    CONFLICT_TRIES,
+    AlreadyPublishedError,
+    ObjectNotFoundError,
+    ObjectStore,
+    WriteConflictError,
+)
 from toolformer_ops.storage.publication import CorruptObjectError, Manifest, PublishedFile
+
+
+class StubS3(ThreadingHTTPServer):
+    """An S3 of one bucket in memory that fails as it is told to: which a real server cannot be made to do."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _StubHandler)
+        self.objects: dict[str, bytes] = {}
+        self.conflicts: Counter[str] = Counter()
+        """How often the next conditional puts of a key are still answered with 409; by the end of the key."""
+
+    def conflicts_with(self, key: str) -> bool:
+        """Whether this put meets another one, which counts."""
+        for end in self.conflicts:
+            if key.endswith(end) and self.conflicts[end] > 0:
+                self.conflicts[end] -= 1
+                return True
+        return False
+
+
+class _StubHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: StubS3
+
+    def do_HEAD(self) -> None:
+        is_bucket = self.path.strip("/") == "bucket"
+        self._answer(200 if is_bucket or self.path in self.server.objects else 404)
+
+    def do_GET(self) -> None:
+        content = self.server.objects.get(self.path)
+        if content is None:
+            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+        else:
+            self._answer(200, content)
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
+        if "partNumber" in query:
+            self.server.objects[f"{path}?{query['uploadId'][0]}"] = body
+            self._answer(200, ETag='"part"')
+        else:
+            self._write(path, body, b"")
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"] or 0))
+        path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+        if "uploads" in query:
+            upload = f"<UploadId>{uuid.uuid4().hex}</UploadId>"
+            self._answer(200, f"<InitiateMultipartUploadResult>{upload}</InitiateMultipartUploadResult>".encode())
+        else:
+            part = self.server.objects.pop(f"{path}?{query['uploadId'][0]}")
+            self._write(path, part, b"<CompleteMultipartUploadResult></CompleteMultipartUploadResult>")
+
+    def do_DELETE(self) -> None:
+        self._answer(404, b"<Error><Code>NoSuchUpload</Code></Error>")
+
+    def log_message(self, *_: object) -> None:
+        """Not into the test's output."""
+
+    def _write(self, path: str, body: bytes, answer: bytes) -> None:
+        if self.server.conflicts_with(path):
+            self._answer(409, b"<Error><Code>ConditionalRequestConflict</Code></Error>")
+        elif path in self.server.objects:
+            self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+        else:
+            self.server.objects[path] = body
+            self._answer(200, answer)
+
+    def _answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def stub() -> Iterator[StubS3]:
+    with StubS3() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def stub_store(stub: StubS3, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    """The store at `stub`, which tries again at once."""
+    monkeypatch.setattr(ObjectStore.put_if_absent.retry, "wait", tenacity.wait_none())  # type: ignore[attr-defined]
+    return ObjectStore(
+        Settings(
+            _env_file=None,  # type: ignore[call-arg]
+            s3_endpoint_url=f"http://127.0.0.1:{stub.server_port}",
+            s3_access_key_id=SecretStr("key"),
+            s3_secret_access_key=SecretStr("secret"),
+            s3_bucket="bucket",
+        )
+    )
 
 
 @pytest.fixture
@@ -70,6 +183,38 @@ def test_large_file_goes_in_parts_and_a_second_one_is_refused(
     big.write_bytes(b"x" * len(content))
     assert store.put_if_absent(f"{prefix}/big", big) is False
     assert store.get(f"{prefix}/big") == content
+
+
+def test_a_write_that_meets_another_one_is_tried_again_until_it_is_written(
+    stub: StubS3, stub_store: ObjectStore, tmp_path: Path
+) -> None:
+    stub.conflicts.update({"/one": CONFLICT_TRIES - 1, "manifest.json": 2})
+    manifest = stub_store.publish("release", _files(tmp_path / "in", one=b"1", two=b"2"))
+    assert stub.conflicts.total() == 0
+    assert stub_store.fetch("release", tmp_path / "out") == manifest
+    assert (tmp_path / "out" / "one").read_bytes() == b"1"
+
+
+def test_a_write_that_meets_another_one_again_and_again_publishes_nothing(
+    stub: StubS3, stub_store: ObjectStore, tmp_path: Path
+) -> None:
+    stub.conflicts["/one"] = CONFLICT_TRIES
+    with pytest.raises(WriteConflictError, match=r"another write or delete .* after 8 tries"):
+        stub_store.publish("release", _files(tmp_path, one=b"1"))
+    assert stub_store.read_manifest("release") is None
+    stub_store.publish("release", _files(tmp_path, one=b"1"))  # as a retry of the task does
+    assert stub_store.fetch("release", tmp_path / "out").files[0].name == "one"
+
+
+def test_an_upload_in_parts_that_meets_another_write_starts_anew(
+    stub: StubS3, stub_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "big").write_bytes(b"abc")
+    monkeypatch.setattr(object_store, "PART_BYTES", 2)
+    stub.conflicts["/big"] = 2
+    assert stub_store.put_if_absent("big", tmp_path / "big") is True
+    assert stub_store.get("big") == b"c"  # the stub keeps the last part
+    assert stub_store.put_if_absent("big", tmp_path / "big") is False
 
 
 def test_without_a_manifest_nothing_is_published(store: ObjectStore, prefix: str, tmp_path: Path) -> None:

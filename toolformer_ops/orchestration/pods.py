@@ -72,7 +72,22 @@ class StagePod(KubernetesPodOperator):
         """Run the pod to its end; skipped, failed for good or failed for a retry as `StageProcess` is."""
         skip_unless(context["params"], self.only_where)
         super().execute(context)
+        self._raise_if_killed()
         describe_assets(context, self.outlets, self.asset_extra)
+
+    def trigger_reentry(self, context: "Context", event: dict[str, Any]) -> Any:
+        """Continue after a deferral; raises where `execute` would."""
+        super().trigger_reentry(context, event)
+        self._raise_if_killed()
+        describe_assets(context, self.outlets, self.asset_extra)
+
+    def _raise_if_killed(self) -> None:
+        # After SIGTERM the provider deletes the pod, waits for its end and returns as if the stage had succeeded, since its
+        # `cleanup` then skips the check of the pod's phase (cncf-kubernetes 10.25.0).
+        if self._killed:
+            raise AirflowException(
+                "the task was told to end (SIGTERM), and its pod with it; the next try starts after the last committed micro-batch."
+            )
 
     def build_pod_request_obj(self, context: "Context | None" = None, *, dry_run: bool = False) -> k8s.V1Pod:
         """The pod, with the shard among its container's arguments."""

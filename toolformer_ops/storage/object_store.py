@@ -13,6 +13,7 @@ Owns no table: `dataset_releases` and `finetuned_models` are written by `stages/
 Does not decide what a publication holds.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import IO, Any, cast
 from urllib.parse import unquote, urlsplit
 
 import boto3
+import tenacity
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -29,11 +31,17 @@ from toolformer_ops.storage.publication import MANIFEST, CorruptObjectError, Man
 
 PART_BYTES = 16 * 2**20
 """Files above this size are sent in parts of it (S3 allows at least 5 MiB and at most 10,000 parts: 156 GiB a file)."""
+CONFLICT_TRIES = 8
+"""Tries of a conditional write while the store answers 409 (ConditionalRequestConflict): about 20 seconds in all."""
 _READ_BYTES = 2**20
 
 
 class ObjectNotFoundError(ObjectStoreError):
     """An object, or its bucket, is not there."""
+
+
+class WriteConflictError(ObjectStoreError):
+    """Another write of the same object is under way, so that it is not known whether the object will be there."""
 
 
 class AlreadyPublishedError(ObjectStoreError):
@@ -99,10 +107,20 @@ class ObjectStore:
 
     # Single objects
 
+    @tenacity.retry(
+        retry=tenacity.retry_if_exception_type(WriteConflictError),
+        stop=tenacity.stop_after_attempt(CONFLICT_TRIES),
+        wait=tenacity.wait_random_exponential(multiplier=0.5, max=10),
+        reraise=True,
+    )
     def put_if_absent(self, key: str, content: bytes | Path) -> bool:
         """Write an object unless one of that key is there; whether this call wrote it.
 
-        A file above `PART_BYTES` goes in parts, and appears whole or not at all.
+        A file above `PART_BYTES` goes in parts, and appears whole or not at all. Asks again, a few times, where the store
+        says that another write of the same key is under way.
+
+        Raises:
+            WriteConflictError: the other write was still under way at the last try; this object may be missing.
         """
         if isinstance(content, Path) and content.stat().st_size > PART_BYTES:
             return self._put_parts_if_absent(key, content)
@@ -138,7 +156,8 @@ class ObjectStore:
             )
         finally:
             if not written:
-                self._request("abort_multipart_upload", self.bucket, key, UploadId=upload_id)
+                with contextlib.suppress(ObjectNotFoundError):  # the store has dropped the parts by itself
+                    self._request("abort_multipart_upload", self.bucket, key, UploadId=upload_id)
         return written
 
     def _unless_present(self, operation: str, key: str, **arguments: object) -> bool:
@@ -351,9 +370,14 @@ class ObjectStore:
     def _translated(self, error: ClientError, operation: str, target: str) -> ObjectStoreError:
         code = error.response.get("Error", {}).get("Code", "")
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        # 409: another writer of the same key is at it; S3 asks to look again, and it then finds the object there.
-        if status == 412 or (status == 409 and code == "ConditionalRequestConflict"):
+        if status == 412:
             return _PreconditionFailedError(target)
+        # Not 412: the other write may yet fail, or be a delete, so the object need not be there afterwards.
+        if status == 409 and code == "ConditionalRequestConflict":
+            return WriteConflictError(
+                f"{operation} {target}: another write or delete of this object was still under way after "
+                f"{CONFLICT_TRIES} tries. Try again{self._where()}"
+            )
         if status == 404:
             what = "bucket" if code == "NoSuchBucket" or operation == "head_bucket" else "object"
             return ObjectNotFoundError(f"expected {what} {target}, found nothing{self._where()}")
