@@ -19,9 +19,10 @@ from typing import Any
 
 from toolformer_ops.call_syntax import Call, call_with_result, call_without_result
 from toolformer_ops.demo.corpus import own_documents
+from toolformer_ops.errors import NoValueError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.records import CallLosses, PlacedCall
-from toolformer_ops.tools.arithmetic import NoValueError, evaluate, write_number
+from toolformer_ops.tools.arithmetic import evaluate, write_number
 
 logger = logging.getLogger(__name__)
 

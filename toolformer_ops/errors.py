@@ -1,29 +1,51 @@
-"""Every error that this project raises on purpose.
+"""Every error class of this project; no other module defines one.
 
-    ToolformerError
-    +-- UsageError               the caller asked for something that cannot be: not worth a retry
-    |   +-- ConfigurationError   a setting is missing or wrong
-    |   +-- ParameterError       a run parameter is out of its bounds
-    |   +-- CorpusError          the corpus is not there or holds nothing
-    |   +-- EvaluationDataError  the data of an evaluation is not there or of another format
-    |   +-- ModelError           the language model is not there or cannot be used
-    |   +-- SearchIndexError          the search index is not there or is broken
-    |   +-- PromptError          a prompt file lacks its slot
-    |   +-- CallSyntaxError      a text is not a well-formed call
-    |   +-- ToolError            a tool is unknown or cannot be opened
-    +-- DatabaseError            Postgres cannot be reached or refuses
-    +-- ObjectStoreError         S3 cannot be reached or refuses
-    +-- RecipeMismatchError      the code that runs is not the code that the run was started with
-    +-- QualityError             a quality gate with severity `fail` did not pass
-    +-- NothingToReleaseError    no call was kept, so there is nothing to release or to train on
+    Exception
+    +-- ToolformerError
+    |   +-- UsageError
+    |   |   +-- ConfigurationError
+    |   |   +-- ParameterError
+    |   |   +-- RecipeMismatchError
+    |   |   +-- CorpusError
+    |   |   +-- ModelError
+    |   |   +-- TrainingError
+    |   |   +-- PromptError
+    |   |   +-- CallSyntaxError
+    |   |   +-- ToolError
+    |   |   +-- SearchIndexError
+    |   |   +-- EvaluationDataError
+    |   |       +-- MissingDataSetError
+    |   +-- QualityError
+    |   +-- NothingToReleaseError
+    |   +-- DatabaseError
+    |   +-- ObjectStoreError
+    |   |   +-- ObjectNotFoundError
+    |   |   +-- CorruptObjectError
+    |   |   +-- AlreadyPublishedError
+    |   |   +-- PreconditionFailedError
+    |   |   +-- WriteConflictError
+    |   +-- DeviceMemoryError
+    |   +-- TrainingProcessError
+    |   +-- ServiceError
+    |   +-- AirflowError
+    |   |   +-- AirflowNotReadyError
+    |   +-- RunFailedError
+    +-- RejectedInputError
+    |   +-- NoValueError
+    |   +-- RejectedRecordError
+    +-- WrongFormatError
 
-A message says what was expected, what was found, and what to do about it.
-`EXIT_CODES` says with which status the command line ends.
+The message of a `ToolformerError` is shown to the user: it says what was expected, what was found, and what to do about it.
+`exit_code` says with which status the command line ends, and so whether Airflow tries a stage again. The errors that are no
+`ToolformerError` are caught in the room that raises them.
 """
 
 
 class ToolformerError(Exception):
-    """Base of all errors raised on purpose; its message is fit to be shown to a user."""
+    """Base of all errors that a user may see; its message is fit to be shown."""
+
+
+# The request is wrong: a retry cannot help
 
 
 class UsageError(ToolformerError):
@@ -38,20 +60,20 @@ class ParameterError(UsageError):
     """A run parameter is unknown or out of its bounds."""
 
 
+class RecipeMismatchError(UsageError):
+    """A stage's recipe differs from the one that its run was registered with: the code or its settings have changed since."""
+
+
 class CorpusError(UsageError):
     """The corpus cannot be found or read as a whole (single bad records are counted, not raised)."""
-
-
-class EvaluationDataError(UsageError):
-    """A data set of an evaluation is not there, or its files are of another format."""
 
 
 class ModelError(UsageError):
     """The language model cannot be found or used."""
 
 
-class SearchIndexError(UsageError):
-    """The search index cannot be found or used."""
+class TrainingError(UsageError):
+    """A training failed in a way that would repeat."""
 
 
 class PromptError(UsageError):
@@ -66,6 +88,32 @@ class ToolError(UsageError):
     """A tool is unknown or cannot be opened as configured."""
 
 
+class SearchIndexError(UsageError):
+    """The search index cannot be found or used."""
+
+
+class EvaluationDataError(UsageError):
+    """A data set of an evaluation is not there, or its files are of another format."""
+
+
+class MissingDataSetError(EvaluationDataError):
+    """The files of a data set are not there at all."""
+
+
+# The request was carried out, and there is no result
+
+
+class QualityError(ToolformerError):
+    """A quality check with severity `fail` did not pass."""
+
+
+class NothingToReleaseError(ToolformerError):
+    """No call of the run was kept, so there is nothing to release or to train on."""
+
+
+# Something that the work depends on failed
+
+
 class DatabaseError(ToolformerError):
     """Postgres cannot be reached, or a statement cannot be carried out."""
 
@@ -74,16 +122,71 @@ class ObjectStoreError(ToolformerError):
     """The object store cannot be reached, or refuses."""
 
 
-class RecipeMismatchError(UsageError):
-    """A stage's own recipe differs from the one that its run was registered with."""
+class ObjectNotFoundError(ObjectStoreError):
+    """An object, or its bucket, is not there."""
 
 
-class QualityError(ToolformerError):
-    """A quality check with severity `fail` did not pass."""
+class CorruptObjectError(ObjectStoreError):
+    """An object's bytes are not those that its manifest names."""
 
 
-class NothingToReleaseError(ToolformerError):
-    """No call of the run was kept."""
+class AlreadyPublishedError(ObjectStoreError):
+    """Another content was published under the same prefix before."""
+
+
+class PreconditionFailedError(ObjectStoreError):
+    """A conditional write found the object there (S3's 412)."""
+
+
+class WriteConflictError(ObjectStoreError):
+    """Another write of the same object is under way, so the object may be missing afterwards (S3's 409)."""
+
+
+class DeviceMemoryError(ToolformerError):
+    """A forward or backward pass does not fit into the device's memory."""
+
+
+class TrainingProcessError(ToolformerError):
+    """The processes of a training ended without a result."""
+
+
+class ServiceError(ToolformerError):
+    """A service of this machine cannot be installed, started, reached or stopped."""
+
+
+class AirflowError(ToolformerError):
+    """Airflow cannot be reached, or refuses a request."""
+
+
+class AirflowNotReadyError(AirflowError):
+    """Worth another try: no answer, a 5xx, or a DAG that is not parsed yet."""
+
+
+class RunFailedError(ToolformerError):
+    """A DAG run did not end in success; the message names the task, the last line of its log, and where to look."""
+
+
+# Caught in the room that raises them
+
+
+class RejectedInputError(Exception):
+    """One input of many cannot be used; `reason`, in snake_case, is stored or counted."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class NoValueError(RejectedInputError):
+    """An expression has no value that the calculator returns."""
+
+
+class RejectedRecordError(RejectedInputError):
+    """A line of a Wikipedia dump holds no article."""
+
+
+class WrongFormatError(Exception):
+    """A file of a data set holds another format than its reader expects; the message says what was found."""
 
 
 EXIT_OK = 0

@@ -8,11 +8,10 @@ from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 from fastapi.testclient import TestClient
 
-from toolformer_ops.errors import ObjectStoreError
+from toolformer_ops.errors import ObjectNotFoundError, ObjectStoreError
 from toolformer_ops.orchestration.report_link import ReportLink
 from toolformer_ops.orchestration.report_plugin import ReportPlugin, application, serve
 from toolformer_ops.storage import object_store
-from toolformer_ops.storage.object_store import ObjectNotFoundError
 
 RUN_ID = "manual__2026-11-21T16:30:00+00:00"
 URL = "/reports/finetune_release/manual__2026-11-21T16%3A30%3A00%2B00%3A00"

@@ -18,7 +18,7 @@ from tests import killed_training
 from tests.finetuning_jobs import DEV_TEXTS, recipe_of, write_release
 from tests.tiny_models import save_tiny_model
 from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.errors import ModelError
+from toolformer_ops.errors import ModelError, TrainingError
 from toolformer_ops.finetuning import release_training
 from toolformer_ops.finetuning.curves import PICTURE
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
@@ -26,7 +26,7 @@ from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.finetuning.sequences import TokenSequences
 from toolformer_ops.finetuning.trainer import ReleaseTrainer
 from toolformer_ops.finetuning.training import BaseModel, TrainedModel, load_base_model
-from toolformer_ops.finetuning.training_log import TrainingError, read_lines
+from toolformer_ops.finetuning.training_log import read_lines
 from toolformer_ops.release.format import read_release
 
 

@@ -10,19 +10,12 @@ import torch
 
 from tests.finetuning_jobs import DEV_TEXTS, recipe_of
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ModelError
+from toolformer_ops.errors import DeviceMemoryError, ModelError, TrainingError, TrainingProcessError
 from toolformer_ops.finetuning import processes
 from toolformer_ops.finetuning.job import TrainingJob, read_trained, write_trained
-from toolformer_ops.finetuning.processes import (
-    FAILURE,
-    ZERO3,
-    TrainingProcessError,
-    devices_of,
-    launch_command,
-    write_failure,
-)
-from toolformer_ops.finetuning.training import DeviceMemoryError, TrainedModel, TrainingPlan
-from toolformer_ops.finetuning.training_log import DevelopmentScore, TrainingError
+from toolformer_ops.finetuning.processes import FAILURE, ZERO3, devices_of, launch_command, write_failure
+from toolformer_ops.finetuning.training import TrainedModel, TrainingPlan
+from toolformer_ops.finetuning.training_log import DevelopmentScore
 
 
 def _settings(device: str) -> Settings:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from toolformer_ops.config import load_settings
+from toolformer_ops.errors import ServiceError
 from toolformer_ops.local_services import airflow_services
 from toolformer_ops.local_services.accounts import Account, can_enter, reachable_directory
 from toolformer_ops.local_services.environment_file import write_environment
-from toolformer_ops.local_services.errors import ServiceError
 from toolformer_ops.local_services.generated_secrets import GeneratedSecrets, load_or_make
 from toolformer_ops.local_services.port_memory import recalled_ports, settle_ports
 from toolformer_ops.local_services.ports import accepts_connections, choose_port, free_port, is_free

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from toolformer_ops.finetuning.training_log import DevelopmentScore, TrainingError, TrainingLog, append_line, read_lines
+from toolformer_ops.errors import TrainingError
+from toolformer_ops.finetuning.training_log import DevelopmentScore, TrainingLog, append_line, read_lines
 
 
 @pytest.fixture

@@ -87,7 +87,8 @@ def _local_file(path: Path) -> CorpusFile:
 
 
 def _find_objects(settings: Settings, uri: str) -> list[CorpusFile]:
-    from toolformer_ops.storage.object_store import ObjectNotFoundError, ObjectStore
+    from toolformer_ops.errors import ObjectNotFoundError
+    from toolformer_ops.storage.object_store import ObjectStore
 
     store = ObjectStore(settings)
     try:

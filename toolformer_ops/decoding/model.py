@@ -20,7 +20,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.together import Listener, Together
 from toolformer_ops.decoding.tool_runs import ToolRuns
-from toolformer_ops.errors import ModelError, ParameterError
+from toolformer_ops.errors import ModelError, ObjectNotFoundError, ParameterError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.loading import load_network
@@ -239,7 +239,7 @@ def _stream_to(streamer: Any, ids: Tensor) -> Listener | None:
 
 def _fetched(settings: Settings, uri: str) -> Path:
     """The files of a published model, checked against its manifest, in the state folder."""
-    from toolformer_ops.storage.object_store import ObjectNotFoundError, ObjectStore
+    from toolformer_ops.storage.object_store import ObjectStore
 
     store = ObjectStore(settings)
     name = hashlib.sha256(uri.rstrip("/").encode()).hexdigest()[:16]

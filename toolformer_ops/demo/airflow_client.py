@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx
 import tenacity
 
-from toolformer_ops.demo.errors import AirflowError
+from toolformer_ops.errors import AirflowError, AirflowNotReadyError
 
 ENDED_STATES = frozenset({"success", "failed"})
 _PAGE = 100
@@ -48,10 +48,6 @@ class TaskState:
         return self.task_id if self.map_index < 0 else f"{self.task_id} [{self.map_index}]"
 
 
-class _NotYetError(AirflowError):
-    """Worth another try: no answer, a 5xx, or a DAG that is not parsed yet."""
-
-
 class AirflowClient:
     """A client of one Airflow; use it as a context manager."""
 
@@ -78,7 +74,7 @@ class AirflowClient:
         self._client = httpx.Client(base_url=self.url, timeout=_SECONDS_PER_REQUEST, transport=transport)
         self._token: str | None = None
         self._patient = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(_NotYetError),
+            retry=tenacity.retry_if_exception_type(AirflowNotReadyError),
             stop=tenacity.stop_after_delay(patience_seconds),
             wait=tenacity.wait_exponential(multiplier=wait_seconds, max=5.0),
             reraise=True,
@@ -159,9 +155,9 @@ class AirflowClient:
         response = self._send(method, f"/api/v2{path}", headers=headers, **arguments)
         if response.status_code == httpx.codes.UNAUTHORIZED:
             self._token = None
-            raise _NotYetError(self._refusal(response))  # the token has run out: the next try gets a new one
+            raise AirflowNotReadyError(self._refusal(response))  # the token has run out: the next try gets a new one
         if response.status_code == httpx.codes.NOT_FOUND and not_found_is_early:
-            raise _NotYetError(
+            raise AirflowNotReadyError(
                 f"{self._refusal(response)} Airflow may not have parsed it: look at its import errors in the UI."
             )
         if response.status_code == httpx.codes.CONFLICT and conflict_is_done:
@@ -181,11 +177,11 @@ class AirflowClient:
         try:
             response = self._client.request(method, path, **arguments)
         except httpx.TransportError as error:
-            raise _NotYetError(
+            raise AirflowNotReadyError(
                 f"expected Airflow at {self.url}, found: {error or type(error).__name__}. Start it by `make up`."
             ) from error
         if response.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
-            raise _NotYetError(self._refusal(response))
+            raise AirflowNotReadyError(self._refusal(response))
         return response
 
     def _content(self, response: httpx.Response) -> dict[str, Any]:

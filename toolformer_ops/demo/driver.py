@@ -17,13 +17,13 @@ from rich.console import Console
 from toolformer_ops.config import Settings
 from toolformer_ops.demo.airflow_client import AirflowClient, Credentials
 from toolformer_ops.demo.corpus import corpus_key, demo_documents, json_lines
-from toolformer_ops.demo.errors import RunFailedError
 from toolformer_ops.demo.model import demo_model_path, prepare_demo_model
 from toolformer_ops.demo.parameters import demo_parameters
 from toolformer_ops.demo.progress import Snapshot, display_for, read_progress
 from toolformer_ops.demo.report import Address, print_next_query, print_report, say
 from toolformer_ops.demo.watching import ANNOTATION_DAG, INDEX_DAG, print_failure, watch
 from toolformer_ops.demo.wikipedia import write_kilt_records
+from toolformer_ops.errors import RunFailedError
 from toolformer_ops.local_services.environment_file import write_environment
 from toolformer_ops.local_services.lifecycle import up
 from toolformer_ops.runs.choices import RunParameters

@@ -17,16 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.corpus.compressed_stream import unpacked
-from toolformer_ops.errors import CorpusError, EvaluationDataError
+from toolformer_ops.errors import CorpusError, EvaluationDataError, WrongFormatError
 
 if TYPE_CHECKING:
     from toolformer_ops.storage.object_store import ObjectStore
 
 PACKED = (".gz", ".zst")
-
-
-class WrongFormatError(Exception):
-    """What was found in place of what a reader expects; never leaves this package."""
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from toolformer_ops.errors import EvaluationDataError, ParameterError, ToolError
+from toolformer_ops.errors import EvaluationDataError, MissingDataSetError, ParameterError, ToolError
 from toolformer_ops.evaluation.data_files import DataFolder
 from toolformer_ops.evaluation.records import SuiteScore, Variant
 from toolformer_ops.evaluation.running import Candidate, Evaluation, WritesWithTools, evaluate_data_set
 from toolformer_ops.evaluation.suites import PERPLEXITY, SUITE_NAMES, SUITES
-from toolformer_ops.evaluation.suites.base import DataSet, LoadedDataSet, MissingDataSetError, load_data_set
+from toolformer_ops.evaluation.suites.base import DataSet, LoadedDataSet, load_data_set
 from toolformer_ops.evaluation.suites.texts import TEXTS, LoadedTexts, load_texts
 from toolformer_ops.evaluation.text_quality import evaluate_texts
 

@@ -18,11 +18,10 @@ from pathlib import Path
 
 from toolformer_ops import errors
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ToolformerError
+from toolformer_ops.errors import ToolformerError, TrainingProcessError
 from toolformer_ops.finetuning.job import TrainingJob, read_trained
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
-from toolformer_ops.finetuning.training import DeviceMemoryError, TrainedModel
-from toolformer_ops.finetuning.training_log import TrainingError
+from toolformer_ops.finetuning.training import TrainedModel
 
 logger = logging.getLogger(__name__)
 
@@ -34,10 +33,6 @@ PR_SET_PDEATHSIG = 1
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-
-
-class TrainingProcessError(ToolformerError):
-    """The processes of a training ended without a result."""
 
 
 def devices_of(settings: Settings, recipe: FinetuningRecipe, processes: int | None) -> list[str] | None:
@@ -129,12 +124,11 @@ def write_failure(job: TrainingJob, error: Exception) -> None:
 
 
 def _failure(job: TrainingJob, status: int) -> ToolformerError:
-    kinds = vars(errors) | {kind.__name__: kind for kind in (DeviceMemoryError, TrainingError)}
     path = job.folder / FAILURE
     if path.is_file():
         value = json.loads(path.read_text(encoding="utf-8"))
-        if value["kind"] in kinds:
-            failure: ToolformerError = kinds[value["kind"]](value["message"])
+        if value["kind"] in vars(errors):
+            failure: ToolformerError = vars(errors)[value["kind"]](value["message"])
             return failure
     return TrainingProcessError(
         f"expected the training processes to end with status 0, found {status}. The log above names the reason; the next start "

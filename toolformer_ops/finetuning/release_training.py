@@ -13,22 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ModelError
+from toolformer_ops.errors import DeviceMemoryError, ModelError
 from toolformer_ops.finetuning.curves import write_curves
 from toolformer_ops.finetuning.job import TrainingJob
 from toolformer_ops.finetuning.model_card import write_model_card
 from toolformer_ops.finetuning.processes import devices_of, train_in_processes
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.sequences import TokenSequences
-from toolformer_ops.finetuning.training import (
-    BaseModel,
-    DeviceMemoryError,
-    TrainedModel,
-    TrainingPlan,
-    load_base_model,
-    passes,
-    train,
-)
+from toolformer_ops.finetuning.training import BaseModel, TrainedModel, TrainingPlan, load_base_model, passes, train
 from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.models import split_revision
 

@@ -18,13 +18,13 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ModelError, ToolformerError
+from toolformer_ops.errors import DeviceMemoryError, ModelError, TrainingError
 from toolformer_ops.finetuning.batches import collate_for
 from toolformer_ops.finetuning.checkpoints import Checkpoints, copy_weights
 from toolformer_ops.finetuning.recipe import MAX_GRADIENT_NORM, SCHEDULE, FinetuningRecipe
 from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences
 from toolformer_ops.finetuning.trainer import DevelopmentSchedule, ReleaseTrainer
-from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLines, TrainingError, TrainingLog
+from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLines, TrainingLog
 from toolformer_ops.language_model.loading import load_network
 from toolformer_ops.language_model.tokenization import Tokenization
 
@@ -34,10 +34,6 @@ MARKERS = (" [", "]", " ->")
 """What begins, ends and divides a call (`call_syntax.py`)."""
 PROCESSES_VARIABLE = "WORLD_SIZE"
 """Set by `accelerate launch` in each of the processes that it starts."""
-
-
-class DeviceMemoryError(ToolformerError):
-    """A forward or backward pass does not fit into the device's memory."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from toolformer_ops.errors import UsageError
+from toolformer_ops.errors import TrainingError
 
 logger = logging.getLogger(__name__)
 
@@ -26,10 +26,6 @@ TRAINING_LOG = "training_log.jsonl"
 DEVELOPMENT_LOG = "development_log.jsonl"
 LAST_LOGS = 5
 """Log lines whose mean loss is the training's loss."""
-
-
-class TrainingError(UsageError):
-    """A training came to nothing, and would again."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from toolformer_ops.local_services.errors import ServiceError
+    from toolformer_ops.errors import ServiceError
     from toolformer_ops.local_services.lifecycle import delete_state, down, up
     from toolformer_ops.local_services.postgres import PostgresAddress, RunningPostgres, start_postgres
     from toolformer_ops.local_services.seaweedfs import ObjectStoreAddress, RunningObjectStore, start_object_store

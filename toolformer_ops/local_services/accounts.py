@@ -14,7 +14,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolformer_ops.local_services.errors import ServiceError
+from toolformer_ops.errors import ServiceError
 
 ACCOUNT_NAME = "toolformer-pg"
 RELOCATED_ROOT = Path("/var/lib/toolformer-ops")

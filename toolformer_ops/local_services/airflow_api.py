@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 
 from toolformer_ops.config import Settings
-from toolformer_ops.local_services.errors import ServiceError
+from toolformer_ops.errors import ServiceError
 
 _UNAUTHORIZED = 401
 

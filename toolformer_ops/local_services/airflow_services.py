@@ -20,9 +20,9 @@ from pathlib import Path
 import psycopg2
 
 from toolformer_ops.config import REPOSITORY
+from toolformer_ops.errors import ServiceError
 from toolformer_ops.local_services import roles
 from toolformer_ops.local_services.airflow_api import AirflowApi
-from toolformer_ops.local_services.errors import ServiceError
 from toolformer_ops.local_services.generated_secrets import GeneratedSecrets
 from toolformer_ops.local_services.ports import LOOPBACK
 from toolformer_ops.local_services.postgres import dsn

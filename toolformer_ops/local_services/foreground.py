@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from toolformer_ops.errors import ServiceError
 from toolformer_ops.local_services.accounts import Account
-from toolformer_ops.local_services.errors import ServiceError
 from toolformer_ops.local_services.tied_process import tied_command
 
 _POLL_SECONDS = 0.05

@@ -6,7 +6,7 @@ import secrets
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
-from toolformer_ops.local_services.errors import ServiceError
+from toolformer_ops.errors import ServiceError
 from toolformer_ops.local_services.private_files import write_private
 
 

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.errors import ServiceError
 from toolformer_ops.local_services import seaweedfs
 from toolformer_ops.local_services.accounts import relocated_directory
-from toolformer_ops.local_services.errors import ServiceError
 from toolformer_ops.local_services.port_memory import recalled_ports
 from toolformer_ops.local_services.programs import AIRFLOW, POSTGRES, PROGRAMS_OF_SERVICE, SERVICES
 from toolformer_ops.local_services.service_settings import StatePaths

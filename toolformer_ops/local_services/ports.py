@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import psutil
 
-from toolformer_ops.local_services.errors import ServiceError
+from toolformer_ops.errors import ServiceError
 
 LOOPBACK = "127.0.0.1"
 

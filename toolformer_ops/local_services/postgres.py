@@ -20,6 +20,7 @@ import psutil
 import psycopg2
 from sqlalchemy.engine import URL
 
+from toolformer_ops.errors import ServiceError
 from toolformer_ops.local_services.accounts import (
     RELOCATED_ROOT,
     Account,
@@ -27,7 +28,6 @@ from toolformer_ops.local_services.accounts import (
     reachable_directory,
     reachable_programs,
 )
-from toolformer_ops.local_services.errors import ServiceError
 from toolformer_ops.local_services.foreground import ForegroundServer
 from toolformer_ops.local_services.ports import LOOPBACK, free_port
 

@@ -6,8 +6,7 @@ import shutil
 from sqlalchemy.engine import make_url
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError
-from toolformer_ops.local_services.errors import ServiceError
+from toolformer_ops.errors import ConfigurationError, ServiceError
 from toolformer_ops.local_services.postgres import wheel_programs
 
 

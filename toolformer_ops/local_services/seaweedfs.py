@@ -24,7 +24,7 @@ from botocore.client import BaseClient
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from toolformer_ops.local_services.errors import ServiceError
+from toolformer_ops.errors import ServiceError
 from toolformer_ops.local_services.foreground import ForegroundServer
 from toolformer_ops.local_services.ports import LOOPBACK, accepts_connections, free_port
 from toolformer_ops.local_services.private_files import write_private

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from toolformer_ops.local_services.errors import ServiceError
+from toolformer_ops.errors import ServiceError
 
 USUAL_PORTS = {"postgres": 15432, "s3": 18333, "airflow": 8080}
 

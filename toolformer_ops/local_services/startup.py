@@ -14,10 +14,10 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from toolformer_ops.config import Settings
+from toolformer_ops.errors import ServiceError
 from toolformer_ops.local_services import airflow_services, postgres, programs, roles, seaweedfs
 from toolformer_ops.local_services.airflow_api import AirflowApi
 from toolformer_ops.local_services.environment_file import write_environment
-from toolformer_ops.local_services.errors import ServiceError
 from toolformer_ops.local_services.generated_secrets import GeneratedSecrets, load_or_make
 from toolformer_ops.local_services.port_memory import settle_ports
 from toolformer_ops.local_services.ports import LOOPBACK, is_free, listens

@@ -24,8 +24,8 @@ from typing import Any
 import psutil
 from supervisor.xmlrpc import SupervisorTransport
 
+from toolformer_ops.errors import ServiceError
 from toolformer_ops.local_services.accounts import Account
-from toolformer_ops.local_services.errors import ServiceError
 from toolformer_ops.local_services.private_files import write_private
 from toolformer_ops.local_services.service_settings import StatePaths
 from toolformer_ops.local_services.stray_processes import end_strays

@@ -8,8 +8,8 @@ import shutil
 import signal
 from collections.abc import Sequence
 
+from toolformer_ops.errors import ServiceError
 from toolformer_ops.local_services.accounts import Account
-from toolformer_ops.local_services.errors import ServiceError
 
 
 def tied_command(command: Sequence[str], account: Account | None, stop_signal: signal.Signals) -> list[str]:

@@ -50,9 +50,9 @@ def application() -> "FastAPI":
 def serve_report(dag_id: str, run_id: str) -> Any:
     """The page of a run, or one that says why there is none."""
     from toolformer_ops.config import load_settings
-    from toolformer_ops.errors import ToolformerError
+    from toolformer_ops.errors import ObjectNotFoundError, ToolformerError
     from toolformer_ops.evaluation_report.place import report_key
-    from toolformer_ops.storage.object_store import ObjectNotFoundError, ObjectStore
+    from toolformer_ops.storage.object_store import ObjectStore
 
     try:
         page = ObjectStore(load_settings()).get(report_key(run_id))

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from toolformer_ops.errors import SearchIndexError
+from toolformer_ops.errors import RejectedRecordError, SearchIndexError
 from toolformer_ops.retrieval.index_manifest import (
     MANIFEST,
     IndexManifest,
@@ -32,7 +32,7 @@ from toolformer_ops.retrieval.index_manifest import (
     write_manifest,
 )
 from toolformer_ops.retrieval.java_runtime import java_class, start_java
-from toolformer_ops.retrieval.kilt_records import RejectedRecordError, parse_record, passages_of
+from toolformer_ops.retrieval.kilt_records import parse_record, passages_of
 from toolformer_ops.retrieval.stored_passage import stored_form
 
 BATCH_PASSAGES = 2000

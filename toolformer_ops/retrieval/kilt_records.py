@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from toolformer_ops.errors import RejectedRecordError
 from toolformer_ops.retrieval.sentences import split_sentences
 
 PASSAGE_WORDS = 100
@@ -63,14 +64,6 @@ class KiltRecord:
     title: str
     paragraphs: tuple[str, ...]
     """As in the source: title first, with headings and list items."""
-
-
-class RejectedRecordError(Exception):
-    """A line that holds no article; `reason` is in snake_case and is counted in the index's manifest."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 def parse_record(line: bytes, number: int) -> KiltRecord:

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import NothingToReleaseError, ParameterError, RecipeMismatchError
+from toolformer_ops.errors import NothingToReleaseError, ObjectNotFoundError, ParameterError, RecipeMismatchError
 from toolformer_ops.finetuning.model_card import DEFINITION
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
 from toolformer_ops.runs.models import split_revision
 from toolformer_ops.storage import database
-from toolformer_ops.storage.object_store import ObjectNotFoundError, ObjectStore
+from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import Manifest
 
 logger = logging.getLogger(__name__)

@@ -26,30 +26,23 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError, CorpusError, ObjectStoreError
-from toolformer_ops.storage.publication import MANIFEST, CorruptObjectError, Manifest, PublishedFile, file_sha256
+from toolformer_ops.errors import (
+    AlreadyPublishedError,
+    ConfigurationError,
+    CorpusError,
+    CorruptObjectError,
+    ObjectNotFoundError,
+    ObjectStoreError,
+    PreconditionFailedError,
+    WriteConflictError,
+)
+from toolformer_ops.storage.publication import MANIFEST, Manifest, PublishedFile, file_sha256
 
 PART_BYTES = 16 * 2**20
 """Files above this size are sent in parts of it (S3 allows at least 5 MiB and at most 10,000 parts: 156 GiB a file)."""
 CONFLICT_TRIES = 8
 """Tries of a conditional write while the store answers 409 (ConditionalRequestConflict): about 20 seconds in all."""
 _READ_BYTES = 2**20
-
-
-class ObjectNotFoundError(ObjectStoreError):
-    """An object, or its bucket, is not there."""
-
-
-class WriteConflictError(ObjectStoreError):
-    """Another write of the same object is under way, so that it is not known whether the object will be there."""
-
-
-class AlreadyPublishedError(ObjectStoreError):
-    """Another content was published under the same prefix before; `manifest` is that of the earlier one."""
-
-    def __init__(self, message: str, manifest: Manifest) -> None:
-        super().__init__(message)
-        self.manifest = manifest
 
 
 class ObjectStore:
@@ -163,7 +156,7 @@ class ObjectStore:
     def _unless_present(self, operation: str, key: str, **arguments: object) -> bool:
         try:
             self._request(operation, self.bucket, key, IfNoneMatch="*", **arguments)
-        except _PreconditionFailedError:
+        except PreconditionFailedError:
             return False
         return True
 
@@ -278,8 +271,7 @@ class ObjectStore:
         if published != manifest:
             raise AlreadyPublishedError(
                 f"{self.uri(manifest.prefix)}: expected nothing or the content {manifest.content_sha256[:16]}, found "
-                f"{published.content_sha256[:16]} published before. A publication never changes: use another id.",
-                published,
+                f"{published.content_sha256[:16]} published before. A publication never changes: use another id."
             )
         return False
 
@@ -371,7 +363,7 @@ class ObjectStore:
         code = error.response.get("Error", {}).get("Code", "")
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         if status == 412:
-            return _PreconditionFailedError(target)
+            return PreconditionFailedError(target)
         # Not 412: the other write may yet fail, or be a delete, so the object need not be there afterwards.
         if status == 409 and code == "ConditionalRequestConflict":
             return WriteConflictError(
@@ -391,7 +383,3 @@ class ObjectStore:
     def _where(self) -> str:
         endpoint = self._settings.s3_endpoint_url or "AWS"
         return f" (TOOLFORMER_S3_ENDPOINT_URL={endpoint}, TOOLFORMER_S3_BUCKET={self.bucket})"
-
-
-class _PreconditionFailedError(ObjectStoreError):
-    """A conditional put met an object."""

@@ -9,14 +9,10 @@ import posixpath
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolformer_ops.errors import ObjectStoreError
+from toolformer_ops.errors import CorruptObjectError
 
 MANIFEST = "manifest.json"
 MANIFEST_FORMAT = "toolformer-ops/1"
-
-
-class CorruptObjectError(ObjectStoreError):
-    """An object's bytes are not those that its manifest names."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ intermediate number is bounded by the number of digits that were written. Nothin
 import re
 from fractions import Fraction
 
+from toolformer_ops.errors import NoValueError
+
 MAX_EXPRESSION_CHARS = 200
 MAX_NESTING = 32
 MAX_RESULT = 10**15
@@ -28,14 +30,6 @@ _TOKEN = re.compile(
     rf"\s*(?:(?P<number>{UNSIGNED_NUMBER})(?![\w.,](?<![xX]))|(?P<sign>[-+*/()%xX×÷−–]))"  # noqa: RUF001
 )
 _OPERATORS = {"+": "+", "-": "-", "−": "-", "–": "-", "*": "*", "x": "*", "X": "*", "×": "*", "÷": "/", "/": "/"}  # noqa: RUF001
-
-
-class NoValueError(ValueError):
-    """An expression has no value that the calculator gives; `reason` says why in snake_case."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 def number_value(written: str) -> Fraction:

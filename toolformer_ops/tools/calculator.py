@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
+from toolformer_ops.errors import NoValueError
 from toolformer_ops.records import Document
 from toolformer_ops.tools import calculator_filter
-from toolformer_ops.tools.arithmetic import NUMBER_IN_TEXT, NoValueError, evaluate, write_number
+from toolformer_ops.tools.arithmetic import NUMBER_IN_TEXT, evaluate, write_number
 from toolformer_ops.tools.base import FilterDecision, ToolOutput, ToolSpec
 
 if TYPE_CHECKING:

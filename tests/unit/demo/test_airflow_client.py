@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from toolformer_ops.demo.airflow_client import AirflowClient, Credentials, TaskState
-from toolformer_ops.demo.errors import AirflowError
+from toolformer_ops.errors import AirflowError
 
 Answer = Callable[[httpx.Request], httpx.Response]
 TASK = TaskState("Calculator.score", 2, "failed", 3, "2026-11-21T10:00:00Z")

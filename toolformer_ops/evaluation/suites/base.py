@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from toolformer_ops.errors import EvaluationDataError
-from toolformer_ops.evaluation.data_files import DataFile, DataFolder, WrongFormatError
+from toolformer_ops.errors import EvaluationDataError, MissingDataSetError, WrongFormatError
+from toolformer_ops.evaluation.data_files import DataFile, DataFolder
 from toolformer_ops.evaluation.numbers import first_number, first_number_is_right
 from toolformer_ops.evaluation.records import Question
 from toolformer_ops.evaluation.words import first_words, stands_among_first_words
@@ -145,10 +145,6 @@ def read_files(folder: DataFolder, data_set: DataSet) -> list[DataFile]:
         return [DataFile(data_set.files[0], data_set.files[0], content, hashlib.sha256(content).hexdigest())]
     others = [name for name, _ in folder.find(data_set.folders, ("*",))][:5]
     raise MissingDataSetError(_expectation(folder, data_set, f"only {', '.join(others)}" if others else "nothing"))
-
-
-class MissingDataSetError(EvaluationDataError):
-    """The files of a data set are not there at all."""
 
 
 def files_sha256(files: Sequence[DataFile]) -> str:

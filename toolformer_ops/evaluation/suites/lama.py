@@ -8,7 +8,8 @@ Of Google-RE, as in LAMA, statements that most raters found wrong are left out.
 
 from collections.abc import Iterator, Sequence
 
-from toolformer_ops.evaluation.data_files import DataFile, Row, WrongFormatError, json_lines
+from toolformer_ops.errors import WrongFormatError
+from toolformer_ops.evaluation.data_files import DataFile, Row, json_lines
 from toolformer_ops.evaluation.suites.base import DataSet, Item, Metric, Suite
 
 MASK = "[MASK]"

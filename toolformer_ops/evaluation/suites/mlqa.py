@@ -5,7 +5,8 @@ The test files are of SQuAD's format. One subset for each language of the paper'
 
 from collections.abc import Iterator, Sequence
 
-from toolformer_ops.evaluation.data_files import DataFile, Row, WrongFormatError, json_document
+from toolformer_ops.errors import WrongFormatError
+from toolformer_ops.evaluation.data_files import DataFile, Row, json_document
 from toolformer_ops.evaluation.suites.base import DataSet, Item, Metric, Suite
 
 LANGUAGES = ("es", "de", "hi", "vi", "zh", "ar")

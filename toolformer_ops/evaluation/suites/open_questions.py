@@ -5,7 +5,8 @@ WebQuestions and Natural Questions are read in the JSON Lines form with `questio
 
 from collections.abc import Iterator, Sequence
 
-from toolformer_ops.evaluation.data_files import DataFile, Row, WrongFormatError, json_document, json_lines, rows
+from toolformer_ops.errors import WrongFormatError
+from toolformer_ops.evaluation.data_files import DataFile, Row, json_document, json_lines, rows
 from toolformer_ops.evaluation.suites.base import DataSet, Item, Metric, Suite
 from toolformer_ops.evaluation.zero_shot import with_question_mark
 

@@ -7,7 +7,8 @@ at their end are asked, as in LAMA. DATESET is read from its file (`toolformer-o
 import datetime
 from collections.abc import Iterator, Sequence
 
-from toolformer_ops.evaluation.data_files import DataFile, Row, WrongFormatError, json_lines
+from toolformer_ops.errors import WrongFormatError
+from toolformer_ops.evaluation.data_files import DataFile, Row, json_lines
 from toolformer_ops.evaluation.dateset import dateset_lines
 from toolformer_ops.evaluation.suites.base import DataSet, Item, Suite
 from toolformer_ops.evaluation.suites.lama import AMONG_FIRST_FIVE, text_before_mask

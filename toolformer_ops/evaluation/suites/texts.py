@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from toolformer_ops.errors import EvaluationDataError
-from toolformer_ops.evaluation.data_files import DataFile, DataFolder, WrongFormatError, json_lines, text_lines
+from toolformer_ops.errors import EvaluationDataError, WrongFormatError
+from toolformer_ops.evaluation.data_files import DataFile, DataFolder, json_lines, text_lines
 from toolformer_ops.evaluation.suites.base import DataSet, Item, files_sha256, read_files, wrong_format
 
 _TITLE = re.compile(r"\s*= [^=].*[^=] = *\s*\Z|\s*= [^=\s] = *\s*\Z")

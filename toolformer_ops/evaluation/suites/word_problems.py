@@ -7,7 +7,8 @@ brackets, in ASDiv) are left out: yes or no, a ratio, two unknowns. GSM8K is not
 import re
 from collections.abc import Iterator, Sequence
 
-from toolformer_ops.evaluation.data_files import DataFile, Row, WrongFormatError, json_document, json_lines, rows
+from toolformer_ops.errors import WrongFormatError
+from toolformer_ops.evaluation.data_files import DataFile, Row, json_document, json_lines, rows
 from toolformer_ops.evaluation.suites.base import MATH_WORDS, DataSet, Item, Metric, Suite
 
 _ONE_NUMBER = re.compile(r"\s*(-?\$?[\d,]*\.?\d+(?:/\d+)?)\s*%?\s*(?:\([^()]*\))?\s*")

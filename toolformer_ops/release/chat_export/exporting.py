@@ -16,10 +16,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import ObjectNotFoundError, ParameterError
 from toolformer_ops.release.chat_export.conversation import conversation, tool_schemas
 from toolformer_ops.release.format import read_release
-from toolformer_ops.storage.object_store import ObjectNotFoundError, ObjectStore
+from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import file_sha256
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,59 @@
+"""The tree of errors: as its docstring draws it, in one module, and with the exit status that decides on a retry."""
+
+import ast
+import inspect
+import re
+
+import pytest
+
+from toolformer_ops import errors
+from toolformer_ops.config import REPOSITORY
+
+
+def test_the_tree_in_the_docstring_is_that_of_the_classes() -> None:
+    drawn: list[tuple[str, str]] = []
+    path = ["Exception"]  # from the root to the class of the line before
+    for line in (errors.__doc__ or "").splitlines():
+        if match := re.fullmatch(r" {4}((?:\|   |    )*)\+-- (\w+)", line):
+            depth = len(match[1]) // 4
+            path[depth + 1 :] = [match[2]]
+            drawn.append((match[2], path[depth]))
+    classes = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind)}
+    assert len(drawn) == len(set(drawn))
+    assert dict(drawn) == {name: kind.__bases__[0].__name__ for name, kind in classes.items()}
+    assert all(kind.__doc__ for kind in classes.values())
+
+
+def test_every_error_class_of_the_package_is_in_the_module_of_errors() -> None:
+    package = REPOSITORY / "toolformer_ops"
+    known = {name for name, kind in vars(errors).items() if inspect.isclass(kind)} | {"Exception"}
+    elsewhere = [
+        f"{path.relative_to(package)}: {node.name}"
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+        and path.name != "errors.py"
+        and any(
+            ast.unparse(base).rpartition(".")[2] in known or re.search(r"(Error|Exception)$", ast.unparse(base))
+            for base in node.bases
+        )
+    ]
+    assert elsewhere == []
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.UsageError(), 2),
+        (errors.MissingDataSetError(), 2),
+        (errors.RecipeMismatchError(), 2),
+        (errors.QualityError(), 3),
+        (errors.NothingToReleaseError(), 3),
+        (errors.ObjectStoreError(), 1),
+        (errors.WriteConflictError(), 1),
+        (errors.DatabaseError(), 1),
+        (ValueError(), 1),
+    ],
+)
+def test_only_what_a_retry_may_mend_ends_with_status_1(error: Exception, status: int) -> None:
+    assert errors.exit_code(error) == status
