@@ -20,7 +20,7 @@ from toolformer_ops.demo.wikipedia import write_kilt_records
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.records import CallPosition, Document, PlacedCall, SampledContinuation
-from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.tools.base import load_prompt
 from toolformer_ops.tools.registry import get_tool, tool_names
 
@@ -80,7 +80,7 @@ def random_text_job(texts: int, tokens: int = WORK_A_TOKENS) -> Job:
 
 def real_text_jobs(texts: int) -> list[Job]:
     """Work B: `texts` texts a tool that its filter keeps, five jobs."""
-    return [_real_text_job(name, texts) for name in tool_names() if name in RunParameters.model_fields["tools"].default]
+    return [_real_text_job(name, texts) for name in tool_names() if name in RunChoices.model_fields["tools"].default]
 
 
 def summaries(count: int) -> list[DemoDocument]:
@@ -142,7 +142,7 @@ def _prompt(tool: str) -> AnnotationPrompt:
 
 def _real_text_job(name: str, texts: int) -> Job:
     tool = get_tool(name)
-    parameters = RunParameters(corpus="-", model="-", call_prefix="tool_name")
+    parameters = RunChoices(corpus="-", model="-", call_prefix="tool_name")
     return Job(
         tool=name,
         prompt=_prompt(name),

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document, content_uuid
-from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage import database
 
 STAGES = ("filter", "sample", "execute", "score")
@@ -38,7 +38,7 @@ class AnnotatedRun:
         self.calls: Counter[tuple[str, uuid.UUID]] = Counter()
         corpus = f"file:///corpora/{run_id}"
         self.corpus_id = hashlib.sha256(corpus.encode()).hexdigest()[:16]
-        chosen = RunParameters(corpus=corpus, model=model, tools=tuple(thresholds), **parameters)
+        chosen = RunChoices(corpus=corpus, model=model, tools=tuple(thresholds), **parameters)
         with database.transaction(self.engine) as connection:
             database.copy_insert(connection, "corpora", ("corpus_id", "uri"), [(self.corpus_id, corpus)])
             database.execute(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
-from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.runs.choices import FinetuningChoices
 
 SMALL = {
     "finetune_steps": 6,
@@ -18,8 +18,8 @@ DEV_TEXTS = tuple(f"We met {number} people on the way, and {number + 3} in the t
 
 
 def recipe_of(*, without_calls: bool = False, **changes: object) -> FinetuningRecipe:
-    parameters = RunParameters(corpus="c", model="m", **(SMALL | changes))
-    return FinetuningRecipe.of(parameters, "0" * 16, "tiny@1", without_calls=without_calls)
+    choices = FinetuningChoices(**(SMALL | changes))
+    return FinetuningRecipe(release_id="0" * 16, base_model="tiny@1", choices=choices, without_calls=without_calls)
 
 
 def write_release(folder: Path, texts: int = 6) -> Path:

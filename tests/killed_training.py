@@ -18,8 +18,8 @@ from toolformer_ops.finetuning.checkpoints import Checkpoints
 from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.finetuning.training_log import ProgressLines
 
-CHOICES = {"finetune_steps": 12, "finetune_eval_steps": 6}
 CHECKPOINT_STEPS = 4
+CHOICES = {"finetune_steps": 12, "finetune_eval_steps": 6, "finetune_checkpoint_steps": CHECKPOINT_STEPS}
 
 
 def kill() -> None:
@@ -56,8 +56,7 @@ def arm(where: str, step: int) -> None:
 def main(model: str, release: str, folder: str, where: str, step: str) -> None:
     arm(where, int(step))
     train_on_release(
-        load_settings(), recipe_of(**CHOICES), model, Path(release), DEV_TEXTS, Path(folder), 2,
-        checkpoint_steps=CHECKPOINT_STEPS,
+        load_settings(), recipe_of(**CHOICES), model, Path(release), DEV_TEXTS, Path(folder),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from jinja2 import Environment
 
 from tests.dags.test_forms import validated
 from toolformer_ops.orchestration.model_tasks import SUITES, ReportEvaluation
-from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.runs.choices import RunChoices
 
 RELEASE = "0123456789abcdef"
 
@@ -81,7 +81,7 @@ def test_one_suite_is_enough_for_a_report_and_none_is_none() -> None:
 
 
 def test_the_form_asks_for_a_release_and_offers_what_can_be_chosen_anew(dag: DAG) -> None:
-    chosen = {name for name in RunParameters.model_fields if name.startswith(("finetune_", "evaluation_"))}
+    chosen = {name for name in RunChoices.model_fields if name.startswith(("finetune_", "evaluation_"))}
     assert set(dag.params) == {"release"} | chosen
     with pytest.raises(ParamValidationError, match="release"):
         validated(dag)

@@ -1,4 +1,4 @@
-"""The trigger form against `RunParameters`: the same fields, and the same verdict on good and bad values."""
+"""The trigger form against `RunChoices`: the same fields, and the same verdict on good and bad values."""
 
 import copy
 import json
@@ -9,8 +9,8 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
-from toolformer_ops.stages.run_setup import parse_parameters_json
+from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.stages.run_setup import parse_choices
 
 GIVEN = {"corpus": "posts.jsonl", "model": "models/m"}
 
@@ -23,9 +23,9 @@ def validated(dag: DAG, **values: Any) -> dict[str, Any]:
     return merged.validate()
 
 
-def as_a_stage_reads(values: dict[str, Any]) -> RunParameters:
+def as_a_stage_reads(values: dict[str, Any]) -> RunChoices:
     """What `start-run` makes of the form: null is the default."""
-    return parse_parameters_json(json.dumps(values))
+    return parse_choices(json.dumps(values))
 
 
 def test_no_field_has_to_be_filled_in_but_corpus_model_and_release(local_dags: dict[str, DAG]) -> None:
@@ -39,7 +39,7 @@ def test_no_field_has_to_be_filled_in_but_corpus_model_and_release(local_dags: d
 
 
 def test_the_form_has_the_fields_of_the_run_parameters(local_dags: dict[str, DAG]) -> None:
-    assert set(local_dags["annotate_corpus"].params) == set(RunParameters.model_fields)
+    assert set(local_dags["annotate_corpus"].params) == set(RunChoices.model_fields)
     assert set(local_dags["ingest_corpus"].params) == {"corpus"}
 
 
@@ -49,7 +49,7 @@ def test_corpus_and_model_are_asked_for_and_all_else_has_a_default(local_dags: d
         validated(dag, model="m")
     with pytest.raises(ParamValidationError, match="model"):
         validated(dag, corpus="c")
-    assert as_a_stage_reads(validated(dag, **GIVEN)) == RunParameters(**GIVEN)
+    assert as_a_stage_reads(validated(dag, **GIVEN)) == RunChoices(**GIVEN)
 
 
 def test_what_every_run_thinks_about_stands_unfolded_and_first(local_dags: dict[str, DAG]) -> None:
@@ -114,7 +114,7 @@ BAD = [
 @pytest.mark.parametrize("change", GOOD, ids=str)
 def test_the_form_and_the_run_parameters_take(local_dags: dict[str, DAG], change: dict[str, Any]) -> None:
     values = validated(local_dags["annotate_corpus"], **(GIVEN | change))
-    assert as_a_stage_reads(values) == RunParameters(**(GIVEN | change))
+    assert as_a_stage_reads(values) == RunChoices(**(GIVEN | change))
 
 
 @pytest.mark.parametrize("change", BAD, ids=str)
@@ -122,7 +122,7 @@ def test_the_form_and_the_run_parameters_refuse(local_dags: dict[str, DAG], chan
     with pytest.raises(ParamValidationError):
         validated(local_dags["annotate_corpus"], **(GIVEN | change))
     with pytest.raises(ParameterError):
-        parse_run_parameters(GIVEN | change)
+        RunChoices.parse(GIVEN | change)
 
 
 @pytest.mark.parametrize("change", [{"tools": ["Abacus"]}, {"keep_thresholds": {"Abacus": 1.0}}], ids=str)

@@ -15,7 +15,7 @@ from sqlalchemy import text as sql
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel, StoppedError
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError, ToolError
-from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
@@ -60,7 +60,7 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-def parameters(corpus: Path, **changes: Any) -> RunParameters:
+def parameters(corpus: Path, **changes: Any) -> RunChoices:
     values = {
         "corpus": str(corpus),
         "model": "fake",
@@ -69,7 +69,7 @@ def parameters(corpus: Path, **changes: Any) -> RunParameters:
         "samples_per_position": 6,
         "prune_below": 0.0,
     }
-    return parse_run_parameters(values | changes)
+    return RunChoices.parse(values | changes)
 
 
 def annotate(settings: Settings, run_id: str, shards: tuple[str, ...] = ("0/1",)) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import text as sql
 from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.checking import check_tool
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
@@ -49,12 +49,12 @@ def corpus(settings: Settings, tmp_path: Path) -> Path:
     return path
 
 
-def parameters(corpus: Path, **changes: Any) -> RunParameters:
+def parameters(corpus: Path, **changes: Any) -> RunChoices:
     values = {"corpus": str(corpus), "model": "fake", "tools": [TOOL], "max_positions": 9, "samples_per_position": 2}
-    return parse_run_parameters(values | changes)
+    return RunChoices.parse(values | changes)
 
 
-def annotate(settings: Settings, run_id: str, run: RunParameters) -> None:
+def annotate(settings: Settings, run_id: str, run: RunChoices) -> None:
     start_run(settings, run_id, run)
     filter_stage(settings, run_id, TOOL)
     for stage in (sample_stage, execute_stage, score_stage):

@@ -3,7 +3,6 @@
 import json
 import logging
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +92,7 @@ def test_finetuned_model_is_published_whole_and_loads_with_transformers(
     assert (row.model_id, row.release_id, row.run_id) == (model_id, release_id, "run-1")
     assert row.manifest_sha256 == manifest.sha256
     assert row.uri == f"s3://{settings.s3_bucket}/models/{model_id}"
-    assert row.definition["learning_rate"] == 1e-3
+    assert row.definition["finetune_learning_rate"] == 1e-3
     assert row.training_loss == pytest.approx(sum(line["loss"] for line in log[-5:]) / 5)
     assert (row.without_calls, row.best_step, row.development_perplexity) == (False, None, None)
     assert _rows(run, "select run_id, model_id, without_calls from run_models") == [("run-1", model_id, False)]
@@ -214,11 +213,13 @@ def test_another_seed_chooses_other_development_documents(settings: Settings, ti
     release(settings, run.run_id)
     recipe = finetuning.load_finetuning_run(settings, ObjectStore(settings), "run-1").recipe
     assert len(finetuning.development_texts(settings, recipe)) == 4  # 1,000 are asked for
-    choices = {
-        tuple(finetuning.development_texts(settings, replace(recipe, seed=seed, dev_documents=2))) for seed in range(12)
-    }
-    assert len(choices) > 3
-    assert finetuning.development_texts(settings, replace(recipe, dev_documents=0)) == []
+
+    def texts_with(**changes: int) -> tuple[str, ...]:
+        choices = recipe.choices.model_copy(update=changes)
+        return tuple(finetuning.development_texts(settings, recipe.model_copy(update={"choices": choices})))
+
+    assert len({texts_with(seed=seed, finetune_dev_documents=2) for seed in range(12)}) > 3
+    assert texts_with(finetune_dev_documents=0) == ()
 
 
 def test_corpus_without_a_document_outside_the_release_keeps_the_last_step_and_says_so(

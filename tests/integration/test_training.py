@@ -47,13 +47,9 @@ def _train(
     folder: Path,
     recipe: FinetuningRecipe | None = None,
     *,
-    device_batch: int = 2,
     dev_texts: tuple[str, ...] = (),
-    **options: Any,
 ) -> TrainedModel:
-    return train_on_release(
-        settings, recipe or recipe_of(), str(model), release_dir, dev_texts, folder, device_batch, **options
-    )
+    return train_on_release(settings, recipe or recipe_of(), str(model), release_dir, dev_texts, folder)
 
 
 def _log(trained: TrainedModel) -> list[dict[str, float]]:
@@ -95,8 +91,8 @@ def _nats(network: Any, ids: list[int]) -> float:
 def test_splitting_a_batch_changes_neither_losses_nor_weights(
     settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path: Path
 ) -> None:
-    whole = _train(settings, tiny_model_dir, release_dir, tmp_path / "whole", device_batch=4)
-    split = _train(settings, tiny_model_dir, release_dir, tmp_path / "split", device_batch=1)
+    whole = _train(settings, tiny_model_dir, release_dir, tmp_path / "whole", recipe_of(finetune_device_batch=4))
+    split = _train(settings, tiny_model_dir, release_dir, tmp_path / "split", recipe_of(finetune_device_batch=1))
     assert _losses(split) == pytest.approx(_losses(whole), abs=1e-4)
     assert [line["tokens"] for line in _log(split)] == [line["tokens"] for line in _log(whole)]
     assert _largest_difference(whole, split) < 2e-3  # Adam turns rounding of near-zero gradients into small steps
@@ -107,8 +103,10 @@ def test_first_loss_is_the_mean_over_the_tokens_of_the_text_alone(
 ) -> None:
     base = load_base_model(settings, str(tiny_model_dir), None)
     rows = _sequences(base, release_dir)
-    recipe = recipe_of(finetune_steps=1, finetune_batch=len(rows))  # one step sees each sequence once
-    [line] = _log(_train(settings, tiny_model_dir, release_dir, tmp_path, recipe, device_batch=3))
+    recipe = recipe_of(
+        finetune_steps=1, finetune_batch=len(rows), finetune_device_batch=3
+    )  # one step sees each sequence once
+    [line] = _log(_train(settings, tiny_model_dir, release_dir, tmp_path, recipe))
     expected = sum(_nats(base.network, ids) for ids in rows) / sum(len(ids) - 1 for ids in rows)
     assert line["loss"] == pytest.approx(expected, abs=2e-4)
     assert line["tokens"] == sum(map(len, rows))
@@ -188,8 +186,7 @@ def test_training_that_was_killed_ends_as_an_undisturbed_one(
 ) -> None:
     """The model has dropout, so that the random numbers must go on, too."""
     recipe = recipe_of(**killed_training.CHOICES)
-    options = {"dev_texts": DEV_TEXTS, "checkpoint_steps": killed_training.CHECKPOINT_STEPS}
-    undisturbed = _train(settings, tiny_gpt2_dir, release_dir, tmp_path / "undisturbed", recipe, **options)
+    undisturbed = _train(settings, tiny_gpt2_dir, release_dir, tmp_path / "undisturbed", recipe, dev_texts=DEV_TEXTS)
 
     folder = tmp_path / "killed"
     folder.mkdir()
@@ -201,7 +198,7 @@ def test_training_that_was_killed_ends_as_an_undisturbed_one(
     whole = sorted(path.parent.name for path in folder.glob("checkpoints/*/whole.json"))
     assert whole == {11: ["checkpoint-8"], 7: ["checkpoint-6"], 8: ["checkpoint-6"], 6: ["checkpoint-4"]}[step]
 
-    resumed = _train(settings, tiny_gpt2_dir, release_dir, folder, recipe, **options)
+    resumed = _train(settings, tiny_gpt2_dir, release_dir, folder, recipe, dev_texts=DEV_TEXTS)
     assert _losses(resumed) == pytest.approx(_losses(undisturbed), abs=1e-5)
     assert resumed.training_loss == pytest.approx(undisturbed.training_loss, abs=1e-5)
     assert _largest_difference(resumed, undisturbed) < 1e-5
@@ -215,7 +212,7 @@ def test_training_that_was_killed_ends_as_an_undisturbed_one(
 def test_checkpoint_that_holds_code_is_not_run(
     settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _train(settings, tiny_model_dir, release_dir, tmp_path, checkpoint_steps=3)
+    _train(settings, tiny_model_dir, release_dir, tmp_path, recipe_of(finetune_checkpoint_steps=3))
     checkpoint = tmp_path / "checkpoints" / "checkpoint-6"
     written = checkpoint / "optimizer.pt"
     torch.save(_Evil(tmp_path / "was-run"), written)
@@ -223,7 +220,7 @@ def test_checkpoint_that_holds_code_is_not_run(
     mark["files"]["optimizer.pt"] = written.stat().st_size
     (checkpoint / "whole.json").write_text(json.dumps(mark))
     with pytest.raises(Exception, match=r"(?i)weights.only"):
-        _train(settings, tiny_model_dir, release_dir, tmp_path, checkpoint_steps=3)
+        _train(settings, tiny_model_dir, release_dir, tmp_path, recipe_of(finetune_checkpoint_steps=3))
     assert not (tmp_path / "was-run").exists()
 
 
@@ -256,8 +253,10 @@ def test_weights_of_the_best_step_are_kept_and_not_those_of_the_last(
 ) -> None:
     from transformers import AutoModelForCausalLM
 
-    recipe = recipe_of(finetune_steps=9, finetune_eval_steps=2, finetune_learning_rate=0.05)
-    trained = _train(settings, tiny_model_dir, release_dir, tmp_path, recipe, dev_texts=DEV_TEXTS, checkpoint_steps=4)
+    recipe = recipe_of(
+        finetune_steps=9, finetune_eval_steps=2, finetune_learning_rate=0.05, finetune_checkpoint_steps=4
+    )
+    trained = _train(settings, tiny_model_dir, release_dir, tmp_path, recipe, dev_texts=DEV_TEXTS)
     scores = {line["step"]: line["perplexity"] for line in read_lines(trained.directory / "development_log.jsonl")}
     assert list(scores) == [2, 4, 6, 8, 9]
     assert trained.best is not None
@@ -292,14 +291,14 @@ def test_out_of_memory_halves_the_device_batch_and_goes_on_from_the_checkpoint(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    options: dict[str, Any] = {"device_batch": 4, "checkpoint_steps": 2}
-    undisturbed = _train(settings, tiny_model_dir, release_dir, tmp_path / "a", **options)
+    recipe = recipe_of(finetune_device_batch=4, finetune_checkpoint_steps=2)
+    undisturbed = _train(settings, tiny_model_dir, release_dir, tmp_path / "a", recipe)
     _out_of_memory_unless(
         monkeypatch, lambda trainer: trainer.args.per_device_train_batch_size <= 2 or trainer.state.global_step < 3
     )
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="toolformer_ops"):
-        short = _train(settings, tiny_model_dir, release_dir, tmp_path / "b", **options)
+        short = _train(settings, tiny_model_dir, release_dir, tmp_path / "b", recipe)
     assert "out of memory with 4 sequences at once: going on with 2 sequences" in caplog.text
     assert caplog.text.count("step 1 of 6") == 1  # step 2 has a checkpoint
     assert _losses(short) == pytest.approx(_losses(undisturbed), abs=1e-4)

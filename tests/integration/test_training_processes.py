@@ -32,11 +32,11 @@ def release_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(model: Path, release_dir: Path, folder: Path, processes: int | None, steps: int = 7) -> TrainedModel:
-    recipe: FinetuningRecipe = recipe_of(finetune_steps=steps, finetune_eval_steps=3)
-    settings = Settings(_env_file=None, state_dir=folder)
-    return train_on_release(
-        settings, recipe, str(model), release_dir, DEV_TEXTS, folder, 1, checkpoint_steps=5, processes=processes
+    recipe: FinetuningRecipe = recipe_of(
+        finetune_steps=steps, finetune_eval_steps=3, finetune_device_batch=1, finetune_checkpoint_steps=5
     )
+    settings = Settings(_env_file=None, state_dir=folder)
+    return train_on_release(settings, recipe, str(model), release_dir, DEV_TEXTS, folder, processes=processes)
 
 
 def test_two_processes_give_the_losses_and_weights_of_one(

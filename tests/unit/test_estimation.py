@@ -23,7 +23,7 @@ from toolformer_ops.one_process.estimation import (
     total,
 )
 from toolformer_ops.records import Document
-from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.tools.registry import get_tool
 
 SUMS = [f"Box {number} holds 2 pens and 3 caps, a total of 5 things." for number in range(12)]
@@ -42,9 +42,9 @@ def corpus_of(folder: Path, texts: list[str]) -> Path:
     return path
 
 
-def parameters(**values: object) -> RunParameters:
+def parameters(**values: object) -> RunChoices:
     given = {"corpus": "c", "model": "m", "tools": ["Calculator"], "max_positions": 3, "samples_per_position": 3}
-    return RunParameters.model_validate(given | values)
+    return RunChoices.model_validate(given | values)
 
 
 def test_the_probe_is_the_kept_texts_with_the_smallest_hashes_whatever_their_order() -> None:

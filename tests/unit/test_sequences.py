@@ -11,7 +11,7 @@ from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences, call_spans, window_bounds
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.release.format import ReleasedCall, ReleasedText
-from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 
 
 def _call(position: int, call_input: str, result: str) -> ReleasedCall:
@@ -150,16 +150,19 @@ def test_of_a_development_document_the_beginning_is_taken_and_nothing_of_an_empt
 
 
 def _recipe(**changes: object) -> FinetuningRecipe:
-    parameters = RunParameters(corpus="c", model="m", **changes)
-    return FinetuningRecipe.of(parameters, "0123456789abcdef", "model@1")
+    given = {"release_id": "0123456789abcdef", "base_model": "model@1"}
+    own = {name: changes.pop(name) for name in FinetuningRecipe.model_fields if name in changes}
+    return FinetuningRecipe.model_validate(given | own | {"choices": FinetuningChoices.model_validate(changes)})
 
 
 def test_numbers_of_the_paper_are_the_defaults() -> None:
     recipe = _recipe()
-    assert (recipe.learning_rate, recipe.batch, recipe.length, recipe.steps) == (1e-5, 128, 1024, 2000)
+    choices = recipe.choices
+    assert (choices.finetune_learning_rate, choices.finetune_batch) == (1e-5, 128)
+    assert (choices.finetune_length, choices.finetune_steps) == (1024, 2000)
     assert recipe.warmup_steps == 200
-    assert (recipe.dev_documents, recipe.eval_steps) == (1000, 500)
-    assert RunParameters(corpus="c", model="m").max_examples_per_tool == 25_000
+    assert (choices.finetune_dev_documents, choices.finetune_eval_steps) == (1000, 500)
+    assert RunChoices(corpus="c", model="m").max_examples_per_tool == 25_000
 
 
 @pytest.mark.parametrize(("batch", "at_most", "size"), [(128, 4, 4), (6, 4, 3), (7, 4, 1), (2, 4, 2), (128, 100, 64)])
@@ -184,8 +187,6 @@ def test_model_id_names_what_decides_the_model_and_nothing_else() -> None:
         _recipe(finetune_steps=1), _recipe(finetune_batch=1), _recipe(finetune_length=16), _recipe(seed=1),
         _recipe(finetune_learning_rate=1.0), _recipe(finetune_warmup=0.0),
         _recipe(finetune_dev_documents=1), _recipe(finetune_eval_steps=1),
-        FinetuningRecipe.of(RunParameters(corpus="c", model="m"), "0123456789abcdef", "model@1", without_calls=True),
-        FinetuningRecipe.of(RunParameters(corpus="c", model="m"), "f" * 16, "model@1"),
-        FinetuningRecipe.of(RunParameters(corpus="c", model="m"), "0123456789abcdef", "model@2"),
+        _recipe(without_calls=True), _recipe(release_id="f" * 16), _recipe(base_model="model@2"),
     ]  # fmt: skip
     assert len({recipe.model_id for recipe in [same, *changed]}) == len(changed) + 1

@@ -14,8 +14,7 @@ from toolformer_ops.annotation.call_positions import PositionFinder, PrunedPosit
 from toolformer_ops.call_syntax import CALL_START, Call, parse_call
 from toolformer_ops.errors import CallSyntaxError
 from toolformer_ops.records import CallPosition, Document, SampledContinuation, TextToSample
-from toolformer_ops.runs.choices import RunParameters
-from toolformer_ops.runs.recipes import SamplingNumbers
+from toolformer_ops.runs.choices import ToolSamplingChoices
 from toolformer_ops.tools.base import Tool
 
 if TYPE_CHECKING:
@@ -110,20 +109,20 @@ def candidates_at(
 
 
 def sample_texts(
-    model: "LanguageModel", prompt: "AnnotationPrompt", tool: Tool, parameters: RunParameters, places: Sequence[Place]
+    model: "LanguageModel",
+    prompt: "AnnotationPrompt",
+    tool: Tool,
+    choices: ToolSamplingChoices,
+    places: Sequence[Place],
 ) -> list[SampledText]:
     """What sampling gives for each kept paragraph, in order; all of them are sampled together.
 
     A paragraph's samples do not depend on what is sampled with it.
     """
-    numbers = SamplingNumbers.of(tool.spec, parameters)
     texts = [document.text[paragraph.start_char : paragraph.end_char] for document, paragraph in places]
-    found = PositionFinder(
-        model, prompt, texts, numbers.max_positions, numbers.sampling_threshold, parameters.prune_below
-    )
+    found = PositionFinder(model, prompt, texts, choices.max_positions, choices.sampling_threshold, choices.prune_below)
     seed_keys = [
-        f"{parameters.seed}|{tool.spec.name}|{document.document_id}|{paragraph.number}"
-        for document, paragraph in places
+        f"{choices.seed}|{tool.spec.name}|{document.document_id}|{paragraph.number}" for document, paragraph in places
     ]
     started = time.perf_counter()
     continuations = model.sample_calls(
@@ -132,11 +131,11 @@ def sample_texts(
             TextToSample(text, tuple(of_text.kept), key)
             for text, of_text, key in zip(texts, found, seed_keys, strict=True)
         ),
-        samples=numbers.samples_per_position,
-        max_new_tokens=parameters.max_call_tokens,
-        call_start=given_call_start(tool, parameters.call_prefix),
-        temperature=parameters.temperature,
-        top_p=parameters.top_p,
+        samples=choices.samples_per_position,
+        max_new_tokens=choices.max_call_tokens,
+        call_start=given_call_start(tool, choices.call_prefix),
+        temperature=choices.temperature,
+        top_p=choices.top_p,
     )
     sampling = time.perf_counter() - started - sum(of_text.seconds for of_text in found.found)
     all_positions = sum(len(of_text.kept) for of_text in found.found)

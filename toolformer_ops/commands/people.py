@@ -139,7 +139,7 @@ def estimate(
     Example: toolformer-ops estimate docs.jsonl --tool Calculator --tool Calendar --limit 1000
     """
     from toolformer_ops.one_process import estimation
-    from toolformer_ops.runs.choices import parse_run_parameters
+    from toolformer_ops.runs.choices import RunChoices
 
     settings = load_settings()
     values = {**_parsed(parameters), "corpus": corpus, "model": _model_name(model)}
@@ -147,7 +147,7 @@ def estimate(
         values["tools"] = tool
     if limit:
         values["document_limit"] = limit
-    estimates = estimation.estimate_run(settings, parse_run_parameters(values), probe)
+    estimates = estimation.estimate_run(settings, RunChoices.parse(values), probe)
     if store:
         estimation.store_estimate(settings, store, estimation.as_json(settings, estimates))
     if as_json:
@@ -162,7 +162,7 @@ def parameters() -> None:
 
     Example: toolformer-ops parameters
     """
-    from toolformer_ops.runs.choices import RunParameters
+    from toolformer_ops.runs.choices import RunChoices
 
-    schema: dict[str, Any] = RunParameters.model_json_schema()
+    schema: dict[str, Any] = RunChoices.model_json_schema()
     typer.echo(json.dumps(schema, indent=2))

@@ -55,10 +55,10 @@ def start_run(
 
     Example: toolformer-ops stage start-run --run night-1 --parameters '{"corpus": "posts.jsonl", "model": "models/m"}'
     """
-    from toolformer_ops.stages.run_setup import parse_parameters_json
+    from toolformer_ops.stages.run_setup import parse_choices
     from toolformer_ops.stages.run_setup import start_run as start
 
-    _print_result({"tools": start(load_settings(), run, parse_parameters_json(parameters))})
+    _print_result({"tools": start(load_settings(), run, parse_choices(parameters))})
 
 
 @app.command("filter")

@@ -10,7 +10,7 @@ from toolformer_ops.demo.corpus import OWN_KINDS, demo_size
 from toolformer_ops.demo.model import demo_model_path
 from toolformer_ops.demo.parameters import DEMO_DOCUMENTS, demo_parameters
 from toolformer_ops.errors import CorpusError, ModelError, ParameterError
-from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 
@@ -34,7 +34,7 @@ def corpus_parameters(
     limit: int | None = None,
     model: str = "",
     parameters: str = "",
-) -> RunParameters:
+) -> RunChoices:
     """The parameters of `make run`: the demo's numbers, and over them what the user chose.
 
     Args:
@@ -43,7 +43,7 @@ def corpus_parameters(
         tools: names; one item may hold several with commas or spaces between them. None: all tools.
         limit: the first documents only.
         model: folder or id@revision; empty means the setting `default_model`, else the demo model.
-        parameters: other fields of `RunParameters` as a JSON object.
+        parameters: other fields of `RunChoices` as a JSON object.
 
     Raises:
         CorpusError, ToolError, ModelError, ParameterError: what was typed cannot be; nothing was started.

@@ -26,7 +26,7 @@ from toolformer_ops.demo.wikipedia import write_kilt_records
 from toolformer_ops.errors import RunFailedError
 from toolformer_ops.local_services.environment_file import write_environment
 from toolformer_ops.local_services.lifecycle import up
-from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 
@@ -45,22 +45,22 @@ def run_demo(console: Console, settings: Settings, documents: int) -> None:
     settings = start_all(console, settings)
     uri = upload_demo_corpus(settings)
     say(console, f"The demo corpus is {uri}; this run takes its first {documents} documents.")
-    parameters = demo_parameters(uri, str(demo_model_path(settings.state_dir)), document_limit=documents)
-    run_dags(console, settings, parameters, "demo")
+    choices = demo_parameters(uri, str(demo_model_path(settings.state_dir)), document_limit=documents)
+    run_dags(console, settings, choices, "demo")
     say(console, f"\nDone in {_minutes(time.monotonic() - started)}.")
 
 
-def run_corpus(console: Console, settings: Settings, parameters: RunParameters) -> None:
+def run_corpus(console: Console, settings: Settings, choices: RunChoices) -> None:
     """A run over a user's own corpus, which `choices.corpus_parameters` has already checked.
 
     Raises:
         As `run_demo`.
     """
     started = time.monotonic()
-    settings = start_all(console, settings, with_model=parameters.model == str(demo_model_path(settings.state_dir)))
-    if parameters.corpus.startswith("s3://"):
-        ObjectStore(settings).list_uri(parameters.corpus)  # raises where nothing is there
-    run_dags(console, settings, parameters, "run")
+    settings = start_all(console, settings, with_model=choices.model == str(demo_model_path(settings.state_dir)))
+    if choices.corpus.startswith("s3://"):
+        ObjectStore(settings).list_uri(choices.corpus)  # raises where nothing is there
+    run_dags(console, settings, choices, "run")
     say(console, f"\nDone in {_minutes(time.monotonic() - started)}.")
 
 
@@ -106,7 +106,7 @@ def upload_demo_corpus(settings: Settings) -> str:
     return store.uri(key)
 
 
-def run_dags(console: Console, settings: Settings, parameters: RunParameters, name: str) -> None:
+def run_dags(console: Console, settings: Settings, choices: RunChoices, name: str) -> None:
     """Build the index where a tool needs it, annotate, and report.
 
     Raises:
@@ -116,9 +116,9 @@ def run_dags(console: Console, settings: Settings, parameters: RunParameters, na
     credentials = Credentials(settings.airflow_username, settings.airflow_password.get_secret_value())
     run_id = f"{name}-{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}"
     with AirflowClient(settings.airflow_url, credentials) as client:
-        if INDEX_TOOLS & set(parameters.tools):
+        if INDEX_TOOLS & set(choices.tools):
             _build_index(console, client, settings, run_id)
-        _run(console, client, settings, ANNOTATION_DAG, run_id, parameters.model_dump(mode="json"))
+        _run(console, client, settings, ANNOTATION_DAG, run_id, choices.model_dump(mode="json"))
         _report(console, client, settings, run_id)
 
 

@@ -11,7 +11,7 @@ and 74 of the 133 are not scored to the end.
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
+from toolformer_ops.runs.choices import RunChoices
 
 DEMO_DOCUMENTS = 64
 """Documents of the demo corpus that `make demo` takes unless told otherwise: what two cores do in the time."""
@@ -43,13 +43,13 @@ DEMO_NUMBERS: Mapping[str, object] = MappingProxyType(
         "finetune_length": 256,
     }
 )
-"""Fields of `RunParameters` in which the demo differs from the defaults."""
+"""Fields of `RunChoices` in which the demo differs from the defaults."""
 
 
-def demo_parameters(corpus: str, model: str, **choices: object) -> RunParameters:
+def demo_parameters(corpus: str, model: str, **choices: object) -> RunChoices:
     """The demo's parameters for a corpus and a model; `choices` go before the demo's numbers.
 
     Raises:
         ParameterError: a choice is unknown or out of its bounds.
     """
-    return parse_run_parameters({**DEMO_NUMBERS, "corpus": corpus, "model": model, **choices})
+    return RunChoices.parse({**DEMO_NUMBERS, "corpus": corpus, "model": model, **choices})

@@ -15,7 +15,7 @@ from toolformer_ops.evaluation.records import VARIANT_NAMES, Variant
 from toolformer_ops.evaluation.store import read_inputs, scores_of_run
 from toolformer_ops.evaluation_report.contents import LossCurve, ReportContents, RunFacts, TrainedModel
 from toolformer_ops.evaluation_report.pairing import row_differences
-from toolformer_ops.runs.choices import parse_run_parameters
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 
@@ -57,7 +57,7 @@ def _facts(connection: Connection, store: ObjectStore, run: Row[Any]) -> RunFact
         release.calls if release else 0,
         tuple(release.lacking_tools) if release else (),
         tuple(_model(store, model) for model in models),
-        parse_run_parameters(run.parameters).evaluation_suites,
+        RunChoices.parse(run.parameters).evaluation_suites,
     )
 
 

@@ -27,7 +27,11 @@ class TrainingJob:
 
     def write(self, path: Path) -> None:
         """Write as JSON."""
-        value = asdict(self) | {"release_dir": str(self.release_dir), "folder": str(self.folder)}
+        value = asdict(self) | {
+            "recipe": self.recipe.model_dump(mode="json"),
+            "release_dir": str(self.release_dir),
+            "folder": str(self.folder),
+        }
         path.write_text(json.dumps(value), encoding="utf-8")
 
     @classmethod
@@ -35,7 +39,7 @@ class TrainingJob:
         """Read what `write` wrote."""
         value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return cls(
-            FinetuningRecipe(**value["recipe"]),
+            FinetuningRecipe.model_validate(value["recipe"]),
             value["model"],
             Path(value["release_dir"]),
             tuple(value["dev_texts"]),

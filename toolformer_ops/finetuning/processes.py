@@ -54,7 +54,9 @@ def devices_of(settings: Settings, recipe: FinetuningRecipe, processes: int | No
         return [gpus[index]]
     chosen = gpus[: recipe.processes(min(processes or len(gpus), len(gpus)))]
     if len(chosen) < len(gpus):
-        logger.warning("a batch of %d is shared by %d of %d GPUs", recipe.batch, len(chosen), len(gpus))
+        logger.warning(
+            "a batch of %d is shared by %d of %d GPUs", recipe.choices.finetune_batch, len(chosen), len(gpus)
+        )
     return chosen
 
 

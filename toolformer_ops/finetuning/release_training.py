@@ -34,9 +34,7 @@ def train_on_release(
     release_dir: Path,
     dev_texts: Sequence[str],
     folder: Path,
-    device_batch: int,
     *,
-    checkpoint_steps: int = 100,
     processes: int | None = None,
 ) -> TrainedModel:
     """Train `model` (a folder, or hub id@revision) by `recipe`; the files to publish lie in the result's directory.
@@ -49,7 +47,9 @@ def train_on_release(
         ModelError: the model is not there, its vocabulary cannot write a call, or one sequence does not fit into memory.
         TrainingError: the loss stopped being a finite number.
     """
-    plan = TrainingPlan(device_batch, checkpoint_steps=checkpoint_steps)
+    plan = TrainingPlan(
+        device_batch=recipe.choices.finetune_device_batch, checkpoint_steps=recipe.choices.finetune_checkpoint_steps
+    )
     job = TrainingJob(recipe, model, release_dir, tuple(dev_texts), folder, plan)
     devices = devices_of(settings, recipe, processes)
     while True:
@@ -83,7 +83,8 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
         "training %s on release %s%s: %d sequences of at most %d tokens, %d tokens in all; %d steps of %d sequences see each "
         "%.1f times; %d development documents",
         recipe.base_model, recipe.release_id, " without calls" if recipe.without_calls else "", len(sequences),
-        min(recipe.length, base.max_positions), sequences.tokens, recipe.steps, recipe.batch, passes(recipe, sequences),
+        min(recipe.choices.finetune_length, base.max_positions), sequences.tokens, recipe.choices.finetune_steps,
+        recipe.choices.finetune_batch, passes(recipe, sequences),
         len(development),
     )  # fmt: skip
     if not len(development):
@@ -94,7 +95,7 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
 
 
 def _sequences(job: TrainingJob, base: BaseModel) -> tuple[TokenSequences, TokenSequences]:
-    length = min(job.recipe.length, base.max_positions)
+    length = min(job.recipe.choices.finetune_length, base.max_positions)
     texts = read_release(job.release_dir)
     return (
         TokenSequences.of(texts, base.tokenization, length, without_calls=job.recipe.without_calls),
@@ -118,8 +119,8 @@ def plan_for_less_memory(job: TrainingJob, processes: int, reason: str) -> Train
         remedy = "1 sequence, computing activations twice"
     else:
         raise ModelError(
-            f"{reason} Not even one sequence of {recipe.length} tokens fits. Choose a device with more memory, a shorter "
-            "finetune_length, or a smaller model."
+            f"{reason} Not even one sequence of {recipe.choices.finetune_length} tokens fits. Choose a device with "
+            "more memory, a shorter finetune_length, or a smaller model."
         )
     logger.warning("out of memory with %d sequences at once: going on with %s", size, remedy)
     return less

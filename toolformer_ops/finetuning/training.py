@@ -121,15 +121,19 @@ def train(
     last = checkpoints.last_step()
     used_cache = getattr(base.network.config, "use_cache", None)
     base.network.config.use_cache = False  # a training pass reads no cache, and packing needs that there is none
-    examples = ShuffledPasses(sequences, recipe.steps * recipe.batch, recipe.seed)
+    examples = ShuffledPasses(
+        sequences, recipe.choices.finetune_steps * recipe.choices.finetune_batch, recipe.choices.seed
+    )
     trainer = ReleaseTrainer(
         model=base.network,
         args=arguments,
         train_dataset=examples,
-        data_collator=collate_for(base.network, base.tokenizer, min(recipe.length, base.max_positions)),
+        data_collator=collate_for(
+            base.network, base.tokenizer, min(recipe.choices.finetune_length, base.max_positions)
+        ),
         callbacks=[
-            DevelopmentSchedule(recipe.eval_steps, evaluates=len(development) > 0),
-            ProgressLines(log, lambda step: examples.tokens_until(step * recipe.batch)),
+            DevelopmentSchedule(recipe.choices.finetune_eval_steps, evaluates=len(development) > 0),
+            ProgressLines(log, lambda step: examples.tokens_until(step * recipe.choices.finetune_batch)),
         ],
         development=development,
         checkpoints=checkpoints,
@@ -203,20 +207,20 @@ def _arguments(settings: Settings, recipe: FinetuningRecipe, folder: Path, plan:
     device_batch = recipe.device_batch(plan.device_batch, processes)
     return TrainingArguments(
         output_dir=str(folder / "checkpoints"),
-        max_steps=recipe.steps,
+        max_steps=recipe.choices.finetune_steps,
         per_device_train_batch_size=device_batch,
-        gradient_accumulation_steps=recipe.batch // processes // device_batch,
-        learning_rate=recipe.learning_rate,
+        gradient_accumulation_steps=recipe.choices.finetune_batch // processes // device_batch,
+        learning_rate=recipe.choices.finetune_learning_rate,
         lr_scheduler_type=SCHEDULE,
         warmup_steps=recipe.warmup_steps,
         weight_decay=0.0,
         max_grad_norm=MAX_GRADIENT_NORM,
         train_sampling_strategy="sequential",  # `ShuffledPasses` shuffles
-        seed=recipe.seed,
+        seed=recipe.choices.seed,
         use_cpu=settings.device == "cpu",
         bf16=number_format(settings.device) == "bfloat16",
         activation_checkpointing=plan.activation_checkpointing,
-        logging_steps=max(1, recipe.steps // LOGGED_STEPS),
+        logging_steps=max(1, recipe.choices.finetune_steps // LOGGED_STEPS),
         logging_first_step=True,
         logging_nan_inf_filter=False,  # else a diverged training shows the loss before it
         disable_tqdm=True,
@@ -239,4 +243,4 @@ def number_format(device: str) -> str:
 
 def passes(recipe: FinetuningRecipe, sequences: TokenSequences) -> float:
     """How often the training sees each sequence, on average."""
-    return recipe.steps * recipe.batch / max(1, len(sequences))
+    return recipe.choices.finetune_steps * recipe.choices.finetune_batch / max(1, len(sequences))

@@ -23,9 +23,8 @@ from toolformer_ops.errors import ParameterError
 from toolformer_ops.losses import is_kept
 from toolformer_ops.records import CallLosses, Document, PlacedCall, normal_uri
 from toolformer_ops.retrieval.own_text import OwnText
-from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import split_revision
-from toolformer_ops.runs.recipes import keep_threshold
 from toolformer_ops.stages.filtering import decide
 from toolformer_ops.stages.scoring import choose_result, score_text, stored_losses
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolRunner, load_prompt
@@ -109,10 +108,8 @@ def annotate_file(
     Raises:
         ParameterError: the keep threshold is below `prune_below`.
     """
-    parameters = parse_run_parameters({"tools": (tool_name,), **values, "corpus": str(corpus), "model": model_name})
-    annotator = Annotator(
-        settings, get_tool(tool_name), parameters, functools.cache(lambda: load(settings, model_name))
-    )
+    choices = RunChoices.parse({"tools": (tool_name,), **values, "corpus": str(corpus), "model": model_name})
+    annotator = Annotator(settings, get_tool(tool_name), choices, functools.cache(lambda: load(settings, model_name)))
     documents = (record.document() for _, record in read_corpus(settings, corpus) if isinstance(record, Record))
     for number, document in enumerate(documents):
         if limit is not None and number >= limit:
@@ -133,7 +130,7 @@ class Annotator:
 
     settings: Settings
     tool: Tool
-    parameters: RunParameters
+    choices: RunChoices
     model: "Callable[[], LanguageModel]"
     """Gives the same model each time; asked only where a text is kept."""
 
@@ -150,7 +147,7 @@ class Annotator:
         return self.tool.open(self.settings, self.model)
 
     def __post_init__(self) -> None:
-        self._keep_threshold = keep_threshold(self.tool.spec, self.parameters)
+        self._keep_threshold = self.choices.keep_threshold(self.tool.spec)
 
     def open(self, text: str) -> None:
         """Load what is loaded once a process, and read the prompt once: with it the first text takes as long as the others."""
@@ -160,7 +157,8 @@ class Annotator:
     def annotate(self, places: Sequence[Place]) -> Iterator["AnnotatedText"]:
         """What becomes of each kept text, in order; they are sampled together, as a stage does with a micro-batch."""
         if places:
-            for sampled in sample_texts(self.model(), self.prompt, self.tool, self.parameters, places):
+            choices = self.choices.for_tool(self.tool.spec)
+            for sampled in sample_texts(self.model(), self.prompt, self.tool, choices, places):
                 yield self._execute_and_score(sampled)
 
     def _execute_and_score(self, sampled: SampledText) -> "AnnotatedText":
@@ -181,7 +179,7 @@ class Annotator:
                 for item, result in answered
             ]
             text = document.text[paragraph.start_char : paragraph.end_char]
-            losses = score_text(self.model(), self.parameters, text, placed) if placed else []
+            losses = score_text(self.model(), self.choices, text, placed) if placed else []
         lines = [
             _line(document, paragraph, candidate, result, loss, self._keep_threshold)
             for (candidate, result), loss in zip(answered, losses, strict=True)

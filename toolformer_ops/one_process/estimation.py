@@ -21,7 +21,7 @@ from toolformer_ops.corpus.records import Record
 from toolformer_ops.errors import CorpusError, ParameterError
 from toolformer_ops.one_process.annotator import Annotator, kept_paragraphs, load, read_corpus
 from toolformer_ops.records import Document
-from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.filtering import decide
 from toolformer_ops.storage import database
 from toolformer_ops.tools.base import Tool
@@ -120,7 +120,7 @@ def probe_tool(
     settings: Settings,
     model: "Callable[[], LanguageModel]",
     tool: Tool,
-    parameters: RunParameters,
+    choices: RunChoices,
     texts: Sequence[Place],
 ) -> list[ProbedText]:
     """Annotate the texts as the stages would, and say what each took.
@@ -129,7 +129,7 @@ def probe_tool(
     """
     if not texts:
         return []
-    annotator = Annotator(settings, tool, parameters, model)
+    annotator = Annotator(settings, tool, choices, model)
     annotator.open(texts[0][0].text)
     probed: list[ProbedText] = []
     for annotated in annotator.annotate(texts):
@@ -182,22 +182,20 @@ def total(estimates: Sequence[Estimate]) -> Estimate:
     )
 
 
-def estimate_run(settings: Settings, parameters: RunParameters, probe_texts: int = PROBE_TEXTS) -> list[Estimate]:
-    """What each tool of a run with these parameters will take.
+def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PROBE_TEXTS) -> list[Estimate]:
+    """What each tool of a run with these choices will take.
 
     Raises:
         CorpusError: nothing is at the corpus's address, or no record of it can be used.
         ModelError, ToolError, SearchIndexError: the model, a tool or an index is not there.
     """
-    tools = [get_tool(name) for name in parameters.tools]
-    kept = count_kept(distinct_documents(settings, parameters.corpus, parameters.document_limit), tools, probe_texts)
+    tools = [get_tool(name) for name in choices.tools]
+    kept = count_kept(distinct_documents(settings, choices.corpus, choices.document_limit), tools, probe_texts)
     if not any(found.decisions for found in kept.values()):
-        raise CorpusError(f"expected at least one usable record in {parameters.corpus}, found none.")
-    model = functools.cache(lambda: load(settings, parameters.model))
+        raise CorpusError(f"expected at least one usable record in {choices.corpus}, found none.")
+    model = functools.cache(lambda: load(settings, choices.model))
     return [
-        extrapolate(
-            tool, kept[tool.spec.name], probe_tool(settings, model, tool, parameters, kept[tool.spec.name].probe)
-        )
+        extrapolate(tool, kept[tool.spec.name], probe_tool(settings, model, tool, choices, kept[tool.spec.name].probe))
         for tool in tools
     ]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.config import REPOSITORY
-from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.runs.choices import RunChoices
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -68,7 +68,7 @@ def _assets(dag: "DAG") -> str:
 
 
 def _default(name: str, param: Any) -> str:
-    field = RunParameters.model_fields.get(name)
+    field = RunChoices.model_fields.get(name)
     if field is None or field.is_required():
         return "required"  # a deployment may give it a default by its settings
     if param.value is None or param.value == []:

@@ -1,4 +1,4 @@
-"""Trigger forms: Airflow params made from `run_parameters.RunParameters`, which is the one home of names, bounds and descriptions.
+"""Trigger forms: Airflow params made from `runs.choices.RunChoices`, which is the one home of names, bounds and descriptions.
 
 Airflow shows them as a form by section, and validates each value, from the form, the API or the command line alike.
 """
@@ -10,7 +10,7 @@ from pydantic_core import to_jsonable_python
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
-from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 KEYWORDS = (
@@ -31,7 +31,7 @@ OPEN_SECTIONS = frozenset({"Corpus", "Tools", "Language model"})
 
 
 def annotation_form(settings: Settings) -> dict[str, Param]:
-    """One param a field of `RunParameters`, in its order but for the large fields, which come last in their section.
+    """One param a field of `RunChoices`, in its order but for the large fields, which come last in their section.
 
     Raises:
         ConfigurationError: a schedule is set, but not which corpus and model it is for.
@@ -44,14 +44,14 @@ def annotation_form(settings: Settings) -> dict[str, Param]:
                     f"expected TOOLFORMER_DEFAULT_{name.upper()} beside TOOLFORMER_ANNOTATION_SCHEDULE, found it empty: "
                     f"a scheduled run takes its {name} from there. Set it, or unset the schedule."
                 )
-    properties = RunParameters.model_json_schema()["properties"]
+    properties = RunChoices.model_json_schema()["properties"]
     in_order = sorted(properties, key=lambda name: properties[name].get("type") == "object")  # large editors last
     return {name: _param(name, properties[name], defaults.get(name)) for name in in_order}
 
 
 def corpus_form(settings: Settings) -> dict[str, Param]:
     """The corpus alone, as in the annotation form."""
-    schema = RunParameters.model_json_schema()["properties"]["corpus"]
+    schema = RunChoices.model_json_schema()["properties"]["corpus"]
     return {"corpus": _param("corpus", schema, settings.default_corpus)}
 
 
@@ -69,7 +69,7 @@ def index_form() -> dict[str, Param]:
 
 
 def finetuning_form() -> dict[str, Param]:
-    """Which release, and the fields of `RunParameters` about finetuning and evaluation, with their defaults."""
+    """Which release, and the fields of `RunChoices` about finetuning and evaluation, with their defaults."""
     release = Param(
         type="string",
         pattern=RELEASE_ID,
@@ -78,7 +78,7 @@ def finetuning_form() -> dict[str, Param]:
         title="Release",
         description="Id of a release, 16 hex digits: `release_id` in the table dataset_releases, or the name of its folder on S3.",
     )
-    properties = RunParameters.model_json_schema()["properties"]
+    properties = RunChoices.model_json_schema()["properties"]
     return {"release": release} | {name: _param(name, properties[name], None) for name in _finetuning_fields()}
 
 
@@ -88,7 +88,7 @@ def finetuning_parameters() -> str:
 
 
 def _finetuning_fields() -> list[str]:
-    return [name for name in RunParameters.model_fields if name.startswith(FINETUNING_FIELDS)]
+    return [name for name in RunChoices.model_fields if name.startswith(FINETUNING_FIELDS)]
 
 
 def _param(name: str, schema: dict[str, Any], default: Any) -> Param:
@@ -106,7 +106,7 @@ def _param(name: str, schema: dict[str, Any], default: Any) -> Param:
         keywords |= {"examples": schema["choices"], "uniqueItems": True, "type": ["array", "null"]}
     if name == "keep_thresholds":
         keywords |= {"type": ["object", "null"], "propertyNames": {"enum": list(tool_names())}}
-    field = RunParameters.model_fields[name]
+    field = RunChoices.model_fields[name]
     if not field.is_required():
         default = field.get_default(call_default_factory=True)
         if (
@@ -120,7 +120,7 @@ def _param(name: str, schema: dict[str, Any], default: Any) -> Param:
 
 
 def _added_to_description(field: str) -> list[str]:
-    """What the form says beyond `RunParameters`: the tools that there are, and how to learn what documents cost."""
+    """What the form says beyond `RunChoices`: the tools that there are, and how to learn what documents cost."""
     if field == "tools":
         return [f"{name}: {get_tool(name).spec.purpose}" for name in tool_names()]
     return [COST_HINT] if field == "document_limit" else []

@@ -15,13 +15,13 @@ from toolformer_ops.orchestration.local_process import StageProcess
 from toolformer_ops.orchestration.report_link import ReportLink
 from toolformer_ops.orchestration.run_outcome import SUCCESS, task_states
 from toolformer_ops.orchestration.stage_tasks import stage
-from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.runs.choices import RunChoices
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 SUITES: tuple[str, ...] = tuple(
-    cast("dict[str, Any]", RunParameters.model_fields["evaluation_suites"].json_schema_extra)["choices"]
+    cast("dict[str, Any]", RunChoices.model_fields["evaluation_suites"].json_schema_extra)["choices"]
 )
 WITHOUT_CALLS = ("--run", RUN_ID, "--without-calls")
 

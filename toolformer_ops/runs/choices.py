@@ -1,14 +1,19 @@
-"""What a user chooses for one annotation run: the one home of names, defaults, bounds and descriptions.
+"""What a user chooses: the one home of each choice's name, default, bounds and description.
 
-The trigger form of the DAG `annotate_corpus` is generated from this model, Airflow's API and `start-run` validate against it, and
-`annotation_runs.parameters` stores it. A field that is None takes the tool's own value (`tools/base.py: ToolSpec`).
+One frozen model for each set of choices. The choices of a run, `RunChoices`, inherit from all of them, so that they stay one flat
+object for the trigger form of the DAG `annotate_corpus` (generated from it), Airflow's API, the commands and the column
+`annotation_runs.parameters`; `RunChoices.part` returns one set. A stage's recipe hashes its set as it is (`runs/recipes.py`,
+`finetuning/recipe.py`), but for the fields in `DECIDE_NOTHING`: a new field is part of the recipe without further ado.
 """
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from toolformer_ops.errors import ParameterError
+from toolformer_ops.tools.base import ToolSpec
 
 TOOL_NAMES = ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
 """The paper's five tools; a tool from a user's own package is accepted by its registered name."""
@@ -16,13 +21,49 @@ TOOL_NAMES = ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
 SUITES_OF_FILES = ("lama", "math", "qa", "mlqa", "perplexity")
 """Suites that read nothing but files; `temporal` can make its DATESET."""
 
+Part = TypeVar("Part", bound="Choices")
+
 Threshold = Annotated[float, Field(ge=0.0, le=20.0)]
 
+# Two choices belong to two sets each.
+Seed = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=2**31 - 1,
+        title="Seed",
+        description="Another seed samples other calls from the same texts.",
+        json_schema_extra={"section": "Sampling"},
+    ),
+]
+PruneBelow = Annotated[
+    float,
+    Field(
+        ge=0.0,
+        le=20.0,
+        title="Prune below",
+        description="What provably saves less than so many nats is not computed; no keep threshold may be lower. 0 turns it off.",
+        json_schema_extra={"section": "Scoring"},
+    ),
+]
 
-class RunParameters(BaseModel):
-    """Parameters of one annotation run."""
+
+class Choices(BaseModel):
+    """A set of choices: unknown names are refused, and nothing changes it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def part(self, kind: type[Part]) -> Part:
+        """Those of these choices that are of one set."""
+        return kind(**{name: getattr(self, name) for name in kind.model_fields})
+
+    def deciding(self) -> dict[str, Any]:
+        """What a recipe hashes: all fields, as JSON values, but for those that decide nothing that is written."""
+        return self.model_dump(mode="json", exclude=set(DECIDE_NOTHING))
+
+
+class SubjectChoices(Choices):
+    """What is annotated, with which tools, by which language model."""
 
     corpus: str = Field(
         min_length=1,
@@ -59,6 +100,18 @@ class RunParameters(BaseModel):
         description="A folder with safetensors, or a hub id with its commit as id@revision.",
         json_schema_extra={"section": "Language model"},
     )
+
+    @field_validator("tools")
+    @classmethod
+    def _each_tool_once(cls, tools: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(tools)) != len(tools):
+            raise ValueError(f"each tool once, found {', '.join(tools)}")
+        return tools
+
+
+class SamplingChoices(Choices):
+    """How positions are found and calls are sampled. A number that is None is the tool's (`for_tool`)."""
+
     call_prefix: Literal["free", "tool_name"] = Field(
         default="free",
         title="Call prefix",
@@ -113,22 +166,29 @@ class RunParameters(BaseModel):
         description="Sample only from the most likely tokens that together have this probability; 1 means from all.",
         json_schema_extra={"section": "Sampling"},
     )
-    seed: int = Field(
-        default=0,
-        ge=0,
-        le=2**31 - 1,
-        title="Seed",
-        description="Another seed samples other calls from the same texts.",
-        json_schema_extra={"section": "Sampling"},
-    )
-    prune_below: float = Field(
-        default=0.5,
-        ge=0.0,
-        le=20.0,
-        title="Prune below",
-        description="What provably saves less than so many nats is not computed; no keep threshold may be lower. 0 turns it off.",
-        json_schema_extra={"section": "Scoring"},
-    )
+    seed: Seed = 0
+    prune_below: PruneBelow = 0.5
+
+    def for_tool(self, spec: ToolSpec) -> "ToolSamplingChoices":
+        """The sampling choices with the tool's number wherever none was chosen."""
+        chosen = self.part(SamplingChoices).model_dump()
+        return ToolSamplingChoices(
+            **{name: getattr(spec, name) if value is None else value for name, value in chosen.items()}
+        )
+
+
+class ToolSamplingChoices(SamplingChoices):
+    """Sampling choices for one tool: every number is there. What is sampled by, hashed and estimated with."""
+
+    max_positions: int
+    samples_per_position: int
+    sampling_threshold: float
+
+
+class ScoringChoices(Choices):
+    """How calls are scored."""
+
+    prune_below: PruneBelow = 0.5
     scoring_context_tokens: int | None = Field(
         default=None,
         ge=1,
@@ -137,6 +197,11 @@ class RunParameters(BaseModel):
         description="Tokens of text before a position that its call is scored with; empty means all (the paper).",
         json_schema_extra={"section": "Scoring"},
     )
+
+
+class QualityChoices(Choices):
+    """Bounds on what a tool keeps, for its check."""
+
     min_kept_texts: int = Field(
         default=0,
         ge=0,
@@ -152,6 +217,11 @@ class RunParameters(BaseModel):
         description="The check of a tool fails where a larger share of its scored calls is kept: results would be leaking.",
         json_schema_extra={"section": "Quality"},
     )
+
+
+class ReleaseChoices(Choices):
+    """How kept calls become a release."""
+
     max_examples_per_tool: int = Field(
         default=25_000,
         ge=1,
@@ -160,6 +230,12 @@ class RunParameters(BaseModel):
         description="Most texts a tool in the release (appendix B: 25,000).",
         json_schema_extra={"section": "Release"},
     )
+
+
+class FinetuningChoices(Choices):
+    """How a model is finetuned on a release (sections 2 and 4.1, appendix B)."""
+
+    seed: Seed = 0
     finetune: bool = Field(
         default=True,
         title="Finetune",
@@ -244,6 +320,11 @@ class RunParameters(BaseModel):
         description="Also finetune on the same texts without calls: the paper's second baseline.",
         json_schema_extra={"section": "Finetuning"},
     )
+
+
+class EvaluationChoices(Choices):
+    """What models are evaluated on."""
+
     evaluation_suites: tuple[Literal["lama", "math", "qa", "mlqa", "temporal", "perplexity"], ...] = Field(
         default=(),
         title="Suites",
@@ -269,32 +350,77 @@ class RunParameters(BaseModel):
         json_schema_extra={"section": "Evaluation"},
     )
 
-    @field_validator("tools")
-    @classmethod
-    def _each_tool_once(cls, tools: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(tools)) != len(tools):
-            raise ValueError(f"each tool once, found {', '.join(tools)}")
-        return tools
-
     @model_validator(mode="after")
-    def _suites_have_data(self) -> "RunParameters":
+    def _suites_have_data(self) -> Self:
         lacking = [suite for suite in self.evaluation_suites if suite in SUITES_OF_FILES]
         if lacking and not self.evaluation_data.strip():
             raise ValueError(f"evaluation_data must name the folder of the data sets that {', '.join(lacking)} read")
         return self
 
 
-def parse_run_parameters(values: dict[str, Any]) -> RunParameters:
-    """Validated parameters.
+class RunChoices(
+    # Pydantic orders the fields from the last base to the first: this is the order of the form, read from below.
+    EvaluationChoices,
+    FinetuningChoices,
+    ReleaseChoices,
+    QualityChoices,
+    ScoringChoices,
+    SamplingChoices,
+    SubjectChoices,
+):
+    """All choices of one annotation run."""
 
-    Raises:
-        ParameterError: names each wrong field, what was found, and what is allowed.
-    """
-    try:
-        return RunParameters.model_validate(values)
-    except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, item['loc'])) or 'parameters'}: {item['msg']} (found {item['input']!r:.80})"
-            for item in error.errors()
-        )
-        raise ParameterError(f"run parameters are not valid: {problems}. See `toolformer-ops parameters`.") from error
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> "RunChoices":
+        """Validated choices.
+
+        Raises:
+            ParameterError: names each wrong field, what was found, and what is allowed.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, item['loc'])) or 'parameters'}: {item['msg']} (found {item['input']!r:.80})"
+                for item in error.errors()
+            )
+            raise ParameterError(
+                f"run parameters are not valid: {problems}. See `toolformer-ops parameters`."
+            ) from error
+
+    def keep_threshold(self, spec: ToolSpec) -> float:
+        """The loss reduction in nats from which a tool's calls are kept: the run's number where it has one, else the tool's.
+
+        Raises:
+            ParameterError: it is below `prune_below`, so that calls that it would keep are not computed.
+        """
+        threshold = self.keep_thresholds.get(spec.name, spec.keep_threshold)
+        if threshold < self.prune_below:
+            source = "the run's" if spec.name in self.keep_thresholds else "the tool's own"
+            raise ParameterError(
+                f"expected keep thresholds of at least prune_below, {self.prune_below:g} nats, found {threshold:g} for "
+                f"{spec.name} ({source}): calls between the two would be missing. Set prune_below to {threshold:g} or lower "
+                "(0 computes every call), or raise the threshold."
+            )
+        return threshold
+
+
+DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
+    {
+        "corpus": "says which documents; each document's rows depend on its text alone",
+        "document_limit": "says how many documents; each document's rows depend on its text alone",
+        "tools": "says which recipes a run has; each recipe is one tool's",
+        "model": "an address; the recipes hold the identity of the weights and the tokenizer found there",
+        "keep_thresholds": "asked of the stored losses; a release's id holds the threshold of each of its tools",
+        "min_kept_texts": "fails a check; writes no rows of a stage",
+        "max_kept_share": "fails a check; writes no rows of a stage",
+        "finetune": "says whether a model is trained, not how",
+        "finetune_baseline": "says whether a second model is trained; its recipe says without_calls",
+        "finetune_device_batch": "splits a step into forward passes, which changes a model by rounding alone",
+        "finetune_checkpoint_steps": "says how much work a killed training loses",
+        "evaluation_suites": "says what is evaluated; the key of each score names its suite",
+        "evaluation_data": "an address; the key of each score holds the hash of the files read there",
+        "evaluation_inputs": "the key of each score holds the number of its inputs",
+    }
+)
+"""Fields that are in no recipe, each with the reason. All others are, by being a field (`tests/unit/runs/test_recipes.py`)."""

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Engine
 from toolformer_ops.config import MAX_SHARDS, Settings
 from toolformer_ops.errors import ParameterError, ToolError
 from toolformer_ops.records import Document
-from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.feeding import feed
 from toolformer_ops.storage import database
 
@@ -37,7 +37,7 @@ class RunTool:
 
     run_id: str
     tool: str
-    parameters: RunParameters
+    choices: RunChoices
     model_identity: str
     tool_version: str
     keep_threshold: float
@@ -103,7 +103,7 @@ def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
     return RunTool(
         run_id,
         tool,
-        parse_run_parameters(runs[0].parameters),
+        RunChoices.parse(runs[0].parameters),
         runs[0].model_identity,
         row.tool_version,
         row.keep_threshold,

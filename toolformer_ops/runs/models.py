@@ -20,7 +20,7 @@ def split_revision(model: str) -> tuple[str, str | None]:
 
 
 def load_run_model(settings: Settings, run: RunTool) -> "LanguageModel":
-    """The model of the run's parameters, on the device of the settings.
+    """The model of the run's choices, on the device of the settings.
 
     Raises:
         ModelError: it is not there.
@@ -28,7 +28,7 @@ def load_run_model(settings: Settings, run: RunTool) -> "LanguageModel":
     """
     from toolformer_ops.language_model import LanguageModel
 
-    name, revision = split_revision(run.parameters.model)
+    name, revision = split_revision(run.choices.model)
     model = LanguageModel.load(
         name, revision=revision, dtype=settings.dtype, device=settings.device, threads=settings.threads
     )

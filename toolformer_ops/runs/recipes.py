@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START
-from toolformer_ops.errors import ParameterError
 from toolformer_ops.losses import TOKEN_WEIGHTS
 from toolformer_ops.retrieval import own_text
-from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.runs.choices import RunChoices, ScoringChoices
 from toolformer_ops.tools.base import ToolSpec
 
 RECIPE_ID_CHARACTERS = 16
@@ -59,69 +58,24 @@ class ToolRecipes:
         return self.filter, self.sampling, self.execution, self.scoring
 
 
-@dataclass(frozen=True)
-class SamplingNumbers:
-    """A tool's sampling numbers with the run's own choices applied."""
-
-    sampling_threshold: float
-    max_positions: int
-    samples_per_position: int
-
-    @classmethod
-    def of(cls, spec: ToolSpec, parameters: RunParameters) -> "SamplingNumbers":
-        """The run's number where it gives one, else the tool's."""
-        threshold = parameters.sampling_threshold
-        return cls(
-            spec.sampling_threshold if threshold is None else threshold,
-            parameters.max_positions or spec.max_positions,
-            parameters.samples_per_position or spec.samples_per_position,
-        )
-
-
-def keep_threshold(spec: ToolSpec, parameters: RunParameters) -> float:
-    """The loss reduction in nats from which a tool's calls are kept: the run's number where it gives one, else the tool's.
-
-    Raises:
-        ParameterError: it is below `prune_below`, so that calls that it would keep are not computed.
-    """
-    threshold = parameters.keep_thresholds.get(spec.name, spec.keep_threshold)
-    if threshold < parameters.prune_below:
-        source = "the run's" if spec.name in parameters.keep_thresholds else "the tool's own"
-        raise ParameterError(
-            f"expected keep thresholds of at least prune_below, {parameters.prune_below:g} nats, found {threshold:g} for "
-            f"{spec.name} ({source}): calls between the two would be missing. Set prune_below to {threshold:g} or lower "
-            "(0 computes every call), or raise the threshold."
-        )
-    return threshold
-
-
 def tool_recipes(
-    spec: ToolSpec, prompt_text: str, tool_version: str, model_identity: str, dtype: str, parameters: RunParameters
+    spec: ToolSpec, prompt_text: str, tool_version: str, model_identity: str, dtype: str, choices: RunChoices
 ) -> ToolRecipes:
     """The recipes of a tool in a run.
 
     `tool_version` names everything that decides a tool's answer (its code, index, models); `model_identity` the language
     model's weights and tokenizer.
     """
-    numbers = SamplingNumbers.of(spec, parameters)
-    filtering = Recipe("filter", spec.name, {"filter_version": spec.filter_version})
     model = {"model": model_identity, "dtype": dtype}
+    filtering = Recipe("filter", spec.name, {"filter_version": spec.filter_version})
     sampling = Recipe(
         "sample",
         spec.name,
         {
             "sampling_version": SAMPLING_VERSION,
-            "prompt_sha256": hashlib.sha256(prompt_text.encode("utf-8")).hexdigest(),
+            "prompt": prompt_text,
             "markers": [CALL_START, ARROW, CALL_END],
-            "sampling_threshold": numbers.sampling_threshold,
-            "max_positions": numbers.max_positions,
-            "samples_per_position": numbers.samples_per_position,
-            "call_prefix": parameters.call_prefix,
-            "max_call_tokens": parameters.max_call_tokens,
-            "temperature": parameters.temperature,
-            "top_p": parameters.top_p,
-            "seed": parameters.seed,
-            "prune_below": parameters.prune_below,
+            **choices.for_tool(spec).deciding(),
             **model,
         },
         filtering.recipe_id,
@@ -139,8 +93,7 @@ def tool_recipes(
             "scoring_version": SCORING_VERSION,
             "weights": list(TOKEN_WEIGHTS),
             "joined_by": "\n",
-            "prune_below": parameters.prune_below,
-            "scoring_context_tokens": parameters.scoring_context_tokens,
+            **choices.part(ScoringChoices).deciding(),
             "own_text_rule": own_text.RULE if spec.pass_over_own_text else None,
             **model,
         },

@@ -37,7 +37,7 @@ from toolformer_ops.storage import database
 if TYPE_CHECKING:
     import pandas as pd
 
-    from toolformer_ops.runs.choices import RunParameters
+    from toolformer_ops.runs.choices import RunChoices
 
 logger = logging.getLogger(__name__)
 
@@ -146,15 +146,15 @@ def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
             Subject(QueryRows("check_losses", parameters), "call_id", LOSS_CHECKS),
             Subject(QueryRows("check_pruned", parameters), "pruned", PRUNING_CHECKS),
             Subject(texts, "document_id", TEXT_CHECKS),
-            Subject(QueryRows("check_yield", parameters), "tool", yield_checks(run.parameters)),
+            Subject(QueryRows("check_yield", parameters), "tool", yield_checks(run.choices)),
         ],
     )
     return _conclude(engine, run_id, tool, results)
 
 
-def yield_checks(parameters: "RunParameters") -> tuple[Check, ...]:
+def yield_checks(choices: "RunChoices") -> tuple[Check, ...]:
     """The bounds that the run sets on what a tool keeps, and a warning where it keeps nothing."""
-    fewest, largest_share = parameters.min_kept_texts, parameters.max_kept_share
+    fewest, largest_share = choices.min_kept_texts, choices.max_kept_share
     return (
         Check(
             "enough_texts_are_kept",

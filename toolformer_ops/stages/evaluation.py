@@ -20,7 +20,7 @@ from toolformer_ops.evaluation.records import SuiteScore, Variant
 from toolformer_ops.evaluation.session import Entrant, LoadedSuite, Outcome, evaluate, load_suites
 from toolformer_ops.evaluation.store import InputsFile, write_inputs, write_scores
 from toolformer_ops.evaluation.suites import PERPLEXITY
-from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 
@@ -49,7 +49,7 @@ class EvaluationRun:
     """What a run asks for."""
 
     run_id: str
-    parameters: RunParameters
+    choices: RunChoices
     model_identity: str
     models: tuple[EvaluatedModel, ...]
     known: frozenset[tuple[Any, ...]]
@@ -69,8 +69,8 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
     name = suite.partition(":")[0]  # math:gsm8k is one data set of math
     run = _load_run(settings, run_id, name)
     outcome = Outcome()
-    folder = DataFolder(settings, run.parameters.evaluation_data)
-    suites = load_suites(folder, [suite], run.parameters.evaluation_inputs, outcome)
+    folder = DataFolder(settings, run.choices.evaluation_data)
+    suites = load_suites(folder, [suite], run.choices.evaluation_inputs, outcome)
     if outcome.failures:
         raise EvaluationDataError(outcome.failures[name])
     evaluate(_entrants(settings, run, suites[0]), suites, outcome)
@@ -89,14 +89,14 @@ def _load_run(settings: Settings, run_id: str, suite: str) -> EvaluationRun:
         known = database.fetch_all(connection, "evaluation_known_scores", run_id=run_id, suite=suite)
     if not runs:
         raise ParameterError(f"--run: expected a started run, found {run_id!r}. The table annotation_runs lists them.")
-    parameters = parse_run_parameters(runs[0].parameters)
-    if not parameters.evaluation_data:
+    choices = RunChoices.parse(runs[0].parameters)
+    if not choices.evaluation_data:
         raise ParameterError(
             f"run {run_id}: expected evaluation_data, a folder or s3:// address with the data sets, found none. "
             "docs/evaluation.md says what lies in it."
         )
     identity = runs[0].model_identity
-    models = [EvaluatedModel(identity, None, parameters.model, (("base", 0),))]
+    models = [EvaluatedModel(identity, None, choices.model, (("base", 0),))]
     for row in finetuned:
         baseline: tuple[tuple[Variant, int], ...] = (("without_calls", 0),)
         toolformer: tuple[tuple[Variant, int], ...] = (("disabled", 0), ("with_tools", CALL_START_RANK))
@@ -104,7 +104,7 @@ def _load_run(settings: Settings, run_id: str, suite: str) -> EvaluationRun:
             0, EvaluatedModel(row.model_id, row.model_id, row.uri, baseline if row.without_calls else toolformer)
         )
     ordered = sorted(models, key=lambda model: model.variants[-1][0] != "with_tools")  # a tool that is down shows first
-    return EvaluationRun(run_id, parameters, identity, tuple(ordered), frozenset(tuple(row) for row in known))
+    return EvaluationRun(run_id, choices, identity, tuple(ordered), frozenset(tuple(row) for row in known))
 
 
 def _entrants(settings: Settings, run: EvaluationRun, suite: LoadedSuite) -> list[Entrant]:
@@ -131,7 +131,7 @@ def _loader(settings: Settings, run: EvaluationRun, model: EvaluatedModel) -> "C
     def load() -> "WritingModel":
         from toolformer_ops.decoding.model import WritingModel
 
-        loaded = WritingModel.load(settings, model.address, tools=run.parameters.tools)
+        loaded = WritingModel.load(settings, model.address, tools=run.choices.tools)
         if model.model_id is None and loaded.identity != run.model_identity:
             raise RecipeMismatchError(
                 f"run {run.run_id} was started with the model {run.model_identity}, found {loaded.identity} at {model.address}. "

@@ -22,7 +22,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import NothingToReleaseError, ObjectNotFoundError, ParameterError, RecipeMismatchError
 from toolformer_ops.finetuning.model_card import DEFINITION
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
-from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
+from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 from toolformer_ops.runs.models import split_revision
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
@@ -39,7 +39,7 @@ class FinetuningRun:
     """What a run asks for."""
 
     run_id: str
-    parameters: RunParameters
+    choices: RunChoices
     recipe: FinetuningRecipe
     release_prefix: str
     """Where the release lies in the bucket."""
@@ -70,11 +70,14 @@ def load_finetuning_run(
             f"run {run_id}: expected a release with texts to train on, found {found}. No model is trained or published. "
             "The view threshold_counts shows what lower thresholds would keep."
         )
-    parameters = parse_run_parameters(runs[0].parameters)
-    recipe = FinetuningRecipe.of(
-        parameters, releases[0].release_id, runs[0].model_identity, without_calls=without_calls
+    choices = RunChoices.parse(runs[0].parameters)
+    recipe = FinetuningRecipe(
+        release_id=releases[0].release_id,
+        base_model=runs[0].model_identity,
+        choices=choices.part(FinetuningChoices),
+        without_calls=without_calls,
     )
-    return FinetuningRun(run_id, parameters, recipe, store.key_of(releases[0].uri))
+    return FinetuningRun(run_id, choices, recipe, store.key_of(releases[0].uri))
 
 
 def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) -> str:
@@ -132,7 +135,7 @@ def _train(settings: Settings, store: ObjectStore, run: FinetuningRun, folder: P
     from toolformer_ops.language_model import model_identity
 
     recipe = run.recipe
-    name, revision = split_revision(run.parameters.model)
+    name, revision = split_revision(run.choices.model)
     identity = model_identity(name, revision)
     if identity != recipe.base_model:
         raise RecipeMismatchError(
@@ -143,12 +146,10 @@ def _train(settings: Settings, store: ObjectStore, run: FinetuningRun, folder: P
     trained = train_on_release(
         settings,
         recipe,
-        run.parameters.model,
+        run.choices.model,
         folder / "release",
         development_texts(settings, recipe),
         folder,
-        run.parameters.finetune_device_batch,
-        checkpoint_steps=run.parameters.finetune_checkpoint_steps,
     )
     files = (path for path in trained.directory.rglob("*") if path.is_file())
     return {path.relative_to(trained.directory).as_posix(): path for path in files}
@@ -161,8 +162,8 @@ def development_texts(settings: Settings, recipe: FinetuningRecipe) -> list[str]
             connection,
             "finetune_development_documents",
             release_id=recipe.release_id,
-            seed=recipe.seed,
-            documents=recipe.dev_documents,
+            seed=recipe.choices.seed,
+            documents=recipe.choices.finetune_dev_documents,
         )
     return [row.text for row in rows]
 

@@ -13,7 +13,7 @@ from sqlalchemy import Row
 from toolformer_ops import __version__
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError, RecipeMismatchError
-from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import split_revision
 from toolformer_ops.storage import database
 
@@ -23,8 +23,8 @@ CHOSEN_ANEW = ("finetune", "evaluation_")
 """How the names begin of the parameters that such a run may choose."""
 
 
-def start_finetuning(settings: Settings, run_id: str, release_id: str, parameters: str) -> RunParameters:
-    """Write the run's rows; returns its parameters. `parameters` is a JSON object; what is null there stays as it was.
+def start_finetuning(settings: Settings, run_id: str, release_id: str, parameters: str) -> RunChoices:
+    """Write the run's rows; returns its choices. `parameters` is a JSON object; what is null there stays as it was.
 
     Raises:
         ParameterError: there is no such release, or a parameter cannot be chosen anew or is out of its bounds.
@@ -40,7 +40,7 @@ def start_finetuning(settings: Settings, run_id: str, release_id: str, parameter
             f"--release: expected the id of a registered release, found {release_id!r}. The table dataset_releases lists them."
         )
     [release] = found
-    merged = parse_run_parameters({**release.parameters, **chosen})
+    merged = RunChoices.parse({**release.parameters, **chosen})
     _require_model(release, merged)
     with database.transaction(engine) as connection:
         database.execute(
@@ -84,10 +84,10 @@ def _chosen(text: str) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _require_model(release: Row[Any], parameters: RunParameters) -> None:
+def _require_model(release: Row[Any], choices: RunChoices) -> None:
     from toolformer_ops.language_model import model_identity
 
-    name, revision = split_revision(parameters.model)
+    name, revision = split_revision(choices.model)
     identity = model_identity(name, revision)
     if identity != release.model_identity:
         raise RecipeMismatchError(

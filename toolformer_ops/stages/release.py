@@ -24,7 +24,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import NothingToReleaseError, ParameterError, QualityError
 from toolformer_ops.release.card import ReleaseCounts, dataset_card
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter, read_release
-from toolformer_ops.runs.choices import parse_run_parameters
+from toolformer_ops.runs.choices import ReleaseChoices, RunChoices
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import Manifest
@@ -153,7 +153,7 @@ def _lacking(row: Row[Any]) -> str | None:
 def _write(connection: Connection, run_id: str, tools: ToolsOfRun, folder: Path) -> WrittenRelease:
     """Choose the calls, weave them, prove that they come out again, and write the files."""
     [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
-    max_examples = parse_run_parameters(run.parameters).max_examples_per_tool
+    choices = RunChoices.parse(run.parameters).part(ReleaseChoices)
     database.execute(
         connection,
         "release_choose_calls",
@@ -162,10 +162,10 @@ def _write(connection: Connection, run_id: str, tools: ToolsOfRun, folder: Path)
         sampling_recipe_ids=[tool.sampling_recipe_id for tool in tools.present],
         scoring_recipe_ids=[tool.scoring_recipe_id for tool in tools.present],
         keep_thresholds=[tool.keep_threshold for tool in tools.present],
-        max_examples=max_examples,
+        max_examples=choices.max_examples_per_tool,
     )
     database.execute(connection, "release_index_chosen_calls")
-    definition = _definition(tools, max_examples)
+    definition = release_definition(tools, choices)
     names = [tool.tool for tool in tools.present]
     digest = hashlib.sha256(json.dumps(definition, sort_keys=True).encode("ascii"))
     counts = ReleaseCounts()
@@ -193,14 +193,14 @@ def _write(connection: Connection, run_id: str, tools: ToolsOfRun, folder: Path)
     return WrittenRelease(release_id, counts, {**writer.files, CARD: card})
 
 
-def _definition(tools: ToolsOfRun, max_examples: int) -> dict[str, Any]:
+def release_definition(tools: ToolsOfRun, choices: ReleaseChoices) -> dict[str, Any]:
     """What decides a release besides its calls; part of its id."""
     return {
         "release_version": RELEASE_VERSION,
         "model": tools.model_identity,
         "tools": [vars(tool) for tool in tools.present],
         "lacking_tools": sorted(tools.lacking),
-        "max_examples_per_tool": max_examples,
+        **choices.deciding(),
     }
 
 

@@ -14,9 +14,9 @@ from toolformer_ops import __version__
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError
 from toolformer_ops.records import corpus_id_of, normal_uri
-from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import split_revision
-from toolformer_ops.runs.recipes import ToolRecipes, keep_threshold, tool_recipes
+from toolformer_ops.runs.recipes import ToolRecipes, tool_recipes
 from toolformer_ops.storage import database
 from toolformer_ops.tools.base import load_prompt
 from toolformer_ops.tools.registry import get_tool, tool_names
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 RUN_STATES = ("success", "failed")
 
 
-def parse_parameters_json(text: str) -> RunParameters:
+def parse_choices(text: str) -> RunChoices:
     """Run parameters from a JSON object; fields that are null take their default.
 
     Raises:
@@ -38,10 +38,10 @@ def parse_parameters_json(text: str) -> RunParameters:
         raise ParameterError(f"expected run parameters as JSON, found {text[:80]!r} ({error}).") from error
     if not isinstance(values, dict):
         raise ParameterError(f"expected run parameters as a JSON object, found {type(values).__name__}.")
-    return parse_run_parameters({name: value for name, value in values.items() if value is not None})
+    return RunChoices.parse({name: value for name, value in values.items() if value is not None})
 
 
-def start_run(settings: Settings, run_id: str, parameters: RunParameters) -> list[str]:
+def start_run(settings: Settings, run_id: str, choices: RunChoices) -> list[str]:
     """Write the run's rows; returns the names of its tools.
 
     Everything that a later stage would miss (corpus, model, prompts, indices) is looked for here, before any GPU work.
@@ -54,32 +54,30 @@ def start_run(settings: Settings, run_id: str, parameters: RunParameters) -> lis
     """
     from toolformer_ops.language_model import model_identity
 
-    unknown = sorted(set(parameters.keep_thresholds) - set(parameters.tools))
+    unknown = sorted(set(choices.keep_thresholds) - set(choices.tools))
     if unknown:
         raise ParameterError(f"keep_thresholds: expected chosen tools, found {', '.join(unknown)}.")
-    thresholds = {name: keep_threshold(get_tool(name).spec, parameters) for name in parameters.tools}
-    model_name, revision = split_revision(parameters.model)
+    thresholds = {name: choices.keep_threshold(get_tool(name).spec) for name in choices.tools}
+    model_name, revision = split_revision(choices.model)
     identity = model_identity(model_name, revision)
     recipes: dict[str, tuple[ToolRecipes, str, float]] = {}
-    for name in parameters.tools:
+    for name in choices.tools:
         tool = get_tool(name)
         version = tool.version(settings, identity)
         prompt = load_prompt(tool.spec.prompt_file)
-        built = tool_recipes(tool.spec, prompt, version, identity, settings.dtype, parameters)
+        built = tool_recipes(tool.spec, prompt, version, identity, settings.dtype, choices)
         recipes[name] = (built, version, thresholds[name])
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
-        _register(connection, settings, run_id, parameters, identity)
+        _register(connection, settings, run_id, choices, identity)
         for name, (built, version, threshold) in recipes.items():
-            _register_tool(connection, run_id, name, built, version, threshold, parameters.prune_below)
-    logger.info("run %s: %s over %s with %s", run_id, ", ".join(recipes), parameters.corpus, identity)
+            _register_tool(connection, run_id, name, built, version, threshold, choices.prune_below)
+    logger.info("run %s: %s over %s with %s", run_id, ", ".join(recipes), choices.corpus, identity)
     return list(recipes)
 
 
-def _register(
-    connection: Connection, settings: Settings, run_id: str, parameters: RunParameters, identity: str
-) -> None:
-    uri = normal_uri(parameters.corpus)
+def _register(connection: Connection, settings: Settings, run_id: str, choices: RunChoices, identity: str) -> None:
+    uri = normal_uri(choices.corpus)
     corpus_id = corpus_id_of(uri)
     found = database.fetch_all(connection, "corpus_by_id", corpus_id=corpus_id)
     if not found:
@@ -96,15 +94,15 @@ def _register(
         run_id=run_id,
         corpus_id=corpus_id,
         corpus_uri=uri,
-        tools=list(parameters.tools),
-        document_limit=parameters.document_limit,
-        parameters=parameters.model_dump_json(),
+        tools=list(choices.tools),
+        document_limit=choices.document_limit,
+        parameters=choices.model_dump_json(),
         model_identity=identity,
         code_version=__version__,
         image=settings.image,
     )
     [row] = database.fetch_all(connection, "run_by_id", run_id=run_id)
-    if _canonical(row.parameters) != _canonical(parameters.model_dump(mode="json")):
+    if _canonical(row.parameters) != _canonical(choices.model_dump(mode="json")):
         raise RecipeMismatchError(
             f"run {run_id} was started with other parameters. Take another run id, or the parameters that "
             f"annotation_runs holds for it."

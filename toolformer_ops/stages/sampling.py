@@ -119,7 +119,8 @@ class SampleWork:
         calls: list[tuple[Any, ...]] = []
         pruned: list[tuple[Any, ...]] = []
         if places:
-            for text in sample_texts(self.load_model(), self.prompt, self.tool, self.run.parameters, places):
+            choices = self.run.choices.for_tool(self.tool.spec)
+            for text in sample_texts(self.load_model(), self.prompt, self.tool, choices, places):
                 calls += [self._call_row(text, candidate) for candidate in text.candidates]
                 pruned += [self._pruned_row(text, item) for item in text.pruned]
                 outcome = outcomes[text.document.document_id]

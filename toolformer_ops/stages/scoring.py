@@ -21,7 +21,7 @@ from toolformer_ops.call_syntax import Call, call_with_result, call_without_resu
 from toolformer_ops.config import Settings
 from toolformer_ops.records import CallLosses, Document, PlacedCall
 from toolformer_ops.retrieval.own_text import OwnText
-from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.runs.micro_batches import (
     DocumentOutcome,
     MicroBatch,
@@ -104,18 +104,18 @@ def stored_losses(losses: CallLosses) -> tuple[str | None, StoredLosses]:
 
 
 def score_text(
-    model: "LanguageModel", parameters: RunParameters, text: str, calls: Sequence[PlacedCall]
+    model: "LanguageModel", choices: ScoringChoices, text: str, calls: Sequence[PlacedCall]
 ) -> list[CallLosses]:
-    """The losses of each call in one text as the run's parameters ask for them.
+    """The losses of each call in one text as the run's choices ask for them.
 
     float32 decides from `prune_below` on, since every threshold that may be asked lies there.
     """
     return model.score_calls(
         text,
         calls,
-        prune_below=parameters.prune_below,
-        float32_from=parameters.prune_below,
-        context_tokens=parameters.scoring_context_tokens,
+        prune_below=choices.prune_below,
+        float32_from=choices.prune_below,
+        context_tokens=choices.scoring_context_tokens,
     )
 
 
@@ -187,7 +187,7 @@ class ScoreWork:
                 by_paragraph[call.start_char, call.end_char].append((call, chosen))
         for (start, end), placed in by_paragraph.items():
             calls_of_text = [_placed(self.run.tool, call, chosen.text or "") for call, chosen in placed]
-            losses = score_text(self.load_model(), self.run.parameters, document.text[start:end], calls_of_text)
+            losses = score_text(self.load_model(), self.run.choices, document.text[start:end], calls_of_text)
             for (call, chosen), loss in zip(placed, losses, strict=True):
                 rows.append(self._row(call, chosen, *stored_losses(loss)))
         return rows

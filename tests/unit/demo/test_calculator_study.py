@@ -100,5 +100,5 @@ def test_right_answers_and_calls_are_counted_by_template_and_operator() -> None:
 
 
 def test_the_plan_asks_for_the_calculator_alone() -> None:
-    parameters = StudyPlan(texts=32, steps=7).run_parameters("model")
+    parameters = StudyPlan(texts=32, steps=7).choices("model")
     assert (parameters.tools, parameters.finetune_steps, parameters.call_prefix) == (("Calculator",), 7, "tool_name")

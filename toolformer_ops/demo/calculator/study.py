@@ -27,7 +27,7 @@ from toolformer_ops.errors import NothingToReleaseError
 from toolformer_ops.evaluation.numbers import first_number_is_right
 from toolformer_ops.records import Document
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
-from toolformer_ops.runs.choices import RunParameters
+from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +53,9 @@ class StudyPlan:
     batch: int = 16
     learning_rate: float = 5e-5
 
-    def run_parameters(self, model: str) -> RunParameters:
-        """The annotation's parameters; the name of the tool is given, as a small model needs."""
-        return RunParameters(
+    def choices(self, model: str) -> RunChoices:
+        """The annotation's choices; the name of the tool is given, as a small model needs."""
+        return RunChoices(
             corpus="-",
             model=model,
             tools=(TOOL,),
@@ -66,6 +66,7 @@ class StudyPlan:
             seed=self.seed,
             finetune_steps=self.steps,
             finetune_batch=self.batch,
+            finetune_device_batch=8,
             finetune_length=128,
             finetune_learning_rate=self.learning_rate,
         )
@@ -122,9 +123,7 @@ def _annotate(settings: Settings, model: str, plan: StudyPlan, file: Path) -> li
 
     done = _read_whole_lines(file)
     documents = [Document.of(item.text) for item in training_sums(plan.texts, plan.seed)]
-    annotator = Annotator(
-        settings, get_tool(TOOL), plan.run_parameters(model), functools.cache(lambda: load(settings, model))
-    )
+    annotator = Annotator(settings, get_tool(TOOL), plan.choices(model), functools.cache(lambda: load(settings, model)))
     left = documents[len(done) :]
     for first in range(0, len(left), TEXTS_TOGETHER):
         group = left[first : first + TEXTS_TOGETHER]
@@ -205,12 +204,16 @@ def _train(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> Pat
     from toolformer_ops.storage.publication import file_sha256
 
     digest = file_sha256(folder / "release" / "part-00000.parquet")[:16]
-    recipe = FinetuningRecipe.of(plan.run_parameters(model), digest, model_identity(*split_revision(model)))
+    recipe = FinetuningRecipe(
+        release_id=digest,
+        base_model=model_identity(*split_revision(model)),
+        choices=plan.choices(model).part(FinetuningChoices),
+    )
     place = folder / f"training-{recipe.model_id}"
     if (place / "model" / "finetuning.json").exists():
         return place / "model"
     dev_texts = [item.text for item in fresh_sums(64, plan.seed + 1, training_sums(plan.texts, plan.seed))]
-    return train_on_release(settings, recipe, model, folder / "release", dev_texts, place, 8).directory
+    return train_on_release(settings, recipe, model, folder / "release", dev_texts, place).directory
 
 
 def measure(settings: Settings, base: str, trained: str, plan: StudyPlan, file: Path) -> list[Answered]:

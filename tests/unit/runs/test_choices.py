@@ -3,13 +3,13 @@
 import pytest
 
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.runs.choices import RunParameters, parse_run_parameters
+from toolformer_ops.runs.choices import RunChoices
 
 LEAST = {"corpus": "posts.jsonl", "model": "models/m"}
 
 
 def test_the_defaults_are_the_papers() -> None:
-    parameters = parse_run_parameters(LEAST)
+    parameters = RunChoices.parse(LEAST)
     assert parameters.tools == ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
     assert (parameters.finetune_steps, parameters.finetune_batch, parameters.finetune_length) == (2000, 128, 1024)
     assert (parameters.finetune_learning_rate, parameters.finetune_warmup) == (1e-5, 0.1)
@@ -18,7 +18,7 @@ def test_the_defaults_are_the_papers() -> None:
 
 
 def test_what_is_pruned_unless_told_otherwise_is_below_every_threshold_of_the_paper() -> None:
-    assert parse_run_parameters(LEAST).prune_below == 0.5
+    assert RunChoices.parse(LEAST).prune_below == 0.5
 
 
 @pytest.mark.parametrize(
@@ -38,11 +38,11 @@ def test_what_is_pruned_unless_told_otherwise_is_below_every_threshold_of_the_pa
 )
 def test_a_wrong_value_is_refused_by_name(change: dict[str, object], named: str) -> None:
     with pytest.raises(ParameterError, match=named):
-        parse_run_parameters({**LEAST, **change})
+        RunChoices.parse({**LEAST, **change})
 
 
 def test_every_field_has_a_title_a_description_and_a_section() -> None:
-    for name, field in RunParameters.model_fields.items():
+    for name, field in RunChoices.model_fields.items():
         extra = field.json_schema_extra
         assert field.title, name
         assert field.description, name
@@ -54,6 +54,6 @@ def test_suites_that_read_files_need_their_folder_when_the_run_starts() -> None:
     minimal = {"corpus": "corpus.jsonl", "model": "model"}
     for suite in ("lama", "math", "qa", "mlqa", "perplexity"):
         with pytest.raises(ParameterError, match=f"evaluation_data must name the folder .* {suite}"):
-            parse_run_parameters({**minimal, "evaluation_suites": ["temporal", suite]})
-        assert parse_run_parameters({**minimal, "evaluation_suites": [suite], "evaluation_data": "data"})
-    assert parse_run_parameters({**minimal, "evaluation_suites": ["temporal"]}).evaluation_suites == ("temporal",)
+            RunChoices.parse({**minimal, "evaluation_suites": ["temporal", suite]})
+        assert RunChoices.parse({**minimal, "evaluation_suites": [suite], "evaluation_data": "data"})
+    assert RunChoices.parse({**minimal, "evaluation_suites": ["temporal"]}).evaluation_suites == ("temporal",)

@@ -1,0 +1,198 @@
+"""What changes a recipe, what does not, and which later recipes a change reaches."""
+
+from typing import Any
+
+import pytest
+
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.finetuning.recipe import FinetuningRecipe
+from toolformer_ops.runs.choices import (
+    DECIDE_NOTHING,
+    Choices,
+    FinetuningChoices,
+    ReleaseChoices,
+    RunChoices,
+    SamplingChoices,
+    ScoringChoices,
+)
+from toolformer_ops.runs.recipes import ToolRecipes, tool_recipes
+from toolformer_ops.stages.release import ToolsOfRun, release_definition
+from toolformer_ops.tools.base import ToolSpec
+
+SPEC = ToolSpec("Calculator", "computes", "calculator.txt", "1", "appendix A", max_positions=20)
+GIVEN: dict[str, Any] = {"corpus": "c", "model": "m"}
+
+
+def choices(**values: Any) -> RunChoices:
+    return RunChoices.parse(GIVEN | values)
+
+
+def recipes(**changes: Any) -> ToolRecipes:
+    given: dict[str, Any] = {
+        "spec": SPEC,
+        "prompt_text": "Input: {text}",
+        "tool_version": "1",
+        "model_identity": "m",
+        "dtype": "float32",
+    }
+    return tool_recipes(**(given | {"choices": choices()} | changes))
+
+
+def changed(other: ToolRecipes) -> list[str]:
+    pairs = zip(recipes().in_order(), other.in_order(), strict=True)
+    return [after.stage for before, after in pairs if before.recipe_id != after.recipe_id]
+
+
+def test_the_same_input_has_the_same_recipes() -> None:
+    assert changed(recipes()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "reached"),
+    [
+        ({"tool_version": "2"}, ["execute", "score"]),
+        ({"prompt_text": "Text: {text}"}, ["sample", "execute", "score"]),
+        ({"model_identity": "n"}, ["sample", "execute", "score"]),
+        ({"dtype": "bfloat16"}, ["sample", "execute", "score"]),
+        (
+            {"spec": ToolSpec("Calculator", "p", "f", "2", "s", max_positions=20)},
+            ["filter", "sample", "execute", "score"],
+        ),
+    ],
+)
+def test_a_change_reaches_its_own_stage_and_those_after_it(change: dict[str, Any], reached: list[str]) -> None:
+    assert changed(recipes(**change)) == reached
+
+
+def test_a_number_that_is_the_tools_is_the_same_choice_as_none() -> None:
+    assert changed(recipes(choices=choices(max_positions=20, samples_per_position=5, sampling_threshold=0.05))) == []
+
+
+FROM_SAMPLING_ON = {"sample", "execute", "score"}
+REACHED: dict[str, tuple[Any, set[str]]] = {
+    "call_prefix": ("tool_name", FROM_SAMPLING_ON),
+    "max_positions": (3, FROM_SAMPLING_ON),
+    "samples_per_position": (3, FROM_SAMPLING_ON),
+    "sampling_threshold": (0.125, FROM_SAMPLING_ON),
+    "max_call_tokens": (20, FROM_SAMPLING_ON),
+    "temperature": (0.75, FROM_SAMPLING_ON),
+    "top_p": (0.5, FROM_SAMPLING_ON),
+    "prune_below": (0.25, FROM_SAMPLING_ON),
+    "scoring_context_tokens": (16, {"score"}),
+    "seed": (1, FROM_SAMPLING_ON | {"finetune"}),
+    "finetune_steps": (7, {"finetune"}),
+    "finetune_batch": (7, {"finetune"}),
+    "finetune_length": (70, {"finetune"}),
+    "finetune_learning_rate": (0.25, {"finetune"}),
+    "finetune_warmup": (0.25, {"finetune"}),
+    "finetune_dev_documents": (7, {"finetune"}),
+    "finetune_eval_steps": (7, {"finetune"}),
+    "max_examples_per_tool": (7, {"release"}),
+}
+"""For each field that decides what is written: another value than its default, and what that changes."""
+
+NOT_REACHED: dict[str, Any] = {
+    "corpus": "d",
+    "document_limit": 3,
+    "tools": ["Calculator", "MT"],
+    "model": "n",
+    "keep_thresholds": {"Calculator": 2.0},
+    "min_kept_texts": 3,
+    "max_kept_share": 0.5,
+    "finetune": False,
+    "finetune_baseline": True,
+    "finetune_device_batch": 2,
+    "finetune_checkpoint_steps": 7,
+    "evaluation_suites": ["temporal"],
+    "evaluation_data": "data",
+    "evaluation_inputs": 7,
+}
+"""For each field in `DECIDE_NOTHING`, another value than its default."""
+
+
+def ids(chosen: RunChoices) -> dict[str, str]:
+    """By stage, the id of what is written under it; for a release, what its id is made of."""
+    found = {recipe.stage: recipe.recipe_id for recipe in recipes(choices=chosen).in_order()}
+    training = FinetuningRecipe(release_id="0" * 16, base_model="m@1", choices=chosen.part(FinetuningChoices))
+    found["finetune"] = training.model_id
+    found["release"] = repr(release_definition(ToolsOfRun((), {}, "m@1"), chosen.part(ReleaseChoices)))
+    return found
+
+
+def sets_of_choices() -> list[type[Choices]]:
+    return [kind for kind in RunChoices.__mro__ if issubclass(kind, Choices) and kind not in (RunChoices, Choices)]
+
+
+def test_every_choice_decides_something_or_is_listed_with_the_reason_why_not() -> None:
+    fields = set(RunChoices.model_fields)
+    assert set(REACHED) | set(DECIDE_NOTHING) == fields
+    assert not set(REACHED) & set(DECIDE_NOTHING)
+    assert set(NOT_REACHED) == set(DECIDE_NOTHING)
+    assert all(reason.strip() for reason in DECIDE_NOTHING.values())
+
+
+@pytest.mark.parametrize("name", RunChoices.model_fields)
+def test_each_choice_changes_the_recipes_that_it_decides_and_no_other(name: str) -> None:
+    value, reached = REACHED.get(name) or (NOT_REACHED[name], set())
+    extra = {"evaluation_data": "data"} if name == "evaluation_suites" else {}
+    before, after = choices(**extra), choices(**extra, **{name: value})
+    assert getattr(before, name) != getattr(after, name)
+    was, then = ids(before), ids(after)
+    assert {stage for stage in was if was[stage] != then[stage]} == reached
+
+
+def test_what_annotation_chooses_always_decides() -> None:
+    for kind in (SamplingChoices, ScoringChoices, ReleaseChoices):
+        assert not set(kind.model_fields) & set(DECIDE_NOTHING), kind.__name__
+
+
+def test_a_new_field_is_in_the_recipe_without_being_named_there() -> None:
+    class MoreChoices(ScoringChoices):
+        new_field: int = 1
+
+    assert "new_field" in MoreChoices(new_field=2).deciding()
+
+
+def test_a_recipe_holds_the_prompt_and_every_choice_as_it_is() -> None:
+    chosen = choices(temperature=0.75)
+    found = recipes(choices=chosen)
+    assert found.sampling.definition["prompt"] == "Input: {text}"
+    assert (
+        found.sampling.definition.items()
+        >= {
+            "call_prefix": "free",
+            "max_positions": 20,
+            "samples_per_position": 5,
+            "sampling_threshold": 0.05,
+            "max_call_tokens": 40,
+            "temperature": 0.75,
+            "top_p": 1.0,
+            "seed": 0,
+            "prune_below": 0.5,
+        }.items()
+    )
+    assert found.scoring.definition.items() >= {"prune_below": 0.5, "scoring_context_tokens": None}.items()
+
+
+def test_the_runs_keep_threshold_goes_before_the_tools() -> None:
+    own = SPEC.keep_threshold
+    assert choices(keep_thresholds={"QA": 2.0}).keep_threshold(SPEC) == own
+    assert choices(keep_thresholds={"Calculator": 2.0}).keep_threshold(SPEC) == 2.0
+
+
+def test_a_keep_threshold_may_equal_prune_below() -> None:
+    assert choices(keep_thresholds={"Calculator": 0.75}, prune_below=0.75).keep_threshold(SPEC) == 0.75
+    assert choices(keep_thresholds={"Calculator": 0.0}, prune_below=0.0).keep_threshold(SPEC) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ({"keep_thresholds": {"Calculator": 0.25}}, r"found 0\.25 for Calculator \(the run's\)"),
+        ({"prune_below": 1.5}, r"found 1 for Calculator \(the tool's own\)"),
+    ],
+)
+def test_a_keep_threshold_below_prune_below_is_refused_with_the_remedy(values: dict[str, Any], found: str) -> None:
+    with pytest.raises(ParameterError, match=found) as caught:
+        choices(**values).keep_threshold(SPEC)
+    assert "Set prune_below to" in str(caught.value)
