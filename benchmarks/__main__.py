@@ -23,7 +23,7 @@ from toolformer_ops.demo.model import prepare_demo_model
 from toolformer_ops.errors import EXIT_NO_RESULT, ParameterError, ToolformerError, exit_code
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.loading import DTYPES
-from toolformer_ops.runs.choices import TOOL_NAMES
+from toolformer_ops.tools.registry import PAPER_TOOLS
 
 logger = logging.getLogger("benchmarks")
 
@@ -44,14 +44,14 @@ def bench(
     dtype: Annotated[str, typer.Option(help="Number formats, with commas between them.")] = "float32,bfloat16",
     out: Annotated[Path, typer.Option(help="Folder for bench.json and bench.md.")] = Path(".toolformer/bench"),
     model: Annotated[str, typer.Option(help="SmolLM2 as safetensors; empty: the demo's, converted where needed.")] = "",
-    tools: Annotated[str, typer.Option(help="Tools of work B.")] = ",".join(TOOL_NAMES),
+    tools: Annotated[str, typer.Option(help="Tools of work B.")] = ",".join(PAPER_TOOLS),
     sizes: Annotated[str, typer.Option(help="Numbers of texts of work C.")] = "10,100",
 ) -> None:
     """Measure the engine against the reference and against the floor; exit 3 where they keep other calls."""
     wanted = WORKS if work == "all" else tuple(work.split(","))
     formats = tuple(dtype.split(","))
     asked = tuple(tools.split(","))
-    checked = ((wanted, WORKS, "--work"), (formats, tuple(DTYPES), "--dtype"), (asked, TOOL_NAMES, "--tools"))
+    checked = ((wanted, WORKS, "--work"), (formats, tuple(DTYPES), "--dtype"), (asked, PAPER_TOOLS, "--tools"))
     for found, known, option in checked:
         if unknown := set(found) - set(known):
             raise ParameterError(f"{option}: expected some of {', '.join(known)}, found {', '.join(sorted(unknown))}.")

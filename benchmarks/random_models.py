@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from toolformer_ops.tools.base import PROMPT_DIR
+import toolformer_ops.tools
 
+PROMPTS = Path(toolformer_ops.tools.__path__[0]) / "prompts"
 VOCABULARY = 3000
 """Entries of the tokenizer; fewer where the prompts give no more."""
 END_OF_TEXT = "<|endoftext|>"
@@ -33,7 +34,7 @@ def prompt_tokenizer() -> Any:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    texts = [path.read_text(encoding="utf-8") for path in sorted(PROMPT_DIR.glob("*.txt"))]
+    texts = [path.read_text(encoding="utf-8") for path in sorted(PROMPTS.glob("*.txt"))]
     backend.train_from_iterator([*texts, *(" [ " for _ in range(50))], trainer)
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END_OF_TEXT)  # type: ignore[no-untyped-call]
 

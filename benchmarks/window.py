@@ -22,7 +22,7 @@ from toolformer_ops.demo.corpus import own_documents
 from toolformer_ops.errors import NoValueError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.records import CallLosses, PlacedCall
-from toolformer_ops.tools.arithmetic import evaluate, write_number
+from toolformer_ops.tools.calculator import evaluate, write_number
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,6 @@ from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.records import CallPosition, Document, PlacedCall, SampledContinuation
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.tools.base import load_prompt
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 FIXED_RESULTS = {
@@ -137,7 +136,7 @@ def _injected(position: CallPosition, number: int) -> PlacedCall:
 
 
 def _prompt(tool: str) -> AnnotationPrompt:
-    return AnnotationPrompt(tool, load_prompt(get_tool(tool).spec.prompt_file))
+    return AnnotationPrompt(tool, get_tool(tool).prompt)
 
 
 def _real_text_job(name: str, texts: int) -> Job:

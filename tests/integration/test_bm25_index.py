@@ -20,8 +20,8 @@ from toolformer_ops.retrieval.bm25_index import Bm25Index, SearchAnswer
 from toolformer_ops.retrieval.index_manifest import read_manifest
 from toolformer_ops.stages.index_building import build_index
 from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.question_answering import TOOL as QA
-from toolformer_ops.tools.running import run_tool
 from toolformer_ops.tools.wiki_search import TOOL as WIKI_SEARCH
 
 ARTICLES = {

@@ -14,9 +14,8 @@ from toolformer_ops.config import Settings
 from toolformer_ops.decoding.writer import Writer
 from toolformer_ops.errors import ToolformerError
 from toolformer_ops.records import Document
-from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner
+from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, run_tool
 from toolformer_ops.tools.registry import get_tool
-from toolformer_ops.tools.running import run_tool
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel

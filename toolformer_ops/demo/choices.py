@@ -65,9 +65,8 @@ def chosen_tools(names: Sequence[str]) -> tuple[str, ...]:
     Raises:
         ToolError: there is no such tool; the message lists those there are.
     """
-    known = {name.lower(): name for name in tool_names()}
     typed = [name for item in names for name in item.replace(",", " ").split()]
-    return tuple(get_tool(known.get(name.lower(), name)).spec.name for name in dict.fromkeys(typed)) or tool_names()
+    return tuple(dict.fromkeys(get_tool(name).spec.name for name in typed)) or tool_names()
 
 
 def corpus_uri(corpus: str) -> str:

@@ -29,9 +29,7 @@ from toolformer_ops.local_services.lifecycle import up
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
-
-INDEX_TOOLS = frozenset({"WikiSearch", "QA"})
-"""Tools that need the search index."""
+from toolformer_ops.tools.registry import get_tool
 
 
 def run_demo(console: Console, settings: Settings, documents: int) -> None:
@@ -116,7 +114,7 @@ def run_dags(console: Console, settings: Settings, choices: RunChoices, name: st
     credentials = Credentials(settings.airflow_username, settings.airflow_password.get_secret_value())
     run_id = f"{name}-{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}"
     with AirflowClient(settings.airflow_url, credentials) as client:
-        if INDEX_TOOLS & set(choices.tools):
+        if any(get_tool(name).spec.needs_index for name in choices.tools):
             _build_index(console, client, settings, run_id)
         _run(console, client, settings, ANNOTATION_DAG, run_id, choices.model_dump(mode="json"))
         _report(console, client, settings, run_id)

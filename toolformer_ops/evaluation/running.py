@@ -21,7 +21,7 @@ from toolformer_ops.errors import ToolError, ToolformerError
 from toolformer_ops.evaluation.records import VARIANT_NAMES, EvaluatedInput, Question, SuiteScore, Variant
 from toolformer_ops.evaluation.statistics import wilson_interval
 from toolformer_ops.evaluation.suites.base import LoadedDataSet, Suite
-from toolformer_ops.tools.running import TIMED_OUT, TOOL_ERROR
+from toolformer_ops.tools.base import TIMED_OUT, TOOL_ERROR
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel

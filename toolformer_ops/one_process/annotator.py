@@ -27,9 +27,8 @@ from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import split_revision
 from toolformer_ops.stages.filtering import decide
 from toolformer_ops.stages.scoring import choose_result, score_text, stored_losses
-from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolRunner, load_prompt
+from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolRunner, run_tool
 from toolformer_ops.tools.registry import get_tool
-from toolformer_ops.tools.running import run_tool
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
@@ -64,7 +63,7 @@ def run_one(
     tool = get_tool(tool_name)
     effective_input = tool.effective_input(call_input, document_of("", date))
     if effective_input is None:
-        return ToolOutput.none("document_has_no_date" if not tool.spec.takes_input else "input_not_usable")
+        return ToolOutput.none("document_has_no_date" if tool.spec.needs_date else "input_not_usable")
     runner = tool.open(settings, lambda: load(settings, model_name()))
     [output] = run_tool(runner, [effective_input], settings.tool_time_limit_seconds)
     return output
@@ -108,8 +107,9 @@ def annotate_file(
     Raises:
         ParameterError: the keep threshold is below `prune_below`.
     """
-    choices = RunChoices.parse({"tools": (tool_name,), **values, "corpus": str(corpus), "model": model_name})
-    annotator = Annotator(settings, get_tool(tool_name), choices, functools.cache(lambda: load(settings, model_name)))
+    tool = get_tool(tool_name)
+    choices = RunChoices.parse({"tools": (tool.spec.name,), **values, "corpus": str(corpus), "model": model_name})
+    annotator = Annotator(settings, tool, choices, functools.cache(lambda: load(settings, model_name)))
     documents = (record.document() for _, record in read_corpus(settings, corpus) if isinstance(record, Record))
     for number, document in enumerate(documents):
         if limit is not None and number >= limit:
@@ -139,7 +139,7 @@ class Annotator:
         """The tool's prompt, as the engine takes it."""
         from toolformer_ops.language_model import AnnotationPrompt
 
-        return AnnotationPrompt(self.tool.spec.name, load_prompt(self.tool.spec.prompt_file))
+        return AnnotationPrompt(self.tool.spec.name, self.tool.prompt)
 
     @functools.cached_property
     def runner(self) -> ToolRunner:

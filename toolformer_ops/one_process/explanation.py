@@ -7,15 +7,15 @@ import dataclasses
 import functools
 from typing import Any
 
-from toolformer_ops.call_syntax import call_with_result, call_without_result, parse_call
+from toolformer_ops.call_syntax import Call, call_with_result, call_without_result, parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.losses import is_kept
 from toolformer_ops.one_process.annotator import document_of, load, own_text_of
 from toolformer_ops.records import PlacedCall
 from toolformer_ops.stages.scoring import choose_result
+from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.registry import get_tool
-from toolformer_ops.tools.running import run_tool
 
 
 def token_at(starts: tuple[int, ...], text: str, at: int) -> int:
@@ -53,6 +53,7 @@ def explain_call(
     """
     call = parse_call(call_text.strip().removeprefix("[").removesuffix("]"))
     tool = get_tool(call.tool)
+    call = Call(tool.spec.name, call.input)  # as the tool spells its name
     document = document_of(text, date)
     model = functools.cache(lambda: load(settings, model_name))
     effective_input = tool.effective_input(call.input, document)

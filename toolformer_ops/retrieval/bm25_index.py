@@ -10,6 +10,7 @@ Does not build (`index_build.py`), and does not know documents or tools.
 """
 
 import functools
+import json
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from typing import Any, Protocol
 from toolformer_ops.errors import SearchIndexError
 from toolformer_ops.retrieval.index_manifest import IndexManifest, read_manifest
 from toolformer_ops.retrieval.java_runtime import java_class, java_thread, start_java
-from toolformer_ops.retrieval.stored_passage import FoundPassage, read_stored
+from toolformer_ops.retrieval.kilt_records import Passage
 
 K1 = 0.9
 B = 0.4
@@ -32,6 +33,37 @@ BATCH_QUERIES = 64
 _REMEMBERED_TERMS = 50_000
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FoundPassage:
+    """A passage as a search finds it."""
+
+    passage_id: str
+    heading: str
+    """`Title`, or `Title > Section`."""
+    text: str
+    score: float
+    """BM25, at least 0; comparable within one question only."""
+
+    @classmethod
+    def read(cls, passage_id: str, score: float, stored: str) -> "FoundPassage":
+        """A hit, from the JSON that the index holds of it."""
+        heading, _, text = str(json.loads(stored)["contents"]).partition("\n")
+        return cls(passage_id, heading, text, score)
+
+
+def stored_form(passage: Passage) -> str:
+    """The JSON that is indexed and stored for a passage; heading and text are searched alike, as by Pyserini's KILT baseline."""
+    return json.dumps(
+        {
+            "id": passage.passage_id,
+            "contents": f"{passage.heading}\n{passage.text}",
+            "wikipedia_id": passage.wikipedia_id,
+            "paragraphs": list(passage.paragraphs),
+        },
+        ensure_ascii=False,
+    )
 
 
 @dataclass(frozen=True)
@@ -146,7 +178,7 @@ class Bm25Index:
         answers = []
         for number in range(len(batch)):
             found = tuple(
-                read_stored(hit.docid, float(hit.score), hit.lucene_document.get("raw"))
+                FoundPassage.read(hit.docid, float(hit.score), hit.lucene_document.get("raw"))
                 for hit in hits.get(str(number))
             )
             answers.append(SearchAnswer(found) if found else SearchAnswer(reason="no_match"))

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from toolformer_ops.errors import RejectedRecordError, SearchIndexError
+from toolformer_ops.retrieval.bm25_index import stored_form
 from toolformer_ops.retrieval.index_manifest import (
     MANIFEST,
     IndexManifest,
@@ -33,7 +34,6 @@ from toolformer_ops.retrieval.index_manifest import (
 )
 from toolformer_ops.retrieval.java_runtime import java_class, start_java
 from toolformer_ops.retrieval.kilt_records import parse_record, passages_of
-from toolformer_ops.retrieval.stored_passage import stored_form
 
 BATCH_PASSAGES = 2000
 WRITE_BUFFER_MEGABYTES = 256

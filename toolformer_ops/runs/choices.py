@@ -14,9 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.tools.base import ToolSpec
-
-TOOL_NAMES = ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
-"""The paper's five tools; a tool from a user's own package is accepted by its registered name."""
+from toolformer_ops.tools.registry import PAPER_TOOLS
 
 SUITES_OF_FILES = ("lama", "math", "qa", "mlqa", "perplexity")
 """Suites that read nothing but files; `temporal` can make its DATESET."""
@@ -81,11 +79,11 @@ class SubjectChoices(Choices):
         json_schema_extra={"section": "Corpus"},
     )
     tools: tuple[str, ...] = Field(
-        default=TOOL_NAMES,
+        default=PAPER_TOOLS,
         min_length=1,
         title="Tools",
         description="Tools whose calls are sampled. A tool that fails does not stop the others.",
-        json_schema_extra={"section": "Tools", "choices": list(TOOL_NAMES)},
+        json_schema_extra={"section": "Tools", "choices": list(PAPER_TOOLS)},
     )
     keep_thresholds: dict[str, Threshold] = Field(
         default_factory=dict,

@@ -29,9 +29,8 @@ from toolformer_ops.runs.micro_batches import (
 )
 from toolformer_ops.runs.models import load_run_model
 from toolformer_ops.storage import database
-from toolformer_ops.tools.base import ToolOutput, ToolRunner
+from toolformer_ops.tools.base import ToolOutput, ToolRunner, run_tool
 from toolformer_ops.tools.registry import get_tool
-from toolformer_ops.tools.running import run_tool
 
 COLUMNS = ("tool", "tool_version", "input_key", "input", "results", "reason", "seconds")
 

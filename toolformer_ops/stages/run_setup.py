@@ -18,7 +18,6 @@ from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import split_revision
 from toolformer_ops.runs.recipes import ToolRecipes, tool_recipes
 from toolformer_ops.storage import database
-from toolformer_ops.tools.base import load_prompt
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 logger = logging.getLogger(__name__)
@@ -64,8 +63,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices) -> list[str]
     for name in choices.tools:
         tool = get_tool(name)
         version = tool.version(settings, identity)
-        prompt = load_prompt(tool.spec.prompt_file)
-        built = tool_recipes(tool.spec, prompt, version, identity, settings.dtype, choices)
+        built = tool_recipes(tool.spec, tool.prompt, version, identity, settings.dtype, choices)
         recipes[name] = (built, version, thresholds[name])
     engine = database.connect(settings)
     with database.transaction(engine) as connection:

@@ -28,7 +28,7 @@ from toolformer_ops.runs.micro_batches import (
 )
 from toolformer_ops.runs.models import load_run_model
 from toolformer_ops.storage import database
-from toolformer_ops.tools.base import Tool, load_prompt
+from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class SampleWork:
         """The tool's prompt, as the engine takes it."""
         from toolformer_ops.language_model import AnnotationPrompt
 
-        return AnnotationPrompt(self.tool.spec.name, load_prompt(self.tool.spec.prompt_file))
+        return AnnotationPrompt(self.tool.spec.name, self.tool.prompt)
 
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
         """The shard's documents with a kept paragraph that were not sampled."""

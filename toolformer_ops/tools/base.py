@@ -1,13 +1,20 @@
-"""What a tool is: its numbers (`ToolSpec`), its heuristic filter, and how a batch of inputs is run.
+"""What a tool is (`Tool`, `ToolSpec`), and how a batch of inputs is run through an open tool (`run_tool`).
 
-A tool is one module in this folder and one prompt file in `prompts/`; `registry.py` knows them by name. Importing a tool's
-module is cheap: torch, Java and models are loaded by `Tool.open`, in the process that runs the tool.
+A tool is a class derived from `Tool` in a module, with a prompt file beside that module; docs/tools.md shows a whole one. It
+writes its `spec`, and `run`, or `open` where an index or a model has to be loaded first. Importing a tool's module is cheap,
+since DAG files do it: torch, Java and models are loaded by `open`, in the process that runs the tool.
 """
 
+import functools
+import logging
+import sys
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import PromptError
@@ -16,24 +23,31 @@ from toolformer_ops.records import Document
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
 
-PROMPT_DIR = Path(__file__).parent / "prompts"
 TEXT_SLOT = "{text}"
+MAX_INPUT_CHARACTERS = 4000
+TIMED_OUT = "timed_out"
+TOOL_ERROR = "tool_error"
+INPUT_TOO_LONG = "input_too_long"
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class ToolSpec:
-    """The numbers and names of one tool; the only home of its thresholds."""
+    """Names, numbers and needs of one tool: the only home of its thresholds."""
 
     name: str
-    """As it stands in a call: `Calculator`."""
+    """The name in a call: `Calculator`. Letters, digits and underscores, with a letter first."""
     purpose: str
     """One sentence for forms and help."""
     prompt_file: str
-    """File name in `prompts/`."""
-    filter_version: str
-    """Raised when the heuristic filter decides differently."""
-    source: str
+    """Path of the prompt file, relative to the folder of the tool's module."""
+    filter_version: str = "1"
+    """Raised when the heuristic filter decides differently; part of the filter recipe."""
+    source: str = ""
     """Where the numbers below come from."""
+    code_version: str = "1"
+    """Raised when an input would get another answer; part of the execution recipe."""
     sampling_threshold: float = 0.05
     """tau_s: a position is taken where p(" [") is above it."""
     max_positions: int = 5
@@ -49,7 +63,11 @@ class ToolSpec:
     pass_over_own_text: bool = False
     """Whether results that repeat the document's own text are passed over, since they would leak it."""
     needs_device: bool = False
-    """Whether running it loads a model, so that its execution belongs where models run."""
+    """Whether running it loads a model, so that it is executed in the pool of the GPU."""
+    needs_index: bool = False
+    """Whether it searches the index that the DAG `build_wiki_index` makes."""
+    needs_date: bool = False
+    """Whether it can answer only in a document whose date is known."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +80,9 @@ class FilterDecision:
     paragraph: int = 0
     """Number of the paragraph in the document, from 0; 0 for a filter that judges whole documents."""
     start_char: int = 0
-    """Where the annotated text starts in the document's text."""
+    """Offset of the annotated text's first character in the document's text."""
     end_char: int = 0
-    """Where it ends (exclusive)."""
+    """Offset of its end (exclusive)."""
 
 
 @dataclass(frozen=True)
@@ -90,67 +108,131 @@ class ToolOutput:
 
 
 class ToolRunner(Protocol):
-    """A tool that is open and can be run; it may hold an index or a model."""
+    """An open tool; it may hold an index or a model."""
 
     def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
-        """One output an input, in order. An error in one input becomes that input's reason, never an exception."""
+        """One output an input, in order; an input without a result gets a reason."""
         ...
 
 
-class Tool(Protocol):
-    """A tool before it is opened: cheap to hold, safe to import where DAGs are parsed."""
+class Tool:
+    """A tool before it is opened. Derived classes set `spec` and override `run` or `open`, and what else they do differently."""
 
-    @property
-    def spec(self) -> ToolSpec:
-        """Names and numbers."""
-        ...
+    spec: ClassVar[ToolSpec]
+
+    @functools.cached_property
+    def prompt(self) -> str:
+        """The text of the prompt file in the folder of the tool's module.
+
+        Raises:
+            PromptError: the file is missing, does not hold `{text}` exactly once, or shows no call of this tool.
+        """
+        path = Path(str(sys.modules[type(self).__module__].__file__)).parent / self.spec.prompt_file
+        prompt = load_prompt(path)
+        if f"[{self.spec.name}(" not in prompt:
+            raise PromptError(f"{path}: expected examples with calls '[{self.spec.name}(...)]', found none.")
+        return prompt
 
     def filter(self, document: Document) -> list[FilterDecision]:
-        """The heuristic of appendix A: one decision a paragraph, or one for the whole document."""
-        ...
+        """The heuristic of appendix A, one decision a paragraph or one for the whole document; here: every text is kept."""
+        return [FilterDecision(kept=True, reason="every_text", end_char=len(document.text))]
 
     def effective_input(self, call_input: str, document: Document) -> str | None:
-        """What is asked and cached for this call in this document: for most tools the call's input itself.
+        """What is asked and cached for this call in this document; here: the call's input with single spaces.
 
         None where the document cannot answer such a call (a Calendar call in a text without a date).
         """
-        ...
+        return " ".join(call_input.split())
 
     def input_only_after(self, call_input: str, text_before: str, text_after: str) -> bool:
-        """Whether the input could only be known from what follows the call, so that the call cannot be taught (appendix A.1)."""
-        ...
+        """Whether the input could only be known from what follows the call, so that the call cannot be taught (appendix A.1).
+
+        Here: never.
+        """
+        return False
 
     def version(self, settings: Settings, model_identity: str) -> str:
-        """Names all that decides the answers: the code's version, index, models.
+        """Names everything that decides the answers, for the execution recipe; here: the code's version.
 
         `model_identity` names the run's language model, for a tool that asks it.
 
         Raises:
-            ToolError: an index or model that the tool needs is not there; the message names the setting.
+            ToolformerError: an index or model that the tool needs is not there; the message names the setting.
         """
-        ...
+        return f"{self.spec.name.lower()}-{self.spec.code_version}"
 
     def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> ToolRunner:
-        """Load what the tool needs. `load_model` gives the run's own language model to a tool that asks for it.
+        """Load what the tool needs to run; here: nothing.
+
+        `load_model` returns the run's own language model to a tool that asks for it.
 
         Raises:
-            ToolError: an index or model is not there; the message names the setting.
+            ToolformerError: an index or model is not there; the message names the setting.
         """
-        ...
+        return self
+
+    def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
+        """One output an input, in order; only of a tool that does not override `open`."""
+        raise NotImplementedError(f"{type(self).__name__} overrides neither `run` nor `open`")
 
 
-def load_prompt(file_name: str) -> str:
-    """The text of a prompt file.
+def load_prompt(path: Path) -> str:
+    """The text of a prompt file, without line breaks at its end.
 
     Raises:
         PromptError: the file is missing, or does not hold `{text}` exactly once.
     """
-    path = PROMPT_DIR / file_name if not Path(file_name).is_absolute() else Path(file_name)
     try:
         prompt = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise PromptError(f"{path}: expected a prompt file, found none ({error.strerror}).") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise PromptError(f"{path}: expected a prompt file in UTF-8, found none ({error}).") from error
     found = prompt.count(TEXT_SLOT)
     if found != 1:
         raise PromptError(f"{path}: expected '{TEXT_SLOT}' once, found {found}. Put it after the last 'Input:'.")
     return prompt.rstrip("\n")
+
+
+def run_tool(runner: ToolRunner, inputs: Sequence[str], time_limit_seconds: float) -> list[ToolOutput]:
+    """One output an input, in order; equal inputs are run once.
+
+    An input that is too long, takes longer than `time_limit_seconds`, or makes the tool raise, has a reason instead of a result.
+    """
+    outputs: dict[str, ToolOutput] = {
+        item: ToolOutput.none(INPUT_TOO_LONG) for item in inputs if len(item) > MAX_INPUT_CHARACTERS
+    }
+    wanted = [item for item in dict.fromkeys(inputs) if item not in outputs]
+    outputs.update(zip(wanted, _run_batch(runner, wanted, time_limit_seconds), strict=True))
+    return [outputs[item] for item in inputs]
+
+
+def _run_batch(runner: ToolRunner, inputs: Sequence[str], time_limit_seconds: float) -> list[ToolOutput]:
+    """The outputs of a batch; where it fails or takes longer than all its limits together, each input is run alone."""
+    if not inputs:
+        return []
+    answer: Future[list[ToolOutput]] = Future()
+
+    def work() -> None:
+        try:
+            outputs = runner.run(inputs)
+            if len(outputs) != len(inputs):
+                raise ValueError(f"expected {len(inputs)} outputs, found {len(outputs)}")  # noqa: TRY301
+        except BaseException as error:  # handed to the waiting thread, which raises it
+            answer.set_exception(error)
+        else:
+            answer.set_result(outputs)
+
+    # Python cannot stop a thread: a call that hangs keeps this one until the process ends.
+    threading.Thread(target=work, daemon=True, name="tool").start()
+    try:
+        return answer.result(timeout=time_limit_seconds * len(inputs))
+    except FutureTimeoutError:
+        reason = TIMED_OUT
+        logger.warning(
+            "%d inputs: no answer within %g s each, the first is %r", len(inputs), time_limit_seconds, inputs[0][:80]
+        )
+    except Exception as error:
+        reason = TOOL_ERROR
+        logger.warning("%d inputs failed: %s: %s", len(inputs), type(error).__name__, error, exc_info=len(inputs) == 1)
+    if len(inputs) == 1:
+        return [ToolOutput.none(reason)]
+    return [output for item in inputs for output in _run_batch(runner, [item], time_limit_seconds)]

@@ -1,34 +1,58 @@
-"""The Calculator: `27 + 4 * 2` gives `35`, `400 / 1400` gives `0.29` (Toolformer, section 3 and appendix A.1).
+"""The Calculator: `27 + 4 * 2` is `35`, `400 / 1400` is `0.29` (Toolformer, section 3 and appendix A.1).
 
-Exact rational arithmetic by `arithmetic.py`; which documents are worth asking is decided by `calculator_filter.py`.
+In three parts: the tool; exact arithmetic on what a call asks; the filter, which documents are worth asking for calls.
+
+An expression may hold the four operators (also written as the letter x and as the signs for times, divided by, minus and the en
+dash), round brackets, unary minus and a trailing per cent sign (`11.4%` is 0.114). Everything else is invalid: no names, no
+powers, no implied multiplication, no digits but 0 to 9, and no `0x10`, which is a hexadecimal number to some readers and 0 times
+10 to others. A number is written as in running text: digits, with commas between groups of three (`658,893`), and a decimal part.
+
+The time is bounded by construction: length and nesting are limited before anything is computed, and the size of every
+intermediate number is bounded by the number of digits that were written. Nothing here calls `eval`.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import hashlib
+import re
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 
-from toolformer_ops.config import Settings
 from toolformer_ops.errors import NoValueError
 from toolformer_ops.records import Document
-from toolformer_ops.tools import calculator_filter
-from toolformer_ops.tools.arithmetic import NUMBER_IN_TEXT, evaluate, write_number
-from toolformer_ops.tools.base import FilterDecision, ToolOutput, ToolSpec
+from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolSpec
 
-if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+MAX_EXPRESSION_CHARS = 200
+MAX_NESTING = 32
+MAX_WHOLE_DIGITS = 60
+"""Longest whole result; it is exact."""
+MAX_ROUNDED = 10**15
+"""Results with decimals are given below this; two decimals of a larger number say nothing."""
 
-CODE_VERSION = "1"
-"""Raised when an expression would get another answer."""
+UNSIGNED_NUMBER = r"(?:(?:[0-9]{1,3}(?:,[0-9]{3}){1,6}|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
+NUMBER_IN_TEXT = re.compile(
+    rf"(?:(?<!\w)|(?<=[0-9][xX]))(?<![0-9]\.)(?<!\w\.(?=[0-9])){UNSIGNED_NUMBER}"
+    r"(?:(?!\w)|(?=[xX][0-9]))(?!\.[0-9]|,[0-9]{3}(?![0-9]))"
+)
+"""A whole number in running text: both of `12x3`, but not the 3 of `MP3` or `3D`, and no part of `1.2.3`."""
+
+_TOKEN = re.compile(
+    rf"\s*(?:(?P<number>{UNSIGNED_NUMBER})(?![\w.,](?<![xX]))|(?P<sign>[-+*/()%xX×÷−–]))"  # noqa: RUF001
+)
+_HEXADECIMAL = re.compile(r"(?<![0-9.,])0[xX][0-9A-Fa-f]")
+_OPERATORS = {"+": "+", "-": "-", "−": "-", "–": "-", "*": "*", "x": "*", "X": "*", "×": "*", "÷": "/", "/": "/"}  # noqa: RUF001
 
 
-class Calculator:
-    """The tool before and after it is opened: it needs nothing to run."""
+class Calculator(Tool):
+    """The tool; it needs nothing to run."""
 
     spec = ToolSpec(
         name="Calculator",
         purpose="Computes a sum with + - * / and brackets, exactly, rounded to two decimals.",
-        prompt_file="calculator.txt",
-        filter_version="1",
+        prompt_file="prompts/calculator.txt",
         source="Toolformer, appendix A: tau_s 0.0, k 20, m 10, tau_f 0.5 for the calculator",
+        code_version="2",
         sampling_threshold=0.0,
         max_positions=20,
         samples_per_position=10,
@@ -37,7 +61,7 @@ class Calculator:
 
     def filter(self, document: Document) -> list[FilterDecision]:
         """One decision for the whole document, by the rules (i) to (iii)."""
-        kept, reason = calculator_filter.judge(document.text)
+        kept, reason = judge(document.text)
         return [FilterDecision(kept, reason, end_char=len(document.text))]
 
     def effective_input(self, call_input: str, document: Document) -> str:
@@ -45,42 +69,258 @@ class Calculator:
         return call_input.strip()
 
     def input_only_after(self, call_input: str, text_before: str, text_after: str) -> bool:
-        """Whether a number of the expression stands in the text after the call and not before it.
+        """Whether a number of the expression occurs in the text after the call and not before it.
 
-        Numbers are compared by value (`1,400` is `1400`). One that stands nowhere in the text, such as the 100 of a
+        Numbers are compared by value (`1,400` is `1400`). One that occurs nowhere in the text, such as the 100 of a
         percentage, is common knowledge and does not count.
         """
         needed = _numbers_in(call_input) - _numbers_in(text_before)
-        return not needed.isdisjoint(_numbers_in(text_after)) if needed else False
-
-    def version(self, settings: Settings, model_identity: str) -> str:
-        """Version of the code that computes."""
-        return f"calculator-{CODE_VERSION}"
-
-    def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> "Calculator":
-        """The calculator itself."""
-        return self
+        return bool(needed) and not needed.isdisjoint(_numbers_in(text_after))
 
     def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
         """One result or reason an expression."""
-        return [_answer(expression) for expression in inputs]
-
-
-def _answer(expression: str) -> ToolOutput:
-    try:
-        return ToolOutput.of(write_number(evaluate(expression)))
-    except NoValueError as error:
-        return ToolOutput.none(error.reason)
-
-
-def _numbers_in(text: str) -> set[str]:
-    """The numbers of a text in one spelling each, so that equal values are equal strings."""
-    return {_one_spelling(written) for written in NUMBER_IN_TEXT.findall(text)}
-
-
-def _one_spelling(written: str) -> str:
-    whole, _, decimals = written.replace(",", "").partition(".")
-    return f"{whole.lstrip('0') or '0'}.{decimals.rstrip('0')}"
+        outputs = []
+        for expression in inputs:
+            try:
+                outputs.append(ToolOutput.of(write_number(evaluate(expression))))
+            except NoValueError as error:
+                outputs.append(ToolOutput.none(error.reason))
+        return outputs
 
 
 TOOL = Calculator()
+
+
+def _numbers_in(text: str) -> set[str]:
+    """The numbers of a text in one spelling each, so that equal values are equal strings, however long."""
+    found = (written.replace(",", "").partition(".") for written in NUMBER_IN_TEXT.findall(text))
+    return {f"{whole.lstrip('0') or '0'}.{decimals.rstrip('0')}" for whole, _, decimals in found}
+
+
+# Arithmetic
+
+
+def number_value(written: str) -> Fraction:
+    """The exact value of a number as it is written, such as `658,893` or `2.87`."""
+    return Fraction(written.replace(",", ""))
+
+
+def evaluate(expression: str) -> Fraction:
+    """The exact value of an expression.
+
+    Raises:
+        NoValueError: its `reason` is `empty_input`, `expression_too_long`, `nested_too_deeply`, `invalid_expression`,
+            `division_by_zero` or `result_too_large`.
+    """
+    if not expression.strip():
+        raise NoValueError("empty_input")
+    if len(expression) > MAX_EXPRESSION_CHARS:
+        raise NoValueError("expression_too_long")
+    if _HEXADECIMAL.search(expression):
+        raise NoValueError("invalid_expression")
+    # 1. Numbers as values; operators, brackets and % as one character each, in one spelling.
+    tokens: list[Fraction | str] = []
+    end, text = 0, expression.rstrip()
+    while end < len(text):
+        match = _TOKEN.match(text, end)
+        if match is None:
+            raise NoValueError("invalid_expression")
+        number = match["number"]
+        tokens.append(number_value(number) if number else _OPERATORS.get(match["sign"], match["sign"]))
+        end = match.end()
+    # 2. The value of the tokens, which must be one sum and nothing behind it.
+    parser = _Parser(tokens)
+    value = parser.sum(nesting=0)
+    if not parser.at_end():
+        raise NoValueError("invalid_expression")
+    # 3. Within bounds?
+    if abs(value) >= (10**MAX_WHOLE_DIGITS if value.denominator == 1 else MAX_ROUNDED):
+        raise NoValueError("result_too_large")
+    return value
+
+
+def write_number(value: Fraction) -> str:
+    """`35` for a whole number, else two decimals, halves rounded away from zero: `3.70`, `0.13` for 1/8."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    hundredths = (200 * abs(value.numerator) + value.denominator) // (2 * value.denominator)
+    sign = "-" if value < 0 and hundredths else ""
+    return f"{sign}{hundredths // 100}.{hundredths % 100:02d}"
+
+
+class _Parser:
+    """Recursive descent over tokens, by this grammar.
+
+    sum     = product (("+" | "-") product)*        left to right: 10 - 5 - 2 is 3
+    product = factor (("*" | "/") factor)*          left to right: 8 / 4 / 2 is 1
+    factor  = "-"* (number | "(" sum ")") "%"?
+    """
+
+    def __init__(self, tokens: list[Fraction | str]) -> None:
+        self._tokens = tokens
+        self._next = 0
+
+    def at_end(self) -> bool:
+        """Whether all tokens were read."""
+        return self._next == len(self._tokens)
+
+    def _take(self, *wanted: str) -> str | None:
+        """Step over the next token and return it if it is one of `wanted`."""
+        token = None if self.at_end() else self._tokens[self._next]
+        if isinstance(token, str) and token in wanted:
+            self._next += 1
+            return token
+        return None
+
+    def sum(self, nesting: int) -> Fraction:
+        value = self.product(nesting)
+        while operator := self._take("+", "-"):
+            operand = self.product(nesting)
+            value = value + operand if operator == "+" else value - operand
+        return value
+
+    def product(self, nesting: int) -> Fraction:
+        value = self.factor(nesting)
+        while operator := self._take("*", "/"):
+            operand = self.factor(nesting)
+            if operator == "*":
+                value *= operand
+            elif operand == 0:
+                raise NoValueError("division_by_zero")
+            else:
+                value /= operand
+        return value
+
+    def factor(self, nesting: int) -> Fraction:
+        negative = False
+        while self._take("-"):
+            negative = not negative
+        if self._take("("):
+            if nesting == MAX_NESTING:
+                raise NoValueError("nested_too_deeply")
+            value = self.sum(nesting + 1)
+            if not self._take(")"):
+                raise NoValueError("invalid_expression")
+        else:
+            token = None if self.at_end() else self._tokens[self._next]
+            if not isinstance(token, Fraction):
+                raise NoValueError("invalid_expression")
+            value = token
+            self._next += 1
+        if self._take("%"):
+            value /= 100
+        return -value if negative else value
+
+
+# The filter
+
+WINDOW_TOKENS = 100
+SAMPLED_SHARE = 0.01
+"""Share of the documents matching only rule (iii) that is kept."""
+
+RESULT_OF_TWO = "rule_i_result_of_two_others"
+NUMBER_ANNOUNCED = "rule_ii_sequence_before_number"
+SAMPLED = "rule_iii_sampled"
+NOT_SAMPLED = "rule_iii_not_sampled"
+TOO_FEW_NUMBERS = "fewer_than_three_numbers"
+
+_TEXT_TOKEN = re.compile(rf"(?P<number>{NUMBER_IN_TEXT.pattern})|\w+|[^\w\s]")
+_ANNOUNCED_NUMBER = re.compile(
+    rf"(?:=|\b(?:equals|equal\s+to|total\s+of|average\s+of)\b)\s*(?:[-−]\s*)?(?:[$€£¥]\s*)?{UNSIGNED_NUMBER}(?!\w)",  # noqa: RUF001
+    re.IGNORECASE,
+)
+
+_UNIT = 10**6
+"""Values are whole millionths: sums, products and quotients are then exact integer arithmetic."""
+_HUNDREDTH = _UNIT // 100
+_MAX_DIGITS = 15
+"""Longer numbers (account and telephone numbers, hashes) take no part in rule (i)."""
+
+
+@dataclass(frozen=True)
+class NumberInText:
+    """One number in a text."""
+
+    token: int
+    """Its place among the text's tokens."""
+    value: int
+    """In millionths; 0 where it is too long to take part in rule (i)."""
+    has_decimals: bool
+
+
+def judge(text: str) -> tuple[bool, str]:
+    """Whether a document is worth asking for calls, and the first rule of appendix A.1 that decides it.
+
+    (i)   Within a window of 100 tokens there are three numbers of which one is the result of +, -, * or / applied to the other
+          two. A token is a number, another run of letters and digits, or a single other sign. The three are three different
+          places, so that `5 ... 1` alone never counts as 5 * 1 = 5. What holds for any number is no evidence and does not count:
+          adding or subtracting 0, multiplying by 0 or 1, dividing by 1 or by itself. The result may be rounded as the calculator
+          rounds it (two decimals) if the text writes it with decimals.
+    (ii)  One of "=", "equals", "equal to", "total of", "average of" is followed by a number. White space, a currency sign or a
+          minus sign may come between, other words may not.
+    (iii) There are at least three numbers; of the documents that match only this rule one in a hundred is kept, chosen by a hash
+          of the text, so that it is the same one every night.
+
+    Numbers are unsigned (a hyphen before one may be a dash), as `NUMBER_IN_TEXT` finds them.
+    """
+    numbers = list(_numbers(text))
+    if _holds_result_of_two_others(numbers):
+        return True, RESULT_OF_TWO
+    if _ANNOUNCED_NUMBER.search(text):
+        return True, NUMBER_ANNOUNCED
+    if len(numbers) < 3:
+        return False, TOO_FEW_NUMBERS
+    digest = hashlib.sha256(b"calculator filter, rule iii\n" + text.encode("utf-8", "surrogatepass")).digest()
+    sampled = int.from_bytes(digest[:8], "big") < SAMPLED_SHARE * 2**64
+    return (True, SAMPLED) if sampled else (False, NOT_SAMPLED)
+
+
+def _numbers(text: str) -> Iterator[NumberInText]:
+    for token, match in enumerate(_TEXT_TOKEN.finditer(text)):
+        if written := match["number"]:
+            whole, point, decimals = written.replace(",", "").partition(".")
+            fits = len(whole) <= _MAX_DIGITS and len(decimals) <= 6
+            value = int(whole or "0") * _UNIT + int(decimals.ljust(6, "0")) if fits else 0
+            yield NumberInText(token, value, bool(point))
+
+
+def _holds_result_of_two_others(numbers: list[NumberInText]) -> bool:
+    """Rule (i): each pair within a window is combined and the results are looked up, at most 100 look-ups a number and operator."""
+    valued = [number for number in numbers if number.value]  # zero takes part only in what holds for any number
+    places: dict[int, list[NumberInText]] = defaultdict(list)
+    for number in valued:
+        places[number.value].append(number)
+    for index, first in enumerate(valued):
+        for second in valued[index + 1 : index + WINDOW_TOKENS]:
+            if second.token - first.token >= WINDOW_TOKENS:
+                break
+            # The third place must be within a window that also holds the other two.
+            earliest, latest = second.token - WINDOW_TOKENS + 1, first.token + WINDOW_TOKENS - 1
+            for value, exact in _results(first.value, second.value):
+                third = places.get(value, [])
+                for place in third[bisect_left(third, earliest, key=lambda number: number.token) :]:
+                    if place.token > latest:
+                        break
+                    if place.token not in (first.token, second.token) and (exact or place.has_decimals):
+                        return True
+    return False
+
+
+def _results(a: int, b: int) -> Iterator[tuple[int, bool]]:
+    """Values of `a op b` and `b op a`, in millionths, each with whether it is exact or rounded to hundredths."""
+    yield a + b, True
+    yield abs(a - b), True
+    fractions = []
+    if _UNIT not in (a, b):
+        fractions.append((a * b, _UNIT))
+    if b not in (a, _UNIT):
+        fractions.append((a * _UNIT, b))
+    if a not in (b, _UNIT):
+        fractions.append((b * _UNIT, a))
+    for numerator, denominator in fractions:
+        quotient, remainder = divmod(numerator, denominator)
+        if not remainder:
+            yield quotient, True
+        if remainder or quotient % _HUNDREDTH:
+            step = denominator * _HUNDREDTH
+            yield (2 * numerator + step) // (2 * step) * _HUNDREDTH, False

@@ -1,59 +1,44 @@
 """The Calendar: `Today is Monday, January 30, 2023.` for the day a document was written (Toolformer, section 3 and appendix A.1).
 
-That day is the date the record gives, else the one its address carries (`date_in_url.py`); documents without one are left out.
-What is cached is the date, so one row serves all documents of a day. Names of days and months do not depend on the locale, and
-no clock is read.
+That day is the date the record gives, else the one that its address carries, such as `https://example.org/2023/01/30/title`;
+documents without one are left out. What is cached is the date, so one row serves all documents of a day. Names of days and
+months do not depend on the locale, and no clock is read, so that the same document gives the same answer every night.
 """
 
 import datetime
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
-from toolformer_ops.config import Settings
 from toolformer_ops.records import Document
-from toolformer_ops.tools.base import FilterDecision, ToolOutput, ToolSpec
-from toolformer_ops.tools.date_in_url import date_in_url
+from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolSpec
 
-if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
-
-CODE_VERSION = "1"
-"""Raised when a day would be written differently."""
-
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS = (
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MONTHS = (
     "January", "February", "March", "April", "May", "June",
     "July", "August", "September", "October", "November", "December",
 )  # fmt: skip
 _ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
-def document_day(document: Document) -> tuple[datetime.date | None, str]:
-    """The day a document was written, or None; and where it was found, or why it was not."""
-    if document.document_date is not None:
-        return document.document_date, "date_in_record"
-    if not document.url:
-        return None, "no_url"
-    found = date_in_url(document.url)
-    return found.date, found.reason
+class FoundDate(NamedTuple):
+    """A date and where it was found, or why there is none."""
+
+    date: datetime.date | None
+    reason: str
 
 
-def write_day(day: datetime.date) -> str:
-    """The sentence `Today is Monday, January 30, 2023.`, whatever the locale."""
-    return f"Today is {_DAYS[day.weekday()]}, {_MONTHS[day.month - 1]} {day.day}, {day.year}."
-
-
-class Calendar:
-    """The tool before and after it is opened: it needs nothing to run."""
+class Calendar(Tool):
+    """The tool; it needs nothing to run."""
 
     spec = ToolSpec(
         name="Calendar",
         purpose="Tells the day on which the text was written.",
-        prompt_file="calendar.txt",
-        filter_version="1",
+        prompt_file="prompts/calendar.txt",
         source="Toolformer, appendix A: the defaults tau_s 0.05, k 5, m 5, tau_f 1.0",
         takes_input=False,
+        needs_date=True,
     )
 
     def filter(self, document: Document) -> list[FilterDecision]:
@@ -64,40 +49,136 @@ class Calendar:
     def effective_input(self, call_input: str, document: Document) -> str | None:
         """The document's day as `2023-01-30`; None where it is not known.
 
-        The tool is called with empty brackets. Whatever a model writes between them is passed on in brackets, which no
-        date is, so that `run` refuses it and a call cannot choose its own day.
+        The tool is called with empty brackets. What a model writes between them is passed on in brackets, which no
+        date has, so that `run` refuses it and a call cannot choose a day.
         """
         if call_input.strip():
             return f"({call_input.strip()})"
         day, _ = document_day(document)
         return day.isoformat() if day else None
 
-    def input_only_after(self, call_input: str, text_before: str, text_after: str) -> bool:
-        """Never: there is no input."""
-        return False
-
-    def version(self, settings: Settings, model_identity: str) -> str:
-        """Version of the code that writes dates."""
-        return f"calendar-{CODE_VERSION}"
-
-    def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> "Calendar":
-        """The calendar itself."""
-        return self
-
     def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
         """One sentence a date `YYYY-MM-DD`."""
-        return [_answer(effective_input) for effective_input in inputs]
-
-
-def _answer(effective_input: str) -> ToolOutput:
-    if effective_input.startswith("("):
-        return ToolOutput.none("takes_no_input")
-    if not _ISO_DATE.fullmatch(effective_input):
-        return ToolOutput.none("not_a_date")
-    try:
-        return ToolOutput.of(write_day(datetime.date.fromisoformat(effective_input)))
-    except ValueError:
-        return ToolOutput.none("not_a_date")
+        outputs = []
+        for asked in inputs:
+            try:
+                day = datetime.date.fromisoformat(asked) if _ISO_DATE.fullmatch(asked) else None
+            except ValueError:  # no such day
+                day = None
+            refusal = "takes_no_input" if asked.startswith("(") else "not_a_date"
+            outputs.append(ToolOutput.of(write_day(day)) if day else ToolOutput.none(refusal))
+        return outputs
 
 
 TOOL = Calendar()
+
+
+def document_day(document: Document) -> FoundDate:
+    """The day a document was written: `date_in_record`, `no_url`, or what `date_in_url` finds."""
+    if document.document_date is not None:
+        return FoundDate(document.document_date, "date_in_record")
+    return date_in_url(document.url) if document.url else FoundDate(None, "no_url")
+
+
+def write_day(day: datetime.date) -> str:
+    """The sentence `Today is Monday, January 30, 2023.`, in every locale."""
+    return f"Today is {DAYS[day.weekday()]}, {MONTHS[day.month - 1]} {day.day}, {day.year}."
+
+
+# The date in an address
+
+FIRST_YEAR = 1990
+LAST_YEAR = 2039
+"""A fixed bound, not the clock; beyond it four digits are seldom a year."""
+MAX_URL_CHARS = 8192
+
+_MONTH_NUMBER = {"sept": 9} | {
+    name.lower(): number for number, full in enumerate(MONTHS, start=1) for name in (full, full[:3])
+}
+_MONTH_NAME = "(?P<name>" + "|".join(sorted(_MONTH_NUMBER, key=len, reverse=True)) + ")"
+_YEAR = "(?P<year>(?:19|20)[0-9]{2})"
+_NO_DIGIT_BEFORE, _NO_DIGIT_AFTER = "(?<![0-9])", "(?![0-9])"
+_NO_WORD_BEFORE, _NO_WORD_AFTER = "(?<![0-9A-Za-z])", "(?![0-9A-Za-z])"
+_END_OF_FOLDER = r"(?=[/.?&#]|$)"
+_TWO = "[0-9]{2}"
+_ONE_OR_TWO = "[0-9]{1,2}"
+
+_FOLDERS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"(?:^|[/=]){_YEAR}/(?P<month>{_ONE_OR_TWO})/(?P<day>{_ONE_OR_TWO}){_END_OF_FOLDER}",
+        rf"(?:^|[/=]){_YEAR}/{_MONTH_NAME}/(?P<day>{_ONE_OR_TWO}){_END_OF_FOLDER}",
+        rf"(?:^|[/=]){_YEAR}/(?P<month>{_TWO})-?(?P<day>{_TWO}){_END_OF_FOLDER}",
+        rf"(?:^|[/=]){_YEAR}-(?P<month>{_TWO})/(?P<day>{_TWO}){_END_OF_FOLDER}",
+    )
+)
+_NAMES = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"{_NO_DIGIT_BEFORE}{_YEAR}(?P<sep>[-_.])(?P<month>{_ONE_OR_TWO})(?P=sep)(?P<day>{_ONE_OR_TWO}){_NO_DIGIT_AFTER}",
+        # Eight digits are often a mere number, so here only a month and a day that can be one are looked at.
+        rf"{_NO_WORD_BEFORE}(?P<year>(?:199|20[0-3])[0-9])(?P<month>0[1-9]|1[0-2])(?P<day>0[1-9]|[12][0-9]|3[01])"
+        rf"(?=T[0-9]{{4}}|{_NO_WORD_AFTER})",
+        rf"{_NO_DIGIT_BEFORE}{_YEAR}(?P<sep>[-_.]){_MONTH_NAME}(?P=sep)(?P<day>{_ONE_OR_TWO}){_NO_DIGIT_AFTER}",
+        rf"{_NO_DIGIT_BEFORE}(?P<day>{_ONE_OR_TWO})(?P<sep>[-_.]){_MONTH_NAME}(?P=sep){_YEAR}{_NO_DIGIT_AFTER}",
+        rf"{_NO_WORD_BEFORE}{_MONTH_NAME}(?P<sep>[-_.])(?P<day>{_ONE_OR_TWO})(?P=sep){_YEAR}{_NO_DIGIT_AFTER}",
+        rf"{_NO_DIGIT_BEFORE}(?P<first>{_ONE_OR_TWO})(?P<sep>[-_./])(?P<second>{_ONE_OR_TWO})(?P=sep){_YEAR}{_NO_DIGIT_AFTER}",
+    )
+)
+_INCOMPLETE = re.compile(
+    r"(?:^|[/=])(?:19|20)[0-9]{2}(?=[-/._?&#]|$)|(?<![0-9])(?:19|20)[0-9]{2}[-_.][0-9]{2}(?![0-9])"
+)
+"""A year that begins a folder, or a year and a month."""
+
+
+def date_in_url(url: str) -> FoundDate:
+    """The publication date that `url` carries (appendix A.1).
+
+    Only a complete date counts; what is missing is never filled in. The path and the query are read, not the host. In this order:
+
+        /2023/01/30/  /2023/jan/30/  /2023/0130/  /2023-01/30/     the date as folders, as web logs and newspapers file pages
+        2023-01-30  2023_01_30  2023.01.30  20230130  30-01-2023  30-jan-2023  january-30-2023    the date within a name
+
+    Folders go before names, since a name may speak of another day. A day in a folder must fill it: `/2023/10/3-questions/` is an
+    article of October with a number in its title. Numbers in the order day-month-year or month-day-year count only where one of
+    the two is above 12, or both are equal. Two different dates of one kind contradict each other and none is taken.
+
+    The reason is `date_in_url`; or `no_date_in_url`, `date_incomplete_in_url`, `date_ambiguous_in_url` (day or month first?),
+    `date_invalid_in_url` (no such day, or a year out of range), `dates_conflict_in_url`.
+    """
+    try:
+        parts = urlsplit(url[:MAX_URL_CHARS])
+    except ValueError:  # for example an unclosed bracket in the host
+        return FoundDate(None, "no_date_in_url")
+    where = unquote(f"{parts.path}?{parts.query}" if parts.query else parts.path)
+    refused = set()
+    for patterns in (_FOLDERS, _NAMES):
+        readings = [_readings(match.groupdict()) for pattern in patterns for match in pattern.finditer(where)]
+        dates = {days.pop() for days in readings if len(days) == 1}
+        if len(dates) > 1:
+            return FoundDate(None, "dates_conflict_in_url")
+        if dates:
+            return FoundDate(dates.pop(), "date_in_url")
+        refused |= {"date_ambiguous_in_url" if days else "date_invalid_in_url" for days in readings}
+    if refused:
+        return FoundDate(None, min(refused))  # ambiguous before invalid
+    return FoundDate(None, "date_incomplete_in_url" if _INCOMPLETE.search(where) else "no_date_in_url")
+
+
+def _readings(parts: dict[str, str | None]) -> set[datetime.date]:
+    """The existing days, within the years allowed, that the parts of a match may mean."""
+    year, name = int(parts["year"] or 0), parts.get("name")
+    if not FIRST_YEAR <= year <= LAST_YEAR:
+        return set()
+    if parts.get("first"):
+        first, second = int(parts["first"] or 0), int(parts["second"] or 0)
+        candidates = [(first, second), (second, first)]
+    else:
+        candidates = [(int(parts["day"] or 0), _MONTH_NUMBER[name.lower()] if name else int(parts["month"] or 0))]
+    days = set()
+    for day, month in candidates:
+        try:
+            days.add(datetime.date(year, month, day))
+        except ValueError:
+            continue  # no such day: not a reading
+    return days

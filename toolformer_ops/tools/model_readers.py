@@ -8,18 +8,20 @@ with a model is run.
 
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ModelError, ToolError
+from toolformer_ops.errors import ModelError
+from toolformer_ops.retrieval.bm25_index import FoundPassage
 from toolformer_ops.retrieval.sentences import cut_at_sentence_end
-from toolformer_ops.retrieval.stored_passage import FoundPassage
 from toolformer_ops.tools.base import TEXT_SLOT, load_prompt
+from toolformer_ops.tools.sequence_to_sequence import load_checkpoint
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
 
-PROMPT_FILE = "read_passages.txt"
+PROMPT = Path(__file__).parent / "prompts" / "read_passages.txt"
 PASSAGES = 3
 ANSWER_TOKENS = 32
 """Most tokens that a model may write for an answer."""
@@ -45,7 +47,7 @@ class CausalReader:
 
     def __init__(self, model: TextGenerator) -> None:
         self._model = model
-        self._prompt = load_prompt(PROMPT_FILE)
+        self._prompt = load_prompt(PROMPT)
 
     def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
         """One answer a question; none where the model writes nothing or the question alone is too long for it."""
@@ -78,8 +80,9 @@ class SequenceToSequenceReader:
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self._model = model
         self._tokenizer = tokenizer
-        self._prompt = load_prompt(PROMPT_FILE)
-        self._most_tokens = _input_limit(model.config, tokenizer)
+        self._prompt = load_prompt(PROMPT)
+        self.most_tokens = _input_limit(model.config, tokenizer)
+        """Tokens that the encoder takes."""
 
     @classmethod
     def load(cls, path_or_hub_id: str, revision: str | None, settings: Settings) -> "SequenceToSequenceReader":
@@ -88,56 +91,40 @@ class SequenceToSequenceReader:
         Raises:
             ToolError: there is none, or it is not an encoder-decoder in safetensors.
         """
-        import torch
-        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-        options = {"revision": revision or "main", "local_files_only": settings.hub_offline, "trust_remote_code": False}
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(path_or_hub_id, **options)
-            model = AutoModelForSeq2SeqLM.from_pretrained(
-                path_or_hub_id, dtype=torch.float32, use_safetensors=True, **options
-            )
-        except (OSError, ValueError, KeyError) as error:
-            raise ToolError(
-                f"expected an encoder-decoder checkpoint with safetensors at {path_or_hub_id} (setting "
-                f"TOOLFORMER_QA_READER_MODEL), found: {str(error).splitlines()[0]}"
-            ) from error
-        return cls(model.to(settings.device).eval(), tokenizer)
+        return cls(*load_checkpoint("TOOLFORMER_QA_READER_MODEL", path_or_hub_id, revision, settings, "float32"))
 
     def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
         """One answer a question; none where the model writes nothing or the question alone is too long for it."""
-        prompts = [self._fitting_prompt(question, found) for question, found in zip(questions, passages, strict=True)]
+        import torch
+
+        prompts = [self.fitting_prompt(question, found) for question, found in zip(questions, passages, strict=True)]
         order = sorted(
             (number for number, prompt in enumerate(prompts) if prompt), key=lambda number: len(prompts[number])
         )
-        answers: list[tuple[str, ...]] = [() for _ in prompts]
+        answers: dict[int, tuple[str, ...]] = {}
         for start in range(0, len(order), BATCH_QUESTIONS):
             batch = order[start : start + BATCH_QUESTIONS]
-            for number, text in zip(batch, self._generate([prompts[number] for number in batch]), strict=True):
-                answers[number] = answer_of(text)
-        return answers
+            packed = self._tokenizer([prompts[number] for number in batch], return_tensors="pt", padding=True)
+            packed = packed.to(self._model.device)  # (question, token)
+            with torch.inference_mode():
+                written = self._model.generate(
+                    input_ids=packed["input_ids"],
+                    attention_mask=packed["attention_mask"],
+                    max_new_tokens=ANSWER_TOKENS,
+                    do_sample=False,
+                    num_beams=1,
+                )  # (question, new token)
+            texts = self._tokenizer.batch_decode(written, skip_special_tokens=True)
+            answers |= {number: answer_of(str(text)) for number, text in zip(batch, texts, strict=True)}
+        return [answers.get(number, ()) for number in range(len(prompts))]
 
-    def _fitting_prompt(self, question: str, passages: Sequence[FoundPassage]) -> str:
+    def fitting_prompt(self, question: str, passages: Sequence[FoundPassage]) -> str:
         """The prompt with as many of the best passages as the model takes; empty where it takes not even the question."""
         for count in range(len(passages), -1, -1):
             prompt = fill_prompt(self._prompt, question, passages[:count])
-            if len(self._tokenizer(prompt)["input_ids"]) <= self._most_tokens:
+            if len(self._tokenizer(prompt)["input_ids"]) <= self.most_tokens:
                 return prompt
         return ""
-
-    def _generate(self, prompts: list[str]) -> list[str]:
-        import torch
-
-        packed = self._tokenizer(prompts, return_tensors="pt", padding=True).to(self._model.device)  # (question, token)
-        with torch.inference_mode():
-            written = self._model.generate(
-                input_ids=packed["input_ids"],
-                attention_mask=packed["attention_mask"],
-                max_new_tokens=ANSWER_TOKENS,
-                do_sample=False,
-                num_beams=1,
-            )  # (question, new token)
-        return [str(text) for text in self._tokenizer.batch_decode(written, skip_special_tokens=True)]
 
 
 def fill_prompt(prompt: str, question: str, passages: Sequence[FoundPassage]) -> str:

@@ -1,47 +1,108 @@
-"""Which tools there are, by the name that stands in a call.
+"""Which tools there are, by the name in a call; capitals do not matter when a tool is looked up.
 
-The paper's five, and any that an installed package offers as an entry point in the group `toolformer_ops.tools` (an object that
-fulfils `tools.base.Tool`). Cheap to import: a tool's index and models are loaded when it is opened.
+The paper's five, and those that installed packages offer as entry points in the group `toolformer_ops.tools`. An entry point
+that cannot be used (it does not import, is no tool, lacks its prompt, or has another tool's name) is left out with a warning,
+and asking for it by name raises its error; the other tools work. Importing this module imports no tool.
 """
 
 import functools
 import importlib
-from importlib.metadata import entry_points
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
 
+from toolformer_ops.call_syntax import TOOL_NAME
 from toolformer_ops.errors import ToolError
-from toolformer_ops.tools.base import Tool
+from toolformer_ops.tools.base import Tool, ToolSpec
 
 ENTRY_POINT_GROUP = "toolformer_ops.tools"
 
-_OWN_TOOLS = {
-    "Calculator": "toolformer_ops.tools.calculator:TOOL",
-    "Calendar": "toolformer_ops.tools.calendar:TOOL",
-    "WikiSearch": "toolformer_ops.tools.wiki_search:TOOL",
-    "QA": "toolformer_ops.tools.question_answering:TOOL",
-    "MT": "toolformer_ops.tools.machine_translation:TOOL",
-}
+PAPER_TOOLS = ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
+"""The tools of the paper, in its order."""
+
+_MODULES = ("calculator", "calendar", "wiki_search", "question_answering", "machine_translation")
+"""Where each of them is defined, as `TOOL`."""
+
+logger = logging.getLogger(__name__)
 
 
 @functools.cache
 def tool_names() -> tuple[str, ...]:
-    """Names of all registered tools: the paper's five first."""
-    others = sorted(point.name for point in entry_points(group=ENTRY_POINT_GROUP) if point.name not in _OWN_TOOLS)
-    return (*_OWN_TOOLS, *others)
+    """Names of all tools that can be used: the paper's five first."""
+    return (*PAPER_TOOLS, *(tool.spec.name for tool in _entry_point_tools()[0].values()))
 
 
 @functools.cache
 def get_tool(name: str) -> Tool:
-    """The tool of that name.
+    """The tool of that name, in any capitals.
 
     Raises:
-        ToolError: there is none; the message lists those there are.
+        ToolError: there is none, and the message lists those there are; or its entry point cannot be used, and it says why.
     """
-    if name in _OWN_TOOLS:
-        module, _, attribute = _OWN_TOOLS[name].partition(":")
-        tool: Tool = getattr(importlib.import_module(module), attribute)
-        return tool
+    for paper_name, module in zip(PAPER_TOOLS, _MODULES, strict=True):
+        if paper_name.lower() == name.lower():
+            tool: Tool = importlib.import_module(f"toolformer_ops.tools.{module}").TOOL
+            return tool
+    tools, refused = _entry_point_tools()
+    if name.lower() in refused:
+        raise ToolError(refused[name.lower()])
+    if name.lower() not in tools:
+        raise ToolError(f"expected one of the tools {', '.join(tool_names())}, found {name!r}.")
+    return tools[name.lower()]
+
+
+@functools.cache
+def _entry_point_tools() -> tuple[dict[str, Tool], dict[str, str]]:
+    """The tools of installed packages, and why each other entry point is left out; both by their names in small letters."""
+    by_name: dict[str, list[EntryPoint]] = defaultdict(list)
     for point in entry_points(group=ENTRY_POINT_GROUP):
-        if point.name == name:
-            loaded: Tool = point.load()
-            return loaded
-    raise ToolError(f"expected one of the tools {', '.join(tool_names())}, found {name!r}.")
+        by_name[point.name.lower()].append(point)
+    tools: dict[str, Tool] = {}
+    refused: dict[str, str] = {}
+    for name, points in sorted(by_name.items()):
+        try:
+            tools[name] = _load(points)
+        except ToolError as error:
+            refused[name] = str(error)
+            logger.warning("a tool is left out: %s", error)
+    return tools, refused
+
+
+def _load(points: Sequence[EntryPoint]) -> Tool:
+    """The tool of the entry points with one name, which must be a single one.
+
+    Raises:
+        ToolError: it cannot be used; the message names the entry point and its package, and says what to do.
+    """
+    point = points[0]
+    package = point.dist.name if point.dist else "an unknown package"
+    where = f"tool {point.name} ({point.value}, package {package})"
+    if point.name.lower() in {name.lower() for name in PAPER_TOOLS}:
+        raise ToolError(f"{where}: the name belongs to a tool of the paper. Rename the tool and its entry point.")
+    if len(points) > 1:
+        others = ", ".join(f"{item.value} of {item.dist.name if item.dist else 'another package'}" for item in points)
+        raise ToolError(f"{where}: expected one entry point of that name, found {others}. Rename or uninstall one.")
+    try:
+        tool = point.load()
+    except Exception as error:  # whatever a module of somebody else raises when it is imported
+        raise ToolError(
+            f"{where}: importing it failed with {type(error).__name__}: {error}. Mend the module, or uninstall {package}."
+        ) from error
+    if not isinstance(tool, Tool) or not isinstance(getattr(tool, "spec", None), ToolSpec):
+        raise ToolError(
+            f"{where}: expected an instance of a class derived from toolformer_ops.tools.base.Tool with a `spec`, "
+            f"found {tool!r}. Let the entry point name such an object, as in `TOOL = MyTool()`."
+        )
+    if tool.spec.name != point.name or not TOOL_NAME.fullmatch(point.name):
+        raise ToolError(
+            f"{where}: expected an entry point named as the tool's spec, with letters, digits and underscores, "
+            f"found the spec's name {tool.spec.name!r}. Make the two names equal."
+        )
+    if type(tool).run is Tool.run and type(tool).open is Tool.open:
+        raise ToolError(f"{where}: expected a method `run` or `open`, found neither. Write one.")
+    try:
+        tool.prompt  # noqa: B018 - read and checked here, before a run starts
+    except Exception as error:
+        raise ToolError(f"{where}: {error} Ship the prompt file in the package, beside the module.") from error
+    return tool

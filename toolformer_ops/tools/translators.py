@@ -9,18 +9,19 @@ Does not decide what is worth translating, and knows no call: `machine_translati
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, ToolError
 from toolformer_ops.tools.base import TEXT_SLOT, ToolOutput, load_prompt
-from toolformer_ops.tools.language_identification import ENGLISH, Language
-from toolformer_ops.tools.nllb_languages import ENGLISH_CODE, NLLB_CODE
+from toolformer_ops.tools.languages import ENGLISH, ENGLISH_CODE, NLLB_CODE, Language
+from toolformer_ops.tools.sequence_to_sequence import load_checkpoint
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
 
-PROMPT_FILE = "translate_with_language_model.txt"
+PROMPT = Path(__file__).parent / "prompts" / "translate_with_language_model.txt"
 MAX_NEW_TOKENS = 128
 """Longest translation, in tokens; calls ask for phrases."""
 PROMPTED_MAX_INPUT_CHARACTERS = 600
@@ -51,7 +52,7 @@ class PromptedTranslator:
 
     def __init__(self, model: "LanguageModel") -> None:
         self._model = model
-        self._prompt = load_prompt(PROMPT_FILE)
+        self._prompt = load_prompt(PROMPT)
 
     def translate(self, texts: Sequence[Translatable]) -> list[ToolOutput]:
         """The rest of the line that the model writes for each text."""
@@ -84,48 +85,48 @@ class NllbTranslator:
         """The checkpoint that `translator_model` names, on `device`.
 
         Raises:
-            ToolError: it is not there, or is no sequence-to-sequence checkpoint with safetensors and a tokenizer.
+            ToolError: none is set, it is not there, or is no sequence-to-sequence checkpoint with safetensors and a tokenizer.
         """
-        import torch
-        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
         name, revision = required_checkpoint(settings)
-        torch.set_num_threads(settings.threads)
-        where = {"revision": revision, "trust_remote_code": False, "local_files_only": settings.hub_offline}
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(name, **where)
-            model = AutoModelForSeq2SeqLM.from_pretrained(
-                name, use_safetensors=True, dtype=getattr(torch, settings.dtype), **where
-            )
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            ImportError,
-        ) as error:  # what transformers raises for files that do not fit
-            raise ToolError(
-                f"TOOLFORMER_TRANSLATOR_MODEL={name} (revision {revision}): expected a sequence-to-sequence checkpoint with "
-                f"safetensors and a tokenizer, found: {str(error).splitlines()[0]}. Convert other weights with save_pretrained."
-            ) from error
-        return cls(model.to(settings.device).eval(), tokenizer)
+        return cls(*load_checkpoint("TOOLFORMER_TRANSLATOR_MODEL", name, revision, settings, settings.dtype))
 
     def translate(self, texts: Sequence[Translatable]) -> list[ToolOutput]:
         """Beam search over batches of similar length; texts in languages that the checkpoint lacks get a reason."""
+        import torch
+
+        # 1. Token ids of each text, with the source language's token first and the end token last.
         outputs: dict[int, ToolOutput] = {}
         encoded: dict[int, list[int]] = {}
         for index, item in enumerate(texts):
             code = self._source_code(item)
-            token_ids = self._encode(item.text, code) if code else []
             if code is None:
                 outputs[index] = ToolOutput.none("language_not_supported")
-            elif len(token_ids) > NLLB_MAX_INPUT_TOKENS:
+                continue
+            self._tokenizer.src_lang = code
+            encoded[index] = self._tokenizer(item.text)["input_ids"]
+            if len(encoded[index]) > NLLB_MAX_INPUT_TOKENS:
+                del encoded[index]
                 outputs[index] = ToolOutput.none("input_too_long")
-            else:
-                encoded[index] = token_ids
         order = sorted(encoded, key=lambda index: (len(encoded[index]), encoded[index]))
         for start in range(0, len(order), NLLB_BATCH):
+            # 2. One batch.
             batch = order[start : start + NLLB_BATCH]
-            outputs.update(zip(batch, self._generate([encoded[index] for index in batch]), strict=True))
+            ids = {"input_ids": [encoded[index] for index in batch]}
+            padded = self._tokenizer.pad(ids, padding=True, return_tensors="pt").to(self._model.device)
+            with torch.inference_mode():
+                written = self._model.generate(  # (batch, tokens)
+                    **padded,
+                    forced_bos_token_id=self._english_token,
+                    num_beams=NLLB_BEAMS,
+                    do_sample=False,
+                    max_new_tokens=MAX_NEW_TOKENS,
+                    max_length=None,
+                )
+            # 3. Its texts, where the model came to an end; the end token is also NLLB's first decoder token, hence 1:.
+            finished = (written[:, 1:] == self._tokenizer.eos_token_id).any(dim=1).tolist()
+            decoded = self._tokenizer.batch_decode(written, skip_special_tokens=True)
+            for index, text, complete in zip(batch, decoded, finished, strict=True):
+                outputs[index] = _output(text) if complete else ToolOutput.none("translation_unfinished")
         return [outputs[index] for index in range(len(texts))]
 
     def _knows(self, code: str) -> bool:
@@ -143,33 +144,6 @@ class NllbTranslator:
         choices = [likely] if likely.label != ENGLISH else item.languages[1:]
         codes = (NLLB_CODE.get(language.label) for language in choices)
         return next((code for code in codes if code and self._knows(code)), None)
-
-    def _encode(self, text: str, code: str) -> list[int]:
-        """Token ids with the source language's token first and the end token last."""
-        self._tokenizer.src_lang = code
-        token_ids: list[int] = self._tokenizer(text)["input_ids"]
-        return token_ids
-
-    def _generate(self, batch: list[list[int]]) -> list[ToolOutput]:
-        import torch
-
-        padded = self._tokenizer.pad({"input_ids": batch}, padding=True, return_tensors="pt").to(self._model.device)
-        with torch.inference_mode():
-            written = self._model.generate(  # (batch, tokens)
-                **padded,
-                forced_bos_token_id=self._english_token,
-                num_beams=NLLB_BEAMS,
-                do_sample=False,
-                max_new_tokens=MAX_NEW_TOKENS,
-                max_length=None,
-            )
-        end = self._tokenizer.eos_token_id  # also NLLB's first decoder token, so it is looked for behind that one
-        finished = (written[:, 1:] == end).any(dim=1).tolist()
-        decoded = self._tokenizer.batch_decode(written, skip_special_tokens=True)
-        return [
-            _output(text) if complete else ToolOutput.none("translation_unfinished")
-            for text, complete in zip(decoded, finished, strict=True)
-        ]
 
 
 def required_checkpoint(settings: Settings) -> tuple[str, str | None]:

@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
-from toolformer_ops.records import Document
 from toolformer_ops.retrieval.bm25_index import K1, B, Bm25Index, PassageSearch
 from toolformer_ops.retrieval.index_manifest import read_manifest
 from toolformer_ops.retrieval.sentences import cut_at_sentence_end
-from toolformer_ops.tools.base import FilterDecision, ToolOutput, ToolRunner, ToolSpec
+from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, ToolSpec
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
@@ -22,8 +21,32 @@ if TYPE_CHECKING:
 RESULTS = 5
 RESULT_TOKENS = 64
 """Budget for a result's text without its heading, in words and punctuation marks (`retrieval.sentences.count_tokens`)."""
-CODE_VERSION = "1"
-"""Raised when a term would get another answer from the same index."""
+
+
+class WikiSearch(Tool):
+    """The tool; see the module's docstring."""
+
+    spec = ToolSpec(
+        name="WikiSearch",
+        purpose="Looks a term up in Wikipedia and returns a short piece of the best passage.",
+        prompt_file="prompts/wiki_search.txt",
+        source="Toolformer, section 3 and appendix A: the defaults tau_s 0.05, k 5, m 5, tau_f 1.0; no heuristic filter",
+        pass_over_own_text=True,
+        needs_index=True,
+    )
+
+    def version(self, settings: Settings, model_identity: str) -> str:
+        """The code's version, BM25's numbers, the budget and the index."""
+        code, fingerprint = self.spec.code_version, read_manifest(settings.index_dir).fingerprint
+        return f"wiki_search-{code} bm25(k1={K1}, b={B}) top={RESULTS} tokens={RESULT_TOKENS} index={fingerprint[:16]}"
+
+    def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> ToolRunner:
+        """Start Java and open the index (about 1 s).
+
+        Raises:
+            SearchIndexError: there is no index; the message names the setting.
+        """
+        return WikiSearchRunner(Bm25Index.open(settings.index_dir, settings.search_threads))
 
 
 class WikiSearchRunner:
@@ -34,52 +57,13 @@ class WikiSearchRunner:
 
     def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
         """Up to `RESULTS` pieces of passages for each term, best first."""
-        answers = self._index.search(inputs, RESULTS)
         outputs = []
-        for answer in answers:
+        for answer in self._index.search(inputs, RESULTS):
             results = (
                 f"{passage.heading} > {cut_at_sentence_end(passage.text, RESULT_TOKENS)}" for passage in answer.passages
             )
             outputs.append(ToolOutput(tuple(dict.fromkeys(results)), answer.reason))
         return outputs
-
-
-class WikiSearch:
-    """The tool; see the module's docstring."""
-
-    spec = ToolSpec(
-        name="WikiSearch",
-        purpose="Looks a term up in Wikipedia and returns a short piece of the best passage.",
-        prompt_file="wiki_search.txt",
-        filter_version="1",
-        source="Toolformer, section 3 and appendix A: the defaults tau_s 0.05, k 5, m 5, tau_f 1.0; no heuristic filter",
-        pass_over_own_text=True,
-    )
-
-    def filter(self, document: Document) -> list[FilterDecision]:
-        """Every text is worth asking."""
-        return [FilterDecision(kept=True, reason="every_text", end_char=len(document.text))]
-
-    def effective_input(self, call_input: str, document: Document) -> str | None:
-        """The term with single spaces."""
-        return " ".join(call_input.split())
-
-    def input_only_after(self, call_input: str, text_before: str, text_after: str) -> bool:
-        """Always False: the rule of appendix A.1 is for translation."""
-        return False
-
-    def version(self, settings: Settings, model_identity: str) -> str:
-        """The code's version, BM25's numbers, the budget and the index."""
-        fingerprint = read_manifest(settings.index_dir).fingerprint
-        return f"wiki_search-{CODE_VERSION} bm25(k1={K1}, b={B}) top={RESULTS} tokens={RESULT_TOKENS} index={fingerprint[:16]}"
-
-    def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> ToolRunner:
-        """Start Java and open the index (about 1 s).
-
-        Raises:
-            SearchIndexError: there is no index; the message names the setting.
-        """
-        return WikiSearchRunner(Bm25Index.open(settings.index_dir, settings.search_threads))
 
 
 TOOL = WikiSearch()

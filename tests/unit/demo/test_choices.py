@@ -9,7 +9,7 @@ from toolformer_ops.demo.choices import corpus_parameters, demo_document_count
 from toolformer_ops.demo.model import demo_model_path
 from toolformer_ops.demo.parameters import DEMO_DOCUMENTS, DEMO_NUMBERS, demo_parameters
 from toolformer_ops.errors import CorpusError, ModelError, ParameterError, ToolError
-from toolformer_ops.runs.choices import TOOL_NAMES
+from toolformer_ops.tools.registry import PAPER_TOOLS
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_more_documents_than_there_are_or_too_few_is_an_error(count: int) -> Non
 
 
 def test_tools_may_be_named_in_any_way_and_default_to_all(settings: Settings, corpus: str) -> None:
-    assert corpus_parameters(settings, corpus).tools == TOOL_NAMES
+    assert corpus_parameters(settings, corpus).tools == PAPER_TOOLS
     for typed in (["calculator,QA"], ["Calculator", "qa"], ["Calculator QA"], ["Calculator", "Calculator,QA"]):
         assert corpus_parameters(settings, corpus, typed).tools == ("Calculator", "QA")
 

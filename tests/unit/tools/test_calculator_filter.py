@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer_ops.records import Document
-from toolformer_ops.tools.calculator import TOOL
-from toolformer_ops.tools.calculator_filter import judge
+from toolformer_ops.tools.calculator import TOOL, judge
 
 FILLER = "word "
 

@@ -6,8 +6,7 @@ import locale
 import pytest
 
 from toolformer_ops.records import Document
-from toolformer_ops.tools.calendar import TOOL, write_day
-from toolformer_ops.tools.date_in_url import date_in_url
+from toolformer_ops.tools.calendar import TOOL, date_in_url, write_day
 
 JANUARY_30 = datetime.date(2023, 1, 30)
 

@@ -11,8 +11,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import FilterDecision
-from toolformer_ops.tools.machine_translation import TOOL
-from toolformer_ops.tools.translation_filter import judge_paragraph, paragraphs
+from toolformer_ops.tools.machine_translation import TOOL, judge_paragraph, paragraphs
 
 ENGLISH = "The old man walked slowly along the river and looked at the boats that came down."
 FRENCH = "Il faut que nous allions tout de suite chercher le docteur avant la nuit."
@@ -61,6 +60,19 @@ def test_the_passage_need_not_begin_at_a_multiple_of_ten_tokens() -> None:
 def test_a_passage_at_the_start_or_end_is_not_between_english_text() -> None:
     assert judge_paragraph(f"{FRENCH} {FRENCH} {ENGLISH}") == "foreign_not_between_english"
     assert judge_paragraph(f"{ENGLISH} {FRENCH} {FRENCH}") == "foreign_not_between_english"
+
+
+def test_a_few_words_at_the_start_or_end_are_no_english_text() -> None:
+    # fastText is sure of English on one to three words of any language: "“André," counts as English to it.
+    assert judge_paragraph(f"“André,” {FRENCH} {ENGLISH_END}") == "foreign_not_between_english"
+    assert judge_paragraph(f"He said: {FRENCH} {ENGLISH_END}") == "foreign_not_between_english"
+    assert judge_paragraph(f"{ENGLISH} {FRENCH} said he.") == "foreign_not_between_english"
+    assert judge_paragraph(f"{ENGLISH} {FRENCH} * * * said he.") == "foreign_not_between_english"  # stars are no words
+
+
+def test_a_rest_of_five_words_is_judged_as_a_whole() -> None:
+    assert judge_paragraph(f"Then the old man said: {FRENCH} {ENGLISH_END}") == KEPT
+    assert judge_paragraph(f"{ENGLISH} {FRENCH} said the old man then.") == KEPT
 
 
 def test_a_text_in_one_language_is_not_kept() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, ToolError
-from toolformer_ops.retrieval.stored_passage import FoundPassage
+from toolformer_ops.retrieval.bm25_index import FoundPassage
 from toolformer_ops.tools import model_readers
 from toolformer_ops.tools.model_readers import CausalReader, SequenceToSequenceReader, answer_of, fill_prompt
 
@@ -156,13 +156,13 @@ def test_the_company_of_other_questions_changes_no_answer(tiny_t5: Path, monkeyp
 
 def test_an_encoder_decoder_gets_as_many_passages_as_it_takes(tiny_t5: Path) -> None:
     reader = SequenceToSequenceReader.load(str(tiny_t5), None, Settings())
-    whole = reader._fitting_prompt(QUESTIONS[1], PASSAGES[1])
+    whole = reader.fitting_prompt(QUESTIONS[1], PASSAGES[1])
     assert whole == fill_prompt(reader._prompt, QUESTIONS[1], PASSAGES[1])
-    reader._most_tokens = len(whole) - 1  # a token is a byte
-    assert reader._fitting_prompt(QUESTIONS[1], PASSAGES[1]) == fill_prompt(
+    reader.most_tokens = len(whole) - 1  # a token is a byte
+    assert reader.fitting_prompt(QUESTIONS[1], PASSAGES[1]) == fill_prompt(
         reader._prompt, QUESTIONS[1], PASSAGES[1][:1]
     )
-    reader._most_tokens = 20
+    reader.most_tokens = 20
     assert reader.read(QUESTIONS, PASSAGES) == [(), ()]
 
 

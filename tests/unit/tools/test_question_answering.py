@@ -10,10 +10,9 @@ from tests.unit.tools.test_wiki_search import settings_with_index
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, SearchIndexError, ToolError
 from toolformer_ops.records import Document
-from toolformer_ops.retrieval.stored_passage import FoundPassage
+from toolformer_ops.retrieval.bm25_index import FoundPassage
 from toolformer_ops.tools.base import ToolOutput
-from toolformer_ops.tools.best_sentence import BestSentenceReader
-from toolformer_ops.tools.question_answering import TOOL, QuestionAnsweringRunner
+from toolformer_ops.tools.question_answering import TOOL, BestSentenceReader, QuestionAnsweringRunner
 
 
 def read(question: str, *passages: tuple[str, str]) -> tuple[str, ...]:

@@ -1,0 +1,136 @@
+"""Tools are found by name in any capitals; an entry point that cannot be used harms no other and says what to do."""
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from toolformer_ops.errors import ToolError
+from toolformer_ops.tools.registry import PAPER_TOOLS, _entry_point_tools, get_tool, tool_names
+
+MODULE = """
+from toolformer_ops.tools.base import Tool, ToolOutput, ToolSpec
+
+class Shout(Tool):
+    spec = ToolSpec(name="{name}", purpose="Writes in capitals.", prompt_file="prompt.txt")
+
+    def run(self, inputs):
+        return [ToolOutput.of(text.upper()) for text in inputs]
+
+class Idle(Tool):
+    spec = Shout.spec
+
+TOOL, IDLE, TEXT = Shout(), Idle(), "no tool"
+"""
+
+Install = Callable[..., Path]
+
+
+def _forget() -> None:
+    for cached in (tool_names, get_tool, _entry_point_tools):
+        cached.cache_clear()
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Puts a package with a tool and an entry point on the path, as pip would; returns its folder."""
+    _forget()
+    made: list[str] = []
+
+    def package(name: str, *, entry: str = "", value: str = "TOOL", module: str = MODULE) -> Path:
+        site = tmp_path / f"site-{len(made)}"
+        package_name = f"tool_package_{len(made)}"
+        made.append(package_name)
+        folder = site / package_name
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text(module.replace("{name}", name))
+        (folder / "prompt.txt").write_text(f"Output: It is [{name}(a)] A.\n\nInput: {{text}}\nOutput:")
+        info = site / f"{package_name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package_name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[toolformer_ops.tools]\n{entry or name} = {package_name}:{value}\n")
+        monkeypatch.syspath_prepend(str(site))
+        return folder
+
+    yield package
+    for package_name in made:
+        sys.modules.pop(package_name, None)
+    _forget()
+
+
+@pytest.mark.parametrize("typed", ["Calculator", "calculator", "CALCULATOR"])
+def test_capitals_do_not_matter(typed: str) -> None:
+    assert get_tool(typed) is get_tool("Calculator")
+    assert get_tool(typed).spec.name == "Calculator"
+
+
+def test_an_unknown_tool_is_an_error_that_lists_those_there_are() -> None:
+    with pytest.raises(ToolError, match=r"Calculator, Calendar, WikiSearch, QA, MT, found 'Abacus'"):
+        get_tool("Abacus")
+
+
+def test_each_tool_of_the_paper_has_the_name_it_is_found_by() -> None:
+    assert [get_tool(name).spec.name for name in PAPER_TOOLS] == list(PAPER_TOOLS)
+
+
+def test_each_tool_says_what_it_needs() -> None:
+    tools = [get_tool(name) for name in PAPER_TOOLS]
+    assert [tool.spec.name for tool in tools if tool.spec.needs_index] == ["WikiSearch", "QA"]
+    assert [tool.spec.name for tool in tools if tool.spec.needs_date] == ["Calendar"]
+    assert [tool.spec.name for tool in tools if tool.spec.needs_device] == ["MT"]
+    assert [tool.spec.name for tool in tools if tool.spec.filter_unit == "paragraph"] == ["MT"]
+
+
+def test_a_tool_of_an_installed_package_comes_after_the_papers(install: Install) -> None:
+    install("Shout")
+    assert tool_names() == (*PAPER_TOOLS, "Shout")
+    assert get_tool("shout").run(["a"])[0].results == ("A",)
+    assert "[Shout(" in get_tool("Shout").prompt
+
+
+@pytest.mark.parametrize(
+    ("package", "message"),
+    [
+        ({"module": "import no_such_module"}, "importing it failed with ModuleNotFoundError"),
+        ({"module": "1 / 0"}, "importing it failed with ZeroDivisionError.*uninstall tool_package_0"),
+        ({"value": "MISSING"}, "importing it failed with AttributeError"),
+        ({"value": "TEXT"}, "expected an instance of a class derived from toolformer_ops.tools.base.Tool"),
+        ({"value": "Shout"}, "expected an instance of a class derived from .* as in `TOOL = MyTool"),
+        ({"value": "IDLE"}, "expected a method `run` or `open`, found neither"),
+        ({"entry": "Yell"}, "expected an entry point named as the tool's spec, .* found the spec's name 'Shout'"),
+    ],
+)
+def test_a_broken_entry_point_says_what_to_do_and_the_others_work(
+    install: Install, caplog: pytest.LogCaptureFixture, package: dict[str, str], message: str
+) -> None:
+    install("Shout", **package)
+    install("Whisper")
+    with caplog.at_level(logging.WARNING):
+        assert tool_names() == (*PAPER_TOOLS, "Whisper")
+    assert "a tool is left out" in caplog.text
+    assert get_tool("whisper").spec.name == "Whisper"
+    with pytest.raises(ToolError, match=message):
+        get_tool(package.get("entry", "Shout"))
+
+
+def test_a_package_without_its_prompt_is_named(install: Install) -> None:
+    (install("Shout") / "prompt.txt").unlink()
+    with pytest.raises(ToolError, match=r"tool Shout .*expected a prompt file in UTF-8.*Ship the prompt file"):
+        get_tool("Shout")
+
+
+def test_a_name_of_the_paper_cannot_be_taken(install: Install) -> None:
+    install("calculator")
+    assert tool_names() == PAPER_TOOLS
+    assert get_tool("calculator").run(["1 + 1"])[0].results == ("2",)
+
+
+def test_two_packages_with_one_name_are_both_left_out(install: Install) -> None:
+    install("Shout")
+    install("SHOUT")
+    install("Whisper")
+    assert tool_names() == (*PAPER_TOOLS, "Whisper")
+    with pytest.raises(ToolError, match=r"expected one entry point of that name, found .*tool_package_.*tool_package_"):
+        get_tool("Shout")
