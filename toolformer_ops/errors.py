@@ -19,6 +19,7 @@
     |   +-- NothingToReleaseError
     |   +-- DatabaseError
     |   +-- ObjectStoreError
+    |   |   +-- BrokenConnectionError
     |   |   +-- ObjectNotFoundError
     |   |   +-- CorruptObjectError
     |   |   +-- AlreadyPublishedError
@@ -120,6 +121,10 @@ class DatabaseError(ToolformerError):
 
 class ObjectStoreError(ToolformerError):
     """The object store cannot be reached, or refuses."""
+
+
+class BrokenConnectionError(ObjectStoreError):
+    """The connection broke while an object was read."""
 
 
 class ObjectNotFoundError(ObjectStoreError):

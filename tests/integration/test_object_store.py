@@ -1,8 +1,10 @@
 """The object store against a real S3 server: conditional puts, publications, addresses."""
 
+import base64
 import hashlib
 import threading
 import uuid
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,16 +17,19 @@ from pydantic import SecretStr
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
+    EXIT_FAILED,
     AlreadyPublishedError,
+    BrokenConnectionError,
     ConfigurationError,
     CorpusError,
     CorruptObjectError,
     ObjectNotFoundError,
     ObjectStoreError,
     WriteConflictError,
+    exit_code,
 )
 from toolformer_ops.storage import object_store
-from toolformer_ops.storage.object_store import CONFLICT_TRIES, ObjectStore
+from toolformer_ops.storage.object_store import CONFLICT_TRIES, READ_TRIES, ObjectStore
 from toolformer_ops.storage.publication import Manifest, PublishedFile
 
 
@@ -35,15 +40,18 @@ class StubS3(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _StubHandler)
         self.objects: dict[str, bytes] = {}
         self.conflicts: Counter[str] = Counter()
-        """How often the next conditional puts of a key are still answered with 409; by the end of the key."""
+        """How many of the next conditional puts of a key are answered with 409; by the end of the key."""
+        self.cuts: Counter[str] = Counter()
+        """How many of the next answers with a key's content end after `cut_bytes`, with the connection; by the end of the key."""
+        self.cut_bytes = 2
+        self.checksums: dict[str, str] = {}
+        """CRC-32 that is sent with an object's content, in base64."""
 
-    def conflicts_with(self, key: str) -> bool:
-        """Whether this put meets another one, which counts."""
-        for end in self.conflicts:
-            if key.endswith(end) and self.conflicts[end] > 0:
-                self.conflicts[end] -= 1
-                return True
-        return False
+    def fails(self, failures: Counter[str], key: str) -> bool:
+        """Whether this request is to fail; takes one off."""
+        end = next((end for end, left in failures.items() if left > 0 and key.endswith(end)), None)
+        failures.subtract([end] if end else [])
+        return end is not None
 
 
 class _StubHandler(BaseHTTPRequestHandler):
@@ -58,8 +66,17 @@ class _StubHandler(BaseHTTPRequestHandler):
         content = self.server.objects.get(self.path)
         if content is None:
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
-        else:
-            self._answer(200, content)
+            return
+        etag = f'"{hashlib.sha256(content).hexdigest()}"'
+        if self.headers.get("If-Match", etag) != etag:
+            self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+            return
+        start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        headers = {"ETag": etag}
+        if checksum := self.server.checksums.get(self.path):
+            headers["x-amz-checksum-crc32"] = checksum
+        cut = self.server.cut_bytes if self.server.fails(self.server.cuts, self.path) else None
+        self._answer(206 if start else 200, content[start:], cut, **headers)
 
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -87,7 +104,7 @@ class _StubHandler(BaseHTTPRequestHandler):
         """Not into the test's output."""
 
     def _write(self, path: str, body: bytes, answer: bytes) -> None:
-        if self.server.conflicts_with(path):
+        if self.server.fails(self.server.conflicts, path):
             self._answer(409, b"<Error><Code>ConditionalRequestConflict</Code></Error>")
         elif path in self.server.objects:
             self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
@@ -95,13 +112,14 @@ class _StubHandler(BaseHTTPRequestHandler):
             self.server.objects[path] = body
             self._answer(200, answer)
 
-    def _answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+    def _answer(self, status: int, body: bytes = b"", cut: int | None = None, **headers: str) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(body[:cut])
+        self.close_connection = cut is not None
 
 
 @pytest.fixture
@@ -117,7 +135,8 @@ def stub() -> Iterator[StubS3]:
 @pytest.fixture
 def stub_store(stub: StubS3, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
     """The store at `stub`, which tries again at once."""
-    monkeypatch.setattr(ObjectStore.put_if_absent.retry, "wait", tenacity.wait_none())  # type: ignore[attr-defined]
+    for retried in (ObjectStore.put_if_absent, object_store._ObjectBytes.readinto):
+        monkeypatch.setattr(retried.retry, "wait", tenacity.wait_none())  # type: ignore[attr-defined]
     return ObjectStore(
         Settings(
             _env_file=None,  # type: ignore[call-arg]
@@ -217,6 +236,58 @@ def test_an_upload_in_parts_that_meets_another_write_starts_anew(
     assert stub_store.put_if_absent("big", tmp_path / "big") is True
     assert stub_store.get("big") == b"c"  # the stub keeps the last part
     assert stub_store.put_if_absent("big", tmp_path / "big") is False
+
+
+def test_a_connection_that_breaks_is_opened_again_at_the_same_byte(
+    stub: StubS3, stub_store: ObjectStore, tmp_path: Path
+) -> None:
+    content = b"0123456789"
+    manifest = stub_store.publish("release", _files(tmp_path / "in", one=content))
+    stub.cuts.update({"/one": 3, "manifest.json": 1})
+    stub_store.fetch("release", tmp_path / "out")  # 01, 23, 45, and the rest
+    assert stub.cuts.total() == 0
+    assert (tmp_path / "out" / "one").read_bytes() == content
+    stub.cuts["/one"] = 3
+    assert stub_store.get(manifest.key_of(manifest.files[0])) == content
+
+
+def test_a_connection_that_breaks_each_time_is_an_error_of_the_network_and_not_a_damaged_file(
+    stub: StubS3, stub_store: ObjectStore, tmp_path: Path
+) -> None:
+    manifest = stub_store.publish("release", _files(tmp_path / "in", one=b"0123456789" * 100))
+    key = manifest.key_of(manifest.files[0])
+    stub.cut_bytes = 0
+    for read in (
+        lambda: stub_store.get(key),
+        lambda: stub_store.fetch("release", tmp_path / "out"),
+        lambda: stub_store.open_uri(stub_store.uri(key)).read(),
+    ):
+        stub.cuts["/one"] = READ_TRIES
+        with pytest.raises(
+            BrokenConnectionError, match=r"reading s3://bucket/release/.*/one broke off at byte \d+"
+        ) as caught:
+            read()
+        assert exit_code(caught.value) == EXIT_FAILED  # which Airflow tries again
+    assert not (tmp_path / "out" / "one").exists()
+
+
+def test_an_object_that_changes_while_it_is_read_is_not_mixed(stub: StubS3, stub_store: ObjectStore) -> None:
+    stub_store.put_if_absent("key", b"first content")
+    stub.cuts["/key"] = 1
+    stub.cut_bytes = 4
+    stream = stub_store.open_uri("s3://bucket/key")
+    stub.objects["/bucket/key"] = b"other content"
+    with pytest.raises(ObjectStoreError, match="has changed meanwhile"):
+        stream.read()
+
+
+def test_content_that_does_not_fit_the_checksum_of_s3_is_refused(stub: StubS3, stub_store: ObjectStore) -> None:
+    stub_store.put_if_absent("key", b"content")
+    stub.checksums["/bucket/key"] = base64.b64encode(zlib.crc32(b"content").to_bytes(4, "big")).decode()
+    assert stub_store.get("key") == b"content"
+    stub.objects["/bucket/key"] = b"c0ntent"
+    with pytest.raises(CorruptObjectError, match="damaged"):
+        stub_store.get("key")
 
 
 def test_without_a_manifest_nothing_is_published(store: ObjectStore, prefix: str, tmp_path: Path) -> None:

@@ -14,20 +14,24 @@ Does not decide what a publication holds.
 """
 
 import contextlib
+import functools
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import io
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
 import boto3
 import tenacity
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumError
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
     AlreadyPublishedError,
+    BrokenConnectionError,
     ConfigurationError,
     CorpusError,
     CorruptObjectError,
@@ -40,6 +44,8 @@ from toolformer_ops.storage.publication import MANIFEST, Manifest, PublishedFile
 
 PART_BYTES = 16 * 2**20
 """Files above this size are sent in parts of it (S3 allows at least 5 MiB and at most 10,000 parts: 156 GiB a file)."""
+READ_TRIES = 4
+"""Tries of one read whose connection breaks."""
 CONFLICT_TRIES = 8
 """Tries of a conditional write while the store answers 409 (ConditionalRequestConflict): about 20 seconds in all."""
 _READ_BYTES = 2**20
@@ -315,18 +321,13 @@ class ObjectStore:
 
     def _download(self, key: str, file: PublishedFile, target: Path) -> None:
         partial = target.with_name(target.name + ".partial")
-        digest = hashlib.sha256()
-        try:
-            with self._open(self.bucket, key) as body, partial.open("wb") as out:
-                while block := body.read(_READ_BYTES):
-                    digest.update(block)
-                    out.write(block)
-        except BotoCoreError as error:
-            raise ObjectStoreError(f"reading {self.uri(key)} broke off: {error}{self._where()}") from error
-        if digest.hexdigest() != file.sha256:
+        with self._open(self.bucket, key) as body, partial.open("wb") as out:
+            shutil.copyfileobj(body, out, _READ_BYTES)
+        found = file_sha256(partial)
+        if found != file.sha256:
             partial.unlink()
             raise CorruptObjectError(
-                f"{self.uri(key)}: expected content {file.sha256}, found {digest.hexdigest()}. "
+                f"{self.uri(key)}: expected content {file.sha256}, found {found}. "
                 "The object was changed or damaged after it was published."
             )
         partial.replace(target)
@@ -334,9 +335,8 @@ class ObjectStore:
     # Requests
 
     def _open(self, bucket: str, key: str) -> IO[bytes]:
-        answer = self._request("get_object", bucket, key)
-        # Reads raise botocore's IncompleteReadError where the connection ends before the announced length.
-        return cast(IO[bytes], answer["Body"])
+        get = functools.partial(self._request, "get_object", bucket, key)
+        return io.BufferedReader(_ObjectBytes(f"s3://{bucket}/{key}", get), _READ_BYTES)
 
     def _list(self, bucket: str, prefix: str) -> Iterator[str]:
         token: dict[str, str] = {}
@@ -363,7 +363,9 @@ class ObjectStore:
         code = error.response.get("Error", {}).get("Code", "")
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         if status == 412:
-            return PreconditionFailedError(target)
+            return PreconditionFailedError(
+                f"{operation} {target}: the object is there already, or has changed meanwhile."
+            )
         # Not 412: the other write may yet fail, or be a delete, so the object need not be there afterwards.
         if status == 409 and code == "ConditionalRequestConflict":
             return WriteConflictError(
@@ -383,3 +385,53 @@ class ObjectStore:
     def _where(self) -> str:
         endpoint = self._settings.s3_endpoint_url or "AWS"
         return f" (TOOLFORMER_S3_ENDPOINT_URL={endpoint}, TOOLFORMER_S3_BUCKET={self.bucket})"
+
+
+class _ObjectBytes(io.RawIOBase):
+    """The bytes of an object. Where the connection breaks, it is opened again at the same place of the same object.
+
+    Reading raises:
+        ObjectStoreError: it broke again and again, or another object was written there meanwhile.
+        CorruptObjectError: the bytes are not those whose checksum S3 sent.
+    """
+
+    def __init__(self, uri: str, get: Callable[..., Any]) -> None:
+        answer = get()
+        self._uri = uri
+        self._get = functools.partial(get, IfMatch=answer["ETag"])
+        self._body = answer["Body"]
+        self._offset = 0
+        self._ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    @tenacity.retry(
+        retry=tenacity.retry_if_exception_type(BrokenConnectionError),
+        stop=tenacity.stop_after_attempt(READ_TRIES),
+        wait=tenacity.wait_random_exponential(multiplier=0.5, max=10),
+        reraise=True,
+    )
+    def readinto(self, buffer: Any, /) -> int:
+        if self._ended:
+            return 0
+        try:
+            if self._body is None:
+                self._body = self._get(Range=f"bytes={self._offset}-")["Body"]
+            # botocore's body checks length and checksum. `with body as stream` would not: it returns urllib3's response.
+            count: int = self._body.readinto(buffer)
+        except FlexibleChecksumError as error:
+            raise CorruptObjectError(f"{self._uri}: {error}. The object was damaged after it was written.") from error
+        except (BotoCoreError, OSError) as error:
+            self._body = None
+            raise BrokenConnectionError(
+                f"reading {self._uri} broke off at byte {self._offset}: {error}. Try again."
+            ) from error
+        self._offset += count
+        self._ended = count == 0
+        return count
+
+    def close(self) -> None:
+        if self._body is not None:
+            self._body.close()
+        super().close()
