@@ -6,9 +6,12 @@ They carry values only; tables are described in `sql/migrations`, tools in `tool
 import datetime
 import hashlib
 import math
+import os
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+
+from toolformer_ops.errors import CorpusError
 
 
 def content_uuid(*parts: str) -> uuid.UUID:
@@ -27,8 +30,17 @@ def document_id_of(text: str) -> uuid.UUID:
 
 
 def corpus_id_of(uri: str) -> str:
-    """The id of a corpus: 16 hex digits of the hash of its address as `normal_uri` writes it."""
-    return hashlib.sha256(normal_uri(uri).encode("utf-8")).hexdigest()[:16]
+    """The id of a corpus: 16 hex digits of the hash of its address as `normal_uri` writes it.
+
+    Raises:
+        CorpusError: the address is not UTF-8, so that Postgres cannot store it.
+    """
+    try:
+        return hashlib.sha256(normal_uri(uri).encode("utf-8")).hexdigest()[:16]
+    except UnicodeEncodeError as error:
+        raise CorpusError(
+            f"expected a corpus address in UTF-8, found {os.fsencode(uri)!r}. Rename the file or folder."
+        ) from error
 
 
 def normal_uri(uri: str) -> str:

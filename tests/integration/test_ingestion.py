@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from sqlalchemy import Engine, text
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CorpusError
+from toolformer_ops.errors import EXIT_USAGE, CorpusError, exit_code
 from toolformer_ops.records import document_id_of
 from toolformer_ops.stages.ingestion import IngestReport, ingest_corpus
 from toolformer_ops.storage import database
@@ -117,6 +117,14 @@ def test_a_corpus_in_which_nothing_is_usable_is_counted_and_ends_well(tmp_path: 
     report = ingest_corpus(local_settings, str(path))
     assert _numbers(report) == (3, 0, 0, 3)
     assert report.rejected_by_reason == {"no_text": 3}
+
+
+def test_a_corpus_whose_path_is_no_utf_8_is_a_wrong_request(tmp_path: Path, local_settings: Settings) -> None:
+    path = tmp_path / "caf\udce9.jsonl"  # the byte E9 alone, as Latin-1 writes it
+    path.write_bytes(_lines("one"))
+    with pytest.raises(CorpusError, match=r"in UTF-8, found b'file:///.*caf\\xe9\.jsonl'\. Rename") as caught:
+        ingest_corpus(local_settings, str(path))
+    assert exit_code(caught.value) == EXIT_USAGE
 
 
 def test_ingesting_again_reads_no_file_and_changes_nothing(

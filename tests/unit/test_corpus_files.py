@@ -1,4 +1,5 @@
 import gzip
+import io
 import random
 import tracemalloc
 from collections.abc import Callable
@@ -8,7 +9,7 @@ import pytest
 import zstandard
 
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus.files import CorpusFile, Line, content_sha256, find_files, read_lines
+from toolformer_ops.corpus.files import CorpusFile, Line, content_sha256, find_files, read_lines, unpacked
 from toolformer_ops.errors import CorpusError, ObjectStoreError
 from toolformer_ops.records import normal_uri
 
@@ -119,6 +120,12 @@ def test_of_a_packed_file_that_breaks_off_the_readable_lines_are_kept(tmp_path: 
     assert f"after {len(lines) - 1} lines" in lines[-1].detail
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
+def test_a_packed_file_may_have_any_name(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
+    assert _outcome(_lines(tmp_path / f"a.jsonl{suffix}", pack(b"one\ntwo\n"))) == [(1, b"one"), (2, b"two")]
+
+
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_a_packed_file_with_damaged_bytes_is_refused_at_that_place(tmp_path: Path, suffix: str) -> None:
     packed = bytearray({".gz": gzip.compress, ".zst": zstandard.compress}[suffix](_numbered_lines(5000)))
@@ -189,3 +196,59 @@ def test_the_content_hash_is_that_of_the_stored_bytes(tmp_path: Path) -> None:
     # sha256 of "abc", FIPS 180-2
     expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert content_sha256(_file(tmp_path / "a.jsonl.gz", b"abc")) == expected
+
+
+# Any packed file: `unpacked`
+
+TEXT = b'{"text": "one"}\n' * 50_000  # several buffers long
+PACK: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstandard": zstandard.ZstdCompressor().compress}
+packed_by = pytest.mark.parametrize("pack", PACK.values(), ids=PACK.keys())
+
+
+def _read(data: bytes) -> bytes:
+    return unpacked(io.BytesIO(data), "corpus.jsonl").read()
+
+
+def test_plain_bytes_come_back() -> None:
+    assert _read(TEXT) == TEXT
+    assert _read(b"") == b""
+    assert _read(b"\x1f") == b"\x1f"
+
+
+@packed_by
+def test_packed_bytes_come_back_unpacked(pack: Callable[[bytes], bytes]) -> None:
+    assert _read(pack(TEXT)) == TEXT
+
+
+@packed_by
+def test_packed_members_in_a_row_are_one_text(pack: Callable[[bytes], bytes]) -> None:
+    assert _read(pack(TEXT) + pack(b"last\n")) == TEXT + b"last\n"
+
+
+@packed_by
+@pytest.mark.parametrize("kept_share", [0.2, 0.99])
+def test_a_stream_that_ends_too_early_raises(pack: Callable[[bytes], bytes], kept_share: float) -> None:
+    data = pack(TEXT * 20)
+    with pytest.raises(CorpusError, match=r"corpus\.jsonl: expected whole packed data"):
+        _read(data[: int(len(data) * kept_share)])
+
+
+@packed_by
+def test_rubbish_after_the_packed_data_raises(pack: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(CorpusError, match=r"corpus\.jsonl"):
+        _read(pack(TEXT) + b"rubbish")
+
+
+@packed_by
+def test_of_a_bomb_only_as_much_is_unpacked_as_is_read(pack: Callable[[bytes], bytes]) -> None:
+    bomb = io.BytesIO(pack(b"\x00" * 200_000_000))
+    tracemalloc.start()
+    assert unpacked(bomb, "corpus.jsonl").read(10) == b"\x00" * 10
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5_000_000
+
+
+@packed_by
+def test_lines_can_be_read_one_by_one(pack: Callable[[bytes], bytes]) -> None:
+    assert sum(1 for _ in unpacked(io.BytesIO(pack(TEXT)), "corpus.jsonl")) == 50_000

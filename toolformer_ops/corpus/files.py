@@ -1,34 +1,37 @@
-"""Find the files of a corpus and read their lines safely: JSON Lines, plain, .gz or .zst, from file:// or s3://.
+"""Find the files of a corpus and read their lines: JSON Lines, plain, gzip or Zstandard, from file:// or s3://.
 
-Memory stays bounded whatever a file holds: a line longer than the limit is skipped, a compressed file is unpacked in small pieces.
-What cannot be read becomes a `Line` with a reason; only a source that fails as such (no file, no permission, the network) raises.
-Does not look into the lines: `corpus/records.py` does.
+`unpacked` is the one reader of packed files: corpora, Wikipedia dumps and the data of evaluations go through it.
+
+Memory is bounded for every content: a line longer than the limit is skipped, packed data is unpacked in small pieces. What cannot
+be read becomes a `Line` with a reason; only a source that fails (no file, no permission, the network) raises.
+Does not parse the lines: `corpus/records.py` does.
 """
 
+import functools
 import gzip
 import hashlib
 import io
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, Any, BinaryIO
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CorpusError, ObjectStoreError
+from toolformer_ops.errors import CorpusError, ObjectNotFoundError, ObjectStoreError, ToolformerError
 
-if TYPE_CHECKING:
-    from toolformer_ops.storage.object_store import ObjectStore
-
-READ_BYTES = 1 << 16
-ZSTD_READ_BYTES = 1 << 12
-"""pyarrow loses the last piece before the place where a file breaks off, so pieces are small."""
-DETAIL_CHARACTERS = 300
 KINDS = (".jsonl", ".ndjson", ".json")
 SUFFIXES = tuple(kind + packed for kind in KINDS for packed in ("", ".gz", ".zst"))
-"""What is taken from a folder; a file that is named itself may have any name."""
+"""Files of a folder that are read; a file that is named itself may have any name."""
+DETAIL_CHARACTERS = 300
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
+_ZSTANDARD = b"\x28\xb5\x2f\xfd"
+_BUFFER_BYTES = 1 << 16
+_ZSTANDARD_PIECE_BYTES = 1 << 12
+"""pyarrow loses the last piece before the place where a file breaks off, so pieces are small."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +84,12 @@ def _find_local(path: Path) -> list[CorpusFile]:
 
 
 def _local_file(path: Path) -> CorpusFile:
-    # A name that is no UTF-8 is shown with escapes, since Postgres stores no other text.
+    # A name that is not UTF-8 is shown with escapes, since Postgres stores no other text.
     name = os.fsencode(path).decode("utf-8", "backslashreplace")
     return CorpusFile(f"file://{name}", lambda: path.open("rb"))
 
 
 def _find_objects(settings: Settings, uri: str) -> list[CorpusFile]:
-    from toolformer_ops.errors import ObjectNotFoundError
     from toolformer_ops.storage.object_store import ObjectStore
 
     store = ObjectStore(settings)
@@ -95,11 +97,8 @@ def _find_objects(settings: Settings, uri: str) -> list[CorpusFile]:
         found = store.list_uri(uri)
     except ObjectNotFoundError as error:
         raise CorpusError(f"expected the corpus at {uri}: {error}. Check the run's corpus address.") from error
-    return [_object(store, name) for name in found if name == uri or _is_taken(Path(name.removeprefix(f"{uri}/")))]
-
-
-def _object(store: "ObjectStore", uri: str) -> CorpusFile:
-    return CorpusFile(uri, lambda: store.open_uri(uri))
+    taken = [name for name in found if name == uri or _is_taken(Path(name.removeprefix(f"{uri}/")))]
+    return [CorpusFile(name, functools.partial(store.open_uri, name)) for name in taken]
 
 
 def _is_taken(path: Path) -> bool:
@@ -112,112 +111,132 @@ def content_sha256(file: CorpusFile) -> str:
     Raises:
         CorpusError, ObjectStoreError: the source fails.
     """
-    digest = hashlib.sha256()
-    with _open(file) as source:
-        while block := source.read(READ_BYTES * 16):
-            digest.update(block)
-    return digest.hexdigest()
+    with closing(_open(file)) as stored:
+        return hashlib.file_digest(_Source(stored, file.uri), "sha256").hexdigest()
 
 
 def read_lines(file: CorpusFile, max_line_bytes: int) -> Iterator[Line]:
     """The lines of a file that are not blank, in order; one with number 0 last where the file is empty or breaks off.
 
-    Of a compressed file that breaks off, the whole lines before that place are read.
+    Of a packed file that breaks off, the whole lines before that place are read.
 
     Raises:
         CorpusError, ObjectStoreError: the source fails.
     """
-    lines = 0
-    failure: list[str] = []
-    with _open(file) as source:
-        for line in _split(_blocks(file.uri, source, failure), max_line_bytes, failure):
-            lines += 1
-            yield line
-    if failure:
-        yield Line(0, reason="unreadable_file", detail=f"after {lines} lines: {failure[0]}"[:DETAIL_CHARACTERS])
-    elif lines == 0:
+    found = 0
+    with closing(_open(file)) as stored:
+        try:
+            for line in _split(unpacked(stored, file.uri, as_named=True), max_line_bytes):
+                found += 1
+                yield line
+        except CorpusError as error:
+            yield Line(0, reason="unreadable_file", detail=f"after {found} lines: {error}"[:DETAIL_CHARACTERS])
+            return
+    if not found:
         yield Line(0, reason="empty_file", detail="expected JSON Lines, found no line that is not blank")
 
 
-def _split(blocks: Iterator[bytes], max_line_bytes: int, failure: list[str]) -> Iterator[Line]:
-    """Cut blocks into lines, never holding more than a block and `max_line_bytes`; the rest of a broken file is left out."""
-    pending = bytearray()
-    number = 1
-    length = 0  # of the line being read, including what is not held
-    for block in blocks:
-        start = 0
-        while start < len(block):
-            end = block.find(b"\n", start)
-            stop = end if end >= 0 else len(block)
-            length += stop - start
-            pending += block[start : start + max(0, min(stop - start, max_line_bytes - len(pending)))]
-            if end < 0:
-                break
-            if line := _line(number, bytes(pending), length):
-                yield line
-            pending.clear()
-            number, length, start = number + 1, 0, end + 1
-    if not failure and (line := _line(number, bytes(pending), length)):
-        yield line
-
-
-def _line(number: int, held: bytes, length: int) -> Line | None:
-    if length > len(held):
-        detail = f"expected at most {len(held)} bytes (TOOLFORMER_MAX_LINE_BYTES), found {length}: {held[:80]!r}"
-        return Line(number, reason="line_too_long", detail=detail[:DETAIL_CHARACTERS])
-    if number == 1:
-        held = held.removeprefix(_BYTE_ORDER_MARK)
-    return Line(number, held) if held.strip() else None
-
-
-def _blocks(uri: str, source: "_Source", failure: list[str]) -> Iterator[bytes]:
-    """The unpacked bytes in pieces; where the packing is broken, ends and says so in `failure`."""
-    name = uri.lower()
+def _open(file: CorpusFile) -> IO[bytes]:
     try:
-        if name.endswith(".gz"):
-            yield from _pieces(gzip.GzipFile(fileobj=source).read1, READ_BYTES)
-        elif name.endswith(".zst"):
-            import pyarrow
-
-            stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(source, mode="r"), "zstd")
-            yield from _pieces(stream.read, ZSTD_READ_BYTES)
-        else:
-            yield from _pieces(source.read, READ_BYTES)
-    except (OSError, EOFError, ValueError, zlib.error) as error:  # ValueError: pyarrow's ArrowInvalid
-        failure.append(str(error) or type(error).__name__)
-
-
-def _pieces(read: Callable[[int], bytes], size: int) -> Iterator[bytes]:
-    while piece := read(size):
-        yield piece
-
-
-def _open(file: CorpusFile) -> "_Source":
-    try:
-        return _Source(file.uri, file.open())
+        return file.open()
     except OSError as error:
         raise CorpusError(f"expected to read {file.uri}, found: {error.strerror or error}.") from error
 
 
-class _Source(io.RawIOBase):
-    """A file's own bytes. Its failures become errors that no unpacker takes for a broken packing."""
+def _split(stream: BinaryIO, max_line_bytes: int) -> Iterator[Line]:
+    """Cut a stream into lines, holding at most a buffer and `max_line_bytes`; raises `CorpusError` where it breaks off."""
+    number = 0
+    while held := stream.readline(max_line_bytes + 1):
+        number += 1
+        length = len(held.removesuffix(b"\n"))
+        if length > max_line_bytes:
+            rest = b""
+            while not rest.endswith(b"\n") and (rest := stream.readline(_BUFFER_BYTES)):
+                length += len(rest.removesuffix(b"\n"))
+            detail = (
+                f"expected at most {max_line_bytes} bytes (TOOLFORMER_MAX_LINE_BYTES), found {length}: {held[:80]!r}"
+            )
+            yield Line(number, reason="line_too_long", detail=detail[:DETAIL_CHARACTERS])
+            continue
+        content = held.removesuffix(b"\n")
+        if number == 1:
+            content = content.removeprefix(_BYTE_ORDER_MARK)
+        if content.strip():
+            yield Line(number, content)
 
-    def __init__(self, uri: str, stream: IO[bytes]) -> None:
-        self._uri = uri
-        self._stream = stream
+
+# Packed files
+
+
+def unpacked(packed: IO[bytes], name: str, *, as_named: bool = False) -> BinaryIO:
+    """A buffered stream of the bytes in `packed`: gzip, Zstandard or plain, told apart by the first bytes.
+
+    Several packed members in a row are read as one. A stream that ends in the middle of its packed data raises, so that a half copy
+    is not taken for a whole one. A small file may unpack to a large one, but only as much is unpacked as is read.
+
+    Args:
+        packed: where the bytes come from.
+        name: the file's name or address.
+        as_named: whether a file whose name ends in .gz or .zst must be packed so.
+
+    Reading raises:
+        CorpusError: the packed data is damaged or ends too early, or is not what the name says.
+        ObjectStoreError: `packed` cannot be read.
+    """
+    source = io.BufferedReader(_Source(packed, name), _BUFFER_BYTES)
+    first = source.peek(4)[:4]
+    if first.startswith(_GZIP):
+        return io.BufferedReader(_Unpacked(gzip.GzipFile(fileobj=source).read1, name), _BUFFER_BYTES)
+    if first == _ZSTANDARD:
+        import pyarrow  # not zstandard, whose reader takes a cut file for a whole one
+
+        stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(source, mode="r"), "zstd")
+        return io.BufferedReader(_Unpacked(stream.read, name, _ZSTANDARD_PIECE_BYTES), _BUFFER_BYTES)
+    if as_named and first and Path(name).suffix.lower() in (".gz", ".zst"):
+        raise CorpusError(
+            f"{name}: expected packed data as the name says, found {first!r}. Rename the file, or pack it."
+        )
+    return source
+
+
+class _Unpacked(io.RawIOBase):
+    """What `read` unpacks, at most `piece_bytes` at a time; its errors become `CorpusError`."""
+
+    def __init__(self, read: Callable[[int], bytes], name: str, piece_bytes: int = _BUFFER_BYTES) -> None:
+        self._read = read
+        self._name = name
+        self._piece_bytes = piece_bytes
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: bytearray | memoryview, /) -> int:  # type: ignore[override]
+    def readinto(self, buffer: Any, /) -> int:
         try:
-            block = self._stream.read(len(buffer))
-        except Exception as error:  # boto3, urllib3 and the file system each have their own
-            raise ObjectStoreError(f"reading {self._uri} broke off: {error}. Try again.") from error
+            block = self._read(min(len(buffer), self._piece_bytes))
+        except (OSError, EOFError, ValueError, zlib.error) as error:  # ValueError: pyarrow's ArrowInvalid
+            raise CorpusError(
+                f"{self._name}: expected whole packed data, found: {error}. Copy the file again."
+            ) from error
         buffer[: len(block)] = block
         return len(block)
 
-    def close(self) -> None:
-        if not self.closed:
-            self._stream.close()
-        super().close()
+
+class _Source(io.RawIOBase):
+    """Stored bytes. Their errors become `ObjectStoreError`, so that no unpacker takes a failing disk for damaged data."""
+
+    def __init__(self, stream: IO[bytes], name: str) -> None:
+        self._stream = stream
+        self._name = name
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        try:
+            block = self._stream.read(len(buffer))
+        except ToolformerError:
+            raise
+        except Exception as error:
+            raise ObjectStoreError(f"reading {self._name} broke off: {error}. Try again.") from error
+        buffer[: len(block)] = block
+        return len(block)

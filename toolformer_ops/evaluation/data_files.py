@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus.compressed_stream import unpacked
+from toolformer_ops.corpus.files import unpacked
 from toolformer_ops.errors import CorpusError, EvaluationDataError, WrongFormatError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus.compressed_stream import unpacked
+from toolformer_ops.corpus.files import unpacked
 from toolformer_ops.errors import CorpusError
 from toolformer_ops.retrieval.index_build import IndexReport, build
 from toolformer_ops.storage.object_store import ObjectStore
