@@ -12,13 +12,18 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from tests.servers import RunningObjectStore, RunningPostgres, start_object_store, start_postgres
 from tests.tiny_models import tiny_gpt2_dir, tiny_model_dir
 from toolformer_ops.config import STATE_DIR_VARIABLE, Settings, load_settings
-from toolformer_ops.local_services import RunningObjectStore, RunningPostgres, roles, start_object_store, start_postgres
+from toolformer_ops.local_services import postgres
 
 __all__ = ["tiny_gpt2_dir", "tiny_model_dir"]  # fixtures of all tests that live in a file of their own
 
-_PASSWORDS = roles.RolePasswords(owner="owner-of-tests", reader="reader-of-tests", airflow="airflow-of-tests")
+_PASSWORDS = {
+    postgres.OWNER: "owner-of-tests",
+    postgres.READER: "reader-of-tests",
+    postgres.AIRFLOW: "airflow-of-tests",
+}
 _TEMPLATE = "toolformer_template"
 
 
@@ -37,7 +42,7 @@ def _no_settings_of_the_caller(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPostgres]:
     """A Postgres with the roles of a deployment and no database yet."""
     with start_postgres(tmp_path_factory.mktemp("postgres")) as server:
-        roles.ensure_roles(server.address, _PASSWORDS)
+        postgres.ensure_roles(server.address, _PASSWORDS)
         yield server
 
 
@@ -50,9 +55,9 @@ def migrated_template(postgres_server: RunningPostgres) -> str:
     )
 
     address = postgres_server.address
-    roles.ensure_database(address, _TEMPLATE, roles.OWNER)
-    roles.allow_reader(address, _TEMPLATE)
-    owner_dsn = address.dsn(_TEMPLATE, roles.OWNER, _PASSWORDS.owner)
+    postgres.ensure_database(address, _TEMPLATE, postgres.OWNER)
+    postgres.allow_reader(address, _TEMPLATE)
+    owner_dsn = address.dsn(_TEMPLATE, postgres.OWNER, _PASSWORDS[postgres.OWNER])
     engine = database.connect(Settings(_env_file=None, database_dsn=SecretStr(owner_dsn)))  # type: ignore[call-arg]
     schema.migrate(engine)
     engine.dispose()  # Postgres copies only a template that nobody is connected to
@@ -64,22 +69,22 @@ def database_name(postgres_server: RunningPostgres, migrated_template: str) -> I
     """A fresh migrated database on `postgres_server`, dropped after the test."""
     name = f"test_{uuid.uuid4().hex[:12]}"
     address = postgres_server.address
-    roles.ensure_database(address, name, roles.OWNER, template=migrated_template)
-    roles.allow_reader(address, name)
+    postgres.ensure_database(address, name, postgres.OWNER, template=migrated_template)
+    postgres.allow_reader(address, name)
     yield name
-    roles.drop_database(address, name)
+    postgres.drop_database(address, name)
 
 
 @pytest.fixture
 def postgres_dsn(postgres_server: RunningPostgres, database_name: str) -> str:
     """`postgresql://...` of a fresh migrated database, as its owner."""
-    return postgres_server.address.dsn(database_name, roles.OWNER, _PASSWORDS.owner)
+    return postgres_server.address.dsn(database_name, postgres.OWNER, _PASSWORDS[postgres.OWNER])
 
 
 @pytest.fixture
 def reader_dsn(postgres_server: RunningPostgres, database_name: str) -> str:
     """`postgresql://...` of the same database as `postgres_dsn`, as the read-only role."""
-    return postgres_server.address.dsn(database_name, roles.READER, _PASSWORDS.reader)
+    return postgres_server.address.dsn(database_name, postgres.READER, _PASSWORDS[postgres.READER])
 
 
 @pytest.fixture(scope="session")

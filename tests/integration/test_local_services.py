@@ -15,7 +15,9 @@ import psycopg2.errors
 import pytest
 from botocore.exceptions import ClientError
 
-from toolformer_ops.local_services import RunningObjectStore, RunningPostgres, roles, start_postgres
+from tests.servers import RunningObjectStore, RunningPostgres, start_postgres
+from toolformer_ops.config import REPOSITORY
+from toolformer_ops.local_services import postgres
 from toolformer_ops.local_services.accounts import relocated_directory
 from toolformer_ops.local_services.ports import accepts_connections
 from toolformer_ops.local_services.postgres import prepare_cluster, unfinished_data
@@ -69,7 +71,7 @@ def test_postgres_refuses_a_wrong_password(postgres_server: RunningPostgres) -> 
 def test_passwords_are_stored_and_logged_as_verifiers_only(postgres_server: RunningPostgres) -> None:
     with closing(psycopg2.connect(postgres_server.address.dsn("postgres"))) as connection:
         cursor = connection.cursor()
-        cursor.execute("select rolpassword from pg_authid where rolname = %s", (roles.OWNER,))
+        cursor.execute("select rolpassword from pg_authid where rolname = %s", (postgres.OWNER,))
         row = cursor.fetchone()
     assert row is not None
     assert row[0].startswith("SCRAM-SHA-256$")
@@ -77,16 +79,16 @@ def test_passwords_are_stored_and_logged_as_verifiers_only(postgres_server: Runn
 
 def test_reader_reads_later_tables_and_writes_nothing(postgres_server: RunningPostgres) -> None:
     address = postgres_server.address
-    roles.ensure_database(address, "reading", roles.OWNER)
-    roles.allow_reader(address, "reading")
+    postgres.ensure_database(address, "reading", postgres.OWNER)
+    postgres.allow_reader(address, "reading")
     with (
-        closing(psycopg2.connect(address.dsn("reading", roles.OWNER, "owner-of-tests"))) as owner,
+        closing(psycopg2.connect(address.dsn("reading", postgres.OWNER, "owner-of-tests"))) as owner,
         owner.cursor() as cursor,
     ):
         cursor.execute("create table made_later (number int)")
         cursor.execute("insert into made_later values (7)")
         owner.commit()
-    with closing(psycopg2.connect(address.dsn("reading", roles.READER, "reader-of-tests"))) as reader:
+    with closing(psycopg2.connect(address.dsn("reading", postgres.READER, "reader-of-tests"))) as reader:
         cursor = reader.cursor()
         cursor.execute("select number from made_later")
         assert cursor.fetchall() == [(7,)]
@@ -98,31 +100,31 @@ def test_reader_reads_later_tables_and_writes_nothing(postgres_server: RunningPo
         reader.commit()
         with pytest.raises(psycopg2.errors.InsufficientPrivilege):
             cursor.execute("insert into made_later values (8)")
-    roles.drop_database(address, "reading")
+    postgres.drop_database(address, "reading")
 
 
 def test_airflow_role_cannot_enter_the_database_of_the_factory(postgres_server: RunningPostgres) -> None:
     address = postgres_server.address
-    roles.ensure_databases(address)
+    postgres.ensure_databases(address)
     with pytest.raises(psycopg2.OperationalError, match="permission denied"):
-        psycopg2.connect(address.dsn(roles.OWNER, roles.AIRFLOW, "airflow-of-tests"))
-    with closing(psycopg2.connect(address.dsn(roles.AIRFLOW, roles.AIRFLOW, "airflow-of-tests"))):
+        psycopg2.connect(address.dsn(postgres.OWNER, postgres.AIRFLOW, "airflow-of-tests"))
+    with closing(psycopg2.connect(address.dsn(postgres.AIRFLOW, postgres.AIRFLOW, "airflow-of-tests"))):
         pass
 
 
 def test_roles_and_databases_may_be_ensured_twice(postgres_server: RunningPostgres) -> None:
     for _ in range(2):
-        roles.ensure_databases(postgres_server.address)
+        postgres.ensure_databases(postgres_server.address)
 
 
 def test_an_initdb_that_was_killed_is_done_again(tmp_path: Path) -> None:
     half_made = prepare_cluster(tmp_path, "first").data
     half_made.rename(half_made.with_name("data.unfinished"))
     (half_made.with_name("data.unfinished") / "PG_VERSION").unlink()
-    assert unfinished_data(tmp_path) is not None
+    assert unfinished_data(tmp_path).exists()
     with start_postgres(tmp_path) as server:
         assert accepts_connections(server.address.port)
-        assert unfinished_data(tmp_path) is None
+        assert not unfinished_data(tmp_path).exists()
     assert not accepts_connections(server.address.port)
 
 
@@ -144,13 +146,13 @@ def test_object_store_writes_an_object_once_when_asked_to(object_store_server: R
 def test_servers_end_when_the_process_that_started_them_is_killed(tmp_path: Path) -> None:
     program = (
         "import os, pathlib, signal, sys\n"
-        "from toolformer_ops.local_services import start_postgres\n"
-        "server = start_postgres(pathlib.Path(sys.argv[1]))\n"
-        "print(server.process_id, flush=True)\n"
+        "from tests.servers import start_postgres\n"
+        "running = start_postgres(pathlib.Path(sys.argv[1]))\n"
+        "print(running.__enter__().process_id, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     finished = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", program, str(tmp_path)], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     process_id = int(finished.stdout)
     for _ in range(200):

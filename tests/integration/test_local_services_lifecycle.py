@@ -16,16 +16,24 @@ import pytest
 from typer.testing import CliRunner
 
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.local_services import delete_state, down, port_memory, startup, status, up
+from toolformer_ops.local_services import lifecycle, ports
 from toolformer_ops.local_services.accounts import relocated_directory
 from toolformer_ops.local_services.commands import app
-from toolformer_ops.local_services.port_memory import recalled_ports
-from toolformer_ops.local_services.ports import accepts_connections, free_port
-from toolformer_ops.local_services.seaweedfs import ObjectStoreAddress
-from toolformer_ops.local_services.service_settings import StatePaths
-from toolformer_ops.local_services.supervision import Supervisor
+from toolformer_ops.local_services.lifecycle import ServiceStatus, delete_state, down, status, up
+from toolformer_ops.local_services.object_store import ObjectStoreAddress
+from toolformer_ops.local_services.ports import accepts_connections, choose_port, recalled_ports
+from toolformer_ops.local_services.state_folder import StatePaths
+from toolformer_ops.local_services.supervision import ProcessReport, Supervisor
 
 WITHOUT_AIRFLOW = ("postgres", "object_store")
+LONG_STATUS = [
+    ServiceStatus(ProcessReport(name, "", "RUNNING", process_id, 0), address, 3661, 123_000_000)
+    for name, process_id, address in (
+        ("postgres", 4_100_001, "127.0.0.1:15432"),
+        ("object-store", 4_100_002, "http://127.0.0.1:18333"),
+        ("airflow-api-server", 4_100_003, "http://127.0.0.1:28080"),
+    )
+]
 
 
 @pytest.fixture
@@ -34,7 +42,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StatePath
     folder = tmp_path / "state"
     monkeypatch.setenv("TOOLFORMER_STATE_DIR", str(folder))
     for name in ("POSTGRES", "S3", "AIRFLOW"):  # another deployment may be on the usual ones
-        monkeypatch.setenv(f"TOOLFORMER_{name}_PORT", str(free_port()))
+        monkeypatch.setenv(f"TOOLFORMER_{name}_PORT", str(choose_port()))
     load_settings.cache_clear()
     yield StatePaths(folder)
     delete_state(load_settings())
@@ -48,7 +56,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 def processes(settings: Settings) -> dict[str, int]:
-    return {service.name: service.process_id for service in status(settings) if service.process_id}
+    return {service.report.name: service.report.process_id for service in status(settings) if service.report.process_id}
 
 
 def remember(settings: Settings, corpus: str) -> None:
@@ -164,11 +172,11 @@ def test_a_port_that_is_lost_between_choice_and_use_costs_a_second_try(
     choices: list[dict[str, int]] = []
 
     def settle_late(*arguments: Any) -> dict[str, int]:
-        settled = port_memory.settle_ports(*arguments)
+        settled = ports.settle_ports(*arguments)
         choices.append(settled | ({"postgres": squatter.getsockname()[1]} if not choices else {}))
         return choices[-1]
 
-    monkeypatch.setattr(startup, "settle_ports", settle_late)
+    monkeypatch.setattr(lifecycle, "settle_ports", settle_late)
     with contextlib.closing(socket.socket()) as squatter:
         squatter.bind(("127.0.0.1", 0))
         squatter.listen()
@@ -185,11 +193,64 @@ def test_object_store_finds_its_objects_again_on_other_ports(
     object_store(settings).client().put_object(Bucket=settings.s3_bucket, Key="kept", Body=b"content" * 10_000)
     down(settings)
     state.ports.unlink()
-    monkeypatch.setenv("TOOLFORMER_S3_PORT", str(free_port()))
+    monkeypatch.setenv("TOOLFORMER_S3_PORT", str(choose_port()))
     moved = up(load_settings(), ["object_store"])
     assert moved.s3_endpoint_url != settings.s3_endpoint_url
     client = object_store(moved).client(timeout_seconds=30)
     assert client.get_object(Bucket=moved.s3_bucket, Key="kept")["Body"].read() == b"content" * 10_000
+
+
+def test_up_from_another_shell_restarts_nothing_and_says_what_it_left(
+    state: StatePaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = processes(up(load_settings(), ["postgres"]))
+    monkeypatch.setenv("PATH", f"/somewhere/else:{os.environ['PATH']}")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert processes(up(load_settings(), ["postgres"])) == before
+    assert "`make down` before `make up`, if they are to see the new OMP_NUM_THREADS" in caplog.text
+
+
+def test_only_the_service_with_other_settings_is_restarted_and_up_says_so_before(
+    state: StatePaths, caplog: pytest.LogCaptureFixture
+) -> None:
+    state.make()
+    settings = load_settings()
+    supervisor = Supervisor(state)
+    program = "[group:{0}]\nprograms={0}\n[program:{0}]\ncommand=sleep {1}\nautostart=false\n"
+    head = f"""[unix_http_server]
+file={supervisor.socket}
+[rpcinterface:supervisor]
+supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
+[supervisord]
+logfile={state.logs}/supervisord.log
+pidfile={state.state}/supervisord.pid
+"""
+    supervisor.take_over(head + program.format("postgres", 100) + program.format("airflow", 100))
+    supervisor.start()
+    for service in ("postgres", "airflow"):
+        assert supervisor.start_service(service)
+        assert not supervisor.start_service(service)
+    before = processes(settings)
+
+    supervisor.take_over(head + program.format("postgres", 100) + program.format("airflow", 200))
+    assert processes(settings) == {"postgres": before["postgres"]}
+    assert "airflow runs with other settings than those of now: it is stopped and started again" in caplog.text
+    assert "postgres runs with other settings" not in caplog.text
+    assert supervisor.start_service("airflow")
+    assert processes(settings)["airflow"] != before["airflow"]
+
+
+def test_addresses_are_shown_whole_in_a_narrow_terminal(state: StatePaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = CliRunner()
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(lifecycle, "status", lambda _settings: LONG_STATUS)
+    lines = runner.invoke(app, ["status"]).output.splitlines()
+    assert len(lines) == 1 + len(LONG_STATUS), "a line was broken"
+    for line, service in zip(lines[1:], LONG_STATUS, strict=True):
+        assert service.report.name in line
+        assert service.address in line
+        assert str(service.report.process_id) in line
+        assert "1 h 1 min" in line
 
 
 def test_commands_show_and_query_and_clean(state: StatePaths) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.system.writing_model import save_model_that_writes_calls
 from toolformer_ops.config import STATE_DIR_VARIABLE, Settings, load_settings
-from toolformer_ops.local_services import delete_state, up
+from toolformer_ops.local_services.lifecycle import delete_state, up
 
 RECORDS = (
     {

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 from toolformer_ops.config import Settings
-from toolformer_ops.local_services.airflow_api import AirflowApi
+from toolformer_ops.local_services.airflow_client import AirflowClient
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 
@@ -61,7 +61,7 @@ def page(services: Settings) -> Iterator[Page]:
         browser.close()
 
 
-def wait_until_parsed(api: AirflowApi) -> None:
+def wait_until_parsed(api: AirflowClient) -> None:
     """Return once Airflow knows the DAG."""
     for _ in range(SECONDS_FOR_A_PAGE):
         if any(dag["dag_id"] == DAG_ID for dag in api.get("/dags")["dags"]):
@@ -101,7 +101,7 @@ def write_json(page: Page, form: Locator, name: str, value: str) -> None:
 def test_a_run_from_the_form_ends_with_calls_in_sql_and_a_release_and_a_model_on_s3(
     page: Page, services: Settings, small_corpus: Path, writing_model_dir: Path
 ) -> None:
-    api = AirflowApi(services)
+    api = AirflowClient.of(services)
     wait_until_parsed(api)
     before = run_ids(api)
     form = open_form(page, services)
@@ -131,12 +131,12 @@ def test_a_run_from_the_form_ends_with_calls_in_sql_and_a_release_and_a_model_on
     in_sql_and_on_s3(services, run["dag_run_id"])
 
 
-def run_ids(api: AirflowApi) -> set[str]:
+def run_ids(api: AirflowClient) -> set[str]:
     """The runs of the DAG so far: the services are shared by all tests of a session."""
     return {run["dag_run_id"] for run in api.get(f"/dags/{DAG_ID}/dagRuns", limit=100)["dag_runs"]}
 
 
-def wait_until_ended(api: AirflowApi, before: set[str]) -> dict[str, object]:
+def wait_until_ended(api: AirflowClient, before: set[str]) -> dict[str, object]:
     """The one run that is not among `before`, once it has succeeded or failed."""
     for _ in range(SECONDS_FOR_A_RUN // 3):
         for run_id in run_ids(api) - before:
@@ -147,7 +147,7 @@ def wait_until_ended(api: AirflowApi, before: set[str]) -> dict[str, object]:
     pytest.fail("the run did not end")
 
 
-def failed_tasks(api: AirflowApi, run_id: object) -> list[tuple[str, int]]:
+def failed_tasks(api: AirflowClient, run_id: object) -> list[tuple[str, int]]:
     """What to look at when the run is red."""
     instances = api.get(f"/dags/{DAG_ID}/dagRuns/{quote(str(run_id), safe='')}/taskInstances", limit=200)[
         "task_instances"

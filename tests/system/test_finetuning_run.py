@@ -15,7 +15,7 @@ from playwright.sync_api import expect, sync_playwright
 from sqlalchemy import text as sql
 
 from toolformer_ops.config import Settings
-from toolformer_ops.demo.airflow_client import ENDED_STATES, AirflowClient, Credentials
+from toolformer_ops.local_services.airflow_client import ENDED_STATES, AirflowClient
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 
@@ -31,8 +31,7 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture(scope="module")
 def airflow(services: Settings) -> Iterator[AirflowClient]:
-    credentials = Credentials(services.airflow_username, services.airflow_password.get_secret_value())
-    with AirflowClient(services.airflow_url, credentials) as client:
+    with AirflowClient.of(services) as client:
         yield client
 
 

@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import text as sql
 
 from toolformer_ops.config import Settings
-from toolformer_ops.demo.airflow_client import ENDED_STATES, AirflowClient, Credentials
-from toolformer_ops.local_services.environment_file import write_environment
+from toolformer_ops.local_services.airflow_client import ENDED_STATES, AirflowClient
+from toolformer_ops.local_services.state_folder import write_environment
 from toolformer_ops.storage import database
 
 DAG_ID = "annotate_corpus"
@@ -53,10 +53,7 @@ def settings(services: Settings) -> Settings:
 
 @pytest.fixture
 def airflow(settings: Settings) -> AirflowClient:
-    return AirflowClient(
-        settings.airflow_url,
-        Credentials(settings.airflow_username, settings.airflow_password.get_secret_value()),
-    )
+    return AirflowClient.of(settings)
 
 
 def trigger(airflow: AirflowClient, run_id: str, corpus: Path, model: Path) -> None:

@@ -2,7 +2,7 @@
 
 import configparser
 import json
-import signal
+import os
 import socket
 import stat
 from collections.abc import Iterator
@@ -12,27 +12,36 @@ import pytest
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ServiceError
-from toolformer_ops.local_services import airflow_services
+from toolformer_ops.local_services import airflow
 from toolformer_ops.local_services.accounts import Account, can_enter, reachable_directory
-from toolformer_ops.local_services.environment_file import write_environment
-from toolformer_ops.local_services.generated_secrets import GeneratedSecrets, load_or_make
-from toolformer_ops.local_services.port_memory import recalled_ports, settle_ports
-from toolformer_ops.local_services.ports import accepts_connections, choose_port, free_port, is_free
-from toolformer_ops.local_services.postgres import Cluster, dsn
-from toolformer_ops.local_services.programs import all_programs, supervisor_environment
-from toolformer_ops.local_services.roles import OWNER
-from toolformer_ops.local_services.seaweedfs import PORT_OPTIONS, remove_sockets, weed_command
-from toolformer_ops.local_services.service_settings import ServiceSettings, StatePaths
-from toolformer_ops.local_services.supervision import Program, Supervisor
+from toolformer_ops.local_services.lifecycle import ServiceSettings
+from toolformer_ops.local_services.object_store import remove_sockets, weed_command
+from toolformer_ops.local_services.ports import (
+    WEED_PORTS,
+    accepts_connections,
+    choose_port,
+    is_free,
+    recalled_ports,
+    settle_ports,
+)
+from toolformer_ops.local_services.postgres import OWNER, Cluster, dsn
+from toolformer_ops.local_services.state_folder import (
+    SERVICES,
+    GeneratedSecrets,
+    StatePaths,
+    load_or_make_secrets,
+    write_environment,
+)
+from toolformer_ops.local_services.supervision import Supervisor, supervisor_environment
 
-PORTS = {"postgres": 15432, "airflow": 8080} | {name: 20_000 + place for place, name in enumerate(PORT_OPTIONS)}
+PORTS = {"postgres": 15432, "airflow": 8080} | {name: 20_000 + place for place, name in enumerate(WEED_PORTS)}
 
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
     """A port that somebody listens on."""
     with socket.socket() as server:
-        server.bind(("127.0.0.1", free_port()))
+        server.bind(("127.0.0.1", choose_port()))
         server.listen()
         yield server.getsockname()[1]
 
@@ -50,7 +59,7 @@ def mode(path: Path) -> int:
 
 
 def test_first_free_candidate_is_chosen(taken_port: int) -> None:
-    free = free_port()
+    free = choose_port()
     assert choose_port([None, taken_port, free]) == free
     assert choose_port([free, taken_port]) == free
 
@@ -62,17 +71,17 @@ def test_a_taken_port_is_replaced_by_a_free_one(taken_port: int) -> None:
 
 
 def test_a_port_whose_partner_is_taken_is_not_chosen(taken_port: int) -> None:
-    assert choose_port([taken_port - 10_000], partner_offset=10_000) != taken_port - 10_000
+    assert choose_port([taken_port - 10_000], name="admin") != taken_port - 10_000
 
 
 def test_a_port_already_given_away_is_not_chosen() -> None:
-    free = free_port()
+    free = choose_port()
     assert choose_port([free], avoid=[free]) != free
 
 
 def test_connections_are_accepted_only_where_somebody_listens(taken_port: int) -> None:
     assert accepts_connections(taken_port)
-    assert not accepts_connections(free_port())
+    assert not accepts_connections(choose_port())
 
 
 def test_ports_stay_the_same_from_one_start_to_the_next(paths: StatePaths) -> None:
@@ -84,13 +93,13 @@ def test_ports_stay_the_same_from_one_start_to_the_next(paths: StatePaths) -> No
 
 def test_the_port_asked_for_is_taken_over(paths: StatePaths) -> None:
     settle_ports(paths, {}, running=())
-    asked = free_port()
+    asked = choose_port()
     assert settle_ports(paths, {"postgres": asked}, running=())["postgres"] == asked
 
 
 def test_a_running_service_keeps_its_port(paths: StatePaths, taken_port: int, caplog: pytest.LogCaptureFixture) -> None:
     paths.ports.write_text(json.dumps({"postgres": taken_port}))
-    asked = free_port()
+    asked = choose_port()
     settled = settle_ports(paths, {"postgres": asked}, running={"postgres"})
     assert settled["postgres"] == taken_port
     assert "make down" in caplog.text
@@ -129,16 +138,18 @@ def test_environment_file_leads_the_settings_and_keeps_lines_of_the_user(
     assert mode(path) == 0o600
 
 
-@pytest.mark.parametrize("value", ["it's", "two\nlines", "back\\slash"])
-def test_a_value_that_cannot_be_quoted_is_refused(tmp_path: Path, value: str) -> None:
-    with pytest.raises(ValueError, match="TOOLFORMER_S3_BUCKET"):
-        write_environment(tmp_path / "environment", {"s3_bucket": value})
+@pytest.mark.parametrize("value", ["it's", "two\nlines", "back\\slash", 'say "hello" # twice'])
+def test_a_value_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: str) -> None:
+    monkeypatch.setenv("TOOLFORMER_STATE_DIR", str(tmp_path))
+    write_environment(tmp_path / "environment", {"s3_bucket": value, "s3_region": "after"})
+    settings = load_settings()
+    assert (settings.s3_bucket, settings.s3_region) == (value, "after")
 
 
 def test_secrets_are_made_once_and_only_for_us(tmp_path: Path) -> None:
     path = tmp_path / "secrets.json"
-    made = load_or_make(path)
-    assert load_or_make(path) == made
+    made = load_or_make_secrets(path)
+    assert load_or_make_secrets(path) == made
     assert mode(path) == 0o600
     assert len(set(json.loads(path.read_text()).values())) == 10
 
@@ -146,7 +157,7 @@ def test_secrets_are_made_once_and_only_for_us(tmp_path: Path) -> None:
 def test_a_secret_that_is_lacking_is_added_to_those_that_are_there(tmp_path: Path) -> None:
     path = tmp_path / "secrets.json"
     path.write_text(json.dumps({"postgres_owner": "kept"}))
-    made = load_or_make(path)
+    made = load_or_make_secrets(path)
     assert made.postgres_owner == "kept"
     assert json.loads(path.read_text())["postgres_reader"] == made.postgres_reader != ""
 
@@ -160,18 +171,18 @@ def test_a_broken_file_of_secrets_is_an_error_with_its_remedy(tmp_path: Path) ->
     path = tmp_path / "secrets.json"
     path.write_text('{"postgres_owner": ')
     with pytest.raises(ServiceError, match=r"make clean"):
-        load_or_make(path)
+        load_or_make_secrets(path)
 
 
 def test_an_account_enters_what_the_mode_bits_let_it(tmp_path: Path) -> None:
-    stranger = Account("stranger", user_id=54_321, group_id=54_321)
+    stranger = Account(user_id=54_321, group_id=54_321)
     closed = tmp_path / "closed"
     inner = closed / "inner"
     inner.mkdir(parents=True)
     closed.chmod(0o700)
     assert not can_enter(stranger, inner)
     assert can_enter(stranger, Path("/"))
-    assert can_enter(Account("owner", inner.stat().st_uid, inner.stat().st_gid), Path("/"))
+    assert can_enter(Account(inner.stat().st_uid, inner.stat().st_gid), Path("/"))
 
 
 def test_without_another_account_a_directory_stays_where_it_is(tmp_path: Path) -> None:
@@ -183,39 +194,60 @@ def test_state_folder_lets_others_list_nothing(paths: StatePaths) -> None:
     assert mode(paths.logs) == mode(paths.airflow_home) == mode(paths.object_store) == 0o700
 
 
-def test_supervisor_gets_words_with_blanks_and_percent_signs_whole() -> None:
-    program = Program(
-        name="one",
-        command=("/bin/a b", "100%"),
-        directory=Path("/srv"),
-        priority=1,
-        stop_signal=signal.SIGINT,
-        environment={"A": "50%"},
+def test_supervisor_gets_words_with_blanks_and_percent_signs_whole(tmp_path: Path) -> None:
+    paths = StatePaths(tmp_path / "a state of 100%")
+    paths.make()
+    program = configured(paths)["program:postgres"]
+    assert program["command"].endswith(
+        "timezone=UTC -c log_timezone=UTC -c log_min_error_statement=panic -c port=15432"
     )
-    section = program.section(Path("/logs/one.log"))
-    assert section["command"].endswith("'/bin/a b' 100%%")
-    assert "--pdeathsig INT" in section["command"]
-    assert section["environment"] == 'A="50%%"'
-    assert section["stopsignal"] == "INT"
+    assert f"'{paths.postgres}/data'".replace("%", "%%") in program["command"]
+    assert "--pdeathsig INT" in program["command"]
+    assert program["directory"] == f"{paths.postgres}/data".replace("%", "%%")
+    assert program["stopsignal"] == "INT"
 
 
 def test_postgres_stops_after_all_that_use_it(paths: StatePaths) -> None:
-    programs = _programs(paths)
-    priorities = {program.name: program.priority for program in programs}
-    assert priorities.pop("postgres") < min(priorities.values())
-    assert priorities["object-store"] < priorities["airflow-scheduler"]
+    found = configured(paths)
+    priorities = [int(found[f"group:{service}"]["priority"]) for service in SERVICES]
+    assert priorities == sorted(set(priorities))
+    assert SERVICES[0] == "postgres"
 
 
 def test_configuration_of_the_supervisor_holds_no_secret_and_is_ours_alone(paths: StatePaths) -> None:
-    supervisor = Supervisor(paths)
-    supervisor.configure(_programs(paths))
+    parser = configured(paths)
     text = paths.supervisor_configuration.read_text()
     assert mode(paths.supervisor_configuration) == 0o600
     assert not any(secret in text for secret in json.loads(paths.secrets.read_text()).values())
-    parser = configparser.RawConfigParser()
-    parser.read_string(text)
-    assert {"program:postgres", "program:object-store", "program:airflow-scheduler"} <= set(parser.sections())
+    programs = {"postgres", "object-store", *airflow.COMMANDS}
+    assert {name for name in parser.sections() if name.startswith("program:")} == {
+        f"program:{name}" for name in programs
+    }
+    assert set(parser["group:airflow"]["programs"].split(",")) == set(airflow.COMMANDS)
     assert "inet_http_server" not in parser
+
+
+def test_another_shell_makes_the_same_configuration(paths: StatePaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {name: dict(section) for name, section in configured(paths).items()}
+    other = paths.state / "bin"
+    other.mkdir()
+    for name in ("setpriv", "weed", "python3"):
+        (other / name).write_text("#!/bin/sh\n")
+        (other / name).chmod(0o700)
+    monkeypatch.setenv("PATH", f"{other}:/somewhere/else:{os.environ['PATH']}")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example")
+    assert {name: dict(section) for name, section in configured(paths).items()} == before
+
+
+def test_airflow_is_another_only_where_its_own_settings_are(paths: StatePaths) -> None:
+    secrets = load_or_make_secrets(paths.secrets)
+    assert airflow.write_configuration(paths, secrets, PORTS, task_slots=4) == []
+    before = airflow.environment(paths)
+    assert airflow.write_configuration(paths, secrets, PORTS, task_slots=4) == []
+    assert airflow.environment(paths) == before
+    assert airflow.write_configuration(paths, secrets, PORTS, task_slots=5) == ["[core] parallelism"]
+    assert airflow.environment(paths) != before
 
 
 def test_socket_of_the_supervisor_is_short_enough_for_the_kernel(tmp_path: Path) -> None:
@@ -225,7 +257,7 @@ def test_socket_of_the_supervisor_is_short_enough_for_the_kernel(tmp_path: Path)
 
 
 def test_airflow_listens_on_the_loopback_address_and_serves_no_logs_by_itself(paths: StatePaths) -> None:
-    _programs(paths)
+    configured(paths)
     parser = configparser.RawConfigParser()
     parser.read(paths.airflow_home / "airflow.cfg")
     assert parser["api"]["host"] == "127.0.0.1"
@@ -234,7 +266,7 @@ def test_airflow_listens_on_the_loopback_address_and_serves_no_logs_by_itself(pa
     assert Path(parser["core"]["dags_folder"], "annotate_corpus.py").exists()
     assert mode(paths.airflow_home / "airflow.cfg") == mode(paths.airflow_home / "passwords.json") == 0o600
     for name in ("airflow-scheduler", "airflow-triggerer"):
-        assert "--skip-serve-logs" in airflow_services.COMMANDS[name]
+        assert "--skip-serve-logs" in airflow.COMMANDS[name]
 
 
 def test_services_do_not_see_the_callers_airflow(monkeypatch: pytest.MonkeyPatch, paths: StatePaths) -> None:
@@ -246,15 +278,13 @@ def test_services_do_not_see_the_callers_airflow(monkeypatch: pytest.MonkeyPatch
 
 
 def test_weed_binds_and_names_the_loopback_address_and_reports_to_nobody() -> None:
-    words = weed_command(Path("/data"), Path("/ids.json"), {name: PORTS[name] for name in PORT_OPTIONS})
+    words = weed_command(Path("/data"), Path("/ids.json"), {name: PORTS[name] for name in WEED_PORTS})
     assert {"-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"} <= set(words)
-    assert (
-        sum(".port" in word for word in words) == len(PORT_OPTIONS) + 3
-    )  # admin's gRPC, and two that are switched off
+    assert sum(".port" in word for word in words) == len(WEED_PORTS) + 3  # admin's gRPC, and two that are switched off
 
 
 def test_only_sockets_that_nobody_listens_on_are_removed() -> None:
-    ports = {"s3": free_port(), "filer": free_port()}
+    ports = {"s3": choose_port(), "filer": choose_port()}
     left_behind, in_use = (Path(f"/tmp/seaweedfs-{name}-{port}.sock") for name, port in ports.items())  # noqa: S108
     with socket.socket(socket.AF_UNIX) as dead, socket.socket(socket.AF_UNIX) as living:
         dead.bind(str(left_behind))
@@ -276,9 +306,10 @@ def test_addresses_quote_what_a_password_may_hold() -> None:
     assert dsn(port=1, database="d", user=OWNER, password="a/b@c") == "postgresql://toolformer:a%2Fb%40c@127.0.0.1:1/d"
 
 
-def _programs(paths: StatePaths) -> list[Program]:
-    secrets = load_or_make(paths.secrets)
-    airflow_services.write_configuration(
-        paths.airflow_home, secrets, postgres_port=15432, airflow_port=8080, task_slots=4
-    )
-    return all_programs(paths, Cluster(paths.postgres / "data", Path("/programs"), None), PORTS)
+def configured(paths: StatePaths) -> configparser.RawConfigParser:
+    """The supervisor's configuration for `paths`."""
+    airflow.write_configuration(paths, load_or_make_secrets(paths.secrets), PORTS, task_slots=4)
+    Supervisor(paths).configure(Cluster(paths.postgres / "data", Path("/programs"), None), PORTS)
+    parser = configparser.RawConfigParser()
+    parser.read(paths.supervisor_configuration)
+    return parser

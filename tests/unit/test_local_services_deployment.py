@@ -96,7 +96,7 @@ def test_make_env_makes_every_variable_that_the_compose_file_asks_for() -> None:
 
 
 def test_airflow_in_containers_has_the_parts_of_the_embedded_one(compose: dict[str, Any]) -> None:
-    from toolformer_ops.local_services.airflow_services import COMMANDS
+    from toolformer_ops.local_services.airflow import COMMANDS
 
     for name, words in COMMANDS.items():
         assert compose["services"][name]["command"][1 : 1 + len(words)][0] == words[0]

@@ -15,7 +15,6 @@ from typing import Any
 from rich.console import Console
 
 from toolformer_ops.config import Settings
-from toolformer_ops.demo.airflow_client import AirflowClient, Credentials
 from toolformer_ops.demo.corpus import corpus_key, demo_documents, json_lines
 from toolformer_ops.demo.model import demo_model_path, prepare_demo_model
 from toolformer_ops.demo.parameters import demo_parameters
@@ -24,8 +23,9 @@ from toolformer_ops.demo.report import Address, print_next_query, print_report, 
 from toolformer_ops.demo.watching import ANNOTATION_DAG, INDEX_DAG, print_failure, watch
 from toolformer_ops.demo.wikipedia import write_kilt_records
 from toolformer_ops.errors import RunFailedError
-from toolformer_ops.local_services.environment_file import write_environment
+from toolformer_ops.local_services.airflow_client import AirflowClient
 from toolformer_ops.local_services.lifecycle import up
+from toolformer_ops.local_services.state_folder import write_environment
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
@@ -111,9 +111,8 @@ def run_dags(console: Console, settings: Settings, choices: RunChoices, name: st
         RunFailedError: a DAG run failed, and what failed was printed.
         KeyboardInterrupt: the user left; the run goes on, and where to look was printed.
     """
-    credentials = Credentials(settings.airflow_username, settings.airflow_password.get_secret_value())
     run_id = f"{name}-{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}"
-    with AirflowClient(settings.airflow_url, credentials) as client:
+    with AirflowClient.of(settings) as client:
         if any(get_tool(name).spec.needs_index for name in choices.tools):
             _build_index(console, client, settings, run_id)
         _run(console, client, settings, ANNOTATION_DAG, run_id, choices.model_dump(mode="json"))

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from rich.console import Console
 
-from toolformer_ops.demo.airflow_client import ENDED_STATES, TaskState
 from toolformer_ops.demo.progress import ProgressDisplay, Snapshot
 from toolformer_ops.demo.report import say
+from toolformer_ops.local_services.airflow_client import ENDED_STATES, TaskState
 
 INDEX_DAG = "build_wiki_index"
 ANNOTATION_DAG = "annotate_corpus"

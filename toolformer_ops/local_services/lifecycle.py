@@ -1,47 +1,139 @@
-"""`up` and `down`: start and stop the embedded services of one state folder, one at a time."""
+"""`up`, `down`, `status`: start, stop and show the embedded services of one state folder, one call at a time.
 
-import fcntl
+Each step of `up` looks at what is there and does what is missing, so it may be called at any time, after any crash. Its order: what
+a crash left, ports, configuration, Postgres with its roles and databases, S3 with its bucket, the `environment` file, our tables,
+Airflow's tables, Airflow with its pools.
+"""
+
+import contextlib
+import json
 import logging
+import os
 import shutil
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+import filelock
+import psutil
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import ServiceError
-from toolformer_ops.local_services import seaweedfs
+from toolformer_ops.errors import AirflowError, ServiceError
+from toolformer_ops.local_services import airflow, object_store, postgres
 from toolformer_ops.local_services.accounts import relocated_directory
-from toolformer_ops.local_services.port_memory import recalled_ports
-from toolformer_ops.local_services.programs import AIRFLOW, POSTGRES, PROGRAMS_OF_SERVICE, SERVICES
-from toolformer_ops.local_services.service_settings import StatePaths
-from toolformer_ops.local_services.startup import Startup, recover_postgres
-from toolformer_ops.local_services.supervision import Supervisor
+from toolformer_ops.local_services.airflow_client import AirflowClient
+from toolformer_ops.local_services.ports import (
+    LOOPBACK,
+    PORT_OF_SERVICE,
+    accepts_connections,
+    is_free,
+    listens,
+    recalled_ports,
+    settle_ports,
+)
+from toolformer_ops.local_services.state_folder import (
+    AIRFLOW,
+    OBJECT_STORE,
+    POSTGRES,
+    SERVICES,
+    StatePaths,
+    load_or_make_secrets,
+    write_environment,
+    write_private,
+)
+from toolformer_ops.local_services.supervision import ProcessReport, Supervisor, supervisor_environment
+from toolformer_ops.storage import database, schema
 
 logger = logging.getLogger(__name__)
+
+_READY_SECONDS = {POSTGRES: 120.0, OBJECT_STORE: 60.0, AIRFLOW: 240.0}
+_POLL_SECONDS = 0.2
+_LOG_LINES = 15
+_MOST_LIVES = 6  # process ids seen of one program, 0 among them, before it counts as dying again and again
+
+_SETTINGS_OF_SERVICE = {
+    POSTGRES: ("database_dsn", "reader_dsn"),
+    OBJECT_STORE: ("s3_endpoint_url", "s3_access_key_id", "s3_secret_access_key", "s3_region", "s3_bucket"),
+    AIRFLOW: ("airflow_url", "airflow_username", "airflow_password"),
+}
+"""Which settings lead to a service."""
+
+
+class ServiceSettings(BaseSettings):
+    """How `make up` runs the services; a port left empty is the one remembered, or the usual one, or a free one.
+
+    Where the factory finds its services, embedded or not, is in `toolformer_ops.config`.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="TOOLFORMER_", env_ignore_empty=True, extra="ignore", frozen=True)
+
+    postgres_port: int | None = Field(default=None, ge=1, le=65535, description="Port of Postgres; usually 15432.")
+    s3_port: int | None = Field(default=None, ge=1, le=65535, description="Port of S3; usually 18333.")
+    airflow_port: int | None = Field(default=None, ge=1, le=65535, description="Port of the Airflow UI; usually 8080.")
+    gpu_slots: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="Stages with a language model at once; usually one a core, or one on CUDA.",
+    )
+    cpu_slots: int | None = Field(
+        default=None, ge=1, le=1024, description="Stages without a language model at once; usually one a core."
+    )
+
+    def wanted_ports(self) -> dict[str, int]:
+        """Return the ports that were asked for, by name."""
+        asked = {"postgres": self.postgres_port, "s3": self.s3_port, "airflow": self.airflow_port}
+        return {name: port for name, port in asked.items() if port is not None}
+
+    def slots(self, device: str) -> dict[str, int]:
+        """Return how many tasks of each Airflow pool may run at once when the language model runs on `device`."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return {
+            "gpu": self.gpu_slots or (cores if device == "cpu" else 1),
+            "cpu": self.cpu_slots or cores,
+        }
+
+
+@dataclass(frozen=True)
+class ServiceStatus:
+    """One program, as its supervisor and the machine see it."""
+
+    report: ProcessReport
+    address: str
+    uptime_seconds: int
+    memory_bytes: int
 
 
 def up(settings: Settings, only: Collection[str] | None = None) -> Settings:
     """Start the services that do not run, repair what a crash left, and return the settings that lead to them.
 
     Args:
-        settings: whose `state_dir` everything lies in.
-        only: which of `programs.SERVICES`; Airflow brings Postgres along. None: all.
+        settings: its `state_dir` holds everything.
+        only: which of `SERVICES`; Airflow brings Postgres along. None: all.
 
     Raises:
         ServiceError: a service cannot be started; the message ends with the last lines of its log.
     """
-    wanted = _wanted(only)
+    wanted = set(SERVICES if only is None else only)
+    unknown = wanted - set(SERVICES)
+    if unknown:
+        raise ServiceError(f"expected services among {', '.join(SERVICES)}, found {', '.join(sorted(unknown))}.")
+    if AIRFLOW in wanted:
+        wanted.add(POSTGRES)
     paths = StatePaths(settings.state_dir)
     paths.make()
     with _alone(paths):
-        startup = Startup(settings, paths, wanted)
+        startup = _Startup(settings, paths, wanted)
         try:
             found = startup.run()
-        except ServiceError:
-            lost = startup.give_up_lost_ports()
+        except (ServiceError, AirflowError):
+            lost = startup.stop_services_without_port()
             if not lost:
                 raise
             logger.warning("another program took the port of %s in the meantime: once more, on others", ", ".join(lost))
-            found = Startup(settings, paths, wanted).run()
+            found = _Startup(settings, paths, wanted).run()
     load_settings.cache_clear()  # the `environment` file is another now
     return found
 
@@ -53,38 +145,249 @@ def down(settings: Settings) -> bool:
         return False
     with _alone(paths):
         supervisor = Supervisor(paths)
-        stopped = supervisor.shut_down([PROGRAMS_OF_SERVICE[service] for service in reversed(SERVICES)])
-        for message in [*supervisor.recover(), *recover_postgres(paths)]:
+        stopped = supervisor.shut_down()
+        for message in [*supervisor.recover(), *postgres.recover(paths.postgres)]:
             logger.warning("%s", message)
             stopped = True
-        seaweedfs.remove_sockets(recalled_ports(paths))
+        object_store.remove_sockets(recalled_ports(paths))
         paths.started.unlink(missing_ok=True)
         return stopped
 
 
 def delete_state(settings: Settings) -> None:
-    """Stop everything and delete the state folder, and the data of a Postgres that lies elsewhere because we are root."""
+    """Stop everything and delete the state folder, and the data of a Postgres that is elsewhere because we are root."""
     down(settings)
     for folder in (settings.state_dir, relocated_directory(settings.state_dir / "postgres")):
         if folder.exists():
             shutil.rmtree(folder)
 
 
-def _wanted(only: Collection[str] | None) -> set[str]:
-    wanted = set(SERVICES if only is None else only)
-    unknown = wanted - set(SERVICES)
-    if unknown:
-        raise ServiceError(f"expected services among {', '.join(SERVICES)}, found {', '.join(sorted(unknown))}.")
-    return wanted | {POSTGRES} if AIRFLOW in wanted else wanted
+def status(settings: Settings) -> list[ServiceStatus]:
+    """Return every program that the supervisor knows, in the order of starting; empty when it does not run."""
+    paths = StatePaths(settings.state_dir)
+    ports = recalled_ports(paths)
+    addresses = {
+        "postgres": f"{LOOPBACK}:{ports.get('postgres')}",
+        "object-store": f"http://{LOOPBACK}:{ports.get('s3')}",
+        "airflow-api-server": f"http://{LOOPBACK}:{ports.get('airflow')}",
+    }
+    return [
+        ServiceStatus(
+            report=report,
+            address=addresses.get(report.name, ""),
+            uptime_seconds=int(time.time() - report.started_at) if report.state == "RUNNING" else 0,
+            memory_bytes=_memory_bytes(report.process_id),
+        )
+        for report in Supervisor(paths).reports()
+    ]
 
 
-@contextmanager
+def _memory_bytes(process_id: int) -> int:
+    """Memory of a process and all that it started, shared pages divided among those that share them; 0 when it is gone."""
+    if not process_id:
+        return 0
+    total = 0
+    with contextlib.suppress(psutil.Error):  # there is no process
+        process = psutil.Process(process_id)
+        for member in [process, *process.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):  # it has just ended, or is not ours to look into
+                total += member.memory_full_info().pss
+    return total
+
+
+class _Startup:
+    """One run of `up`. The caller holds the lock of the state folder, and its folders are made."""
+
+    def __init__(self, settings: Settings, paths: StatePaths, wanted: Collection[str]) -> None:
+        self.settings = settings
+        self.paths = paths
+        self.wanted = wanted
+        self.secrets = load_or_make_secrets(paths.secrets)
+        self.supervisor = Supervisor(paths)
+        service_settings = ServiceSettings(_env_file=paths.environment)  # type: ignore[call-arg]
+        self.asked_ports = service_settings.wanted_ports()
+        self.slots = service_settings.slots(settings.device)
+        self.ports: dict[str, int] = {}
+
+    def run(self) -> Settings:
+        """Do what is missing, and return the settings that lead to the services."""
+        self._repair()
+        self._configure()
+        self.supervisor.start()
+        self._tell_of_deaths()
+        if POSTGRES in self.wanted:
+            self._start_postgres()
+        if OBJECT_STORE in self.wanted:
+            self._start_object_store()
+        settings = self._found_settings()
+        self._write_environment(settings)
+        if POSTGRES in self.wanted:
+            engine = database.connect(settings)
+            schema.migrate(engine)
+            engine.dispose()
+        if AIRFLOW in self.wanted:
+            self._start_airflow(settings)
+        running = {report.name: report.process_id for report in self.supervisor.reports() if report.process_id}
+        write_private(self.paths.started, json.dumps(running) + "\n")
+        return settings
+
+    def stop_services_without_port(self) -> list[str]:
+        """Stop the services whose port another program took between its choice and its use; returns their names."""
+        lost = []
+        for service, name in PORT_OF_SERVICE.items():
+            port = self.ports.get(name)
+            if service not in self.wanted or port is None or is_free(port):
+                continue
+            reports = [report for report in self.supervisor.reports() if report.service == service]
+            if not any(listens(report.process_id, port) for report in reports):
+                self.supervisor.stop_service(service)
+                lost.append(service)
+        return lost
+
+    def _repair(self) -> None:
+        messages = self.supervisor.recover()
+        if {report.service for report in self.supervisor.reports()} - set(SERVICES):
+            messages.append(
+                "the services that run were started by an earlier version: they are stopped and started again."
+            )
+            self.supervisor.shut_down()
+        if POSTGRES not in self._running():
+            messages += postgres.recover(self.paths.postgres)
+        for message in messages:
+            logger.warning("%s", message)
+
+    def _running(self) -> set[str]:
+        return {report.service for report in self.supervisor.reports() if report.is_living}
+
+    def _configure(self) -> None:
+        paths, secrets = self.paths, self.secrets
+        self.ports = settle_ports(paths, self.asked_ports, self._running())
+        cluster = postgres.existing_cluster(paths.postgres)
+        if cluster is None and POSTGRES in self.wanted:
+            cluster = postgres.prepare_cluster(paths.postgres, secrets.postgres_superuser)
+        object_store.write_identities(paths.identities, secrets.s3_access_key, secrets.s3_secret_key)
+        changed = airflow.write_configuration(paths, secrets, self.ports, sum(self.slots.values()))
+        if changed and AIRFLOW in self._running():
+            logger.warning(
+                "airflow: %s changed, so it is restarted; tasks that run now are cut off and tried again",
+                ", ".join(changed),
+            )
+        self.supervisor.configure(cluster, self.ports)
+
+    def _tell_of_deaths(self) -> None:
+        before: dict[str, int] = {}
+        if self.paths.started.exists():
+            before = json.loads(self.paths.started.read_text(encoding="utf-8"))
+        for report in self.supervisor.reports():
+            if report.is_living and before.get(report.name, report.process_id) != report.process_id:
+                logger.warning(
+                    "%s (process %d) had ended; the supervisor started it again", report.name, before[report.name]
+                )
+
+    def _start_postgres(self) -> None:
+        address = postgres.PostgresAddress(self.ports["postgres"], self.secrets.postgres_superuser)
+        self._start(POSTGRES, lambda: postgres.is_ready(address))
+        passwords = {
+            postgres.OWNER: self.secrets.postgres_owner,
+            postgres.READER: self.secrets.postgres_reader,
+            postgres.AIRFLOW: self.secrets.postgres_airflow,
+        }
+        postgres.ensure_roles(address, passwords)
+        postgres.ensure_databases(address)
+        logger.info("postgres: ready on %s:%d", LOOPBACK, address.port)
+
+    def _start_object_store(self) -> None:
+        address = object_store.ObjectStoreAddress(
+            endpoint=f"http://{LOOPBACK}:{self.ports['s3']}",
+            access_key=self.secrets.s3_access_key,
+            secret_key=self.secrets.s3_secret_key,
+            region=self.settings.s3_region,
+        )
+        self._start(OBJECT_STORE, lambda: accepts_connections(self.ports["s3"]))
+        object_store.check_put_and_get(address, self.settings.s3_bucket, _READY_SECONDS[OBJECT_STORE])
+        logger.info("object store: ready on %s, bucket %s", address.endpoint, self.settings.s3_bucket)
+
+    def _start_airflow(self, settings: Settings) -> None:
+        migrated = airflow.migrate(
+            airflow.database_dsn(self.ports["postgres"], self.secrets),
+            self.paths.airflow_schema,
+            supervisor_environment(self.paths) | airflow.environment(self.paths),
+            self.paths.logs / "airflow-migration.log",
+        )
+        if migrated:
+            logger.info("airflow: its database was migrated")
+        with AirflowClient.of(settings) as client:
+            self._start(AIRFLOW, lambda: airflow.is_healthy(client))
+            slots = airflow.set_pools(client, self.slots)
+        shown = ", ".join(f"{name} {count}" for name, count in sorted(slots.items()))
+        logger.info("airflow: ready on %s, slots of its pools: %s", settings.airflow_url, shown)
+
+    def _start(self, service: str, ready: Callable[[], bool]) -> None:
+        """Start the programs of a service, and return once `ready()`; raises with its log when one gives up."""
+        if self.supervisor.start_service(service):
+            logger.info("%s: starting", service.replace("_", " "))
+        deadline = time.monotonic() + _READY_SECONDS[service]
+        lives: dict[str, set[int]] = {}
+        while not ready():
+            reports = [report for report in self.supervisor.reports() if report.service == service]
+            for report in reports:
+                lives.setdefault(report.name, set()).add(report.process_id)
+            dead = [report for report in reports if not report.is_living or len(lives[report.name]) > _MOST_LIVES]
+            if dead or time.monotonic() > deadline:
+                report = (dead or reports)[0]
+                log = self.paths.logs / f"{report.name}.log"
+                lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:] if log.exists() else ["(no log)"]
+                raise ServiceError(
+                    f"expected {report.name} to be ready within {_READY_SECONDS[service]:.0f} s, found it {report.state}. "
+                    f"The end of {log}:\n" + "\n".join(lines)
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def _found_settings(self) -> Settings:
+        port = self.ports["postgres"]
+        owner, reader = (
+            SecretStr(postgres.dsn(port=port, database=postgres.OWNER, user=user, password=password))
+            for user, password in (
+                (postgres.OWNER, self.secrets.postgres_owner),
+                (postgres.READER, self.secrets.postgres_reader),
+            )
+        )
+        found = {
+            "database_dsn": owner,
+            "reader_dsn": reader,
+            "s3_endpoint_url": f"http://{LOOPBACK}:{self.ports['s3']}",
+            "s3_access_key_id": SecretStr(self.secrets.s3_access_key),
+            "s3_secret_access_key": SecretStr(self.secrets.s3_secret_key),
+            "airflow_url": airflow.url(self.ports["airflow"]),
+            "airflow_username": airflow.USERNAME,
+            "airflow_password": SecretStr(self.secrets.airflow_admin),
+        }
+        return self.settings.model_copy(update=found)
+
+    def _write_environment(self, settings: Settings) -> None:
+        values = {}
+        for name in (name for service in SERVICES if service in self.wanted for name in _SETTINGS_OF_SERVICE[service]):
+            value = getattr(settings, name)
+            values[name] = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+        write_environment(self.paths.environment, values)
+        for name, value in values.items():
+            variable = f"TOOLFORMER_{name.upper()}"
+            if os.environ.get(variable, value) != value:
+                logger.warning(
+                    "%s is set in the environment and wins over that of the embedded service: unset it", variable
+                )
+
+
+@contextlib.contextmanager
 def _alone(paths: StatePaths) -> Iterator[None]:
     """Hold the lock of the state folder, waiting for another `up` or `down` to end."""
-    with paths.lock.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            logger.info("another `up` or `down` works in %s: waiting for it", paths.state)
-            fcntl.flock(file, fcntl.LOCK_EX)
+    lock = filelock.FileLock(paths.lock)
+    try:
+        lock.acquire(blocking=False)
+    except filelock.Timeout:
+        logger.info("another `up` or `down` works in %s: waiting for it", paths.state)
+        lock.acquire()
+    try:
         yield
+    finally:
+        lock.release()

@@ -1,18 +1,42 @@
-"""Find TCP ports on 127.0.0.1 that nobody listens on.
+"""TCP ports of the embedded services on 127.0.0.1: which are free, and which each service had at the last `up` (`ports.json`).
 
-Does not reserve them: another process may take a port between the choice and its use, and then the service that
-was given it fails to start and is started again on another (see `foreground.py` and `lifecycle.py`).
+Does not reserve them: another process may take a port between the choice and its use. The service then fails to start, and
+`startup.up` starts it again on another.
 """
 
+import json
+import logging
 import random
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import psutil
 
 from toolformer_ops.errors import ServiceError
+from toolformer_ops.local_services.state_folder import AIRFLOW, OBJECT_STORE, POSTGRES, StatePaths, write_private
+
+logger = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
+
+WEED_PORTS = {
+    "s3": "s3.port",
+    "s3_grpc": "s3.port.grpc",
+    "filer": "filer.port",
+    "filer_grpc": "filer.port.grpc",
+    "volume": "volume.port",
+    "volume_grpc": "volume.port.grpc",
+    "master": "master.port",
+    "master_grpc": "master.port.grpc",
+    "admin": "admin.port",
+}
+"""Every port that SeaweedFS opens, by the option of `weed mini` that sets it. Without it, each would be a fixed number."""
+ADMIN_GRPC_OFFSET = 10_000
+"""The worker inside `weed` looks for the admin server's gRPC port here, whatever `-admin.port.grpc` says."""
+
+SERVICE_OF_PORT = {"postgres": POSTGRES, "airflow": AIRFLOW} | dict.fromkeys(WEED_PORTS, OBJECT_STORE)
+PORT_OF_SERVICE = {POSTGRES: "postgres", OBJECT_STORE: "s3", AIRFLOW: "airflow"}
+USUAL_PORTS = {"postgres": 15432, "airflow": 8080} | {name: 18333 + place for place, name in enumerate(WEED_PORTS)}
 
 # Below 32768, where Linux takes the local ends of outgoing connections, so that no client can sit on a chosen port.
 _FALLBACK_PORTS = range(20_000, 32_000)
@@ -26,7 +50,7 @@ def is_free(port: int) -> bool:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
-        except OSError:
+        except (OSError, OverflowError):
             return False
     return True
 
@@ -51,17 +75,22 @@ def listens(process_id: int, port: int) -> bool:
     return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in connections)
 
 
-def free_port(avoid: Iterable[int] = (), partner_offset: int = 0) -> int:
-    """A free port that is not in `avoid`, and whose partner, `partner_offset` further on, is free too.
+def choose_port(candidates: Iterable[int | None] = (), avoid: Iterable[int] = (), *, name: str = "") -> int:
+    """Return the first candidate that is free and not in `avoid`, else a random free port.
+
+    Call it only for a service that does not run: the port of a running service is not free. The port named `admin` needs a second
+    one, `ADMIN_GRPC_OFFSET` above it, that must be free too.
 
     Raises:
         ServiceError: 200 random tries found none.
     """
     avoided = set(avoid)
     generator = random.SystemRandom()
-    for _ in range(_ATTEMPTS):
-        port = generator.choice(_FALLBACK_PORTS)
-        if port not in avoided and _is_free_with_partner(port, partner_offset):
+    for port in (*candidates, *(generator.choice(_FALLBACK_PORTS) for _ in range(_ATTEMPTS))):
+        if port is None or port in avoided or not is_free(port):
+            continue
+        partner = port + ADMIN_GRPC_OFFSET
+        if name != "admin" or (partner <= _LAST_PORT and is_free(partner)):
             return port
     raise ServiceError(
         f"expected a free port between {_FALLBACK_PORTS.start} and {_FALLBACK_PORTS.stop} on {LOOPBACK}, found none in "
@@ -69,17 +98,41 @@ def free_port(avoid: Iterable[int] = (), partner_offset: int = 0) -> int:
     )
 
 
-def choose_port(candidates: Iterable[int | None], avoid: Iterable[int] = (), partner_offset: int = 0) -> int:
-    """The first candidate that is free and not in `avoid`, else a random free port; a partner as in `free_port`.
+def recalled_ports(paths: StatePaths) -> dict[str, int]:
+    """Return the ports of the last `up`, by name; empty before the first."""
+    if not paths.ports.exists():
+        return {}
+    try:
+        known = json.loads(paths.ports.read_text(encoding="utf-8"))
+        return {name: int(known[name]) for name in SERVICE_OF_PORT if name in known}
+    except (ValueError, TypeError):
+        logger.warning("%s could not be read, so ports are chosen anew", paths.ports)
+        return {}
 
-    Call it only for a service that does not run: the port of a running service is not free.
+
+def settle_ports(paths: StatePaths, asked: Mapping[str, int], running: Collection[str]) -> dict[str, int]:
+    """Return a port for every name, and write them to `ports.json`.
+
+    A running service keeps its port. Any other gets the port that `asked` names, else the recalled one, else the usual one, else
+    one that is free.
     """
-    avoided = set(avoid)
-    for port in candidates:
-        if port is not None and port not in avoided and _is_free_with_partner(port, partner_offset):
-            return port
-    return free_port(avoided, partner_offset)
-
-
-def _is_free_with_partner(port: int, offset: int) -> bool:
-    return is_free(port) and (offset == 0 or (port + offset <= _LAST_PORT and is_free(port + offset)))
+    recalled = recalled_ports(paths)
+    settled = {name: port for name, port in recalled.items() if SERVICE_OF_PORT[name] in running}
+    for name, port in asked.items():
+        if settled.get(name, port) != port:
+            logger.warning(
+                "%s stays on port %d while it runs; `make down` first to move it to %d", name, settled[name], port
+            )
+    for name in SERVICE_OF_PORT:
+        if name in settled:
+            continue
+        usual = USUAL_PORTS[name]
+        if name in WEED_PORTS and "s3" in settled:  # the inner ports follow that of S3
+            usual += settled["s3"] - USUAL_PORTS["s3"]
+        wanted = asked.get(name) or recalled.get(name) or usual
+        settled[name] = choose_port([wanted, recalled.get(name), usual], settled.values(), name=name)
+        if settled[name] != wanted:
+            level = logging.WARNING if name in PORT_OF_SERVICE.values() else logging.DEBUG
+            logger.log(level, "port %d is taken, so %s listens on %d", wanted, name, settled[name])
+    write_private(paths.ports, json.dumps(settled, indent=2) + "\n")
+    return settled

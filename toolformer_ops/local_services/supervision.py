@@ -1,102 +1,105 @@
 """Keep the embedded services running: supervisord, its configuration, and how to speak with it over a Unix socket.
 
-supervisord starts a service again when it ends by itself, keeps what it prints in a file of bounded size, and stops the services in
-the reverse order of their priorities. Does not know what the services are: `programs.py` does.
+supervisord starts a program again when it ends by itself, and keeps what it prints in files of bounded size. What runs, as whom,
+and how each program is asked to stop is in `supervisord.conf.jinja`. A service is a group of programs there.
 """
 
-import configparser
 import hashlib
 import http.client
+import logging
 import os
+import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import xmlrpc.client
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from io import StringIO
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import psutil
 from supervisor.xmlrpc import SupervisorTransport
 
+from toolformer_ops.config import Settings
 from toolformer_ops.errors import ServiceError
+from toolformer_ops.local_services import airflow
 from toolformer_ops.local_services.accounts import Account
-from toolformer_ops.local_services.private_files import write_private
-from toolformer_ops.local_services.service_settings import StatePaths
-from toolformer_ops.local_services.stray_processes import end_strays
-from toolformer_ops.local_services.tied_process import tied_command
+from toolformer_ops.local_services.object_store import weed_command
+from toolformer_ops.local_services.postgres import Cluster
+from toolformer_ops.local_services.state_folder import SERVICES, StatePaths, write_private
+
+logger = logging.getLogger(__name__)
 
 LIVING_STATES = frozenset({"RUNNING", "STARTING", "BACKOFF"})
-"""A service in one of these runs, or will without our doing."""
+"""A program in one of these runs, or will without our doing."""
 
 _START_SECONDS = 15.0
 _STOP_SECONDS = 120.0
+_GRACE_SECONDS = 10.0
 _POLL_SECONDS = 0.1
 # The path of a Unix socket may have 107 bytes, and supervisord makes its own under a longer name first.
 _LONGEST_SOCKET_PATH = 95
+_SPAWNED = re.compile(r" INFO spawned: '[^']+' with pid (\d+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Program:
-    """A service as supervisord runs it.
+def tied_command(command: Sequence[str], stop_signal: str, account: Account | None) -> list[str]:
+    """Return `command` as run by `account` (None: by us), and sent `stop_signal` when the process that starts it ends, even by -9.
 
-    `command` holds no secret; `priority` orders starting (low first) and stopping (low last); `stop_signal` asks it to end, and its
-    whole process group where `stop_group`; after `stop_seconds` it is killed. `account`: who runs it (None: ourselves).
+    The kernel does that, so a killed supervisor leaves no Postgres behind. Uses `setpriv` of util-linux. Without it (it is on every
+    Debian and Ubuntu) the command is not tied, and Postgres cannot be started by root.
     """
+    # The system's folders first, so that another PATH does not make another command, and so a restart.
+    program = shutil.which("setpriv", path=f"{os.defpath}:{os.environ.get('PATH', '')}")
+    if program is None:
+        if account is not None:
+            raise ServiceError("expected the program setpriv, for Postgres refuses to run as root. Install util-linux.")
+        return list(command)
+    words = [program, "--pdeathsig", stop_signal]
+    if account is not None:
+        words += [f"--reuid={account.user_id}", f"--regid={account.group_id}", "--clear-groups"]
+    return [*words, "--", *command]
 
-    name: str
-    command: tuple[str, ...]
-    directory: Path
-    priority: int
-    stop_signal: signal.Signals = signal.SIGTERM
-    stop_group: bool = True
-    stop_seconds: int = 30
-    account: Account | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
 
-    def section(self, log: Path) -> dict[str, str]:
-        """The options of `[program:<name>]`."""
-        words = tied_command(self.command, self.account, self.stop_signal)
-        environment = ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(self.environment.items()))
-        return {
-            "command": _escaped(shlex.join(words)),
-            "directory": _escaped(str(self.directory)),
-            "priority": str(self.priority),
-            "environment": environment,
-            "autostart": "false",  # `up` starts them one after the other, each when what it needs is ready
-            "autorestart": "true",
-            "startsecs": "1",
-            "startretries": "3",
-            "stopsignal": self.stop_signal.name.removeprefix("SIG"),
-            "stopasgroup": str(self.stop_group).lower(),
-            "killasgroup": "true",
-            "stopwaitsecs": str(self.stop_seconds),
-            "redirect_stderr": "true",
-            "stdout_logfile": _escaped(str(log)),
-            "stdout_logfile_maxbytes": "20MB",
-            "stdout_logfile_backups": "2",
-        }
+def supervisor_environment(paths: StatePaths) -> dict[str, str]:
+    """Return the environment of supervisord, and so of every program, in which the shell that starts it has its say.
+
+    Airflow's variables are left out: they would win over the embedded Airflow's configuration. This Python's folder comes first on
+    the PATH, because Airflow looks there for its program `airflow`, and stages for theirs.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "MAKE", "MFLAGS"))}
+    local = ",".join(filter(None, [kept.get("NO_PROXY", ""), "127.0.0.1,localhost"]))
+    return kept | {
+        "TOOLFORMER_STATE_DIR": str(paths.state),
+        "PATH": f"{Path(sys.executable).parent}:{kept.get('PATH', os.defpath)}",
+        "OMP_NUM_THREADS": kept.get("OMP_NUM_THREADS", "1"),
+        "NO_PROXY": local,
+        "no_proxy": local,
+    }
 
 
 @dataclass(frozen=True)
 class ProcessReport:
-    """What supervisord says of a service: its state (RUNNING, STOPPED, FATAL ...), process id (0: none), start (Unix seconds)."""
+    """What supervisord says of a program."""
 
     name: str
+    service: str
     state: str
+    """RUNNING, STOPPED, FATAL, ..."""
     process_id: int
+    """0: none."""
     started_at: int
-    message: str
+    """Unix seconds."""
 
-
-def _escaped(text: str) -> str:
-    """`text` for supervisord's files, where % begins a replacement."""
-    return text.replace("%", "%%")
+    @property
+    def is_living(self) -> bool:
+        """Whether it runs, or will without our doing."""
+        return self.state in LIVING_STATES
 
 
 class Supervisor:
@@ -105,7 +108,7 @@ class Supervisor:
     def __init__(self, paths: StatePaths) -> None:
         """Starts nothing."""
         self._paths = paths
-        self._process_id_file = paths.state / "supervisord.pid"
+        self._pid_file = paths.state / "supervisord.pid"
         self._log = paths.logs / "supervisord.log"
 
     @property
@@ -126,53 +129,95 @@ class Supervisor:
         return True
 
     def process_id(self) -> int | None:
-        """The process id of the supervisord of this folder, if that process runs."""
+        """Return the process id of the supervisord of this folder, if that process runs."""
         try:
-            process = psutil.Process(int(self._process_id_file.read_text()))
+            process = psutil.Process(int(self._pid_file.read_text()))
             words = process.cmdline()
         except (OSError, ValueError, psutil.Error):
             return None
         return process.pid if str(self._paths.supervisor_configuration) in words else None
 
     def recover(self) -> list[str]:
-        """Tidy up after a supervisor or a service that was killed; returns what was done, for the user."""
+        """Tidy up after a supervisor or a program that was killed; returns what was done, for the user."""
         messages = []
         if not self.answers():
             alive = self.process_id()
             if alive is not None:
                 os.kill(alive, signal.SIGTERM)
-                _wait_for_end(alive, _STOP_SECONDS)
+                _wait_for_end(alive)
                 messages.append(f"supervisord (process {alive}) did not answer on {self.socket}: it was stopped.")
-            elif self._process_id_file.exists():
-                self._process_id_file.unlink()
+            elif self._pid_file.exists():
+                self._pid_file.unlink()
                 messages.append(
                     "supervisord was killed or the machine was switched off: its stale pid file was removed."
                 )
-        ended = end_strays(self._log, self._paths.state, [report.process_id for report in self.reports().values()])
+        ended = self._end_strays()
         if ended:
             messages.append(f"{ended} processes of services that were killed were still there: they were ended.")
         return messages
 
-    def configure(self, programs: Iterable[Program]) -> None:
-        """Write the configuration; a supervisord that runs takes over what has changed, and stops what was changed."""
-        write_private(self._paths.supervisor_configuration, self._configuration(programs))
+    def configure(self, cluster: Cluster | None, ports: Mapping[str, int]) -> None:
+        """Render the configuration, and have a supervisord that runs take over what is new or other.
+
+        Postgres and Airflow are left out as long as there is no cluster.
+        """
+        template = (Path(__file__).parent / "supervisord.conf.jinja").read_text(encoding="utf-8")
+        environment = jinja2.Environment(
+            autoescape=False,  # noqa: S701 - a configuration file, no HTML
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            finalize=lambda value: str(value).replace("%", "%%"),  # in supervisord's files, % begins a replacement
+        )
+        rendered = environment.from_string(template).render(
+            paths=self._paths,
+            socket=self.socket,
+            log=self._log,
+            pid_file=self._pid_file,
+            is_root=os.geteuid() == 0,
+            cluster=cluster,
+            ports=ports,
+            weed_command=weed_command(self._paths.object_store / "data", self._paths.identities, ports),
+            airflow_commands={name: airflow.command(name) for name in airflow.COMMANDS},
+            airflow_environment=airflow.environment(self._paths),
+            tied=lambda *arguments: shlex.join(tied_command(*arguments)),
+        )
+        self.take_over(rendered)
+
+    def take_over(self, configuration: str) -> None:
+        """Write `configuration`. A supervisord that runs restarts the services whose settings are other, and says so before."""
+        write_private(self._paths.supervisor_configuration, configuration)
         if not self.answers():
             return
+        living = {report.service for report in self.reports() if report.is_living}
         added, changed, removed = self._call("supervisor.reloadConfig")[0]
-        for name in [*changed, *removed]:
-            self._call("supervisor.stopProcessGroup", name)
-            self._call("supervisor.removeProcessGroup", name)
-        for name in [*added, *changed]:
-            self._call("supervisor.addProcessGroup", name)
+        for service in [*changed, *removed]:
+            if service in living:
+                logger.warning(
+                    "%s runs with other settings than those of now: it is stopped and started again", service
+                )
+            self._call("supervisor.stopProcessGroup", service)
+            self._call("supervisor.removeProcessGroup", service)
+        for service in [*added, *changed]:
+            self._call("supervisor.addProcessGroup", service)
 
-    def start(self, environment: Mapping[str, str]) -> None:
-        """Start supervisord in the background with exactly this environment, unless it answers already."""
+    def start(self) -> None:
+        """Start supervisord in the background, unless it answers already."""
         if self.answers():
+            if other := self._other_variables():
+                logger.warning(
+                    "the services keep the environment in which they were started: `make down` before `make up`, if they are to "
+                    "see the new %s",
+                    ", ".join(other),
+                )
             return
         self.socket.parent.mkdir(mode=0o700, exist_ok=True)
-        command = [sys.executable, "-m", "supervisor.supervisord", "-c", str(self._paths.supervisor_configuration)]
         finished = subprocess.run(
-            command, env=dict(environment), cwd=self._paths.state, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "supervisor.supervisord", "-c", str(self._paths.supervisor_configuration)],
+            env=supervisor_environment(self._paths),
+            cwd=self._paths.state,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         deadline = time.monotonic() + _START_SECONDS
         while not self.answers():
@@ -183,80 +228,50 @@ class Supervisor:
                 )
             time.sleep(_POLL_SECONDS)
 
-    def reports(self) -> dict[str, ProcessReport]:
-        """Every service that supervisord knows; empty when it does not run."""
+    def reports(self) -> list[ProcessReport]:
+        """Every program that supervisord knows, in the order of starting; empty when it does not run."""
         try:
             found = self._call("supervisor.getAllProcessInfo")
         except (OSError, http.client.HTTPException):
-            return {}
-        return {
-            entry["name"]: ProcessReport(
-                entry["name"], entry["statename"], int(entry["pid"]), int(entry["start"]), str(entry["spawnerr"])
+            return []
+        reports = [
+            ProcessReport(
+                name=entry["name"],
+                service=entry["group"],
+                state=entry["statename"],
+                process_id=int(entry["pid"]),
+                started_at=int(entry["start"]),
             )
             for entry in found
-        }
+        ]
+        return sorted(reports, key=lambda report: (*SERVICES, report.service).index(report.service))
 
-    def start_program(self, name: str) -> bool:
-        """Start a service, without waiting; False when it runs or is being started already."""
-        if self.reports()[name].state in LIVING_STATES:
+    def start_service(self, service: str) -> bool:
+        """Start the programs of a service that do not run, without waiting; False when all run or are being started."""
+        if all(report.is_living for report in self.reports() if report.service == service):
             return False
-        self._call("supervisor.startProcess", name, False)
+        self._call("supervisor.startProcessGroup", service, False)
         return True
 
-    def stop_programs(self, names: Collection[str]) -> None:
-        """Stop services side by side, and wait for their end; those not killed by supervisord after their time are an error."""
-        for name, report in self.reports().items():
-            if name in names and report.state in LIVING_STATES:
-                self._call("supervisor.stopProcess", name, False)
-        deadline = time.monotonic() + _STOP_SECONDS
-        while living := [
-            name
-            for name, report in self.reports().items()
-            if name in names and report.state in LIVING_STATES | {"STOPPING"}
-        ]:
-            if time.monotonic() > deadline:
-                raise ServiceError(
-                    f"expected {', '.join(living)} to end within {_STOP_SECONDS:.0f} s. See {self._log}."
-                )
-            time.sleep(_POLL_SECONDS)
+    def stop_service(self, service: str) -> None:
+        """Stop the programs of a service at the same time, and wait for their end; supervisord kills those that take too long."""
+        if any(report.service == service for report in self.reports()):
+            self._call("supervisor.stopProcessGroup", service)
 
-    def shut_down(self, order: Iterable[Collection[str]]) -> bool:
-        """Stop the services in this order, those of one step side by side, then supervisord; False when it did not run.
+    def shut_down(self) -> bool:
+        """Stop the services, then supervisord; False when it did not run.
 
-        supervisord would keep the order by itself, but takes a second for each service, running or not.
+        supervisord would keep the order by itself, but takes a second for each program, running or not.
         """
         process_id = self.process_id()
         if not self.answers():
             return False
-        for names in order:
-            self.stop_programs(names)
+        for service in reversed(list(dict.fromkeys(report.service for report in self.reports()))):
+            self.stop_service(service)
         self._call("supervisor.shutdown")
         if process_id is not None:
-            _wait_for_end(process_id, _STOP_SECONDS)
+            _wait_for_end(process_id)
         return True
-
-    def _configuration(self, programs: Iterable[Program]) -> str:
-        parser = configparser.RawConfigParser()
-        parser["unix_http_server"] = {"file": _escaped(str(self.socket)), "chmod": "0700"}
-        parser["rpcinterface:supervisor"] = {
-            "supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"
-        }
-        parser["supervisorctl"] = {"serverurl": _escaped(f"unix://{self.socket}")}  # for people who know the tool
-        parser["supervisord"] = {
-            "logfile": _escaped(str(self._log)),
-            "logfile_maxbytes": "5MB",
-            "logfile_backups": "1",
-            "pidfile": _escaped(str(self._process_id_file)),
-            "childlogdir": _escaped(str(self._paths.logs)),
-            "umask": "022",
-        }
-        if os.geteuid() == 0:
-            parser["supervisord"]["user"] = "root"
-        for program in programs:
-            parser[f"program:{program.name}"] = program.section(self._paths.logs / f"{program.name}.log")
-        text = StringIO()
-        parser.write(text)
-        return text.getvalue()
 
     def _call(self, method: str, *arguments: object) -> Any:
         transport = SupervisorTransport(None, None, f"unix://{self.socket}")
@@ -270,13 +285,52 @@ class Supervisor:
         finally:
             transport.close()
 
+    def _other_variables(self) -> list[str]:
+        """The settings that stages would read from the environment of now, and that they read otherwise from supervisord's."""
+        process_id = self.process_id()
+        if process_id is None:
+            return []
+        started, now = psutil.Process(process_id).environ(), supervisor_environment(self._paths)
+        names = ("OMP_NUM_THREADS", *(f"TOOLFORMER_{field.upper()}" for field in Settings.model_fields))
+        return [name for name in names if started.get(name) != now.get(name)]
 
-def _wait_for_end(process_id: int, timeout_seconds: float) -> None:
+    def _end_strays(self) -> int:
+        """End what programs left behind that supervisord no longer knows; returns how many processes that were.
+
+        A scheduler of Airflow that is killed leaves its workers, which wait for work forever; and one whose supervisor was killed
+        waits for its workers forever. Both are members of a process group whose number supervisord wrote into its log. A group
+        counts as ours only where its members work inside our state folder, for the number may by now belong to somebody else.
+        Postgres is left to `postgres.recover`, which stops it gently.
+        """
+        rotated = self._log.with_name(f"{self._log.name}.1")
+        text = "".join(log.read_text("utf-8", "replace") for log in (rotated, self._log) if log.exists())
+        groups = set(map(int, _SPAWNED.findall(text))) - {report.process_id for report in self.reports()}
+        strays = [process for process in psutil.process_iter() if _is_stray(process, groups, self._paths.state)]
+        living = strays
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for process in living:
+                try:
+                    process.send_signal(number)
+                except psutil.NoSuchProcess:
+                    continue
+            _, living = psutil.wait_procs(living, timeout=_GRACE_SECONDS)
+        return len(strays)
+
+
+def _is_stray(process: psutil.Process, groups: Collection[int], state: Path) -> bool:
     try:
-        psutil.Process(process_id).wait(timeout_seconds)
+        in_group = os.getpgid(process.pid) in groups and process.name() != "postgres"
+        return in_group and f"{process.cwd()}/".startswith(f"{state}/")
+    except (OSError, psutil.Error):  # it has ended, or is another user's
+        return False
+
+
+def _wait_for_end(process_id: int) -> None:
+    try:
+        psutil.Process(process_id).wait(_STOP_SECONDS)
     except psutil.NoSuchProcess:
         return
     except psutil.TimeoutExpired as error:
         raise ServiceError(
-            f"expected process {process_id} to end within {timeout_seconds:.0f} s, it did not. See the logs, or kill it."
+            f"expected process {process_id} to end within {_STOP_SECONDS:.0f} s, it did not. See the logs, or kill it."
         ) from error

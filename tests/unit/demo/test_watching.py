@@ -6,9 +6,9 @@ from types import TracebackType
 
 from rich.console import Console
 
-from toolformer_ops.demo.airflow_client import TaskState
 from toolformer_ops.demo.progress import Snapshot
 from toolformer_ops.demo.watching import print_failure, watch
+from toolformer_ops.local_services.airflow_client import TaskState
 
 
 class ScriptedAirflow:

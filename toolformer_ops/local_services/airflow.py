@@ -9,7 +9,6 @@ import configparser
 import hashlib
 import importlib.metadata
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -21,12 +20,10 @@ import psycopg2
 
 from toolformer_ops.config import REPOSITORY
 from toolformer_ops.errors import ServiceError
-from toolformer_ops.local_services import roles
-from toolformer_ops.local_services.airflow_api import AirflowApi
-from toolformer_ops.local_services.generated_secrets import GeneratedSecrets
+from toolformer_ops.local_services import postgres
+from toolformer_ops.local_services.airflow_client import AirflowClient
 from toolformer_ops.local_services.ports import LOOPBACK
-from toolformer_ops.local_services.postgres import dsn
-from toolformer_ops.local_services.private_files import write_private
+from toolformer_ops.local_services.state_folder import GeneratedSecrets, StatePaths, write_private
 
 USERNAME = "admin"
 COMMANDS: Mapping[str, tuple[str, ...]] = {
@@ -51,12 +48,21 @@ def url(port: int) -> str:
     return f"http://{LOOPBACK}:{port}"
 
 
+def database_dsn(port: int, secrets: GeneratedSecrets) -> str:
+    """Return the address of Airflow's database."""
+    return postgres.dsn(port=port, database=postgres.AIRFLOW, user=postgres.AIRFLOW, password=secrets.postgres_airflow)
+
+
 def write_configuration(
-    home: Path, secrets: GeneratedSecrets, *, postgres_port: int, airflow_port: int, task_slots: int
-) -> None:
-    """Write `airflow.cfg` and the password file into AIRFLOW_HOME, both with mode 600."""
+    paths: StatePaths, secrets: GeneratedSecrets, ports: Mapping[str, int], task_slots: int
+) -> list[str]:
+    """Write `airflow.cfg` and the password file into AIRFLOW_HOME, both with mode 600.
+
+    Returns the options (`[core] parallelism`) that were other before; none when there was no configuration.
+    """
+    home = paths.airflow_home
     passwords = home / "passwords.json"
-    database = dsn(port=postgres_port, database=roles.AIRFLOW, user=roles.AIRFLOW, password=secrets.postgres_airflow)
+    address = url(ports["airflow"])
     parser = configparser.RawConfigParser()
     parser["core"] = {
         "dags_folder": str(REPOSITORY / "dags"),
@@ -64,19 +70,19 @@ def write_configuration(
         "executor": "LocalExecutor",
         "parallelism": str(task_slots),
         "fernet_key": secrets.airflow_fernet_key,
-        "execution_api_server_url": f"{url(airflow_port)}/execution/",
+        "execution_api_server_url": f"{address}/execution/",
         "simple_auth_manager_users": f"{USERNAME}:admin",
         "simple_auth_manager_passwords_file": str(passwords),
         "default_timezone": "utc",
     }
     parser["database"] = {
-        "sql_alchemy_conn": database.replace("postgresql://", "postgresql+psycopg2://", 1),
+        "sql_alchemy_conn": database_dsn(ports["postgres"], secrets).replace("postgresql:", "postgresql+psycopg2:", 1),
         "sql_alchemy_pool_size": "4",
     }
     parser["api"] = {
         "host": LOOPBACK,
-        "port": str(airflow_port),
-        "base_url": url(airflow_port),
+        "port": str(ports["airflow"]),
+        "base_url": address,
         "workers": "1",
         "secret_key": secrets.airflow_api_secret,
         "expose_config": "False",
@@ -88,44 +94,52 @@ def write_configuration(
         "refresh_interval": "60",
         "dag_processor_child_process_log_directory": str(home / "logs" / "dag_processor"),
     }
+    before = configparser.RawConfigParser()
+    before.read(paths.airflow_configuration, encoding="utf-8")
     text = StringIO()
     parser.write(text)
-    write_private(home / "airflow.cfg", text.getvalue())
+    write_private(paths.airflow_configuration, text.getvalue())
     write_private(passwords, json.dumps({USERNAME: secrets.airflow_admin}) + "\n")
+    return [
+        f"[{section}] {option}"
+        for section in before.sections() and parser.sections()
+        for option, value in parser.items(section)
+        if before.get(section, option, fallback=None) != value
+    ]
 
 
-def environment(home: Path, state: Path) -> dict[str, str]:
-    """What every part of Airflow, and every stage that it starts, finds in its environment; no secret.
+def environment(paths: StatePaths) -> dict[str, str]:
+    """Return what decides how Airflow runs; no secret. It stops and starts when one of these values is other than at its start.
 
-    A digest of the configuration is among it, so that the supervisor starts Airflow anew when the configuration has changed.
+    A digest of the configuration is among them. What a shell may set differently each time (PATH, OMP_NUM_THREADS) is not: it is
+    taken from the environment in which supervisord was started.
     """
-    configuration = (home / "airflow.cfg").read_bytes()
+    configuration = paths.airflow_configuration.read_bytes()
     return {
         "TOOLFORMER_AIRFLOW_CONFIGURATION": hashlib.sha256(configuration).hexdigest()[:16],
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW_CONFIG": str(home / "airflow.cfg"),
-        "TOOLFORMER_STATE_DIR": str(state),
-        # Airflow looks for its own program `airflow`, and stages for theirs, beside this Python.
-        "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        "AIRFLOW_HOME": str(paths.airflow_home),
+        "AIRFLOW_CONFIG": str(paths.airflow_configuration),
         "PYTHONUNBUFFERED": "1",
         "NO_COLOR": "1",
     }
 
 
-def is_migrated(dsn: str, marker: Path) -> bool:
-    """Whether this very Airflow has migrated this very database, so that six seconds can be saved."""
-    schema = _schema_version(dsn)
-    if schema is None or not marker.exists():
-        return False
+def migrate(dsn: str, marker: Path, variables: Mapping[str, str], log: Path) -> bool:
+    """Run `airflow db migrate` with these variables, unless this Airflow has migrated this database; False when nothing was to do.
+
+    Looking into `marker`, the note of the last migration, saves six seconds. The output goes to `log`.
+
+    Raises:
+        ServiceError: the migration failed.
+    """
+    version = importlib.metadata.version("apache-airflow")
     try:
-        return bool(json.loads(marker.read_text(encoding="utf-8")) == _migration(schema))
-    except ValueError:
+        noted = json.loads(marker.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        noted = None
+    schema = _schema_version(dsn)
+    if schema is not None and noted == {"airflow": version, "schema": schema}:
         return False
-
-
-def migrate(dsn: str, marker: Path, variables: Mapping[str, str], log: Path) -> None:
-    """Run `airflow db migrate` with this environment, its output to `log`, and note that it was done. Raises `ServiceError`."""
     with log.open("ab") as output:
         finished = subprocess.run(
             [sys.executable, "-m", "airflow", "db", "migrate"],
@@ -139,44 +153,31 @@ def migrate(dsn: str, marker: Path, variables: Mapping[str, str], log: Path) -> 
     if finished.returncode != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
         raise ServiceError(f"expected `airflow db migrate` to succeed, found status {finished.returncode}:\n{tail}")
-    write_private(marker, json.dumps(_migration(_schema_version(dsn))) + "\n")
-
-
-def _migration(schema: str | None) -> dict[str, str | None]:
-    return {"airflow": importlib.metadata.version("apache-airflow"), "schema": schema}
+    write_private(marker, json.dumps({"airflow": version, "schema": _schema_version(dsn)}) + "\n")
+    return True
 
 
 def _schema_version(dsn: str) -> str | None:
     """The version of the tables in Airflow's database; None where there are none."""
     with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
-        cursor.execute("select to_regclass('alembic_version') is not null")
-        row = cursor.fetchone()
-        if row is None or not row[0]:
+        try:
+            cursor.execute("select version_num from alembic_version")
+        except psycopg2.errors.UndefinedTable:
             return None
-        cursor.execute("select version_num from alembic_version")
         row = cursor.fetchone()
         return None if row is None else str(row[0])
 
 
-def is_healthy(api: AirflowApi) -> bool:
+def is_healthy(client: AirflowClient) -> bool:
     """Whether the API answers and every other part has told the database that it lives."""
-    health = api.health()
+    health = client.health()
     return all(health.get(part) == "healthy" for part in _HEALTHY_PARTS)
 
 
-def set_pools(api: AirflowApi, slots: Mapping[str, int]) -> dict[str, int]:
+def set_pools(client: AirflowClient, slots: Mapping[str, int]) -> dict[str, int]:
     """Make the pools of `orchestration/pools.json`, with the slots of this machine; returns the slots."""
     wanted = json.loads(POOLS_FILE.read_text(encoding="utf-8"))
-    there = {pool["name"] for pool in api.get("/pools", limit=100)["pools"]}
+    chosen = {name: slots.get(name, pool["slots"]) for name, pool in wanted.items()}
     for name, pool in wanted.items():
-        body = {
-            "name": name,
-            "slots": slots.get(name, pool["slots"]),
-            "description": pool["description"],
-            "include_deferred": pool["include_deferred"],
-        }
-        if name in there:
-            api.patch(f"/pools/{name}", {"pool": body.pop("name"), **body})
-        else:
-            api.post("/pools", body)
-    return {name: slots.get(name, pool["slots"]) for name, pool in wanted.items()}
+        client.set_pool(name, chosen[name], pool["description"], pool["include_deferred"])
+    return chosen

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from toolformer_ops.demo.airflow_client import AirflowClient, Credentials, TaskState
 from toolformer_ops.errors import AirflowError
+from toolformer_ops.local_services.airflow_client import AirflowClient, TaskState
 
 Answer = Callable[[httpx.Request], httpx.Response]
 TASK = TaskState("Calculator.score", 2, "failed", 3, "2026-11-21T10:00:00Z")
@@ -32,10 +32,10 @@ class ScriptedAirflow:
         status, content = answer
         return httpx.Response(status, json=content)
 
-    def client(self, credentials: Credentials | None = None, patience_seconds: float = 5.0) -> AirflowClient:
+    def client(self, *login: str, patience_seconds: float = 5.0) -> AirflowClient:
         transport = httpx.MockTransport(self)
         return AirflowClient(
-            "http://airflow/", credentials, patience_seconds=patience_seconds, wait_seconds=0.0, transport=transport
+            "http://airflow/", *login, patience_seconds=patience_seconds, wait_seconds=0.0, transport=transport
         )
 
     def sent(self) -> list[httpx.Request]:
@@ -44,7 +44,7 @@ class ScriptedAirflow:
 
 def test_it_logs_in_once_with_the_credentials_and_carries_the_token() -> None:
     airflow = ScriptedAirflow(GET=(200, {"state": "running"}))
-    client = airflow.client(Credentials("admin", "secret"))
+    client = airflow.client("admin", "secret")
     assert [client.run_state("d", "r"), client.run_state("d", "r")] == ["running", "running"]
     login, *asked = airflow.requests
     assert (login.method, json.loads(login.content)) == ("POST", {"username": "admin", "password": "secret"})
@@ -61,7 +61,7 @@ def test_a_wrong_password_is_refused_at_once() -> None:
     def refuse(_request: httpx.Request) -> httpx.Response:
         return httpx.Response(401, json={"detail": "Invalid credentials"})
 
-    client = AirflowClient("http://airflow", Credentials("admin", "x"), transport=httpx.MockTransport(refuse))
+    client = AirflowClient("http://airflow", "admin", "x", transport=httpx.MockTransport(refuse))
     with pytest.raises(AirflowError, match="401, Invalid credentials"):
         client.run_state("d", "r")
 

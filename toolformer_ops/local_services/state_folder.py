@@ -1,0 +1,137 @@
+"""The state folder of the embedded services: its files, the generated passwords, and `environment`, the settings that it offers.
+
+Every path is named here once. Files with secrets have mode 600 and are replaced whole, so that nobody reads half of one.
+"""
+
+import base64
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+import dotenv
+
+from toolformer_ops.errors import ServiceError
+
+POSTGRES = "postgres"
+OBJECT_STORE = "object_store"
+AIRFLOW = "airflow"
+SERVICES = (POSTGRES, OBJECT_STORE, AIRFLOW)
+"""In the order of starting; they stop in the reverse order."""
+
+_ENVIRONMENT_HEADER = (
+    "# Settings of this machine, read by toolformer_ops.config; mode 600, for it holds passwords.\n"
+    "# `make up` rewrites the lines of its own services. Lines for other settings may be added and are kept.\n"
+)
+
+
+class StatePaths:
+    """The files of the embedded services below the state folder; makes nothing before `make`."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state.resolve()
+        self.environment = self.state / "environment"  # the settings that `toolformer_ops.config` reads
+        self.secrets = self.state / "secrets.json"
+        self.ports = self.state / "ports.json"
+        self.lock = self.state / "services.lock"  # held by `up` and `down`, so that two do not work at once
+        self.started = self.state / "started.json"  # the process of each program when `up` last ended well
+        self.supervisor_configuration = self.state / "supervisord.conf"
+        self.postgres = self.state / "postgres"
+        self.object_store = self.state / "object_store"
+        self.identities = self.object_store / "identities.json"  # the keys of S3
+        self.airflow_home = self.state / "airflow"
+        self.airflow_configuration = self.airflow_home / "airflow.cfg"
+        self.airflow_schema = self.airflow_home / "migrated.json"  # which Airflow last migrated which database
+        self.logs = self.state / "logs"
+
+    def make(self) -> None:
+        """Make the folders. Others may pass through the state folder only where Postgres must (we are root), and list nothing.
+
+        Raises:
+            ServiceError: the state folder is another user's.
+        """
+        self.state.mkdir(parents=True, exist_ok=True)
+        owner = self.state.stat().st_uid
+        if owner != os.geteuid():
+            raise ServiceError(
+                f"expected {self.state} to belong to user {os.geteuid()}, found user {owner}. Run as that user, or choose another "
+                f"folder by TOOLFORMER_STATE_DIR."
+            )
+        passable = 0o711 if owner == 0 else 0o700
+        modes = {self.state: passable, self.postgres: passable}
+        for folder in (self.state, self.postgres, self.logs, self.airflow_home, self.object_store):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(modes.get(folder, 0o700))
+        (self.object_store / "data").mkdir(exist_ok=True)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write `text` to `path` with mode 600, through a new file that is renamed to `path` at the end."""
+    handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # made with mode 600
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(unfinished).replace(path)
+    except BaseException:
+        Path(unfinished).unlink()
+        raise
+
+
+def write_environment(path: Path, values: Mapping[str, str]) -> None:
+    """Set `TOOLFORMER_<NAME>='value'` for each value in the file of settings; its other lines stay."""
+    if not path.exists():
+        write_private(path, _ENVIRONMENT_HEADER)
+    path.chmod(0o600)
+    known = dotenv.dotenv_values(path, interpolate=False)
+    for name, value in values.items():
+        variable = f"TOOLFORMER_{name.upper()}"
+        if known.get(variable) != value:
+            dotenv.set_key(path, variable, value)
+
+
+def _password() -> str:
+    return secrets.token_urlsafe(24)  # 192 bits, 32 characters that neither an address nor a shell interprets
+
+
+@dataclass(frozen=True)
+class GeneratedSecrets:
+    """One secret a field; `repr` shows none."""
+
+    postgres_superuser: str = field(default_factory=_password, repr=False)
+    postgres_owner: str = field(default_factory=_password, repr=False)
+    postgres_reader: str = field(default_factory=_password, repr=False)
+    postgres_airflow: str = field(default_factory=_password, repr=False)
+    s3_access_key: str = field(default_factory=lambda: secrets.token_hex(10), repr=False)
+    s3_secret_key: str = field(default_factory=_password, repr=False)
+    airflow_admin: str = field(default_factory=_password, repr=False)
+    airflow_fernet_key: str = field(
+        default_factory=lambda: base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(), repr=False
+    )
+    airflow_jwt_secret: str = field(default_factory=_password, repr=False)
+    airflow_api_secret: str = field(default_factory=_password, repr=False)
+
+
+def load_or_make_secrets(path: Path) -> GeneratedSecrets:
+    """Return the secrets in `path`; missing ones are made, and written before they are used.
+
+    Raises:
+        ServiceError: the file is there and is not what we wrote.
+    """
+    known: dict[str, str] = {}
+    if path.exists():
+        try:
+            known = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise ServiceError(
+                f"{path}: expected JSON with the services' passwords, found: {error}. Put a copy of the file back, or `make clean`."
+            ) from error
+    names = {entry.name for entry in fields(GeneratedSecrets)}
+    complete = GeneratedSecrets(**{name: value for name, value in known.items() if name in names})
+    if asdict(complete) != known:
+        write_private(path, json.dumps(asdict(complete), indent=2) + "\n")
+    return complete
