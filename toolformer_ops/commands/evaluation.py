@@ -112,6 +112,7 @@ def _print(outcome: "Outcome", *, as_json: bool) -> None:
         found = {
             "scores": [dataclasses.asdict(score) for score in outcome.scores],
             "differences": [dataclasses.asdict(one) for one in comparisons],
+            "left_out": outcome.left_out,
             "failures": outcome.failures,
         }
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))

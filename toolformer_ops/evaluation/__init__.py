@@ -3,12 +3,10 @@
     records.py          what is asked, what was written, what a score is
     data_files.py       the files of a data set: found, hashed, read
     suites/             one module a suite: published format to questions, prompt, barred tools, metric
-    zero_shot.py        the prompts of appendix C, one text file each in prompts/
     words.py            what a word is; the right answer among the first words
     numbers.py          the first number predicted
     dateset.py          the generator of DATESET
-    running.py          a suite by a model in a variant
-    text_quality.py     perplexity of texts with calls disabled
+    running.py          a data set by a model in a variant: questions, or texts for their perplexity
     session.py          suites and models, one after another; what fails, fails by name
     statistics.py       Wilson, Newcombe, McNemar, bootstrap
     comparing.py        variants on the same inputs

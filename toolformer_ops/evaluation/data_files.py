@@ -1,11 +1,12 @@
 """The files of published data sets: found in a folder or on S3, hashed, unpacked and read record by record.
 
-An evaluation's data lies in one folder (or below one s3:// address) that holds a folder for each data set, with the files under
-their published names, as they are or as .gz or .zst. Files may lie deeper than that, as in the archives that they come in.
+The data folder (or s3:// address) holds a folder for each data set, with the files under their published names, as they are or as
+.gz or .zst. Files may be in deeper folders, as in the archives that they come in.
 
 What cannot be read raises `WrongFormatError` with what was found; `suites/base.py` adds what was expected, and where to get it.
 """
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -39,7 +40,7 @@ class DataFile:
 
 
 @dataclass(frozen=True)
-class Row:
+class Record:
     """One record of a file."""
 
     where: str
@@ -50,7 +51,7 @@ class Row:
         """A field that is a text with at least one character that is not white space."""
         value = self.values.get(field)
         if not isinstance(value, str) or not value.strip():
-            raise WrongFormatError(f"in {self.where} {_found(value)} as field {field!r} (fields: {self._fields()})")
+            raise self._wrong(field)
         return value
 
     def texts(self, field: str) -> tuple[str, ...]:
@@ -58,25 +59,28 @@ class Row:
         value = self.values.get(field)
         texts = [item for item in value if isinstance(item, str) and item.strip()] if isinstance(value, list) else []
         if not texts:
-            raise WrongFormatError(f"in {self.where} {_found(value)} as field {field!r} (fields: {self._fields()})")
+            raise self._wrong(field)
         return tuple(texts)
 
-    def rows(self, field: str) -> Iterator["Row"]:
+    def records(self, field: str) -> Iterator["Record"]:
         """A field that is a list of records."""
         value = self.values.get(field)
         if not isinstance(value, list):
-            raise WrongFormatError(f"in {self.where} {_found(value)} as field {field!r} (fields: {self._fields()})")
-        return rows(value, f"{field} of {self.where}")
+            raise self._wrong(field)
+        return records(value, f"{field} of {self.where}")
 
-    def _fields(self) -> str:
-        return ", ".join(list(self.values)[:12]) or "none"
+    def _wrong(self, field: str) -> WrongFormatError:
+        fields = ", ".join(list(self.values)[:12]) or "none"
+        return WrongFormatError(
+            f"in {self.where} {_found(self.values.get(field))} as field {field!r} (fields: {fields})"
+        )
 
 
-def json_lines(file: DataFile) -> Iterator[Row]:
+def json_lines(file: DataFile) -> Iterator[Record]:
     """The records of a JSON Lines file; blank lines are passed over."""
     for number, line in enumerate(io.BytesIO(file.content), start=1):
         if line.strip():
-            yield _row(_parsed(line, f"line {number}"), f"line {number}")
+            yield _record(_parsed(line, f"line {number}"), f"line {number}")
 
 
 def json_document(file: DataFile) -> Any:
@@ -84,12 +88,12 @@ def json_document(file: DataFile) -> Any:
     return _parsed(file.content, "the file")
 
 
-def rows(values: object, name: str = "record") -> Iterator[Row]:
+def records(values: object, name: str = "record") -> Iterator[Record]:
     """The records of a JSON list."""
     if not isinstance(values, list):
         raise WrongFormatError(f"{_found(values)} in place of a list of records")
     for number, value in enumerate(values, start=1):
-        yield _row(value, f"{name} {number}")
+        yield _record(value, f"{name} {number}")
 
 
 def text_lines(file: DataFile) -> list[str]:
@@ -107,10 +111,10 @@ def _parsed(content: bytes, where: str) -> Any:
         raise WrongFormatError(f"no JSON in {where}: {content[:60]!r} ({error})") from error
 
 
-def _row(value: object, where: str) -> Row:
+def _record(value: object, where: str) -> Record:
     if not isinstance(value, dict):
         raise WrongFormatError(f"{_found(value)} as {where}")
-    return Row(where, value)
+    return Record(where, value)
 
 
 def _found(value: object) -> str:
@@ -118,7 +122,7 @@ def _found(value: object) -> str:
 
 
 class DataFolder:
-    """Where the data of evaluations lies."""
+    """The folder, or s3:// address, that holds the data of evaluations."""
 
     def __init__(self, settings: Settings, address: str) -> None:
         self.address = address.rstrip("/") or "/"
@@ -151,7 +155,17 @@ class DataFolder:
         self.require()
         found: dict[str, str] = {}
         for folder in folders:
-            for name, uri in self._files(folder):
+            root = f"{self.address}/{folder}"
+            if self.address.startswith("s3://"):
+                uris: Sequence[str] = ()
+                with contextlib.suppress(CorpusError):  # nothing below this address
+                    uris = self._store.list_uri(root)
+                named = [(uri.removeprefix(f"{root}/"), uri) for uri in uris]
+            else:
+                local = self._local_folder() / folder
+                paths = [path for path in sorted(local.rglob("*")) if path.is_file()]
+                named = [(path.relative_to(local).as_posix(), str(path)) for path in paths]
+            for name, uri in named:
                 plain = name.removesuffix(next((end for end in PACKED if name.endswith(end)), ""))
                 path = PurePosixPath(plain)
                 hidden = any(part.startswith(".") for part in path.parts)
@@ -172,20 +186,6 @@ class DataFolder:
         except (OSError, CorpusError) as error:
             raise EvaluationDataError(f"expected to read {uri}, found: {error}") from error
         return DataFile(name, uri, content, hashlib.sha256(packed).hexdigest())
-
-    def _files(self, folder: str) -> Iterator[tuple[str, str]]:
-        root = f"{self.address}/{folder}"
-        if self.address.startswith("s3://"):
-            try:
-                for uri in self._store.list_uri(root):
-                    yield uri.removeprefix(f"{root}/"), uri
-            except CorpusError:
-                pass  # nothing below this address
-            return
-        local = self._local_folder()
-        for path in sorted((local / folder).rglob("*")):
-            if path.is_file():
-                yield path.relative_to(local / folder).as_posix(), str(path)
 
     @functools.cached_property
     def _store(self) -> "ObjectStore":

@@ -1,26 +1,35 @@
-"""Ask a model the questions of a data set, in one of the paper's variants, and judge what it writes (sections 4.2 and 5).
+"""Ask a model in one of the paper's variants the questions of a data set, and judge what it writes; measure texts' perplexity.
+
+Sections 4.2 and 5 of the paper; perplexity: section 4.3.
 
 Variants are decoding: M, M finetuned without calls and Toolformer (disabled) are asked with calls disabled (k = 0), Toolformer with
-its k, and one call an input at most. What is judged is the continuation without its calls. Questions whose prompts begin alike are
+its k, and at most one call an input. What is judged is the continuation without its calls. Questions whose prompts begin alike are
 asked one after another, so that their beginning is computed once; what is written for one does not depend on the others.
 
 A tool that is down would make its model look worse than it is, so there is no score then: `ToolError` names suite and tool. A
 tool is down where it cannot be opened, or where all of its calls (at least `FAILED_CALLS`) ended in an error or a time-out.
 A prompt that is longer than the model's window is not asked, and is wrong.
+
+Perplexity by token is exp(nats / tokens) over all texts together, by byte exp(nats / bytes of UTF-8), which compares vocabularies
+(Table 8). Calls are disabled for every variant, also for models that never learned any, so that all rows are of one kind. Each text
+is read by itself (`language_model/perplexity.py` says how). The interval is a bootstrap over texts.
 """
 
 import logging
+import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from toolformer_ops.decoding.records import DecodingSettings, MadeCall, Prompt, WrittenText
 from toolformer_ops.errors import ToolError, ToolformerError
 from toolformer_ops.evaluation.records import VARIANT_NAMES, EvaluatedInput, Question, SuiteScore, Variant
-from toolformer_ops.evaluation.statistics import wilson_interval
+from toolformer_ops.evaluation.statistics import bootstrap_perplexity, wilson_interval
+from toolformer_ops.evaluation.suites import PERPLEXITY
 from toolformer_ops.evaluation.suites.base import LoadedDataSet, Suite
+from toolformer_ops.evaluation.suites.texts import LoadedTexts
 from toolformer_ops.tools.base import TIMED_OUT, TOOL_ERROR
 
 if TYPE_CHECKING:
@@ -34,6 +43,8 @@ FAILED_CALLS = 3
 """From so many failed calls of a tool on, none of which succeeded, the tool counts as down."""
 NOT_AVAILABLE = "tool_not_available"
 SHARE_CORRECT = "share_correct"
+TEXTS_AT_ONCE = 16
+PROGRESS_SECONDS = 15.0
 
 
 class WritesWithTools(Protocol):
@@ -49,7 +60,7 @@ class WritesWithTools(Protocol):
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ModelVariant:
     """A model in a variant."""
 
     model: WritesWithTools
@@ -67,111 +78,124 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A candidate's result on one data set."""
+    """The result of a model in a variant on one data set."""
 
     score: SuiteScore
     inputs: tuple[EvaluatedInput, ...]
     """In the order of the data set."""
 
 
-def decoding_settings(suite: Suite, call_start_rank: int) -> DecodingSettings:
-    """How a suite is written: as much text with calls as without, and one call at most."""
-    return DecodingSettings(
-        max_new_tokens=suite.answer_tokens,
-        call_start_rank=call_start_rank,
-        calls_per_input=1,
-        max_call_tokens=suite.call_tokens,
-        barred_tools=suite.barred_tools,
-    )
-
-
-def require_tools(candidate: Candidate, suite: Suite) -> None:
-    """Open every tool that the suite allows, where the candidate may call tools.
-
-    Raises:
-        ToolError: one cannot be opened; names the suite.
-    """
-    if candidate.call_start_rank == 0:
-        return
-    try:
-        candidate.model.require_tools(suite.barred_tools)
-    except ToolformerError as error:
-        raise ToolError(f"suite {suite.name} is not evaluated, since a tool is down: {error}") from error
-
-
-def evaluate_data_set(candidate: Candidate, suite: Suite, loaded: LoadedDataSet) -> Evaluation:
+def evaluate_data_set(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) -> Evaluation:
     """Ask all questions of a data set.
 
     Raises:
         ToolError: a tool is down; names the suite.
     """
-    require_tools(candidate, suite)
+    # 1. Open every tool that the suite allows, before anything is written.
+    if asked.call_start_rank > 0:
+        try:
+            asked.model.require_tools(suite.barred_tools)
+        except ToolformerError as error:
+            raise ToolError(f"suite {suite.name} is not evaluated, since a tool is down: {error}") from error
+
+    # 2. Write, in batches of questions with alike prompts; no variant may have more room for its text than another.
     started = time.monotonic()
-    written: dict[int, WrittenText | None] = {}
-    right = 0
-    for questions in _batches(loaded.questions):
-        for question, text in _write(candidate, suite, questions):
-            written[question.number] = text
-            right += text is not None and suite.metric.judge(text.without_calls, question.answers)[1]
+    decoding = DecodingSettings(
+        max_new_tokens=suite.answer_tokens,
+        call_start_rank=asked.call_start_rank,
+        calls_per_input=1,
+        max_call_tokens=suite.call_tokens,
+        barred_tools=suite.barred_tools,
+    )
+    alike = sorted(loaded.questions, key=lambda question: (question.shared_head, question.prompt, question.number))
+    judged: dict[int, EvaluatedInput] = {}
+    for first in range(0, len(alike), QUESTIONS_AT_ONCE):
+        for one in _write_and_judge(asked, suite, alike[first : first + QUESTIONS_AT_ONCE], decoding):
+            judged[one.number] = one
+        right = sum(one.correct for one in judged.values())
         logger.info(
             "%s %s, %s: %d of %d asked, %.1f %% right, %.0f s",
-            suite.name, loaded.data_set.name, candidate.title, len(written), len(loaded.questions),
-            100 * right / len(written), time.monotonic() - started,
+            suite.name, loaded.data_set.name, asked.title, len(judged), len(alike), 100 * right / len(judged),
+            time.monotonic() - started,
         )  # fmt: skip
-    inputs = tuple(_judged(candidate, suite, question, written[question.number]) for question in loaded.questions)
-    _refuse_down_tools(suite, inputs)
-    return Evaluation(_score(candidate, suite, loaded, inputs, time.monotonic() - started), inputs)
+
+    # 3. Score, unless a tool was down.
+    inputs = tuple(judged[question.number] for question in loaded.questions)
+    require_working_tools(suite, inputs)
+    right = sum(one.correct for one in inputs)
+    interval = wilson_interval(right, len(inputs))
+    with_call = [one.correct for one in inputs if one.has_call]
+    without_call = [one.correct for one in inputs if not one.has_call]
+    by_tool = Counter(tool for one in inputs for tool in {call.tool for call in one.calls if call.result is not None})
+    score = SuiteScore(
+        suite=suite.name,
+        subset=loaded.data_set.name,
+        model=asked.name,
+        variant=asked.variant,
+        call_start_rank=asked.call_start_rank,
+        inputs=len(inputs),
+        metric=SHARE_CORRECT,
+        score=right / len(inputs),
+        low=interval.low,
+        high=interval.high,
+        call_shares={tool: count / len(inputs) for tool, count in sorted(by_tool.items())},
+        inputs_with_call=len(with_call),
+        score_with_call=sum(with_call) / len(with_call) if with_call else None,
+        score_without_call=sum(without_call) / len(without_call) if without_call else None,
+        seconds=round(time.monotonic() - started, 3),
+        data_sha256=loaded.sha256,
+    )
+    return Evaluation(score, inputs)
 
 
-def _batches(questions: Sequence[Question]) -> Iterator[list[Question]]:
-    """Questions with alike prompts next to each other."""
-    alike = sorted(questions, key=lambda question: (question.shared_head, question.prompt, question.number))
-    for first in range(0, len(alike), QUESTIONS_AT_ONCE):
-        yield alike[first : first + QUESTIONS_AT_ONCE]
-
-
-def _write(
-    candidate: Candidate, suite: Suite, questions: Sequence[Question]
-) -> Iterator[tuple[Question, WrittenText | None]]:
-    """Each question with its continuation; None where its prompt is too long."""
-    fitting = [question for question in questions if _fits(candidate.model, question.prompt)]
+def _write_and_judge(
+    asked: ModelVariant, suite: Suite, questions: Sequence[Question], decoding: DecodingSettings
+) -> list[EvaluatedInput]:
+    room = asked.model.max_positions - 2  # a start token, and one token to write
+    # A token has at least one byte, so most prompts need not be tokenized to see that they fit.
+    fitting = [
+        question
+        for question in questions
+        if len(question.prompt.encode()) <= room or len(asked.model.language_model.tokenize(question.prompt)) <= room
+    ]
     if len(fitting) < len(questions):
         logger.warning(
             "%s: %d prompts are longer than the model's window of %d tokens and count as wrong",
-            suite.name, len(questions) - len(fitting), candidate.model.max_positions,
+            suite.name, len(questions) - len(fitting), asked.model.max_positions,
         )  # fmt: skip
     prompts = [Prompt(question.prompt, question.date, question.shared_head) for question in fitting]
-    texts = candidate.model.write(prompts, decoding_settings(suite, candidate.call_start_rank))
-    found = {question.number: text for question, text in zip(fitting, texts, strict=True)}
+    texts = asked.model.write(prompts, decoding)
+    written = {question.number: text for question, text in zip(fitting, texts, strict=True)}
+    judged = []
     for question in questions:
-        yield question, found.get(question.number)
+        text = written.get(question.number)
+        predicted, correct = suite.metric.judge(text.without_calls, question.answers) if text else ("", False)
+        judged.append(
+            EvaluatedInput(
+                suite=suite.name,
+                subset=question.subset,
+                model=asked.name,
+                variant=asked.variant,
+                call_start_rank=asked.call_start_rank,
+                number=question.number,
+                prompt=question.prompt,
+                answers=question.answers,
+                written=text.text if text else "",
+                predicted=predicted,
+                correct=correct,
+                calls=text.calls if text else (),
+                date=question.date,
+            )
+        )
+    return judged
 
 
-def _fits(model: WritesWithTools, prompt: str) -> bool:
-    room = model.max_positions - 2  # a start token, and one token to write
-    return len(prompt.encode()) <= room or len(model.language_model.tokenize(prompt)) <= room
+def require_working_tools(suite: Suite, inputs: Sequence[EvaluatedInput]) -> None:
+    """Do nothing where every tool that was called worked.
 
-
-def _judged(candidate: Candidate, suite: Suite, question: Question, text: WrittenText | None) -> EvaluatedInput:
-    predicted, correct = suite.metric.judge(text.without_calls, question.answers) if text else ("", False)
-    return EvaluatedInput(
-        suite.name,
-        question.subset,
-        candidate.name,
-        candidate.variant,
-        candidate.call_start_rank,
-        question.number,
-        question.prompt,
-        question.answers,
-        text.text if text else "",
-        predicted,
-        correct,
-        text.calls if text else (),
-        question.date,
-    )
-
-
-def _refuse_down_tools(suite: Suite, inputs: Sequence[EvaluatedInput]) -> None:
+    Raises:
+        ToolError: a tool was down; names the suite.
+    """
     calls: dict[str, list[MadeCall]] = defaultdict(list)
     for one in inputs:
         for call in one.calls:
@@ -186,33 +210,54 @@ def _refuse_down_tools(suite: Suite, inputs: Sequence[EvaluatedInput]) -> None:
             )
 
 
-def _score(
-    candidate: Candidate, suite: Suite, loaded: LoadedDataSet, inputs: Sequence[EvaluatedInput], seconds: float
-) -> SuiteScore:
-    right = sum(one.correct for one in inputs)
-    interval = wilson_interval(right, len(inputs))
-    with_call = [one.correct for one in inputs if one.has_call]
-    without_call = [one.correct for one in inputs if not one.has_call]
-    by_tool = Counter(tool for one in inputs for tool in {call.tool for call in one.calls if call.result is not None})
-    return SuiteScore(
-        suite.name,
-        loaded.data_set.name,
-        candidate.name,
-        candidate.variant,
-        candidate.call_start_rank,
-        len(inputs),
-        SHARE_CORRECT,
-        right / len(inputs),
-        interval.low,
-        interval.high,
-        {tool: count / len(inputs) for tool, count in sorted(by_tool.items())},
-        len(with_call),
-        _share(with_call),
-        _share(without_call),
-        round(seconds, 3),
-        loaded.sha256,
-    )
+def evaluate_texts(read: ModelVariant, loaded: LoadedTexts, stride: int | None = None) -> list[SuiteScore]:
+    """Two scores: perplexity by token and by byte. Texts without a token that could be scored do not count.
 
-
-def _share(outcomes: Sequence[bool]) -> float | None:
-    return sum(outcomes) / len(outcomes) if outcomes else None
+    Raises:
+        ValueError: the stride is not between 1 and the model's window, or no text has a token.
+    """
+    started = last_line = time.monotonic()
+    losses = []
+    for first in range(0, len(loaded.texts), TEXTS_AT_ONCE):
+        some = read.model.language_model.text_losses(loaded.texts[first : first + TEXTS_AT_ONCE], stride=stride)
+        losses += [loss for loss in some if loss.tokens > 0]
+        done = min(first + TEXTS_AT_ONCE, len(loaded.texts))
+        if time.monotonic() - last_line > PROGRESS_SECONDS or done == len(loaded.texts):
+            last_line = time.monotonic()
+            logger.info(
+                "%s %s, %s: %d of %d texts read, %d tokens, %.0f s; %d left out: no_scored_token",
+                PERPLEXITY, loaded.data_set.name, read.title, done, len(loaded.texts),
+                sum(loss.tokens for loss in losses), last_line - started, done - len(losses),
+            )  # fmt: skip
+    if not losses:
+        raise ValueError(f"{loaded.data_set.name}: expected texts of at least one token, found none")
+    seconds = round(time.monotonic() - started, 3)
+    nats = [loss.nats for loss in losses]
+    units = {
+        "perplexity_by_token": [loss.tokens for loss in losses],
+        "perplexity_by_byte": [loss.utf8_bytes for loss in losses],
+    }
+    scores = []
+    for metric, sizes in units.items():
+        interval = bootstrap_perplexity(nats, sizes)
+        scores.append(
+            SuiteScore(
+                suite=PERPLEXITY,
+                subset=loaded.data_set.name,
+                model=read.name,
+                variant=read.variant,
+                call_start_rank=0,
+                inputs=len(nats),
+                metric=metric,
+                score=math.exp(math.fsum(nats) / sum(sizes)),
+                low=interval.low,
+                high=interval.high,
+                call_shares={},
+                inputs_with_call=0,
+                score_with_call=None,
+                score_without_call=None,
+                seconds=seconds,
+                data_sha256=loaded.sha256,
+            )
+        )
+    return scores

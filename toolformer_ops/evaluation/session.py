@@ -6,6 +6,7 @@ named as a whole (`math`) those data sets are evaluated that are there, with a w
 itself (`math:gsm8k`) must be there.
 """
 
+import dataclasses
 import gc
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -14,11 +15,16 @@ from dataclasses import dataclass, field
 from toolformer_ops.errors import EvaluationDataError, MissingDataSetError, ParameterError, ToolError
 from toolformer_ops.evaluation.data_files import DataFolder
 from toolformer_ops.evaluation.records import SuiteScore, Variant
-from toolformer_ops.evaluation.running import Candidate, Evaluation, WritesWithTools, evaluate_data_set
+from toolformer_ops.evaluation.running import (
+    Evaluation,
+    ModelVariant,
+    WritesWithTools,
+    evaluate_data_set,
+    evaluate_texts,
+)
 from toolformer_ops.evaluation.suites import PERPLEXITY, SUITE_NAMES, SUITES
 from toolformer_ops.evaluation.suites.base import DataSet, LoadedDataSet, load_data_set
 from toolformer_ops.evaluation.suites.texts import TEXTS, LoadedTexts, load_texts
-from toolformer_ops.evaluation.text_quality import evaluate_texts
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +58,8 @@ class Outcome:
     """With every input; none of perplexity."""
     failures: dict[str, str] = field(default_factory=dict)
     """Suites that have no score, with the reason."""
+    left_out: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    """How many inputs are not asked, by suite, subset and reason; no entry for a subset of which all are asked."""
 
     def fail(self, suite: str, reason: str) -> None:
         """Give a suite up, with what it has so far."""
@@ -68,55 +76,7 @@ def load_suites(folder: DataFolder, names: Sequence[str], limit: int | None, out
         ParameterError: there is no such suite or data set.
         EvaluationDataError: the data folder is not there.
     """
-    chosen = _chosen(names)
-    folder.require()
-    loaded = []
-    for name, data_sets in chosen.items():
-        try:
-            loaded.append(_load_suite(folder, name, data_sets, limit))
-        except EvaluationDataError as error:
-            outcome.fail(name, str(error))
-    return loaded
-
-
-def evaluate(entrants: Iterable[Entrant], suites: Sequence[LoadedSuite], outcome: Outcome) -> Outcome:
-    """Evaluate every entrant on every suite that has not failed."""
-    for entrant in entrants:
-        open_suites = [suite for suite in suites if suite.name not in outcome.failures]
-        if not open_suites:
-            break
-        model = entrant.load()
-        name = entrant.name or model.identity
-        for suite in open_suites:
-            candidates = [Candidate(model, name, variant, rank) for variant, rank in entrant.variants]
-            try:
-                _evaluate_suite(candidates, suite, outcome)
-            except ToolError as error:
-                outcome.fail(suite.name, str(error))
-        del model
-        gc.collect()  # its weights are gone before the next model's come
-    return outcome
-
-
-def _evaluate_suite(candidates: Sequence[Candidate], suite: LoadedSuite, outcome: Outcome) -> None:
-    if suite.name == PERPLEXITY:
-        outcome.scores += [score for texts in suite.texts for score in evaluate_texts(_disabled(candidates), texts)]
-        return
-    for candidate in reversed(candidates):  # with tools first: a tool that is down is noticed before anything else
-        for questions in suite.questions:
-            found = evaluate_data_set(candidate, SUITES[suite.name], questions)
-            outcome.evaluations.append(found)
-            outcome.scores.append(found.score)
-
-
-def _disabled(candidates: Sequence[Candidate]) -> Candidate:
-    """The one candidate whose texts are read: calls are disabled whatever k is."""
-    first = candidates[0]
-    return Candidate(first.model, first.name, "disabled" if first.variant == "with_tools" else first.variant, 0)
-
-
-def _chosen(names: Sequence[str]) -> dict[str, tuple[DataSet, ...] | None]:
-    """Suites in the order asked for; None for all data sets of one."""
+    # 1. Suites in the order asked for, with the data sets that are named; None for all of a suite.
     chosen: dict[str, tuple[DataSet, ...] | None] = {}
     for name in names:
         suite, _, subset = name.strip().partition(":")
@@ -130,7 +90,20 @@ def _chosen(names: Sequence[str]) -> dict[str, tuple[DataSet, ...] | None]:
             raise ParameterError(f"--suite: expected {suite}: with one of {', '.join(known)}, found {name!r}.")
         before = chosen.get(suite, ())
         chosen[suite] = None if before is None else (*before, known[subset])
-    return chosen
+
+    # 2. Their files.
+    folder.require()
+    loaded = []
+    for suite, named in chosen.items():
+        try:
+            found = load_suite(folder, suite, named, limit)
+        except EvaluationDataError as error:
+            outcome.fail(suite, str(error))
+            continue
+        loaded.append(found)
+        left_out = {one.data_set.name: dict(one.left_out) for one in found.questions}
+        outcome.left_out[suite] = {subset: reasons for subset, reasons in left_out.items() if reasons}
+    return loaded
 
 
 def data_sets_of(suite: str) -> tuple[DataSet, ...]:
@@ -138,7 +111,12 @@ def data_sets_of(suite: str) -> tuple[DataSet, ...]:
     return TEXTS if suite == PERPLEXITY else SUITES[suite].data_sets
 
 
-def _load_suite(folder: DataFolder, name: str, named: tuple[DataSet, ...] | None, limit: int | None) -> LoadedSuite:
+def load_suite(folder: DataFolder, name: str, named: tuple[DataSet, ...] | None, limit: int | None) -> LoadedSuite:
+    """A suite with the named data sets, or with those that are there.
+
+    Raises:
+        EvaluationDataError: a named data set, or every one of the suite, is not there, or is of another format.
+    """
     questions: list[LoadedDataSet] = []
     texts: list[LoadedTexts] = []
     missing: list[str] = []
@@ -157,3 +135,34 @@ def _load_suite(folder: DataFolder, name: str, named: tuple[DataSet, ...] | None
     for reason in missing:
         logger.warning("suite %s goes on without a data set. %s", name, reason)
     return LoadedSuite(name, tuple(questions), tuple(texts))
+
+
+def evaluate(entrants: Iterable[Entrant], suites: Sequence[LoadedSuite], outcome: Outcome) -> Outcome:
+    """Evaluate every entrant on every suite that has not failed."""
+    for entrant in entrants:
+        open_suites = [suite for suite in suites if suite.name not in outcome.failures]
+        if not open_suites:
+            break
+        model = entrant.load()
+        asked = [
+            ModelVariant(model, entrant.name or model.identity, variant, rank) for variant, rank in entrant.variants
+        ]
+        for suite in open_suites:
+            if suite.name == PERPLEXITY:
+                # Texts are read once, with calls disabled whatever k is.
+                first = asked[0]
+                variant: Variant = "disabled" if first.variant == "with_tools" else first.variant
+                disabled = dataclasses.replace(first, variant=variant, call_start_rank=0)
+                outcome.scores += [score for texts in suite.texts for score in evaluate_texts(disabled, texts)]
+                continue
+            try:
+                for one in reversed(asked):  # with tools first: a tool that is down is noticed before anything else
+                    for questions in suite.questions:
+                        found = evaluate_data_set(one, SUITES[suite.name], questions)
+                        outcome.evaluations.append(found)
+                        outcome.scores.append(found.score)
+            except ToolError as error:
+                outcome.fail(suite.name, str(error))
+        del model, asked
+        gc.collect()  # the model's weights are freed before the next model is loaded
+    return outcome

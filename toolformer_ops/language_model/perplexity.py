@@ -9,7 +9,7 @@ that none before it scored, so that every token is scored once and, from the sec
 of text before it. Each window begins with the start token as the model was trained; without one the first token of the text is
 not scored, since nothing predicts it.
 
-Does not average: `evaluation/text_quality.py` does, over texts.
+Does not average: `evaluation/running.py` does, over texts.
 """
 
 import itertools

@@ -50,10 +50,14 @@ def write_lama(data: Path) -> None:
     write(
         root / "Google_RE" / "place_of_birth_test.jsonl",
         lines(
-            {"sub_label": "Ada Holm", "obj_label": "Oslo", "masked_sentences": ["Ada Holm was born in [MASK] ."], "evidences": [], "judgments": [yes, no]},
+            {"sub_label": "Ada Holm", "obj_label": "Oslo", "masked_sentences": ["Ada Holm came from [MASK] to Paris ."], "evidences": [], "judgments": [yes, no]},
+            {"sub_label": "Ada Holm", "obj_label": "Oslo", "masked_sentences": ["Holm ( [MASK] , 1900 ) was a painter ."], "evidences": [], "judgments": [yes]},
             {"sub_label": "Bo Lind", "obj_label": "Bergen", "masked_sentences": ["Bo Lind was born in [MASK] ."], "evidences": [], "judgments": [no, no, yes]},
-            {"sub_label": "Cy Moe", "obj_label": "1941", "masked_sentences": ["Cy Moe (born [MASK]) is a writer ."], "evidences": [], "judgments": [yes]},
         ),
+    )  # fmt: skip
+    write(
+        root / "Google_RE" / "date_of_birth_test.jsonl",
+        lines({"sub_label": "Cy Moe", "obj_label": "1941", "masked_sentences": ["Cy Moe (born [MASK]) is a writer ."], "evidences": [], "judgments": [yes]}),
     )  # fmt: skip
     write(
         root / "relations.jsonl",
@@ -158,7 +162,7 @@ def write_texts(data: Path) -> None:
     write(
         data / "wikitext2" / "wiki.test.tokens",
         " \n = Robert <unk> = \n \n Robert <unk> is an English actor . \n = = Career = = \n He acts . \n"
-        " = Du Fu = \n \n Du Fu was a poet . \n",
+        " \n = Du Fu = \n \n Du Fu was a poet . \n",
     )
     write(data / "documents" / "dev.jsonl", lines({"text": "Some document."}, {"text": "Another one."}))
 

@@ -16,7 +16,7 @@ from toolformer_ops.evaluation import running
 from toolformer_ops.evaluation.comparing import compare
 from toolformer_ops.evaluation.data_files import DataFolder
 from toolformer_ops.evaluation.records import Question, SuiteScore, Variant
-from toolformer_ops.evaluation.running import Candidate, evaluate_data_set
+from toolformer_ops.evaluation.running import ModelVariant, evaluate_data_set
 from toolformer_ops.evaluation.session import Entrant, Outcome, evaluate, load_suites
 from toolformer_ops.evaluation.statistics import wilson_interval
 from toolformer_ops.evaluation.suites import SUITES
@@ -26,19 +26,19 @@ MATH = SUITES["math"]
 
 
 def questions(*answers: str) -> LoadedDataSet:
-    asked = tuple(
+    found = tuple(
         Question("gsm8k", number, f"Sum {number}? The answer is", (answer,))
         for number, answer in enumerate(answers, start=1)
     )
-    return LoadedDataSet(MATH.data_sets[3], asked, "0" * 64)
+    return LoadedDataSet(MATH.data_sets[3], found, "0" * 64)
 
 
 def number_of(prompt: Prompt) -> int:
     return int(prompt.text.split("?")[0].removeprefix("Sum "))
 
 
-def candidate(model: FakeWritingModel, variant: Variant = "with_tools", rank: int = 10) -> Candidate:
-    return Candidate(model, model.identity, variant, rank)
+def asked(model: FakeWritingModel, variant: Variant = "with_tools", rank: int = 10) -> ModelVariant:
+    return ModelVariant(model, model.identity, variant, rank)
 
 
 def test_a_score_counts_what_is_right_with_and_without_a_call() -> None:
@@ -52,7 +52,7 @@ def test_a_score_counts_what_is_right_with_and_without_a_call() -> None:
     }
     texts = {1: " 1.", 2: " 9.", 3: " 3.", 4: " no idea"}
     model = FakeWritingModel(lambda prompt, _: (texts[number_of(prompt)], calls[number_of(prompt)]))
-    found = evaluate_data_set(candidate(model), MATH, questions("1", "2", "3", "4"))
+    found = evaluate_data_set(asked(model), MATH, questions("1", "2", "3", "4"))
     interval = wilson_interval(2, 4)
     assert found.score == SuiteScore(
         suite="math",
@@ -83,19 +83,19 @@ def test_a_score_counts_what_is_right_with_and_without_a_call() -> None:
 
 def test_a_number_inside_a_call_is_not_the_answer() -> None:
     model = FakeWritingModel(lambda *_: (" not known", (made_call("Calculator", "7"),)))
-    assert not evaluate_data_set(candidate(model), MATH, questions("7")).inputs[0].correct
+    assert not evaluate_data_set(asked(model), MATH, questions("7")).inputs[0].correct
 
 
 def test_without_calls_there_is_no_score_with_a_call() -> None:
     model = FakeWritingModel(lambda *_: (" 1", ()))
-    score = evaluate_data_set(candidate(model, "base", 0), MATH, questions("1", "2")).score
+    score = evaluate_data_set(asked(model, "base", 0), MATH, questions("1", "2")).score
     assert (score.score_with_call, score.score_without_call, score.call_shares) == (None, 0.5, {})
 
 
 def test_each_variant_is_asked_with_its_k_and_one_call_an_input() -> None:
     model = FakeWritingModel(lambda *_: (" 1", ()))
-    evaluate_data_set(candidate(model, "disabled", 0), MATH, questions("1"))
-    evaluate_data_set(candidate(model, "with_tools", 3), MATH, questions("1"))
+    evaluate_data_set(asked(model, "disabled", 0), MATH, questions("1"))
+    evaluate_data_set(asked(model, "with_tools", 3), MATH, questions("1"))
     # The same room for text in both, so that calls leave the metric no more words to look at.
     assert model.settings == [
         DecodingSettings(max_new_tokens=64, call_start_rank=0, calls_per_input=1, max_call_tokens=64),
@@ -130,18 +130,18 @@ def test_the_current_date_reaches_the_model(tmp_path: Path) -> None:
 
 def test_prompts_that_begin_alike_are_asked_next_to_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "QUESTIONS_AT_ONCE", 2)
-    asked = (("B", "B two"), ("A", "A one"), ("B", "B one"), ("A", "A two"))
+    heads = (("B", "B two"), ("A", "A one"), ("B", "B one"), ("A", "A two"))
     loaded = LoadedDataSet(
         MATH.data_sets[3],
         tuple(
             Question("gsm8k", number, prompt, (str(number),), None, head)
-            for number, (head, prompt) in enumerate(asked, start=1)
+            for number, (head, prompt) in enumerate(heads, start=1)
         ),
         "0" * 64,
     )
-    texts = {prompt: str(number) for number, (_, prompt) in enumerate(asked, start=1)}
+    texts = {prompt: str(number) for number, (_, prompt) in enumerate(heads, start=1)}
     model = FakeWritingModel(lambda prompt, _: (texts[prompt.text], ()))
-    found = evaluate_data_set(candidate(model), MATH, loaded)
+    found = evaluate_data_set(asked(model), MATH, loaded)
     assert [(one.text, one.shared_head) for one in model.asked] == [
         ("A one", "A"),
         ("A two", "A"),
@@ -155,7 +155,7 @@ def test_prompts_that_begin_alike_are_asked_next_to_each_other(monkeypatch: pyte
 def test_a_prompt_longer_than_the_window_is_wrong_and_said(caplog: pytest.LogCaptureFixture) -> None:
     model = FakeWritingModel(lambda *_: (" 1", ()), window=20)
     with caplog.at_level(logging.WARNING):
-        found = evaluate_data_set(candidate(model), MATH, questions("1", "1"))
+        found = evaluate_data_set(asked(model), MATH, questions("1", "1"))
     assert found.score.score == 0.0
     assert model.asked == []
     assert "2 prompts are longer than the model's window of 20 tokens" in caplog.text
@@ -168,7 +168,7 @@ def test_a_prompt_longer_than_the_window_is_wrong_and_said(caplog: pytest.LogCap
 def test_a_suite_whose_tool_is_down_has_no_score(reason: str, questions_asked: int) -> None:
     model = FakeWritingModel(lambda *_: (" 1", (made_call("Calculator", None, reason),)))
     with pytest.raises(ToolError, match=r"suite math is not scored, since Calculator is down: of \d calls"):
-        evaluate_data_set(candidate(model), MATH, questions(*["1"] * questions_asked))
+        evaluate_data_set(asked(model), MATH, questions(*["1"] * questions_asked))
 
 
 def test_some_failing_calls_are_no_tool_that_is_down() -> None:
@@ -176,9 +176,9 @@ def test_some_failing_calls_are_no_tool_that_is_down() -> None:
         failed = made_call("Calculator", None, "tool_error")
         return " 1", ((made_call("Calculator", "1"),) if number_of(prompt) == 4 else (failed,))
 
-    assert evaluate_data_set(candidate(FakeWritingModel(script)), MATH, questions(*["1"] * 4)).score.inputs == 4
+    assert evaluate_data_set(asked(FakeWritingModel(script)), MATH, questions(*["1"] * 4)).score.inputs == 4
     two = FakeWritingModel(lambda *_: (" 1", (made_call("Calculator", None, "timed_out"),)))
-    assert evaluate_data_set(candidate(two), MATH, questions("1", "1")).score.inputs == 2
+    assert evaluate_data_set(asked(two), MATH, questions("1", "1")).score.inputs == 2
 
 
 def test_one_suite_that_fails_keeps_no_score_and_stops_no_other(tmp_path: Path) -> None:
@@ -241,9 +241,9 @@ def test_the_model_with_tools_is_compared_with_each_other_on_the_same_inputs() -
     good = FakeWritingModel(lambda prompt, _: (f" {min(3, number_of(prompt))}", ()))  # right on 1, 2, 3
     bad = FakeWritingModel(lambda *_: (" 4", ()))  # right on 4
     evaluations = [
-        evaluate_data_set(candidate(good), MATH, loaded),
-        evaluate_data_set(candidate(bad, "base", 0), MATH, loaded),
-        evaluate_data_set(candidate(bad, "disabled", 0), MATH, questions("1")),  # other inputs: not compared
+        evaluate_data_set(asked(good), MATH, loaded),
+        evaluate_data_set(asked(bad, "base", 0), MATH, loaded),
+        evaluate_data_set(asked(bad, "disabled", 0), MATH, questions("1")),  # other inputs: not compared
     ]
     (found,) = compare(evaluations)
     assert (found.suite, found.subset, found.call_start_rank, found.other, found.inputs) == (

@@ -4,6 +4,7 @@
 import datetime
 import gzip
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,17 @@ from toolformer_ops.errors import EvaluationDataError, PromptError
 from toolformer_ops.evaluation.data_files import DataFolder
 from toolformer_ops.evaluation.records import Question
 from toolformer_ops.evaluation.suites import SUITES
-from toolformer_ops.evaluation.suites.base import LoadedDataSet, load_data_set
+from toolformer_ops.evaluation.suites.base import (
+    SLOTS,
+    LoadedDataSet,
+    ZeroShotPrompt,
+    load_data_set,
+    load_prompt,
+    with_question_mark,
+)
 from toolformer_ops.evaluation.suites.lama import text_before_mask
-from toolformer_ops.evaluation.suites.texts import TEXTS, load_texts
+from toolformer_ops.evaluation.suites.texts import TEXTS, articles, load_texts
 from toolformer_ops.evaluation.suites.word_problems import one_number
-from toolformer_ops.evaluation.zero_shot import SLOTS, ZeroShotPrompt, load_prompt, with_question_mark
 
 
 @pytest.fixture
@@ -38,14 +45,52 @@ def asked(data: Path, suite: str, subset: str) -> list[tuple[str, tuple[str, ...
 def test_lama_asks_only_statements_that_end_in_their_mask(data: Path) -> None:
     complete = "Please complete the following text so that it is factually correct: "
     assert asked(data, "lama", "squad") == [(complete + "The colour of the sky is", ("blue",))]
-    # Bo Lind's statement was judged wrong by two of three; Cy Moe's goes on after the mask.
-    assert asked(data, "lama", "google_re") == [(complete + "Ada Holm was born in", ("Oslo",))]
+    # LAMA's templates, not the sentences of the evidence; Bo Lind's fact was judged wrong by two of three, Ada Holm's is there twice.
+    assert asked(data, "lama", "google_re") == [
+        (complete + "Ada Holm was born in", ("Oslo",)),
+        (complete + "Cy Moe (born", ("1941",)),
+    ]
     # Relations in the order of relations.jsonl, each fact once; P30's object stands first and P99 has no file.
     assert asked(data, "lama", "trex") == [
         (complete + "Dante was born in", ("Florence",)),
         (complete + "The capital of Norway is", ("Oslo",)),
         (complete + "The capital of Italy is", ("Rome",)),
     ]
+
+
+def test_what_is_left_out_is_counted_by_reason_and_said(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        assert load(data, "lama", "squad").left_out == {"mask_not_last": 1}
+    assert "squad: 1 inputs; 1 are left out: 1 mask_not_last" in caplog.text
+    assert load(data, "lama", "google_re").left_out == {"judged_wrong": 1, "repeated_fact": 1}
+    published.write(data / "lama" / "data" / "TREx" / "P5.jsonl", published.lines({"sub_label": "a", "obj_label": "b"}))
+    assert load(data, "lama", "trex").left_out == {
+        "mask_not_last": 1,
+        "relation_without_template": 1,
+        "repeated_fact": 1,
+    }
+    assert load(data, "math", "asdiv").left_out == {"answer_not_one_number": 1}
+    assert load(data, "math", "mawps").left_out == {"answer_not_one_number": 1}
+    assert load(data, "temporal", "templama").left_out == {"mask_not_last": 1}
+    assert load(data, "qa", "nq_open").left_out == {}
+
+
+def test_a_relation_of_google_re_without_a_template_is_refused(data: Path) -> None:
+    published.write(data / "lama" / "data" / "Google_RE" / "height_test.jsonl", "")
+    with pytest.raises(EvaluationDataError, match="the unknown relation height"):
+        load(data, "lama", "google_re")
+
+
+def test_mawps_is_read_in_both_forms_and_a_problem_of_two_files_is_asked_once(data: Path) -> None:
+    toolkit = [
+        {"id": 1, "original_text": "Tyler had 15 dogs .", "segmented_text": "", "equation": "X=15", "ans": 75.0},
+        {"id": 2, "original_text": "How many cards ?", "segmented_text": "", "equation": "X=70-27", "ans": "43"},
+    ]
+    published.write(data / "mawps" / "testset.json", json.dumps(toolkit))
+    published.write(data / "mawps" / "MAWPS.json", json.dumps(toolkit[::-1]))
+    found = load(data, "math", "mawps")
+    assert [question.answers for question in found.questions] == [("43.0",), ("43",), ("75.0",)]
+    assert found.left_out == {"answer_not_one_number": 1, "repeated_problem": 2}
 
 
 @pytest.mark.parametrize(
@@ -182,6 +227,14 @@ def test_wikitext_is_cut_into_its_articles(data: Path) -> None:
     assert documents.texts == ("Some document.", "Another one.")
 
 
+def test_a_line_of_a_formula_is_no_heading() -> None:
+    text = " = Sum = \n \n It is <formula> \n = 2 = \n and \n \n = x = \n so . \n \n = Du Fu = \n \n A poet . \n"
+    assert [article.strip().splitlines()[0] for article in articles(text.splitlines(keepends=True))] == [
+        "= Sum = ",
+        "= Du Fu = ",
+    ]
+
+
 def test_packed_files_are_read_and_hashed_as_stored(data: Path) -> None:
     plain = load(data, "qa", "nq_open")
     path = data / "nq_open" / "NQ-open.dev.jsonl"
@@ -224,7 +277,7 @@ def test_a_data_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         ("qa", "nq_open", "nq_open/NQ-open.dev.jsonl", "question,answer\n", "found no JSON in line 1"),
         ("qa", "nq_open", "nq_open/NQ-open.dev.jsonl", '{"question": "who"}\n', "nothing as field 'answer' (fields: question)"),
         ("qa", "nq_open", "nq_open/NQ-open.dev.jsonl", '["who"]\n', "as line 1"),
-        ("qa", "nq_open", "nq_open/NQ-open.dev.jsonl", "", "no question that can be asked"),
+        ("qa", "nq_open", "nq_open/NQ-open.dev.jsonl", "", "no input that can be asked"),
         ("qa", "nq_open", "nq_open/NQ-open.dev.jsonl", "[" * 100_000, "found no JSON in line 1"),
         ("qa", "triviaqa", "triviaqa/triviaqa-unfiltered/unfiltered-web-dev.json", "[]", "no JSON object with a list Data"),
         ("math", "svamp", "svamp/SVAMP.json", '[{"Body": "a", "Question": "b", "Answer": null}]', "no number as field 'Answer'"),

@@ -1,37 +1,109 @@
 """What a suite is made of: data sets in their published formats, a zero-shot prompt, barred tools and a metric.
 
-A reader turns the files of a data set into items; this module turns items into questions, and says of a file that is not there or
-of another format what was expected, what was found, and where to get it.
+A reader turns the records of a data set into items, or names the reason for which a record cannot be asked. This module turns items
+into questions, counts the reasons, and says of a file that is missing or of another format what was expected, what was found, and
+where to get it.
+
+The zero-shot prompts (appendix C) are one text file each in `prompts/`, with slots that are checked on load. What fills a slot is
+never searched for slots itself. White space around the whole is removed, so that a prompt without a context begins with its
+question, and no prompt ends in a space (which would keep a model from the words it knows, ` Paris`).
 """
 
 import datetime
+import functools
 import hashlib
-import itertools
+import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from toolformer_ops.errors import EvaluationDataError, MissingDataSetError, WrongFormatError
+from toolformer_ops.errors import EvaluationDataError, MissingDataSetError, PromptError, WrongFormatError
 from toolformer_ops.evaluation.data_files import DataFile, DataFolder
 from toolformer_ops.evaluation.numbers import first_number, first_number_is_right
 from toolformer_ops.evaluation.records import Question
 from toolformer_ops.evaluation.words import first_words, stands_among_first_words
-from toolformer_ops.evaluation.zero_shot import load_prompt
+
+logger = logging.getLogger(__name__)
 
 MATH_WORDS = 40
 """Words in which the first number is looked for, so that a model that writes more has no other chance than one that writes less."""
+PROMPTS = Path(__file__).parent.parent / "prompts"
+SLOTS: Mapping[str, tuple[str, ...]] = {
+    "complete_text": ("text",),
+    "word_problem": ("context", "question"),
+    "question": ("question",),
+    "question_on_paragraph": ("context", "question"),
+}
+"""The prompts with their slots."""
+_SLOT = re.compile(r"\{([a-z_]+)\}")
+
+
+@dataclass(frozen=True)
+class ZeroShotPrompt:
+    """A prompt with its slots."""
+
+    name: str
+    template: str
+
+    def __post_init__(self) -> None:
+        found = sorted(_SLOT.findall(self.template))
+        expected = sorted(SLOTS.get(self.name, ()))
+        if found != expected or not expected:
+            raise PromptError(
+                f"prompt {self.name}: expected the slots {', '.join(expected) or 'of a known prompt'} once each, found "
+                f"{', '.join(found) or 'none'}. Write each as {{name}}."
+            )
+
+    def fill(self, slots: Mapping[str, str]) -> str:
+        """The prompt with these texts in its slots, without white space around it."""
+        return _SLOT.sub(lambda slot: slots[slot.group(1)], self.template).strip()
+
+    def head(self, slots: Mapping[str, str]) -> str:
+        """The beginning of the filled prompt up to its last slot: the instruction, and a paragraph that questions share."""
+        *_, last = _SLOT.finditer(self.template)
+        return _SLOT.sub(lambda slot: slots[slot.group(1)], self.template[: last.start()]).strip()
+
+
+@functools.cache
+def load_prompt(name: str) -> ZeroShotPrompt:
+    """The prompt in `prompts/NAME.txt`.
+
+    Raises:
+        PromptError: there is no such file, or its slots are others.
+    """
+    path = PROMPTS / f"{name}.txt"
+    try:
+        return ZeroShotPrompt(name, path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PromptError(f"expected the prompt {path}, found {error.strerror}. Install the project again.") from error
+
+
+def with_question_mark(question: str) -> str:
+    """The question with a question mark at its end (appendix C.3); one of another script counts."""
+    question = question.strip()
+    return question if question.endswith(("?", "\uff1f", "\u061f")) else f"{question}?"
 
 
 @dataclass(frozen=True)
 class Item:
-    """What a reader makes of one record."""
+    """What a reader makes of a record that can be asked."""
 
     slots: Mapping[str, str]
     """Texts for the slots of the prompt."""
-    answers: tuple[str, ...]
+    answers: tuple[str, ...] = ()
     """Any of these is right."""
     date: datetime.date | None = None
-    """The current date, where the data set gives one."""
+    """The current date, where the data set has one."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What a reader makes of a record that is not asked."""
+
+    reason: str
+    """In snake_case, such as mask_not_last; docs/evaluation.md lists them."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +113,7 @@ class DataSet:
     name: str
     """The subset's name in results, such as squad."""
     folders: tuple[str, ...]
-    """Names under which its folder may lie in the data folder; the first is the usual one."""
+    """Names that its folder may have in the data folder; the first is the usual one."""
     files: tuple[str, ...]
     """Published names, as patterns of `PurePath.match`."""
     prompt: str
@@ -50,11 +122,11 @@ class DataSet:
     """What its files hold, for people."""
     source: str
     """Where it can be had."""
-    read: Callable[[Sequence[DataFile]], Iterable[Item]]
+    read: Callable[[Sequence[DataFile]], Iterable[Item | LeftOut]]
     first_only: bool = False
     """Of `files`, read only what the first pattern finds: they are splits, the usual one first."""
     generate: Callable[[], bytes] | None = None
-    """Makes the file where none lies there."""
+    """Makes the file where there is none."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +138,7 @@ class Metric:
     words: int
     """How many words of the continuation are read."""
     number: bool = False
-    """The first number counts; otherwise the answer must stand among the words."""
+    """The first number counts; otherwise the answer must be among the words."""
 
     def judge(self, text: str, answers: Sequence[str]) -> tuple[str, bool]:
         """What the text predicts, and whether that is right. `text` is a continuation without calls."""
@@ -93,13 +165,26 @@ class Suite:
 
 
 @dataclass(frozen=True)
+class LoadedItems:
+    """The items of a data set."""
+
+    items: tuple[Item, ...]
+    sha256: str
+    """Of the names and stored contents of the files that were read, 64 hex digits."""
+    left_out: Mapping[str, int]
+    """How many records are not asked, by reason; with a limit only those before its last item."""
+
+
+@dataclass(frozen=True)
 class LoadedDataSet:
     """The questions of a data set."""
 
     data_set: DataSet
     questions: tuple[Question, ...]
     sha256: str
-    """Of the names and stored contents of the files that were read, 64 hex digits."""
+    """As in `LoadedItems`."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """As in `LoadedItems`."""
 
 
 def load_data_set(folder: DataFolder, data_set: DataSet, limit: int | None = None) -> LoadedDataSet:
@@ -108,30 +193,58 @@ def load_data_set(folder: DataFolder, data_set: DataSet, limit: int | None = Non
     Raises:
         EvaluationDataError: its files are not there, or hold something else, or no question.
     """
-    files = read_files(folder, data_set)
+    loaded = load_items(folder, data_set, limit)
     prompt = load_prompt(data_set.prompt)
-    try:
-        items = list(itertools.islice(data_set.read(files), limit))
-    except WrongFormatError as error:
-        raise EvaluationDataError(wrong_format(folder, data_set, files, str(error))) from error
-    if not items:
-        raise EvaluationDataError(wrong_format(folder, data_set, files, "no question that can be asked"))
-    heads = [prompt.head(item.slots) for item in items]
+    heads = [prompt.head(item.slots) for item in loaded.items]
     shared = {head for head, count in Counter(heads).items() if head and count > 1}
     questions = tuple(
         Question(
-            data_set.name, number, prompt.fill(item.slots), item.answers, item.date, head if head in shared else ""
+            subset=data_set.name,
+            number=number,
+            prompt=prompt.fill(item.slots),
+            answers=item.answers,
+            date=item.date,
+            shared_head=head if head in shared else "",
         )
-        for number, (item, head) in enumerate(zip(items, heads, strict=True), start=1)
+        for number, (item, head) in enumerate(zip(loaded.items, heads, strict=True), start=1)
     )
-    return LoadedDataSet(data_set, questions, files_sha256(files))
+    return LoadedDataSet(data_set, questions, loaded.sha256, loaded.left_out)
+
+
+def load_items(folder: DataFolder, data_set: DataSet, limit: int | None = None) -> LoadedItems:
+    """The (first `limit`) items of a data set; says in the log how many records are left out, and why.
+
+    Raises:
+        EvaluationDataError: its files are not there, or hold something else, or no item.
+    """
+    files = read_files(folder, data_set)
+    names = ", ".join(file.uri for file in files[:3]) + (", ..." if len(files) > 3 else "")
+    items: list[Item] = []
+    left_out: Counter[str] = Counter()
+    try:
+        for found in data_set.read(files):
+            if isinstance(found, LeftOut):
+                left_out[found.reason] += 1
+                continue
+            items.append(found)
+            if len(items) == limit:
+                break
+    except WrongFormatError as error:
+        raise EvaluationDataError(_expectation(folder, data_set, f"{error}, in {names}")) from error
+    if not items:
+        raise EvaluationDataError(_expectation(folder, data_set, f"no input that can be asked, in {names}"))
+    if left_out:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
+        logger.info("%s: %d inputs; %d are left out: %s", data_set.name, len(items), left_out.total(), reasons)
+    lines = "".join(f"{file.sha256}  {file.name}\n" for file in files)
+    return LoadedItems(tuple(items), hashlib.sha256(lines.encode()).hexdigest(), dict(sorted(left_out.items())))
 
 
 def read_files(folder: DataFolder, data_set: DataSet) -> list[DataFile]:
     """The files of a data set.
 
     Raises:
-        EvaluationDataError: there is none.
+        MissingDataSetError: there is none.
     """
     groups = [(pattern,) for pattern in data_set.files] if data_set.first_only else [data_set.files]
     for patterns in groups:
@@ -141,22 +254,10 @@ def read_files(folder: DataFolder, data_set: DataSet) -> list[DataFile]:
         if found:
             return [folder.read(name, uri) for name, uri in found]
     if data_set.generate is not None:
-        content = data_set.generate()
-        return [DataFile(data_set.files[0], data_set.files[0], content, hashlib.sha256(content).hexdigest())]
+        content, name = data_set.generate(), data_set.files[0]
+        return [DataFile(name, uri=name, content=content, sha256=hashlib.sha256(content).hexdigest())]
     others = [name for name, _ in folder.find(data_set.folders, ("*",))][:5]
     raise MissingDataSetError(_expectation(folder, data_set, f"only {', '.join(others)}" if others else "nothing"))
-
-
-def files_sha256(files: Sequence[DataFile]) -> str:
-    """One hash of several files."""
-    lines = "".join(f"{file.sha256}  {file.name}\n" for file in files)
-    return hashlib.sha256(lines.encode()).hexdigest()
-
-
-def wrong_format(folder: DataFolder, data_set: DataSet, files: Sequence[DataFile], found: str) -> str:
-    """The message for files that hold something else."""
-    names = ", ".join(file.uri for file in files[:3]) + (", ..." if len(files) > 3 else "")
-    return _expectation(folder, data_set, f"{found}, in {names}")
 
 
 def _expectation(folder: DataFolder, data_set: DataSet, found: str) -> str:

@@ -6,42 +6,42 @@ The test files are of SQuAD's format. One subset for each language of the paper'
 from collections.abc import Iterator, Sequence
 
 from toolformer_ops.errors import WrongFormatError
-from toolformer_ops.evaluation.data_files import DataFile, Row, json_document
-from toolformer_ops.evaluation.suites.base import DataSet, Item, Metric, Suite
+from toolformer_ops.evaluation.data_files import DataFile, Record, json_document
+from toolformer_ops.evaluation.suites.base import DataSet, Item, LeftOut, Metric, Suite
 
 LANGUAGES = ("es", "de", "hi", "vi", "zh", "ar")
 
 
-def _squad(files: Sequence[DataFile]) -> Iterator[Item]:
+def read_mlqa(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
+    """Questions with their paragraph."""
     for file in files:
         document = json_document(file)
         if not isinstance(document, dict):
             raise WrongFormatError("no JSON object with a list data")
-        for article in Row("the file", document).rows("data"):
-            for paragraph in article.rows("paragraphs"):
+        for article in Record("the file", document).records("data"):
+            for paragraph in article.records("paragraphs"):
                 context = paragraph.text("context").strip()
-                for question in paragraph.rows("qas"):
-                    answers = tuple(dict.fromkeys(answer.text("text") for answer in question.rows("answers")))
-                    if answers:
-                        yield Item({"context": context, "question": question.text("question").strip()}, answers)
-
-
-def _data_set(language: str) -> DataSet:
-    return DataSet(
-        language,
-        ("mlqa",),
-        (f"test-context-en-question-{language}.json", f"dev-context-en-question-{language}.json"),
-        "question_on_paragraph",
-        "JSON as SQuAD's: data, paragraphs, context, qas, question, answers, text",
-        "https://dl.fbaipublicfiles.com/MLQA/MLQA_V1.zip (CC BY-SA 3.0, github.com/facebookresearch/MLQA)",
-        _squad,
-        first_only=True,
-    )
+                for question in paragraph.records("qas"):
+                    answers = tuple(dict.fromkeys(answer.text("text") for answer in question.records("answers")))
+                    slots = {"context": context, "question": question.text("question").strip()}
+                    yield Item(slots, answers) if answers else LeftOut("no_answer")
 
 
 SUITE = Suite(
     name="mlqa",
-    data_sets=tuple(map(_data_set, LANGUAGES)),
+    data_sets=tuple(
+        DataSet(
+            name=language,
+            folders=("mlqa",),
+            files=(f"test-context-en-question-{language}.json", f"dev-context-en-question-{language}.json"),
+            prompt="question_on_paragraph",
+            format="JSON as SQuAD's: data, paragraphs, context, qas, question, answers, text",
+            source="https://dl.fbaipublicfiles.com/MLQA/MLQA_V1.zip (CC BY-SA 3.0, github.com/facebookresearch/MLQA)",
+            read=read_mlqa,
+            first_only=True,
+        )
+        for language in LANGUAGES
+    ),
     metric=Metric("answer among the first 10 words", words=10),
     answer_tokens=24,
     call_tokens=160,

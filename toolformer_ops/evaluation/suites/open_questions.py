@@ -6,53 +6,64 @@ WebQuestions and Natural Questions are read in the JSON Lines form with `questio
 from collections.abc import Iterator, Sequence
 
 from toolformer_ops.errors import WrongFormatError
-from toolformer_ops.evaluation.data_files import DataFile, Row, json_document, json_lines, rows
-from toolformer_ops.evaluation.suites.base import DataSet, Item, Metric, Suite
-from toolformer_ops.evaluation.zero_shot import with_question_mark
+from toolformer_ops.evaluation.data_files import DataFile, Record, json_document, json_lines
+from toolformer_ops.evaluation.suites.base import DataSet, Item, Metric, Suite, with_question_mark
 
 
-def _question_lines(files: Sequence[DataFile]) -> Iterator[Item]:
+def read_question_lines(files: Sequence[DataFile]) -> Iterator[Item]:
+    """A question and a list of answers a line."""
     for file in files:
-        for row in json_lines(file):
-            yield Item({"question": with_question_mark(row.text("question"))}, row.texts("answer"))
+        for record in json_lines(file):
+            yield Item({"question": with_question_mark(record.text("question"))}, record.texts("answer"))
 
 
-def _triviaqa(files: Sequence[DataFile]) -> Iterator[Item]:
+def read_triviaqa(files: Sequence[DataFile]) -> Iterator[Item]:
+    """TriviaQA's questions, with the aliases of their answers."""
     for file in files:
         document = json_document(file)
         if not isinstance(document, dict):
             raise WrongFormatError("no JSON object with a list Data")
-        for row in rows(document.get("Data")):
-            answer = row.values.get("Answer")
+        for record in Record("the file", document).records("Data"):
+            answer = record.values.get("Answer")
             if not isinstance(answer, dict):
-                raise WrongFormatError(f"no object Answer in {row.where} (a test file has none)")
-            named = Row(f"Answer of {row.where}", answer)
+                raise WrongFormatError(f"no object Answer in {record.where} (a test file has none)")
+            value = Record(f"Answer of {record.where}", answer).text("Value")
             aliases = [alias for alias in answer.get("Aliases", []) if isinstance(alias, str) and alias.strip()]
-            answers = tuple(dict.fromkeys((named.text("Value"), *aliases)))
-            yield Item({"question": with_question_mark(row.text("Question"))}, answers)
+            slots = {"question": with_question_mark(record.text("Question"))}
+            yield Item(slots, tuple(dict.fromkeys((value, *aliases))))
 
 
 SUITE = Suite(
     name="qa",
     data_sets=(
         DataSet(
-            "webquestions", ("webquestions",), ("webq-test.jsonl", "webq-dev.jsonl", "webq-train.jsonl"), "question",
-            "JSON Lines with question and a list answer",
-            "https://nlp.stanford.edu/software/sempre (CC BY 4.0); as JSON Lines in the data of github.com/wyu97/GenRead",
-            _question_lines, first_only=True,
-        ),
-        DataSet(
-            "nq_open", ("nq_open",),
-            ("NQ-open.dev.jsonl", "NQ-open.efficientqa.dev.1.1.jsonl", "NQ-open.efficientqa.test.1.1.jsonl"), "question",
-            "JSON Lines with question and a list answer",
-            "https://github.com/google-research-datasets/natural-questions, nq_open (CC BY-SA 3.0)", _question_lines,
+            name="webquestions",
+            folders=("webquestions",),
+            files=("webq-test.jsonl", "webq-dev.jsonl", "webq-train.jsonl"),
+            prompt="question",
+            format="JSON Lines with question and a list answer",
+            source="https://nlp.stanford.edu/software/sempre (CC BY 4.0); as JSON Lines in the data of github.com/wyu97/GenRead",
+            read=read_question_lines,
             first_only=True,
         ),
         DataSet(
-            "triviaqa", ("triviaqa",),
-            ("unfiltered-web-dev.json", "wikipedia-dev.json", "web-dev.json", "verified-wikipedia-dev.json"), "question",
-            "a JSON object with a list Data of Question and Answer (Value, Aliases)",
-            "https://nlp.cs.washington.edu/triviaqa (triviaqa-unfiltered.tar.gz or triviaqa-rc.tar.gz)", _triviaqa,
+            name="nq_open",
+            folders=("nq_open",),
+            files=("NQ-open.dev.jsonl", "NQ-open.efficientqa.dev.1.1.jsonl", "NQ-open.efficientqa.test.1.1.jsonl"),
+            prompt="question",
+            format="JSON Lines with question and a list answer",
+            source="https://github.com/google-research-datasets/natural-questions, nq_open (CC BY-SA 3.0)",
+            read=read_question_lines,
+            first_only=True,
+        ),
+        DataSet(
+            name="triviaqa",
+            folders=("triviaqa",),
+            files=("unfiltered-web-dev.json", "wikipedia-dev.json", "web-dev.json", "verified-wikipedia-dev.json"),
+            prompt="question",
+            format="a JSON object with a list Data of Question and Answer (Value, Aliases)",
+            source="https://nlp.cs.washington.edu/triviaqa (triviaqa-unfiltered.tar.gz or triviaqa-rc.tar.gz)",
+            read=read_triviaqa,
             first_only=True,
         ),
     ),
@@ -60,4 +71,4 @@ SUITE = Suite(
     answer_tokens=40,
     call_tokens=64,
     barred_tools=("QA",),
-)  # fmt: skip
+)

@@ -8,59 +8,72 @@ import datetime
 from collections.abc import Iterator, Sequence
 
 from toolformer_ops.errors import WrongFormatError
-from toolformer_ops.evaluation.data_files import DataFile, Row, json_lines
+from toolformer_ops.evaluation.data_files import DataFile, Record, json_lines
 from toolformer_ops.evaluation.dateset import dateset_lines
-from toolformer_ops.evaluation.suites.base import DataSet, Item, Suite
+from toolformer_ops.evaluation.suites.base import DataSet, Item, LeftOut, Suite, with_question_mark
 from toolformer_ops.evaluation.suites.lama import AMONG_FIRST_FIVE, text_before_mask
-from toolformer_ops.evaluation.zero_shot import with_question_mark
 
 BLANK = "_X_"
 
 
-def _templama(files: Sequence[DataFile]) -> Iterator[Item]:
+def read_templama(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
+    """Statements with a blank, of a year; an answer is one name, or a list of names in the version with aliases."""
     for file in files:
-        for row in json_lines(file):
-            before = text_before_mask(row.text("query"), BLANK)
-            date = _date(row, f"{row.text('date').strip()}-07-01")
-            answers = tuple(name for answer in row.rows("answer") for name in _names(answer))
-            if before is not None and answers:
-                yield Item({"text": before}, answers, date)
+        for record in json_lines(file):
+            before = text_before_mask(record.text("query"), BLANK)
+            date = _date(record, f"{record.text('date').strip()}-07-01")
+            answers: list[str] = []
+            for answer in record.records("answer"):
+                several = isinstance(answer.values.get("name"), list)
+                answers += answer.texts("name") if several else (answer.text("name"),)
+            if before is None:
+                yield LeftOut("mask_not_last")
+            elif not answers:
+                yield LeftOut("no_answer")
+            else:
+                yield Item({"text": before}, tuple(answers), date)
 
 
-def _names(answer: Row) -> tuple[str, ...]:
-    """One name, or the names of the version with aliases."""
-    return answer.texts("name") if isinstance(answer.values.get("name"), list) else (answer.text("name"),)
-
-
-def _dateset(files: Sequence[DataFile]) -> Iterator[Item]:
+def read_dateset(files: Sequence[DataFile]) -> Iterator[Item]:
+    """Questions about dates."""
     for file in files:
-        for row in json_lines(file):
-            slots = {"question": with_question_mark(row.text("question"))}
-            yield Item(slots, row.texts("answer"), _date(row, row.text("date")))
+        for record in json_lines(file):
+            slots = {"question": with_question_mark(record.text("question"))}
+            yield Item(slots, record.texts("answer"), _date(record, record.text("date")))
 
 
-def _date(row: Row, text: str) -> datetime.date:
+def _date(record: Record, text: str) -> datetime.date:
     try:
         return datetime.date.fromisoformat(text)
     except ValueError as error:
-        raise WrongFormatError(f"in {row.where} no date: {row.values.get('date')!r}") from error
+        raise WrongFormatError(f"in {record.where} no date: {record.values.get('date')!r}") from error
 
 
 SUITE = Suite(
     name="temporal",
     data_sets=(
         DataSet(
-            "templama", ("templama",), ("test.json", "test.jsonl", "test_with_aliases.json"), "complete_text",
-            "JSON Lines with query (holds _X_), answer (a list with name) and date (a year)",
-            "https://storage.googleapis.com/gresearch/templama/test.json (github.com/google-research/language, templama)",
-            _templama, first_only=True,
+            name="templama",
+            folders=("templama",),
+            files=("test.json", "test.jsonl", "test_with_aliases.json"),
+            prompt="complete_text",
+            format="JSON Lines with query (holds _X_), answer (a list with name) and date (a year)",
+            source="https://storage.googleapis.com/gresearch/templama/test.json (github.com/google-research/language, templama)",
+            read=read_templama,
+            first_only=True,
         ),
         DataSet(
-            "dateset", ("dateset",), ("dateset.jsonl",), "question", "JSON Lines with question, answer (a list) and date",
-            "`toolformer-ops dateset --out dateset.jsonl`", _dateset, generate=dateset_lines,
+            name="dateset",
+            folders=("dateset",),
+            files=("dateset.jsonl",),
+            prompt="question",
+            format="JSON Lines with question, answer (a list) and date",
+            source="`toolformer-ops dateset --out dateset.jsonl`",
+            read=read_dateset,
+            generate=dateset_lines,
         ),
     ),
     metric=AMONG_FIRST_FIVE,
     answer_tokens=24,
     call_tokens=64,
-)  # fmt: skip
+)
