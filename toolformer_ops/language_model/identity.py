@@ -9,7 +9,9 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
+from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ModelError
 
 CONTENT_FILES = (
@@ -85,11 +87,19 @@ def require_hub_revision(hub_id: str, revision: str | None) -> str:
     return revision
 
 
+def hub_options(revision: str, settings: Settings | None = None) -> dict[str, Any]:
+    """The arguments with which every loader asks a model hub: at this revision, and never where `hub_offline` is set.
+
+    The setting is that of the deployment where no settings are given. Then only models in the local hub cache are found.
+    """
+    return {"revision": revision, "local_files_only": (settings or load_settings()).hub_offline}
+
+
 def _look_for_hub_model(hub_id: str, revision: str) -> None:
     from huggingface_hub import hf_hub_download
 
     try:
-        hf_hub_download(hub_id, "config.json", revision=revision)
+        hf_hub_download(hub_id, "config.json", **hub_options(revision))
     except (OSError, ValueError) as error:  # hub errors are OSErrors or ValueErrors
         raise hub_model_missing(hub_id, revision, error) from error
 

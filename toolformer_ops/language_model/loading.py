@@ -5,7 +5,13 @@ from typing import Any
 import torch
 
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model.identity import hub_model_missing, local_folder, model_identity, require_hub_revision
+from toolformer_ops.language_model.identity import (
+    hub_model_missing,
+    hub_options,
+    local_folder,
+    model_identity,
+    require_hub_revision,
+)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -71,8 +77,8 @@ def _load_tokenizer(path_or_hub_id: str, revision: str | None) -> Any:
         raise _cannot_be_loaded(source, pinned, error) from error
 
 
-def _source(path_or_hub_id: str, revision: str | None) -> tuple[str, dict[str, str]]:
-    """A folder, or a hub id with its pinned revision, as transformers takes them.
+def _source(path_or_hub_id: str, revision: str | None) -> tuple[str, dict[str, Any]]:
+    """A folder, or a hub id with its pinned revision and whether the hub may be asked, as transformers takes them.
 
     Raises:
         ModelError: a hub id without a revision.
@@ -80,10 +86,10 @@ def _source(path_or_hub_id: str, revision: str | None) -> tuple[str, dict[str, s
     folder = local_folder(path_or_hub_id)
     if folder is not None:
         return str(folder), {}
-    return path_or_hub_id, {"revision": require_hub_revision(path_or_hub_id, revision)}
+    return path_or_hub_id, hub_options(require_hub_revision(path_or_hub_id, revision))
 
 
-def _cannot_be_loaded(source: str, pinned: dict[str, str], error: Exception) -> ModelError:
+def _cannot_be_loaded(source: str, pinned: dict[str, Any], error: Exception) -> ModelError:
     if pinned:
         return hub_model_missing(source, pinned["revision"], error)
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

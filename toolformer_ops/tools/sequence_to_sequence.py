@@ -7,6 +7,7 @@ from typing import Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolError
+from toolformer_ops.language_model.identity import hub_options
 
 
 def load_checkpoint(setting: str, name: str, revision: str | None, settings: Settings, dtype: str) -> tuple[Any, Any]:
@@ -21,7 +22,7 @@ def load_checkpoint(setting: str, name: str, revision: str | None, settings: Set
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     torch.set_num_threads(settings.threads)
-    where = {"revision": revision or "main", "trust_remote_code": False, "local_files_only": settings.hub_offline}
+    where = hub_options(revision or "main", settings) | {"trust_remote_code": False}
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, **where)
         model = AutoModelForSeq2SeqLM.from_pretrained(name, use_safetensors=True, dtype=getattr(torch, dtype), **where)

@@ -2,15 +2,20 @@
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from toolformer_ops.errors import ModelError
+from toolformer_ops.config import load_settings
+from toolformer_ops.errors import ModelError, ToolError
 from toolformer_ops.language_model import LanguageModel, model_identity
 from toolformer_ops.language_model.identity import HASH_CACHE
+from toolformer_ops.language_model.loading import load_weights
+from toolformer_ops.tools.sequence_to_sequence import load_checkpoint
 
 COMMIT = "93efa2f097d58c2a74874c7e644dbc9b0cee75a2"
 
@@ -69,6 +74,52 @@ def test_a_hub_model_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ModelError, match="Check id and revision"):
         model_identity("no-such-owner/no-such-model", COMMIT)
+
+
+@pytest.fixture
+def asked_hosts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The hosts that were looked up; none is found."""
+    hosts: list[str] = []
+
+    def look_up(host: str, *_: object, **__: object) -> None:
+        hosts.append(host)
+        raise socket.gaierror(socket.EAI_NONAME, "no such host in this test")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    return hosts
+
+
+@pytest.fixture
+def hub_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder of the models that were downloaded before, empty."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def test_an_offline_deployment_asks_no_hub_by_any_of_its_loaders(
+    asked_hosts: list[str], hub_cache: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_HUB_OFFLINE", "true")
+    load_settings.cache_clear()
+    with pytest.raises(ModelError, match="or a copy of it in the local hub cache"):
+        model_identity("owner/model", COMMIT)
+    with pytest.raises(ModelError, match="or a copy of it in the local hub cache"):
+        load_weights("owner/model", COMMIT, "float32", "cpu", threads=1)
+    with pytest.raises(ToolError, match="expected a sequence-to-sequence checkpoint"):
+        load_checkpoint("TOOLFORMER_TRANSLATOR_MODEL", "owner/model", COMMIT, load_settings(), "float32")
+    shutil.copytree(folder, hub_cache / "models--owner--model" / "snapshots" / COMMIT)
+    assert LanguageModel.load("owner/model", COMMIT).identity == f"owner/model@{COMMIT}"  # network and tokenizer
+    assert asked_hosts == []
+
+
+def test_any_other_deployment_asks_the_hub(
+    asked_hosts: list[str], hub_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)  # between the hub client's tries
+    assert not hub_cache.exists()
+    with pytest.raises(ModelError, match="expected a hub model"):
+        model_identity("owner/model", COMMIT)
+    assert set(asked_hosts) == {"huggingface.co"}
 
 
 def test_a_path_where_nothing_is_says_so() -> None:
