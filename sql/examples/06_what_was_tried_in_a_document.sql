@@ -9,7 +9,7 @@ with document as (
     limit 1
 )
 select t.tool, c.position_char, c.call_text, l.result, l.reason, l.loss_without_call, l.loss_without_result, l.loss_with_result,
-       l.loss_reduction, l.reduction_bound, l.reason is null and l.loss_reduction >= t.keep_threshold as is_kept
+       l.loss_reduction, l.reduction_bound, is_kept(l.reason, l.loss_reduction, t.keep_threshold)
 from document d
 join run_tools t on t.run_id = d.run_id
 join candidate_calls c on c.sampling_recipe_id = t.sampling_recipe_id and c.document_id = d.document_id

@@ -5,8 +5,9 @@ select
     loss.loss_without_result,
     loss.loss_with_result,
     loss.loss_reduction,
-    least(loss.loss_without_call, loss.loss_without_result, loss.loss_without_call_full_context) - loss.loss_with_result
-        as reduction_by_definition
+    loss_reduction(
+        loss.loss_without_call, loss.loss_without_result, loss.loss_without_call_full_context, loss.loss_with_result
+    ) as reduction_by_definition
 from call_losses loss
 join run_documents member on member.document_id = loss.document_id
 where loss.scoring_recipe_id = current_setting('toolformer.scoring_recipe_id')

@@ -4,8 +4,9 @@ select * from (
 with judged as (
     select
         loss.document_id,
-        loss.reason is null
-            and loss.loss_reduction >= cast(current_setting('toolformer.keep_threshold') as double precision) as is_kept
+        is_kept(
+            loss.reason, loss.loss_reduction, cast(current_setting('toolformer.keep_threshold') as double precision)
+        ) as is_kept
     from call_losses loss
     join run_documents member on member.document_id = loss.document_id
     where loss.scoring_recipe_id = current_setting('toolformer.scoring_recipe_id')

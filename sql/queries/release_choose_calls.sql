@@ -1,18 +1,19 @@
--- Choose the calls that a release holds, into a table that lives as long as the transaction: calls that save at least their tool's
--- keep_threshold and whose input does not stand only after them; at each position of a text the one that saves most (of equal ones
--- the smallest id); of each tool the calls of at most max_examples texts, taken in the order of the texts' hashes.
-create temporary table chosen_calls on commit drop as
+-- The calls that a release may hold, in the temporary table releasable_calls: kept by their tool's threshold, and their input not only
+-- after them. Column left_out is null for the calls of the release. The others leave for one of two reasons:
+--   better_call_at_position   another call at this position of the text saves more (of equal ones: has the smaller id)
+--   above_max_examples        its tool has max_examples texts already, taken in the order of the texts' hashes (null: no limit)
+create temporary table releasable_calls on commit drop as
 with tools as (
     select *
     from unnest(
-        cast(:tools as text[]), cast(:sampling_recipe_ids as text[]), cast(:scoring_recipe_ids as text[]),
-        cast(:keep_thresholds as double precision[])
-    ) as chosen (tool, sampling_recipe_id, scoring_recipe_id, keep_threshold)
+        cast(:tools as text[]), cast(:sampling_recipe_ids as text[]), cast(:execution_recipe_ids as text[]),
+        cast(:scoring_recipe_ids as text[]), cast(:keep_thresholds as double precision[])
+    ) as chosen (tool, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, keep_threshold)
 ),
-kept as (
+releasable as (
     select
         call.document_id, call.position_char, call.call_id, tools.tool, call.sampling_recipe_id,
-        loss.scoring_recipe_id, loss.loss_reduction
+        tools.execution_recipe_id, loss.scoring_recipe_id, loss.loss_reduction
     from tools
     join call_losses loss on loss.scoring_recipe_id = tools.scoring_recipe_id
     join candidate_calls call
@@ -21,20 +22,23 @@ kept as (
     join run_documents document on document.run_id = :run_id and document.document_id = call.document_id
     where loss.scoring_recipe_id = any (cast(:scoring_recipe_ids as text[]))  -- reads no other partition
       and call.sampling_recipe_id = any (cast(:sampling_recipe_ids as text[]))
-      and loss.reason is null
-      and loss.loss_reduction >= tools.keep_threshold
-      and loss.loss_reduction < 'Infinity'  -- NaN sorts above it
+      and is_kept(loss.reason, loss.loss_reduction, tools.keep_threshold)
       and not call.input_only_after
 ),
-one_a_position as (
-    select distinct on (document_id, position_char) *
-    from kept
-    order by document_id, position_char, loss_reduction desc, call_id
+placed as (
+    select
+        *,
+        row_number() over (partition by document_id, position_char order by loss_reduction desc, call_id) = 1 as is_best
+    from releasable
 ),
 numbered as (
-    select *, dense_rank() over (partition by tool order by document_id) as example
-    from one_a_position
+    select *, dense_rank() over (partition by tool, is_best order by document_id) as example
+    from placed
 )
-select document_id, position_char, call_id, tool, sampling_recipe_id, scoring_recipe_id
+select
+    document_id, position_char, call_id, tool, sampling_recipe_id, execution_recipe_id, scoring_recipe_id,
+    case
+        when not is_best then 'better_call_at_position'
+        when example > cast(:max_examples as integer) then 'above_max_examples'
+    end as left_out
 from numbered
-where example <= :max_examples

@@ -1,7 +1,14 @@
 create view run_documents as
-select r.run_id, d.document_id, d.ordinal
+select r.run_id, member.document_id, member.ordinal
 from annotation_runs r
-join corpus_documents d on d.corpus_id = r.corpus_id and d.ordinal < coalesce(r.document_limit, 2147483647);
+cross join lateral (
+    -- A subquery with a `with` is planned on its own, for one corpus. Joined directly to annotation_runs, which is too small to have
+    -- statistics, it would be taken for a few documents, and all that reads it would be joined row by row.
+    with corpus as (
+        select document_id, ordinal from corpus_documents where corpus_id = r.corpus_id
+    )
+    select document_id, ordinal from corpus where ordinal < coalesce(r.document_limit, 2147483647)
+) member;
 comment on view run_documents is 'The documents of each run: those of its corpus up to its document limit.';
 comment on column run_documents.run_id is 'The run.';
 comment on column run_documents.document_id is 'The document.';

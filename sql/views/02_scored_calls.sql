@@ -1,41 +1,53 @@
 create view scored_calls as
 select rt.run_id,
        rt.tool,
-       c.document_id,
-       c.call_id,
-       -- the end of what stands before the call, and the beginning of what follows
-       substr(d.text, greatest(c.position_char - 120, 0) + 1, least(c.position_char, 120)) as text_before,
-       c.call_text,
-       l.result,
-       substr(d.text, c.position_char + 1, 120) as text_after,
-       l.loss_without_call,
-       l.loss_without_result,
-       l.loss_with_result,
-       l.loss_reduction,
+       call.document_id,
+       call.call_id,
+       -- the 120 characters before the call, and the 120 after it
+       substr(call.text, greatest(call.position_char - 120, 0) + 1, least(call.position_char, 120)) as text_before,
+       call.call_text,
+       call.result,
+       substr(call.text, call.position_char + 1, 120) as text_after,
+       call.loss_without_call,
+       call.loss_without_result,
+       call.loss_with_result,
+       call.loss_reduction,
        rt.keep_threshold,
-       c.position_char,
-       c.position_token,
-       c.position_probability,
-       c.paragraph,
-       c.call_input,
-       c.effective_input,
-       c.sample_count,
-       c.input_only_after,
-       l.result_rank,
-       l.loss_without_call_full_context,
-       l.number_format,
-       d.url,
-       d.document_date,
+       call.position_char,
+       call.position_token,
+       call.position_probability,
+       call.paragraph,
+       call.call_input,
+       call.effective_input,
+       call.sample_count,
+       call.input_only_after,
+       call.result_rank,
+       call.loss_without_call_full_context,
+       call.number_format,
+       call.url,
+       call.document_date,
        rt.sampling_recipe_id,
        rt.execution_recipe_id,
        rt.scoring_recipe_id
 from run_tools rt
-join annotation_runs r on r.run_id = rt.run_id
-join call_losses l on l.scoring_recipe_id = rt.scoring_recipe_id and l.reason is null
-join candidate_calls c on c.sampling_recipe_id = rt.sampling_recipe_id and c.call_id = l.call_id
-join corpus_documents cd on cd.corpus_id = r.corpus_id and cd.document_id = l.document_id
-    and cd.ordinal < coalesce(r.document_limit, 2147483647)
-join documents d on d.document_id = l.document_id;
+cross join lateral (
+    -- A subquery with a `with` is planned on its own. Its recipes are constants, so that Postgres reads only their partitions; joined
+    -- directly to run_tools, it would read all of them.
+    with scored as (
+        select * from call_losses where scoring_recipe_id = rt.scoring_recipe_id and reason is null
+    )
+    select candidate.document_id, candidate.call_id, candidate.call_text, candidate.position_char, candidate.position_token,
+           candidate.position_probability, candidate.paragraph, candidate.call_input, candidate.effective_input,
+           candidate.sample_count, candidate.input_only_after,
+           scored.result, scored.result_rank, scored.loss_without_call, scored.loss_without_result, scored.loss_with_result,
+           scored.loss_without_call_full_context, scored.loss_reduction, scored.number_format,
+           document.text, document.url, document.document_date
+    from scored
+    join candidate_calls candidate
+        on candidate.sampling_recipe_id = rt.sampling_recipe_id and candidate.call_id = scored.call_id
+    join run_documents member on member.run_id = rt.run_id and member.document_id = scored.document_id
+    join documents document on document.document_id = scored.document_id
+) call;
 comment on view scored_calls is 'Every scored call of every run, kept or not, with the text around it and its losses. Below the run''s prune_below calls are missing: they are in call_losses, with their bound and the reason pruned_below.';
 comment on column scored_calls.run_id is 'The run.';
 comment on column scored_calls.tool is 'The tool''s name.';

@@ -1,7 +1,7 @@
 create view kept_calls as
 select s.*, not s.input_only_after as releasable
 from scored_calls s
-where s.loss_reduction >= s.keep_threshold;
+where is_kept(null, s.loss_reduction, s.keep_threshold);  -- no scored call has a reason against it
 comment on view kept_calls is 'The method''s keep rule (Toolformer, section 2): the scored calls with loss_reduction >= keep_threshold. A release takes those that are releasable.';
 comment on column kept_calls.releasable is 'Whether a release may take it: its input does not stand only after the call.';
 do $$  -- the other columns are those of scored_calls, and so are their comments

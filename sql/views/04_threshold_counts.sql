@@ -7,32 +7,29 @@ select rt.run_id,
        counted.texts,
        counted.releasable_calls
 from run_tools rt
-join annotation_runs r on r.run_id = rt.run_id
 cross join lateral (
     with asked as (
         select usual.threshold
         from unnest(array[0.5, 1.0, 2.0]::double precision[]) as usual (threshold)
-        where usual.threshold >= rt.prune_below  -- below it calls were not all computed
+        where usual.threshold >= rt.prune_below  -- below it, not all calls were computed
         union
         select rt.keep_threshold
     ),
-    -- Within the lateral query the recipes are constants, so that only their partitions are read.
+    -- Within the lateral query the recipes are constants, so that Postgres reads only their partitions.
     reached as materialized (
-        select l.document_id, l.loss_reduction, c.input_only_after
-        from call_losses l
-        join candidate_calls c on c.sampling_recipe_id = rt.sampling_recipe_id and c.call_id = l.call_id
-        join corpus_documents d on d.corpus_id = r.corpus_id and d.document_id = l.document_id
-            and d.ordinal < coalesce(r.document_limit, 2147483647)
-        where l.scoring_recipe_id = rt.scoring_recipe_id
-          and l.reason is null
-          and l.loss_reduction >= least(0.5, rt.keep_threshold)
+        select loss.document_id, loss.reason, loss.loss_reduction, call.input_only_after
+        from call_losses loss
+        join candidate_calls call on call.sampling_recipe_id = rt.sampling_recipe_id and call.call_id = loss.call_id
+        join run_documents member on member.run_id = rt.run_id and member.document_id = loss.document_id
+        where loss.scoring_recipe_id = rt.scoring_recipe_id
+          and is_kept(loss.reason, loss.loss_reduction, least(0.5, rt.keep_threshold))
     )
     select asked.threshold,
            count(reached.document_id) as calls,
            count(distinct reached.document_id) as texts,
            count(reached.document_id) filter (where not reached.input_only_after) as releasable_calls
     from asked
-    left join reached on reached.loss_reduction >= asked.threshold
+    left join reached on is_kept(reached.reason, reached.loss_reduction, asked.threshold)
     group by asked.threshold
 ) counted;
 comment on view threshold_counts is 'The paper''s Table 2: how many calls, in how many texts, save at least a threshold, for each tool of each run at 0.5, 1.0 and 2.0 nats and at the tool''s own threshold. Every count is exact; a threshold below the run''s prune_below has no row.';

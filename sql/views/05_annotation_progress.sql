@@ -1,7 +1,6 @@
 create view annotation_progress as
 select rt.run_id, rt.tool, stages.step, stages.stage, stages.done, stages.total
 from run_tools rt
-join annotation_runs r on r.run_id = rt.run_id
 cross join lateral (
     with kept as (
         select distinct document_id
@@ -14,7 +13,7 @@ cross join lateral (
            count(sampled.document_id) filter (where kept.document_id is not null) as sampled,
            count(executed.document_id) filter (where kept.document_id is not null) as executed,
            count(scored.document_id) filter (where kept.document_id is not null) as scored
-    from corpus_documents d
+    from run_documents d
     left join kept on kept.document_id = d.document_id
     left join stage_ledger filtered
         on filtered.recipe_id = rt.filter_recipe_id and filtered.document_id = d.document_id and filtered.stage = 'filter'
@@ -24,7 +23,7 @@ cross join lateral (
         on executed.recipe_id = rt.execution_recipe_id and executed.document_id = d.document_id and executed.stage = 'execute'
     left join stage_ledger scored
         on scored.recipe_id = rt.scoring_recipe_id and scored.document_id = d.document_id and scored.stage = 'score'
-    where d.corpus_id = r.corpus_id and d.ordinal < coalesce(r.document_limit, 2147483647)
+    where d.run_id = rt.run_id
 ) counted
 cross join lateral (
     values (1, 'filter', filtered, documents),

@@ -1,48 +1,60 @@
 create view yield_by_stage as
 select rt.run_id, rt.tool, found.step, found.stage, found.reason, found.is_loss, found.count
 from run_tools rt
-join annotation_runs r on r.run_id = rt.run_id
 cross join lateral (
-    -- Within the lateral query the recipes are constants, so that only their partitions are read.
-    with run_documents as materialized (
-        select d.document_id
-        from corpus_documents d
-        where d.corpus_id = r.corpus_id and d.ordinal < coalesce(r.document_limit, 2147483647)
+    -- Within the lateral query the recipes are constants, so that Postgres reads only their partitions.
+    with members as materialized (
+        select document_id from run_documents where run_id = rt.run_id
     ),
     decisions as (
-        select f.kept, f.reason, count(*) as paragraphs
-        from filter_decisions f
-        join run_documents using (document_id)
-        where f.filter_recipe_id = rt.filter_recipe_id
-        group by f.kept, f.reason
+        select decision.kept, decision.reason, count(*) as paragraphs
+        from filter_decisions decision
+        join members using (document_id)
+        where decision.filter_recipe_id = rt.filter_recipe_id
+        group by decision.kept, decision.reason
     ),
     ledger as (
-        select l.stage, counted.name, sum(counted.count::bigint)::bigint as count
-        from stage_ledger l
-        join run_documents using (document_id)
-        cross join lateral jsonb_each_text(l.counts) as counted (name, count)
-        where (l.stage = 'sample' and l.recipe_id = rt.sampling_recipe_id)
-           or (l.stage = 'execute' and l.recipe_id = rt.execution_recipe_id)
-           or (l.stage = 'score' and l.recipe_id = rt.scoring_recipe_id)
-        group by l.stage, counted.name
+        select done.stage, counted.name, sum(counted.count::bigint)::bigint as count
+        from stage_ledger done
+        join members using (document_id)
+        cross join lateral jsonb_each_text(done.counts) as counted (name, count)
+        where (done.stage = 'sample' and done.recipe_id = rt.sampling_recipe_id)
+           or (done.stage = 'execute' and done.recipe_id = rt.execution_recipe_id)
+           or (done.stage = 'score' and done.recipe_id = rt.scoring_recipe_id)
+        group by done.stage, counted.name
+    ),
+    scored as materialized (
+        select loss.document_id, loss.call_id, is_kept(loss.reason, loss.loss_reduction, rt.keep_threshold) as is_kept
+        from call_losses loss
+        join members using (document_id)
+        where loss.scoring_recipe_id = rt.scoring_recipe_id and loss.reason is null
     ),
     kept as (
-        select count(*) filter (where l.loss_reduction >= rt.keep_threshold) as calls,
-               count(distinct l.document_id) filter (where l.loss_reduction >= rt.keep_threshold) as texts,
-               count(*) filter (where l.loss_reduction < rt.keep_threshold) as below
-        from call_losses l
-        join run_documents using (document_id)
-        where l.scoring_recipe_id = rt.scoring_recipe_id and l.reason is null
+        select count(*) filter (where is_kept) as calls,
+               count(distinct document_id) filter (where is_kept) as texts,
+               count(*) filter (where is_kept is not true) as below
+        from scored
     ),
     unreleasable as (
         select count(*) as calls
-        from call_losses l
-        join run_documents using (document_id)
-        join candidate_calls c on c.sampling_recipe_id = rt.sampling_recipe_id and c.call_id = l.call_id
-        where l.scoring_recipe_id = rt.scoring_recipe_id and l.reason is null
-          and l.loss_reduction >= rt.keep_threshold and c.input_only_after
+        from scored
+        join candidate_calls call on call.sampling_recipe_id = rt.sampling_recipe_id and call.call_id = scored.call_id
+        where scored.is_kept and call.input_only_after
+    ),
+    -- No row before the run has a release.
+    released as (
+        select made.left_out -> rt.tool as left_out, count(call.call_id) as calls
+        from run_releases made
+        left join release_calls call on call.release_id = made.release_id and call.tool = rt.tool
+        where made.run_id = rt.run_id
+        group by made.left_out
+    ),
+    left_out as (
+        select counted.name, counted.count::bigint as count
+        from released
+        cross join lateral jsonb_each_text(released.left_out) as counted (name, count)
     )
-    select 1 as step, 'filter' as stage, 'texts' as reason, false as is_loss, count(*) as count from run_documents
+    select 1 as step, 'filter' as stage, 'texts' as reason, false as is_loss, count(*) as count from members
     union all
     select 1, 'filter', 'paragraphs', false, coalesce(sum(paragraphs), 0)::bigint from decisions
     union all
@@ -63,12 +75,22 @@ cross join lateral (
     select 5, 'keep', 'below_threshold', true, below from kept
     union all
     select 6, 'release', 'input_only_after', true, calls from unreleasable
+    union all
+    select 6, 'release', 'released', false, calls from released
+    union all
+    select 6, 'release', name, true, count from left_out
+    union all
+    select 6, 'release', 'not_in_release', true,
+           kept.calls - unreleasable.calls - released.calls - (select coalesce(sum(count), 0)::bigint from left_out)
+    from kept
+    cross join unreleasable
+    cross join released
 ) found;
-comment on view yield_by_stage is 'What became of a run''s texts, by tool and stage: how many paragraphs, positions, samples and calls there were, and why the others were lost. Counts what earlier runs did under the same recipes too.';
+comment on view yield_by_stage is 'How many texts, paragraphs, positions, samples and calls each stage of a run has, by tool, and why the others were lost. Includes the work of earlier runs under the same recipes. Each stage adds up: what enters it is what leaves it plus its losses.';
 comment on column yield_by_stage.run_id is 'The run.';
 comment on column yield_by_stage.tool is 'The tool''s name.';
 comment on column yield_by_stage.step is 'Order of the stages, 1 to 6.';
 comment on column yield_by_stage.stage is 'filter, sample, execute, score, keep or release.';
-comment on column yield_by_stage.reason is 'What is counted: texts, paragraphs, positions, samples, candidates, executed, scored, kept, ..., or the reason for a loss; positions_pruned_below and pruned_below count what provably cannot reach the run''s prune_below.';
-comment on column yield_by_stage.is_loss is 'Whether the row counts what was lost, and reason says why.';
+comment on column yield_by_stage.reason is 'What is counted: texts, paragraphs, positions, samples, candidates, executed, scored, kept, released, ..., or the reason for a loss. positions_pruned_below and pruned_below: provably cannot reach the run''s prune_below. better_call_at_position: a call of any tool at the same position saves more. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the tool is lacking in the release, or the release was made before these reasons were counted or before the call was scored.';
+comment on column yield_by_stage.is_loss is 'Whether the row counts a loss; reason then says why.';
 comment on column yield_by_stage.count is 'How many: paragraphs in filter, samples in sample (positions, positions_pruned_below: positions), calls from there on (inputs and executed: inputs; texts, kept_texts: texts).';

@@ -213,6 +213,42 @@ def test_most_texts_a_tool_are_taken_by_their_hash_and_not_by_their_order(settin
     assert [text.tools for text in texts] == [("Calculator",), ("Calculator",), ("Calendar",)]
 
 
+def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settings: Settings) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 1.0, "QA": 1.0}, max_examples_per_tool=2)
+    documents = [run.add_text(f"Sum number {n} is {n + n} and this is a Friday.") for n in range(10, 14)]
+    for document in documents:
+        run.add_call("Calculator", document, " and", "1 + 1", "2", saves=1.0)
+        run.add_call("Calculator", document, " is", "9 + 9", "18", saves=0.25)
+    run.add_call("Calculator", documents[0], " and", "2 + 2", "4", saves=2.0)
+    run.add_call("Calculator", documents[1], " number", "1", "1", saves=3.0, input_only_after=True)
+    run.add_call("Calendar", documents[2], " and", "", "Today is Friday, January 6, 2023.", saves=2.5)
+    run.add_call("QA", documents[3], " Friday", "Which day?", "Friday", saves=2.0)
+    run.complete("Calculator", "Calendar")  # QA is not scored, so that the release lacks it
+
+    release(settings, run.run_id)
+
+    found = _rows(
+        run,
+        "select tool, reason, count from yield_by_stage where stage = 'release' and count > 0 order by tool, reason",
+    )
+    # Calculator keeps 6 calls. At " and", document 0 has a better one of the same tool and document 2 one of Calendar. Of the three
+    # texts that are left with a call of Calculator two are released.
+    assert found == [
+        ("Calculator", "above_max_examples", 1),
+        ("Calculator", "better_call_at_position", 2),
+        ("Calculator", "input_only_after", 1),
+        ("Calculator", "released", 2),
+        ("Calendar", "released", 1),
+        ("QA", "not_in_release", 1),
+    ]
+    sums = _rows(
+        run,
+        "select tool, sum(count) filter (where stage = 'keep' and reason = 'kept') "
+        "= sum(count) filter (where stage = 'release') from yield_by_stage group by tool order by tool",
+    )
+    assert sums == [("Calculator", True), ("Calendar", True), ("QA", True)]
+
+
 def test_documents_beyond_the_limit_of_the_run_are_not_released(settings: Settings, tmp_path: Path) -> None:
     run = AnnotatedRun(settings, {"Calculator": 0.5}, document_limit=1)
     first, second = run.add_text(SUM), run.add_text(f"{SUM} Again.")
@@ -226,7 +262,7 @@ def test_documents_beyond_the_limit_of_the_run_are_not_released(settings: Settin
 def test_many_pages_and_files_hold_every_text_once_with_the_same_bytes_each_time(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolformer_ops.stages.release.PAGE_TEXTS", 2)
+    monkeypatch.setattr("toolformer_ops.release.choosing.PAGE_TEXTS", 2)
     monkeypatch.setattr(release_format, "ROW_GROUP_TEXTS", 2)
     monkeypatch.setattr(release_format, "FILE_TEXTS", 4)
     run = AnnotatedRun(settings, {"Calculator": 0.5})

@@ -164,20 +164,91 @@ def test_yield_accounts_for_every_paragraph_sample_and_call(annotated: Engine) -
     ]
 
 
-@pytest.mark.parametrize(
-    ("stage", "whole"), [("filter", "paragraphs"), ("sample", "samples"), ("execute", "calls"), ("score", "calls")]
-)
-def test_what_went_in_is_what_came_out_and_what_was_lost(annotated: Engine, stage: str, whole: str) -> None:
-    went_on = {"filter": "kept_paragraphs", "sample": "candidates", "execute": "with_result", "score": "scored"}[stage]
-    [(went_in, accounted)] = _rows(
+ENTERS_AND_LEAVES = {
+    "filter": ("paragraphs", "kept_paragraphs"),
+    "sample": ("samples", "candidates"),
+    "execute": ("calls", "with_result"),
+    "score": ("calls", "scored"),
+}
+
+
+@pytest.mark.parametrize("run_id", ["r1", "r2"])
+@pytest.mark.parametrize("stage", ENTERS_AND_LEAVES)
+def test_what_enters_a_stage_is_what_leaves_it_plus_its_losses(annotated: Engine, run_id: str, stage: str) -> None:
+    enters, leaves = ENTERS_AND_LEAVES[stage]
+    sums = _rows(
         annotated,
-        "select sum(count) filter (where reason = :whole), sum(count) filter (where is_loss or reason = :went_on) "
-        "from yield_by_stage where run_id = 'r2' and stage = :stage",
-        whole=whole,
-        went_on=went_on,
+        "select tool, sum(count) filter (where reason = :enters), sum(count) filter (where is_loss or reason = :leaves) "
+        "from yield_by_stage where run_id = :run_id and stage = :stage group by tool",
+        enters=enters,
+        leaves=leaves,
+        run_id=run_id,
         stage=stage,
     )
-    assert went_in == accounted > 0
+    assert sums
+    assert all(entered == accounted > 0 for _, entered, accounted in sums)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(("sample", "candidates"), ("execute", "calls")), (("sample", "candidates"), ("score", "calls"))],
+)
+@pytest.mark.parametrize("run_id", ["r1", "r2"])
+def test_what_leaves_a_stage_enters_the_next(
+    annotated: Engine, run_id: str, before: tuple[str, str], after: tuple[str, str]
+) -> None:
+    [(left, entered)] = _rows(
+        annotated,
+        "select sum(count) filter (where stage = :stage and reason = :leaves), "
+        "sum(count) filter (where stage = :next_stage and reason = :enters) from yield_by_stage where run_id = :run_id",
+        stage=before[0],
+        leaves=before[1],
+        next_stage=after[0],
+        enters=after[1],
+        run_id=run_id,
+    )
+    assert left == entered > 0
+
+
+@pytest.mark.parametrize("run_id", ["r1", "r2"])
+def test_every_scored_call_is_kept_or_below_the_threshold(annotated: Engine, run_id: str) -> None:
+    [(scored, kept, below)] = _rows(
+        annotated,
+        "select sum(count) filter (where stage = 'score' and reason = 'scored'), "
+        "sum(count) filter (where stage = 'keep' and reason = 'kept'), "
+        "sum(count) filter (where stage = 'keep' and is_loss) from yield_by_stage where run_id = :run_id",
+        run_id=run_id,
+    )
+    assert scored == kept + below > 0
+
+
+RELEASE_OF_R2 = (
+    "select reason, is_loss, count from yield_by_stage where run_id = 'r2' and stage = 'release' order by reason"
+)
+
+
+def test_every_kept_call_is_in_the_release_or_counted_under_a_reason(annotated: Engine) -> None:
+    assert _rows(annotated, RELEASE_OF_R2) == [
+        ("input_only_after", True, 0),
+        ("not_in_release", True, 0),
+        ("released", False, 3),
+    ]
+    with annotated.begin() as connection:
+        connection.execute(text("delete from release_calls where call_id::text not like 'c1%'"))
+    # As in a release that was made before the reasons were counted.
+    assert ("not_in_release", True, 2) in _rows(annotated, RELEASE_OF_R2)
+    with annotated.begin() as connection:
+        left_out = (
+            '{"Calculator": {"better_call_at_position": 1, "above_max_examples": 1}, "QA": {"above_max_examples": 7}}'
+        )
+        connection.execute(text("update run_releases set left_out = cast(:left_out as jsonb)"), {"left_out": left_out})
+    assert _rows(annotated, RELEASE_OF_R2) == [
+        ("above_max_examples", True, 1),
+        ("better_call_at_position", True, 1),
+        ("input_only_after", True, 0),
+        ("not_in_release", True, 0),
+        ("released", False, 1),
+    ]
 
 
 def test_progress_compares_the_ledger_with_the_documents_that_have_a_kept_paragraph(annotated: Engine) -> None:

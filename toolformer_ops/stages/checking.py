@@ -6,15 +6,13 @@ run is `quality.py`'s business; here is what is claimed. Mends nothing.
 
 import logging
 import tempfile
-import uuid
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine
 
-from toolformer_ops.call_syntax import Call, WovenCall, take_out, weave
+from toolformer_ops.call_syntax import take_out, weave
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError, QualityError
 from toolformer_ops.quality import (
@@ -31,6 +29,7 @@ from toolformer_ops.quality import (
     run_checks,
     unique,
 )
+from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_texts
 from toolformer_ops.runs.micro_batches import RunTool, load_run_tool
 from toolformer_ops.storage import database
 
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RELEASE = "release"
-PAGE_TEXTS = 500
-EVERY_TEXT = 2**31 - 1
-_BEFORE_ALL = uuid.UUID(int=0)
 
 CALL_CHECKS = (
     Check("call_ids_are_unique", "every call id once", (present("call_id"), unique("call_id"))),
@@ -174,32 +170,20 @@ def _kept_texts(connection: Connection, run: RunTool) -> "pd.DataFrame":
     """One row a text with calls that this tool would release: whether weaving them in and taking them out gives it back."""
     import pandas as pd
 
-    recipes = {"sampling_recipe_ids": [run.sampling_recipe_id], "scoring_recipe_ids": [run.scoring_recipe_id]}
-    database.execute(
-        connection,
-        "release_choose_calls",
-        run_id=run.run_id,
-        tools=[run.tool],
-        keep_thresholds=[run.keep_threshold],
-        max_examples=EVERY_TEXT,
-        **recipes,
+    tool = ReleaseTool(
+        tool=run.tool,
+        sampling_recipe_id=run.sampling_recipe_id,
+        execution_recipe_id=run.execution_recipe_id,
+        scoring_recipe_id=run.scoring_recipe_id,
+        keep_threshold=run.keep_threshold,
     )
-    database.execute(connection, "release_index_chosen_calls")
+    choose_calls(connection, run.run_id, [tool], max_examples=None)
     rows: list[tuple[str, bool]] = []
-    after = _BEFORE_ALL
-    while page := database.fetch_all(connection, "release_texts", after=after, page_size=PAGE_TEXTS):
-        until = page[-1].document_id
-        calls: dict[uuid.UUID, list[WovenCall]] = defaultdict(list)
-        for row in database.fetch_all(connection, "release_calls_of_texts", after=after, until=until, **recipes):
-            calls[row.document_id].append(WovenCall(row.position_char, Call(run.tool, row.call_input), row.result))
-        rows += [(str(row.document_id), _gives_text_back(row.text, calls[row.document_id], run.tool)) for row in page]
-        after = until
+    for text in chosen_texts(connection, [tool]):
+        calls = [call.woven for call in text.calls]
+        inside = all(0 <= call.position_char <= len(text.text) for call in calls)
+        rows.append((str(text.document_id), inside and take_out(weave(text.text, calls), [run.tool]) == text.text))
     return pd.DataFrame(rows, columns=["document_id", "gives_text_back"])
-
-
-def _gives_text_back(text: str, calls: Sequence[WovenCall], tool: str) -> bool:
-    inside = all(0 <= call.position_char <= len(text) for call in calls)
-    return inside and take_out(weave(text, calls), [tool]) == text
 
 
 def check_release(settings: Settings, run_id: str) -> list[CheckResult]:

@@ -63,7 +63,7 @@ def start_finetuning(settings: Settings, run_id: str, release_id: str, parameter
                 f"run {run_id} was started with other parameters or on another release. Take another run id, or what "
                 "annotation_runs and run_releases hold for it."
             )
-        database.execute(connection, "release_of_run_set", run_id=run_id, release_id=release_id)
+        database.execute(connection, "release_of_run_set", run_id=run_id, release_id=release_id, left_out={})
     logger.info("run %s finetunes on release %s of run %s", run_id, release_id, release.run_id)
     return merged
 

@@ -1,0 +1,162 @@
+"""The method's rules as SQL functions: equal to the stored column and to Python, inlined, and no partition is read in vain."""
+
+import itertools
+import math
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from tests.annotated_runs import AnnotatedRun, recipe_id
+from toolformer_ops.config import Settings
+from toolformer_ops.losses import is_kept
+from toolformer_ops.storage import database
+
+RECIPE = "0123456789abcdef"
+
+
+@pytest.fixture
+def engine(postgres_dsn: str) -> Engine:
+    return database.connect_dsn(postgres_dsn, database.DSN_SETTING)
+
+
+def test_the_function_loss_reduction_is_the_stored_column_on_every_edge(engine: Engine) -> None:
+    edges = (None, 0.0, 5e-324, 0.5, 1.0, 1.7976931348623157e308, math.inf, math.nan)
+    losses = list(itertools.product(edges, repeat=4))
+    columns = (
+        "scoring_recipe_id", "call_id", "document_id", "reason", "loss_without_call", "loss_without_result",
+        "loss_with_result", "loss_without_call_full_context",
+    )  # fmt: skip
+    finite_or_none = [row for row in losses if row[3] is None or math.isfinite(row[3])]  # as the table demands
+    with database.transaction(engine) as connection:
+        database.ensure_partition(connection, "call_losses", RECIPE)
+        rows = [
+            (RECIPE, uuid.UUID(int=number), uuid.UUID(int=0), "pruned_below", *values)
+            for number, values in enumerate(finite_or_none)
+        ]
+        database.copy_insert(connection, "call_losses", columns, rows)
+        compared = connection.execute(
+            text(
+                "select count(*) as rows, count(loss_reduction) as numbers, "
+                "count(*) filter (where loss_reduction is distinct from loss_reduction("
+                "loss_without_call, loss_without_result, loss_without_call_full_context, loss_with_result)) as different "
+                "from call_losses"
+            )
+        ).one()
+    assert compared.rows == len(finite_or_none) == 8 * 8 * 8 * 6
+    # Without and with the result and without the call there must be numbers: 7 of 8 edges each.
+    assert compared.numbers == 7 * 7 * 7 * 6
+    assert compared.different == 0
+
+
+@pytest.mark.parametrize(
+    ("losses", "reduction"),
+    [
+        ("2.0, 1.5, null, 0.25", 1.25),
+        ("1.0, 1.5, null, 0.25", 0.75),
+        ("2.0, 1.5, 1.0, 0.25", 0.75),
+        ("2.0, null, null, 0.25", None),
+        ("null, 1.5, 1.0, 0.25", None),
+        ("2.0, 1.5, null, null", None),
+    ],
+)
+def test_the_loss_reduction_is_the_smallest_loss_without_the_result_minus_the_loss_with_it(
+    engine: Engine, losses: str, reduction: float | None
+) -> None:
+    with engine.connect() as connection:
+        assert connection.execute(text(f"select loss_reduction({losses})")).scalar_one() == reduction
+
+
+def test_the_keep_rule_is_the_same_in_sql_and_in_python(engine: Engine) -> None:
+    reductions = (-math.inf, -1.0, 0.0, 0.4999999999999999, 0.5, 0.5000000000000001, 1e308, math.inf, math.nan)
+    thresholds = (0.0, 0.5, 1.0, math.inf, math.nan)  # run_tools takes none below 0
+    with engine.connect() as connection:
+        statement = text(
+            "select is_kept(null, cast(:reduction as double precision), cast(:threshold as double precision))"
+        )
+        for reduction, threshold in itertools.product(reductions, thresholds):
+            found = connection.execute(statement, {"reduction": reduction, "threshold": threshold}).scalar_one()
+            assert found is is_kept(reduction, threshold), (reduction, threshold)
+
+
+@pytest.mark.parametrize(
+    ("reason", "reduction"), [("'pruned_below'", "2.0"), ("'no_result'", "null"), ("null", "null")]
+)
+def test_a_call_without_a_score_is_not_kept(engine: Engine, reason: str, reduction: str) -> None:
+    with engine.connect() as connection:
+        assert connection.execute(text(f"select is_kept({reason}, {reduction}, 0.5) is not true")).scalar_one()
+
+
+def test_postgres_inlines_both_rules(engine: Engine) -> None:
+    statement = (
+        "explain verbose select loss_reduction(loss_without_call, loss_without_result, loss_without_call_full_context, "
+        "loss_with_result) as saved from call_losses where is_kept(reason, loss_reduction, 0.5)"
+    )
+    with database.transaction(engine) as connection:
+        database.ensure_partition(connection, "call_losses", RECIPE)
+        plan = "\n".join(connection.execute(text(statement)).scalars())
+    assert "reason IS NULL" in plan
+    assert "LEAST(" in plan
+    assert "is_kept(" not in plan
+    assert "loss_reduction(" not in plan
+
+
+# Partitions
+
+TOOLS = ("Calculator", "QA", "Calendar")
+
+
+@pytest.fixture
+def run(settings: Settings) -> AnnotatedRun:
+    """One text, with a kept call of each of three tools at its own place, in partitions of their own."""
+    run = AnnotatedRun(settings, dict.fromkeys(TOOLS, 0.5))
+    document = run.add_text("Out of 1400 people, 400 passed on a Friday, that is 29 %.")
+    for tool, before in zip(TOOLS, (" 29", " people", " Friday"), strict=True):
+        run.add_call(tool, document, before, "1 + 1", "2", saves=1.25)
+    run.complete(*TOOLS)
+    return run
+
+
+OF_ONE_TOOL = "where run_id = 'run-1' and tool = 'QA'"
+RECIPES = {
+    "sampling_recipe_ids": [recipe_id("sample", "QA")],
+    "execution_recipe_ids": [recipe_id("execute", "QA")],
+    "scoring_recipe_ids": [recipe_id("score", "QA")],
+}
+CHOICE = {"run_id": "run-1", "tools": ["QA"], **RECIPES, "keep_thresholds": [0.5], "max_examples": None}
+PAGE = {**RECIPES, "after": uuid.UUID(int=0), "until": uuid.UUID(int=2**128 - 1)}
+READS: dict[str, tuple[str, dict[str, object]]] = {
+    "scored_calls": (f"select * from scored_calls {OF_ONE_TOOL}", {}),
+    "kept_calls": (f"select * from kept_calls {OF_ONE_TOOL} order by loss_reduction desc limit 10", {}),
+    "threshold_counts": (f"select * from threshold_counts {OF_ONE_TOOL}", {}),
+    "yield_by_stage": (f"select * from yield_by_stage {OF_ONE_TOOL}", {}),
+    "release_choose_calls": (database.query("release_choose_calls"), CHOICE),
+    "release_calls_of_texts": (database.query("release_calls_of_texts"), PAGE),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_reads_one_tool_scans_only_the_partitions_of_its_recipes(run: AnnotatedRun, name: str) -> None:
+    statement, parameters = READS[name]
+    with database.transaction(run.engine) as connection:
+        if name == "release_calls_of_texts":
+            database.execute(connection, "release_choose_calls", **CHOICE)
+        explain = text(f"explain (analyze, format json) {_without_comment(statement)}")
+        [node] = connection.execute(explain, parameters).scalar_one()
+    scanned = set(_scanned(node["Plan"]))
+    partitions = {name for name in scanned if name.startswith(("call_losses", "candidate_calls"))}
+    assert partitions == {f"call_losses_{recipe_id('score', 'QA')}", f"candidate_calls_{recipe_id('sample', 'QA')}"}
+
+
+def _without_comment(statement: str) -> str:
+    return "\n".join(line for line in statement.splitlines() if not line.startswith("--"))
+
+
+def _scanned(node: dict[str, Any]) -> Iterator[str]:
+    """The tables that a plan has read; those that it pruned while it ran have no loops."""
+    if "Relation Name" in node and node["Actual Loops"]:
+        yield node["Relation Name"]
+    for child in node.get("Plans", ()):
+        yield from _scanned(child)

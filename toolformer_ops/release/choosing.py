@@ -1,0 +1,88 @@
+"""Choose the calls of a release in Postgres, and read the texts that hold them.
+
+The rules are in `sql/queries/release_choose_calls.sql`: kept calls, one a position, at most so many texts a tool. Both functions
+work in one transaction, in the temporary table `releasable_calls`. Does not decide which tools take part; `stages/release.py` does.
+"""
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from toolformer_ops.release.format import ReleasedCall
+from toolformer_ops.storage import database
+
+PAGE_TEXTS = 500
+"""Texts in memory at once."""
+
+
+@dataclass(frozen=True)
+class ReleaseTool:
+    """A tool whose calls are released; part of the release's id."""
+
+    tool: str
+    sampling_recipe_id: str
+    execution_recipe_id: str
+    scoring_recipe_id: str
+    keep_threshold: float
+    """tau_f, in nats."""
+
+
+@dataclass(frozen=True)
+class ChosenText:
+    """A text with the calls that the release puts into it."""
+
+    document_id: uuid.UUID
+    text: str
+    """Without calls."""
+    url: str | None
+    calls: Sequence[ReleasedCall]
+
+
+def choose_calls(
+    connection: Connection, run_id: str, tools: Sequence[ReleaseTool], max_examples: int | None
+) -> dict[str, dict[str, int]]:
+    """Choose among the kept calls of `tools`, with at most `max_examples` texts a tool; returns what is left out.
+
+    The result is the number of calls by tool and reason, as in `run_releases.left_out`.
+    """
+    database.execute(
+        connection,
+        "release_choose_calls",
+        run_id=run_id,
+        tools=[tool.tool for tool in tools],
+        sampling_recipe_ids=[tool.sampling_recipe_id for tool in tools],
+        execution_recipe_ids=[tool.execution_recipe_id for tool in tools],
+        scoring_recipe_ids=[tool.scoring_recipe_id for tool in tools],
+        keep_thresholds=[tool.keep_threshold for tool in tools],
+        max_examples=max_examples,
+    )
+    database.execute(connection, "release_index_chosen_calls")
+    left_out: dict[str, dict[str, int]] = defaultdict(dict)
+    for row in database.fetch_all(connection, "release_left_out"):
+        left_out[row.tool][row.reason] = row.calls
+    return dict(left_out)
+
+
+def chosen_texts(connection: Connection, tools: Sequence[ReleaseTool]) -> Iterator[ChosenText]:
+    """The texts that hold a chosen call, in the order of their ids, after `choose_calls` with the same tools."""
+    after = uuid.UUID(int=0)
+    while page := database.fetch_all(connection, "release_texts", after=after, page_size=PAGE_TEXTS):
+        until = page[-1].document_id
+        rows = database.fetch_all(
+            connection,
+            "release_calls_of_texts",
+            sampling_recipe_ids=[tool.sampling_recipe_id for tool in tools],
+            scoring_recipe_ids=[tool.scoring_recipe_id for tool in tools],
+            after=after,
+            until=until,
+        )
+        calls: dict[uuid.UUID, list[ReleasedCall]] = defaultdict(list)
+        for row in rows:
+            columns = row._asdict()
+            calls[columns.pop("document_id")].append(ReleasedCall(**columns))
+        for row in page:
+            yield ChosenText(row.document_id, row.text, row.url, calls[row.document_id])
+        after = until
