@@ -92,7 +92,12 @@ def hub_options(revision: str, settings: Settings | None = None) -> dict[str, An
 
     The setting is that of the deployment where no settings are given. Then only models in the local hub cache are found.
     """
-    return {"revision": revision, "local_files_only": (settings or load_settings()).hub_offline}
+    offline = (settings or load_settings()).hub_offline
+    if offline:
+        from huggingface_hub import constants
+
+        constants.HF_HUB_OFFLINE = True  # the hub's client would ask for other things than models, once a process
+    return {"revision": revision, "local_files_only": offline}
 
 
 def _look_for_hub_model(hub_id: str, revision: str) -> None:

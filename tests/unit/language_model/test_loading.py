@@ -79,6 +79,10 @@ def test_a_hub_model_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPat
 @pytest.fixture
 def asked_hosts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The hosts that were looked up; none is found."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(
+        "huggingface_hub.utils._detect_agent._registry", None
+    )  # what the client asks for once a process
     hosts: list[str] = []
 
     def look_up(host: str, *_: object, **__: object) -> None:
