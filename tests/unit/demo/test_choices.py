@@ -5,9 +5,14 @@ from pathlib import Path
 import pytest
 
 from toolformer_ops.config import Settings
-from toolformer_ops.demo.choices import corpus_parameters, demo_document_count
+from toolformer_ops.demo.choices import (
+    DEMO_DOCUMENTS,
+    DEMO_NUMBERS,
+    corpus_parameters,
+    demo_document_count,
+    demo_parameters,
+)
 from toolformer_ops.demo.model import demo_model_path
-from toolformer_ops.demo.parameters import DEMO_DOCUMENTS, DEMO_NUMBERS, demo_parameters
 from toolformer_ops.errors import CorpusError, ModelError, ParameterError, ToolError
 from toolformer_ops.tools.registry import PAPER_TOOLS
 

@@ -1,27 +1,22 @@
 """Progress: which stage a tool is at, and when a line is printed."""
 
 import io
+from types import SimpleNamespace
 
 from rich.console import Console
 
-from toolformer_ops.demo.progress import (
-    BarDisplay,
-    LineDisplay,
-    Snapshot,
-    StageProgress,
-    ToolProgress,
-    by_tool,
-    display_for,
-    progress_line,
-)
+from toolformer_ops.demo.progress import ProgressDisplay, Snapshot, ToolProgress, by_tool
 
 SAMPLING = ToolProgress("Calculator", "sample", 12, 21, 33, 63)
 DONE = ToolProgress("MT", "done", 10, 10, 40, 40)
 
 
-def stages(tool: str, *done_and_total: tuple[int, int]) -> list[StageProgress]:
+def stages(tool: str, *done_and_total: tuple[int, int]) -> list[SimpleNamespace]:
     names = ("filter", "sample", "execute", "score")
-    return [StageProgress(tool, name, *numbers) for name, numbers in zip(names, done_and_total, strict=True)]
+    return [
+        SimpleNamespace(tool=tool, stage=name, done=done, total=total)
+        for name, (done, total) in zip(names, done_and_total, strict=True)
+    ]
 
 
 def console(terminal: bool) -> Console:
@@ -54,25 +49,23 @@ def test_tools_keep_their_order() -> None:
 
 def test_a_line_names_stage_numbers_calls_and_what_runs() -> None:
     snapshot = Snapshot((SAMPLING, DONE), 310, ("Calculator.sample [0]",))
-    assert progress_line(snapshot) == (
-        "Calculator sample 12/21, MT done 10/10; 310 calls so far; running: Calculator.sample [0]"
-    )
+    assert snapshot.line == ("Calculator sample 12/21, MT done 10/10; 310 calls so far; running: Calculator.sample [0]")
 
 
 def test_a_run_without_calls_says_only_what_runs() -> None:
-    assert progress_line(Snapshot((), None, ("build_index",))) == "running: build_index"
-    assert progress_line(Snapshot((), None)) == ""
+    assert Snapshot((), None, ("build_index",)).line == "running: build_index"
+    assert Snapshot((), None).line == ""
 
 
 def test_lines_come_only_when_something_changed_and_not_too_often() -> None:
     times = iter([0.0, 0.0, 1.0, 65.0, 70.0])
     out = console(terminal=False)
-    with LineDisplay(out, seconds_between=5.0, clock=lambda: next(times)) as display:
+    with ProgressDisplay(out, seconds_between=5.0, clock=lambda: next(times)) as display:
         display.show(Snapshot((SAMPLING,), 1))  # at 0 s
         display.show(Snapshot((SAMPLING,), 2))  # at 1 s: too soon
         display.show(Snapshot((SAMPLING,), 2))  # at 65 s
         display.show(Snapshot((SAMPLING,), 2))  # at 70 s: nothing new
-    assert printed(out).splitlines() == [
+    assert printed(out).splitlines() == [  # no bars
         "0:00 Calculator sample 12/21; 1 calls so far",
         "1:05 Calculator sample 12/21; 2 calls so far",
     ]
@@ -80,21 +73,17 @@ def test_lines_come_only_when_something_changed_and_not_too_often() -> None:
 
 def test_nothing_to_say_is_no_line() -> None:
     out = console(terminal=False)
-    with LineDisplay(out) as display:
+    with ProgressDisplay(out) as display:
         display.show(Snapshot((), None))
     assert printed(out) == ""
 
 
-def test_a_terminal_gets_bars_and_anything_else_lines() -> None:
-    assert isinstance(display_for(console(terminal=True)), BarDisplay)
-    assert isinstance(display_for(console(terminal=False)), LineDisplay)
-
-
 def test_bars_show_stage_numbers_and_calls() -> None:
     out = console(terminal=True)
-    with BarDisplay(out) as display:
+    with ProgressDisplay(out) as display:
         display.show(Snapshot((), None))
         display.show(Snapshot((SAMPLING, DONE), 310, ("Calculator.sample [0]",)))
     shown = printed(out)
+    assert "\u2501" in shown, "there is no bar"
     for part in ("Calculator", "sample", "12/21", "MT", "done", "10/10", "310 calls so far", "Calculator.sample [0]"):
         assert part in shown

