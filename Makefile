@@ -37,8 +37,9 @@ run: $(STAMP) ## Annotate your own text: make run CORPUS=docs.jsonl TOOLS="Calcu
 	@test -n "$${CORPUS:-}" || { echo 'make run: CORPUS is missing, a path or s3:// address of JSON Lines with a field `text`'; exit 2; }
 	@$(OPS) run-corpus $${TOOLS:+--tools="$$TOOLS"} $${LIMIT:+--limit="$$LIMIT"} -- "$$CORPUS"
 
+# Two workers; each takes one group of tests after the other, the slowest group first (tests/conftest.py makes the groups).
 test: $(STAMP) ## Run all tests: unit, integration, DAGs, system. TESTS=tests/unit runs a part.
-	@$(BIN)/python -m pytest $${TESTS:-tests}
+	@$(BIN)/python -m pytest -n "$${WORKERS:-2}" --dist loadgroup --no-loadscope-reorder $${TESTS:-tests}
 
 lint: $(STAMP) ## Check style, types and who imports whom.
 	@$(BIN)/ruff check .

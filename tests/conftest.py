@@ -2,6 +2,9 @@
 
 Every test that asks gets a database and a bucket of its own: the database is a copy of a migrated template (tens of
 milliseconds), so no test sees another's rows. The `TOOLFORMER_` variables of the caller are hidden from all tests.
+
+`make test` runs two workers of pytest-xdist, each with servers of its own. What may share a worker is decided below; pytest alone
+(`pytest tests/unit/test_losses.py -x`) runs everything in one process.
 """
 
 import os
@@ -25,6 +28,23 @@ _PASSWORDS = {
     postgres.AIRFLOW: "airflow-of-tests",
 }
 _TEMPLATE = "toolformer_template"
+_SLOWEST_FIRST = ("system", "integration", "dags", "unit")
+_GROUPED_FOLDERS = ("system", "dags")
+"""Folders whose tests share one Airflow, or its import and its DAGs parsed."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Say which tests one worker runs: those of a file; all that need Airflow running; all that import Airflow or parse DAGs.
+
+    Workers take groups in the order of the tests, so the slowest group comes first: two workers then end at about the same time.
+    """
+    for item in items:
+        folders = item.path.relative_to(config.rootpath).parts
+        group = folders[1] if folders[1] in _GROUPED_FOLDERS else "/".join(folders[1:])
+        item.add_marker(pytest.mark.xdist_group(group))
+    if hasattr(config, "workerinput"):  # a worker; all workers sort alike
+        items.sort(key=lambda item: _SLOWEST_FIRST.index(item.path.relative_to(config.rootpath).parts[1]))
 
 
 @pytest.fixture(autouse=True)
