@@ -1,15 +1,21 @@
 """Models for the engine's tests: tiny random ones of six shapes, and the real one of the demo, converted once and kept."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from tests.tiny_models import SHAPES, save_tiny_gpt2
-from tests.unit.language_model.plain_reference import PlainReference
+from tests.unit.language_model.plain_reference import ContinuedReference, PlainReference
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
+from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.loading import load_network
+from toolformer_ops.language_model.tokenization import Tokenization
 
 PROMPT = AnnotationPrompt(
     "Calculator",
@@ -23,10 +29,37 @@ TEXT = "The shop had 520 shirts. In April it sold 187 of them, so it has 333 lef
 
 @dataclass(frozen=True)
 class Subject:
-    """A model under test beside its plain reference."""
+    """A model under test beside its plain reference; the engine is made of the model and the tokenization."""
 
+    model: CausalModel
+    tokenization: Tokenization
     engine: LanguageModel
     reference: PlainReference
+
+    @classmethod
+    def of(
+        cls,
+        folder: Path,
+        start_ids: Sequence[int],
+        dtype: str = "float32",
+        reference: type[PlainReference] = PlainReference,
+    ) -> "Subject":
+        """The model of a folder; the reference is always in float32."""
+        network, tokenizer, identity = load_network(str(folder), None, dtype, "cpu", 1)
+        model, tokenization = CausalModel(network, tokenizer.model_max_length), Tokenization(tokenizer)
+        engine = LanguageModel(model, tokenization, identity)
+        return cls(model, tokenization, engine, reference(folder, start_ids))
+
+
+@contextmanager
+def passes_over(network: Any) -> Iterator[list[tuple[int, ...]]]:
+    """Collects the shape of the token ids that each pass reads, (sequences, tokens): every pass begins with their embeddings."""
+    shapes: list[tuple[int, ...]] = []
+    hook = network.get_input_embeddings().register_forward_pre_hook(lambda _, ids: shapes.append(tuple(ids[0].shape)))
+    try:
+        yield shapes
+    finally:
+        hook.remove()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -35,31 +68,33 @@ def _one_thread() -> None:
 
 
 @pytest.fixture(scope="session")
-def subject_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Subject]:
-    """The subject of a shape's name, made once a session."""
-    made: dict[str, Subject] = {}
+def subject_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Subject]:
+    """The subject of a shape's name and a number format, made once a session."""
+    made: dict[tuple[str, str], Subject] = {}
 
-    def subject(shape: str) -> Subject:
-        if shape not in made:
+    def subject(shape: str, dtype: str = "float32") -> Subject:
+        if (shape, dtype) not in made:
             folder = SHAPES[shape](tmp_path_factory.mktemp(shape) / shape)
-            engine = LanguageModel.load(str(folder))
-            tokenizer_start = PlainReference(folder, [])
-            name = tokenizer_start.tokenizer.bos_token or "<|endoftext|>"
-            start = tokenizer_start.tokenizer.convert_tokens_to_ids(name)
-            made[shape] = Subject(engine, PlainReference(folder, [start]))
-        return made[shape]
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+            start = tokenizer.convert_tokens_to_ids(tokenizer.bos_token or "<|endoftext|>")
+            made[shape, dtype] = Subject.of(folder, [start], dtype)
+        return made[shape, dtype]
 
     return subject
 
 
 @pytest.fixture(params=["gpt2", "llama"])
-def subject(request: pytest.FixtureRequest, subject_of: Callable[[str], Subject]) -> Subject:
+def subject(request: pytest.FixtureRequest, subject_of: Callable[..., Subject]) -> Subject:
     """A GPT-2-shaped and a Llama-shaped model."""
     return subject_of(request.param)
 
 
+FORMATS = [*((shape, "float32") for shape in sorted(SHAPES)), ("llama", "bfloat16")]
+"""For tests of equal bits: every shape, and one in low precision."""
+
+
 @pytest.fixture(params=sorted(SHAPES))
-def any_subject(request: pytest.FixtureRequest, subject_of: Callable[[str], Subject]) -> Subject:
+def any_subject(request: pytest.FixtureRequest, subject_of: Callable[..., Subject]) -> Subject:
     """Every shape, sliding windows and ALiBi among them."""
     return subject_of(request.param)
 
@@ -68,7 +103,7 @@ def any_subject(request: pytest.FixtureRequest, subject_of: Callable[[str], Subj
 def long_subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     """A model whose window of 256 tokens is shorter than some texts."""
     folder = save_tiny_gpt2(tmp_path_factory.mktemp("long") / "gpt2", positions=256)
-    return Subject(LanguageModel.load(str(folder)), PlainReference(folder, [0]))
+    return Subject.of(folder, [0])
 
 
 @pytest.fixture(scope="session")
@@ -96,4 +131,4 @@ def smollm2_dir(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture(scope="session")
 def smollm2(smollm2_dir: Path) -> Subject:
     """The real model: it starts documents with `<|endoftext|>`, id 0."""
-    return Subject(LanguageModel.load(str(smollm2_dir)), PlainReference(smollm2_dir, [0]))
+    return Subject.of(smollm2_dir, [0], reference=ContinuedReference)

@@ -1,6 +1,7 @@
 """The paper's section 2 written plainly: one sequence at a time, no cache, no batch, no padding, the whole text each time.
 
-Shares no code with the engine but the records. Slow; the engine has to agree with it.
+Shares no code with the engine but the records. Slow; the engine has to agree with it. `ContinuedReference` is for a model of real
+size: it reads with transformers' own cache.
 """
 
 import hashlib
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation
 
@@ -95,3 +96,29 @@ class PlainReference:
             if index - token < len(WEIGHTS)
         ]
         return -math.fsum(terms)
+
+
+class ContinuedReference(PlainReference):
+    """Reads a sequence from where it differs from the last one, and keeps the logits of what both share."""
+
+    def __init__(self, folder: Path, start_ids: Sequence[int]) -> None:
+        super().__init__(folder, start_ids)
+        self.read: list[int] = []
+        self.cache = DynamicCache()
+        self.rows = torch.empty(0)
+
+    @torch.no_grad()
+    def logits(self, ids: Sequence[int]) -> torch.Tensor:
+        """(tokens, vocabulary) float32."""
+        shared = 0
+        while shared < min(len(self.read), len(ids) - 1) and self.read[shared] == ids[shared]:
+            shared += 1
+        if shared:
+            self.cache.crop(shared - len(self.read))
+        else:
+            self.cache = DynamicCache()
+        new = torch.tensor([list(ids[shared:])])
+        found = self.network(input_ids=new, past_key_values=self.cache, use_cache=True).logits[0].float()
+        self.rows = torch.cat([self.rows[:shared], found]) if shared else found
+        self.read = list(ids)
+        return self.rows

@@ -56,7 +56,7 @@ def test_scores_and_samples_are_the_same_with_little_memory(subject: Subject, mo
         "top_p": 1.0,
     }
     expected = subject.engine.score_calls(TEXT, calls), subject.engine.sample_calls(PROMPT, texts, **settings)
-    forward = type(subject.engine._model._decoder).forward
+    forward = type(subject.model.network.base_model).forward
     refused: list[int] = []
 
     def short(self: Any, *args: Any, **more: Any) -> Any:
@@ -66,7 +66,7 @@ def test_scores_and_samples_are_the_same_with_little_memory(subject: Subject, mo
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return forward(self, *args, **more)
 
-    monkeypatch.setattr(type(subject.engine._model._decoder), "forward", short)
+    monkeypatch.setattr(type(subject.model.network.base_model), "forward", short)
     scored = subject.engine.score_calls(TEXT, calls)
     assert len(refused) > 0
     before = len(refused)

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 
 import pytest
-import torch
 
-from tests.unit.language_model.conftest import PROMPT, TEXT, Subject
+from tests.unit.language_model.conftest import FORMATS, PROMPT, TEXT, Subject, passes_over
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
+from toolformer_ops.language_model.context import ContextBuilder
 from toolformer_ops.language_model.positions import best_positions
+from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.records import CallPosition
 
 
@@ -63,11 +64,11 @@ def test_the_same_text_gives_the_same_bits_whatever_came_before(subject: Subject
     assert subject.engine.find_positions(PROMPT, [TEXT], at_most=100, threshold=0.0)[0] == first
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("shape", "dtype"), FORMATS)
 def test_the_same_text_gives_the_same_bits_whatever_is_read_together_with_it(
-    any_subject: Subject, dtype: str, tiny_engine_bfloat16: LanguageModel
+    subject_of: Callable[..., Subject], shape: str, dtype: str
 ) -> None:
-    engine = any_subject.engine if dtype == "float32" else tiny_engine_bfloat16
+    engine = subject_of(shape, dtype).engine
     texts = [TEXT, "On Friday we meet.", "Of 1400 participants 400, or 29 %, passed the test.", TEXT * 12, "word", TEXT]
     engine.forget_texts()
     together = engine.find_positions(PROMPT, texts, at_most=100, threshold=0.0)
@@ -79,28 +80,30 @@ def test_the_same_text_gives_the_same_bits_whatever_is_read_together_with_it(
 
 
 def test_short_texts_are_read_in_one_pass_and_long_ones_alone(subject: Subject) -> None:
-    engine = subject.engine
-    assert engine._model.trees is not None
-    texts = [engine.tokenize(text) for text in ("On Friday we meet.", "We met on Monday.", TEXT * 12, "We met.")]
-    windows = [(text, window) for text in texts for window in engine._contexts.windows(PROMPT, text)]
-    engine.forget_texts()
-    with torch.inference_mode():
-        assert [len(contexts) for contexts in engine._contexts.contexts(PROMPT, windows)] == [2, 1, 1]
+    texts = ("On Friday we meet.", "We met on Monday.", TEXT * 12, "We met.")
+
+    def tokens_by_pass(*together: str) -> list[int]:
+        subject.engine.forget_texts()
+        with passes_over(subject.model.network) as passes:
+            subject.engine.find_positions(PROMPT, together, at_most=5, threshold=0.0)
+        return [sequences * tokens for sequences, tokens in passes]
+
+    tokens_by_pass("word")  # the prompt is read once, and kept
+    alone = [tokens_by_pass(text) for text in texts]
+    together, *others = tokens_by_pass(*texts)
+    assert together <= sum(alone[0] + alone[1])  # rows that fill a pass up to a multiple are lacking once
+    assert [[tokens] for tokens in others] == alone[2:]
 
 
 def test_a_marker_of_several_tokens_has_the_product_of_their_probabilities(
-    subject_of: Callable[[str], Subject],
+    subject_of: Callable[..., Subject],
 ) -> None:
     subject = subject_of("llama")
-    engine = subject.engine
-    space, bracket = engine._tokenization.ids(" "), engine._tokenization.ids("[")
-    parted = LanguageModel(engine._model, engine._tokenization, "parted")
-    whole = engine._tokenization.marker_ids
-    try:
-        engine._tokenization.marker_ids = (*space, *bracket)
-        found = parted.find_positions(PROMPT, [TEXT], at_most=100, threshold=0.0)[0]
-    finally:
-        engine._tokenization.marker_ids = whole
+    tokenization = Tokenization(subject.reference.tokenizer)
+    space, bracket = tokenization.ids(" "), tokenization.ids("[")
+    tokenization.marker_ids = (*space, *bracket)
+    parted = LanguageModel(subject.model, tokenization, "parted")
+    found = parted.find_positions(PROMPT, [TEXT], at_most=100, threshold=0.0)[0]
     for item in found[::5]:
         prefix = subject.reference.annotation_prefix(PROMPT.template, TEXT, item.token)
         logits = subject.reference.logits([*prefix, *space]).softmax(-1)
@@ -124,7 +127,7 @@ def test_a_position_in_a_later_window_has_the_probability_of_that_window_alone(l
     engine, reference = long_subject.engine, long_subject.reference
     text = " ".join(f"Shop {number} sold {number * 7} shirts." for number in range(60))
     tokens = engine.tokenize(text)
-    window = engine._contexts.windows(PROMPT, tokens)[1]
+    window = ContextBuilder(long_subject.model, long_subject.tokenization).windows(PROMPT, tokens)[1]
     found = engine.find_positions(PROMPT, [text], at_most=10_000, threshold=0.0)[0]
     inside = next(item for item in found if item.token >= window.owned_start + 3)
     part = tokens.ids[window.start : window.end]

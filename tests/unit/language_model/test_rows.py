@@ -14,14 +14,14 @@ RESULT = " [Calculator(520 - 187) -> 333]"
 
 def plain(subject: Subject, ids: list[int]) -> torch.Tensor:
     """Log probabilities of what follows, by one pass over all tokens."""
-    model = subject.engine._model
+    model = subject.model
     with torch.inference_mode():
         logits = model.network(input_ids=torch.tensor([ids])).logits[0, -1].float()
         return logits.log_softmax(-1)
 
 
 def ids_of(subject: Subject, text: str) -> list[int]:
-    return [*subject.engine._tokenization.start_ids, *subject.engine._tokenization.ids(text)]
+    return [*subject.tokenization.start_ids, *subject.tokenization.ids(text)]
 
 
 def agree(found: torch.Tensor, expected: torch.Tensor) -> bool:
@@ -30,9 +30,9 @@ def agree(found: torch.Tensor, expected: torch.Tensor) -> bool:
 
 @torch.inference_mode()
 def test_a_row_that_steps_is_cut_and_takes_in_a_result_equals_the_plain_pass(any_subject: Subject) -> None:
-    rows = Rows(any_subject.engine._model)
+    rows = Rows(any_subject.model)
     ids = ids_of(any_subject, PROMPT)
-    result = list(any_subject.engine._tokenization.continuation(RESULT))
+    result = list(any_subject.tokenization.continuation(RESULT))
     [(row, logits)] = rows.begin([(ids, 0)])
     assert agree(logits, plain(any_subject, ids))
     for token in (5, 9, 17):
@@ -52,7 +52,7 @@ def test_a_row_that_steps_is_cut_and_takes_in_a_result_equals_the_plain_pass(any
 
 @torch.inference_mode()
 def test_a_row_has_the_same_bits_whatever_grows_beside_it(any_subject: Subject) -> None:
-    rows = Rows(any_subject.engine._model)
+    rows = Rows(any_subject.model)
     first, second = ids_of(any_subject, PROMPT), ids_of(any_subject, OTHER)
     [(alone, logits)] = rows.begin([(first, 0)])
     expected = [logits, rows.step([alone], [7])[0], rows.step([alone], [8])[0]]
@@ -70,7 +70,7 @@ def test_a_row_has_the_same_bits_whatever_grows_beside_it(any_subject: Subject) 
 def test_a_shared_head_is_computed_once_and_changes_nothing(
     any_subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = any_subject.engine._model
+    model = any_subject.model
     rows = Rows(model)
     head = ids_of(any_subject, "Answer the following question:")
     tails = [[5, 6, 7], [8, 9], [10]]
@@ -91,7 +91,7 @@ def test_a_shared_head_is_computed_once_and_changes_nothing(
 
 @torch.inference_mode()
 def test_a_prompt_of_one_token_grows_beside_longer_ones(any_subject: Subject) -> None:
-    rows = Rows(any_subject.engine._model)
+    rows = Rows(any_subject.model)
     ids = ids_of(any_subject, PROMPT)
     begun = rows.begin([(ids[:1], 0), (ids, 0)])
     assert [

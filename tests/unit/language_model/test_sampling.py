@@ -1,5 +1,6 @@
 """How a sample ends, and that it depends on nothing but its own random numbers."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from tests.tiny_models import save_tiny_gptj
-from tests.unit.language_model.conftest import PROMPT, TEXT, Subject
+from tests.tiny_models import save_tiny_gptj, train_tokenizer
+from tests.unit.language_model.conftest import FORMATS, PROMPT, TEXT, Subject, passes_over
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.context import ContextBuilder
+from toolformer_ops.language_model.loading import load_network
+from toolformer_ops.language_model.tokenization import Tokenization
+from toolformer_ops.language_model.tree_decoding import ROW_MULTIPLE
 from toolformer_ops.language_model.trees import Tree
 from toolformer_ops.language_model.windows import plan_windows
 from toolformer_ops.records import CallPosition, SampledContinuation, TextToSample
@@ -42,10 +48,10 @@ def saying(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Language
     folder = save_tiny_gptj(tmp_path_factory.mktemp("saying") / "gptj")
 
     def build(token: str) -> LanguageModel:
-        engine = LanguageModel.load(str(folder))
+        network, tokenizer, identity = load_network(str(folder), None, "float32", "cpu", 1)
         with torch.inference_mode():
-            engine._model.network.lm_head.bias[engine._tokenization._backend.token_to_id(token)] += 1000.0
-        return engine
+            network.lm_head.bias[tokenizer.convert_tokens_to_ids(token)] += 1000.0
+        return LanguageModel(CausalModel(network, tokenizer.model_max_length), Tokenization(tokenizer), identity)
 
     return build
 
@@ -63,13 +69,13 @@ def test_a_token_that_holds_more_than_the_bracket_ends_a_call(saying: Callable[[
 
 
 def test_the_end_of_a_given_start_may_be_written_as_a_longer_token(saying: Callable[[str], LanguageModel]) -> None:
-    engine = saying("()")
-    given = engine._tokenization.call_start(" [Calendar(")
-    assert engine._tokenization.decode(given.ids) == " [Calendar"
-    written = {engine._tokenization.decode([token]) for token in given.first_tokens or ()}
+    tokenization = Tokenization(train_tokenizer())
+    given = tokenization.call_start(" [Calendar(")
+    assert tokenization.decode(given.ids) == " [Calendar"
+    written = {tokenization.decode([token]) for token in given.first_tokens or ()}
     assert {"(", "()"} <= written
     assert all(text.startswith("(") for text in written)
-    (found,) = sample(engine, ONE, samples=1, max_new_tokens=2, call_start=" [Calendar(")
+    (found,) = sample(saying("()"), ONE, samples=1, max_new_tokens=2, call_start=" [Calendar(")
     assert found == [SampledContinuation("Calendar()()", False)]
 
 
@@ -129,9 +135,10 @@ def test_the_token_just_before_the_call_is_part_of_what_the_model_sees(subject: 
     last = len(tokens) - 1
     probability = subject.reference.probability(PROMPT.template, TEXT, last)
     with torch.inference_mode():
-        context = subject.engine._contexts.context(PROMPT, tokens, subject.engine._contexts.windows(PROMPT, tokens)[0])
-        found = subject.engine._model.log_probabilities(context.before(last)[None])[0].exp()
-    assert float(found[subject.engine._tokenization.marker_ids[0]]) == pytest.approx(probability, rel=1e-3)
+        contexts = ContextBuilder(subject.model, subject.tokenization)
+        context = contexts.context(PROMPT, tokens, contexts.windows(PROMPT, tokens)[0])
+        found = subject.model.log_probabilities(context.before(last)[None])[0].exp()
+    assert float(found[subject.tokenization.marker_ids[0]]) == pytest.approx(probability, rel=1e-3)
 
 
 def test_samples_in_a_text_longer_than_the_window_are_given_for_every_position(long_subject: Subject) -> None:
@@ -170,6 +177,10 @@ TOGETHER = [
 ]
 
 
+def tokens_read(passes: list[tuple[int, ...]]) -> int:
+    return sum(math.prod(shape) for shape in passes)
+
+
 def to_sample(engine: LanguageModel) -> list[TextToSample]:
     return [
         TextToSample(text, tuple(engine.find_positions(PROMPT, [text], at_most=5, threshold=0.0)[0]), str(number))
@@ -177,12 +188,34 @@ def to_sample(engine: LanguageModel) -> list[TextToSample]:
     ]
 
 
-@pytest.mark.parametrize("call_start", [" [", " [Calculator("])
-@pytest.mark.parametrize("tokens", [1, 400, 6000])
+@pytest.mark.parametrize(
+    ("shape", "tokens", "call_start"),
+    [
+        ("llama", 1, " ["),
+        ("llama", 400, " [Calculator("),
+        ("llama", 6000, " ["),
+        ("gpt2", 1, " [Calculator("),
+        ("gpt2", 6000, " ["),
+        ("gptj", 400, " ["),
+        ("gptj", 6000, " [Calculator("),
+        ("gemma", 1, " ["),
+        ("gemma", 400, " [Calculator("),
+        ("gemma", 6000, " [Calculator("),
+        ("mistral", 400, " ["),
+        ("mistral", 6000, " [Calculator("),
+        ("bloom", 1, " [Calculator("),
+        ("bloom", 400, " ["),
+    ],
+)
 def test_a_text_gives_the_same_samples_whatever_texts_grow_beside_it(
-    any_subject: Subject, call_start: str, tokens: int, monkeypatch: pytest.MonkeyPatch
+    subject_of: Callable[..., Subject], shape: str, tokens: int, call_start: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = any_subject.engine
+    """Room for one position at a time, for a few, and for all texts at once.
+
+    Every shape has two of the three at least, and both starts. One position at a time takes longest: it is tried with rotary and
+    with learned positions, with a layer that forgets, and without a shared cache.
+    """
+    engine = subject_of(shape).engine
     monkeypatch.setattr("toolformer_ops.language_model.sampling.GROWING_TOKENS", {"cpu": tokens})
     settings: dict[str, Any] = {key: value for key, value in SETTINGS.items() if key != "seed_key"}
     settings["call_start"] = call_start
@@ -192,21 +225,21 @@ def test_a_text_gives_the_same_samples_whatever_texts_grow_beside_it(
     assert engine.sample_calls(PROMPT, texts[::-1], **settings) == together[::-1]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("shape", "dtype"), FORMATS)
 def test_rows_of_a_pass_have_the_same_bits_whatever_grows_beside_them(
-    any_subject: Subject, dtype: str, tiny_engine: LanguageModel, tiny_engine_bfloat16: LanguageModel
+    subject_of: Callable[..., Subject], shape: str, dtype: str
 ) -> None:
-    engine = any_subject.engine if dtype == "float32" else tiny_engine_bfloat16
-    if engine._model.trees is None:
+    subject = subject_of(shape, dtype)
+    if subject.model.trees is None:
         pytest.skip("decodes text by text")
-    trees = engine._model.trees
+    trees, builder = subject.model.trees, ContextBuilder(subject.model, subject.tokenization)
 
     def grown(chosen: list[int]) -> dict[int, list[torch.Tensor]]:
         """Hidden states of three steps, by text."""
         with torch.inference_mode():
-            texts = {number: engine.tokenize(TOGETHER[number]) for number in chosen}
+            texts = {number: subject.engine.tokenize(TOGETHER[number]) for number in chosen}
             contexts = {
-                number: engine._contexts.context(PROMPT, text, plan_windows(len(text), len(text))[0])
+                number: builder.context(PROMPT, text, plan_windows(len(text), len(text))[0])
                 for number, text in texts.items()
             }
             made = {number: context.tree([2, 4]) for number, context in contexts.items()}
@@ -223,34 +256,32 @@ def test_rows_of_a_pass_have_the_same_bits_whatever_grows_beside_them(
         assert all(torch.equal(one, other) for one, other in zip(alone, together[number], strict=True))
 
 
-def test_the_contexts_of_the_last_texts_are_used_again(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = to_sample(subject.engine)
-    built: list[object] = []
-    monkeypatch.setattr(subject.engine._contexts, "_compute", lambda prompt, texts: built.append(texts))
+def test_the_contexts_of_the_last_texts_are_used_again(subject: Subject) -> None:
+    engine, network = subject.engine, subject.model.network
     settings: dict[str, Any] = {key: value for key, value in SETTINGS.items() if key != "seed_key"}
-    subject.engine.sample_calls(PROMPT, texts, **settings)
-    assert built == []
+    to_sample(engine)  # the prompt is read once, and kept
+    engine.forget_texts()
+    with passes_over(network) as finding:
+        texts = to_sample(engine)
+    with passes_over(network) as kept:
+        engine.sample_calls(PROMPT, texts, **settings)
+    engine.forget_texts()
+    with passes_over(network) as forgotten:
+        engine.sample_calls(PROMPT, texts, **settings)
+    assert tokens_read(forgotten) - tokens_read(kept) == tokens_read(finding) > 0
 
 
-def test_equal_samples_of_a_position_are_one_row(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_samples_of_a_position_are_one_row(subject: Subject) -> None:
     """At a low temperature nearly all samples are equal: a pass then has hardly more rows than there are positions."""
     settings: dict[str, Any] = {key: value for key, value in SETTINGS.items() if key != "seed_key"}
     settings |= {"temperature": 0.01, "samples": 6}
     texts = to_sample(subject.engine)[:2]
-    rows: list[int] = []
-    trees = subject.engine._model.trees
-    assert trees is not None
-    step = trees.step
-
-    def counted(growing: Any, tokens: Any) -> Any:
-        rows.append(sum(map(len, tokens)))
-        return step(growing, tokens)
-
-    monkeypatch.setattr(trees, "step", counted)
-    together = subject.engine.sample_calls(PROMPT, texts, **settings)
+    with passes_over(subject.model.network) as passes:  # the texts' contexts are kept: each pass is one token a row
+        together = subject.engine.sample_calls(PROMPT, texts, **settings)
     positions = sum(len(text.positions) for text in texts)
     distinct = sum(len({sample.text for sample in samples}) for text in together for samples in text)
-    assert positions <= max(rows) <= distinct < 6 * positions
+    rows = max(sequences * tokens for sequences, tokens in passes)  # filled up to a multiple of `ROW_MULTIPLE`
+    assert positions <= rows < distinct + ROW_MULTIPLE < 6 * positions
     for number in (0, 5):  # a sample is the same with fewer beside it
         alone = subject.engine.sample_calls(PROMPT, texts, **settings | {"samples": number + 1})
         assert [[samples[number] for samples in text] for text in alone] == [

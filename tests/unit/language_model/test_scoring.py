@@ -2,14 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 import torch
 
-from tests.unit.language_model.conftest import TEXT, Subject
+from tests.unit.language_model.conftest import TEXT, Subject, passes_over
 from toolformer_ops.language_model import LanguageModel
-from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.windows import owner, plan_windows
 from toolformer_ops.records import CallLosses, PlacedCall
 
@@ -95,27 +93,18 @@ def test_a_call_far_into_the_text_is_scored_with_all_the_text_before_it(subject:
     assert losses.with_result != pytest.approx(losses.without_call, abs=1e-5), "the prefix is out of reach"
 
 
-def test_equal_prefixes_of_a_text_are_one_pass(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    passes: list[int] = []
-    plain = CausalModel.hidden_states
-
-    def counting(
-        self: CausalModel, sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]]
-    ) -> list[torch.Tensor]:
-        passes.append(len(sequences))
-        return plain(self, sequences, rows)
-
-    monkeypatch.setattr(CausalModel, "hidden_states", counting)
+def test_equal_prefixes_of_a_text_are_one_pass(subject: Subject) -> None:
     today = [PlacedCall(token, "[Calendar() -> Today is Monday.]", "[Calendar() -> ]") for token in (1, 5, 9, 14)]
-    found = subject.engine.score_calls(TEXT, today)
-    assert passes == [3], "no call, the call, the call with its result"
+    with passes_over(subject.model.network) as passes:
+        found = subject.engine.score_calls(TEXT, today)
+    assert sum(sequences for sequences, _ in passes) == 3, "no call, the call, the call with its result"
     for call, losses in zip(today, found, strict=True):
         assert close(losses, subject.reference.losses(TEXT, call))
 
 
-def test_losses_that_are_not_finite_are_returned_as_they_are(subject_of: Callable[[str], Subject]) -> None:
-    engine = subject_of("gptj").engine
-    bias = engine._model.network.lm_head.bias
+def test_losses_that_are_not_finite_are_returned_as_they_are(subject_of: Callable[..., Subject]) -> None:
+    subject = subject_of("gptj")
+    engine, bias = subject.engine, subject.model.network.lm_head.bias
     before = bias.clone()
     try:
         with torch.no_grad():
@@ -213,19 +202,10 @@ def test_pruning_keeps_the_same_calls_at_every_threshold_from_its_own_on(
             assert losses.reduction_bound == pytest.approx(exact.reduction_bound, abs=1e-6)
 
 
-def test_where_the_loss_without_a_call_is_below_the_bound_no_call_is_run(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run: list[int] = []
-    hidden_states = subject.engine._model.hidden_states
-
-    def counted(sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]] | None = None) -> Any:
-        run.append(len(sequences))
-        return hidden_states(sequences, rows)
-
-    monkeypatch.setattr(subject.engine._model, "hidden_states", counted)
-    losses = subject.engine.score_calls(TEXT, many_calls(), prune_below=20.0)
-    assert run == [1]  # the text alone, once for all positions
+def test_where_the_loss_without_a_call_is_below_the_bound_no_call_is_run(subject: Subject) -> None:
+    with passes_over(subject.model.network) as passes:
+        losses = subject.engine.score_calls(TEXT, many_calls(), prune_below=20.0)
+    assert [sequences for sequences, _ in passes] == [1]  # the text alone, once for all positions
     assert all(item.without_result is None and item.with_result is None for item in losses)
     assert all(item.reduction_bound == item.without_call for item in losses)
 
