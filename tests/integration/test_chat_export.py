@@ -13,8 +13,7 @@ import pytest
 from tests.tiny_models import save_tiny_llama
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ConfigurationError, ParameterError
-from toolformer_ops.release.chat_export.conversation import plain_text
-from toolformer_ops.release.chat_export.exporting import export_chat
+from toolformer_ops.release.chat_export import export_chat, plain_text
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
 from toolformer_ops.storage.object_store import ObjectStore
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer_ops.errors import ToolError
-from toolformer_ops.release.chat_export.conversation import (
+from toolformer_ops.release.chat_export import (
     CONTINUE,
     WRITE,
     conversation,

@@ -29,6 +29,6 @@ def export(
     """
     if export_format not in FORMATS:
         raise ParameterError(f"--format: expected one of {', '.join(FORMATS)}, found {export_format!r}.")
-    from toolformer_ops.release.chat_export.exporting import export_chat
+    from toolformer_ops.release.chat_export import export_chat
 
     typer.echo(json.dumps(asdict(export_chat(load_settings(), release, out, seed)), indent=2))

@@ -1,12 +1,15 @@
-"""The README.md that lies beside a release: what it holds, by which recipes, and how to read it.
+"""The README.md beside a release (`card.md.jinja`): what it holds, by which recipes, and how to read it.
 
-Made from nothing but the release's own content, so that equal releases have equal cards.
+Made from the release's content alone, so that equal releases have equal cards.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from toolformer_ops.release.format import COLUMN_MEANINGS, ReleasedText
 
@@ -41,50 +44,12 @@ def dataset_card(release_id: str, definition: Mapping[str, Any], counts: Release
 
     `definition` is what `stages/release.py` hashes into the release's id.
     """
-    lacking = ", ".join(definition["lacking_tools"]) or "none"
-    rows = [
-        f"| {tool['tool']} | {counts.texts_by_tool[tool['tool']]} | {counts.calls_by_tool[tool['tool']]} "
-        f"| {tool['keep_threshold']} | `{tool['sampling_recipe_id']}` | `{tool['execution_recipe_id']}` "
-        f"| `{tool['scoring_recipe_id']}` |"
-        for tool in definition["tools"]
-    ]
-    columns = [f"| `{name}` | {meaning} |" for name, meaning in COLUMN_MEANINGS.items()]
-    return "\n".join(
-        [
-            "---",
-            "configs:",
-            "- config_name: default",
-            '  data_files: "*.parquet"',
-            "tags: [toolformer, tool-use]",
-            "---",
-            "",
-            f"# Texts with tool calls: release {release_id}",
-            "",
-            f"{counts.texts} texts with {counts.calls} calls, annotated by the language model `{definition['model']}` after the",
-            "method of Toolformer (Schick et al., 2023). A call is in here because its result lowered the model's weighted loss of",
-            "the five tokens that follow it by at least the threshold of its tool, against both no call and the call without",
-            "its result.",
-            "",
-            "| tool | texts | calls | threshold (nats) | sampling | execution | scoring |",
-            "|---|---:|---:|---:|---|---|---|",
-            *rows,
-            "",
-            f"Tools that the run asked for and that are not in here because they did not come through: {lacking}.",
-            f"At most {definition['max_examples_per_tool']} texts a tool, taken in the order of the texts' hashes.",
-            "At most one call at a position: the one that lowers the loss most. Calls whose input stands only after them",
-            "(machine translation) are left out.",
-            "",
-            "Call markup: `[Tool(input) -> result]`, with one space beside it.",
-            "",
-            "| column | meaning |",
-            "|---|---|",
-            *columns,
-            "",
-            "```python",
-            "import pyarrow.dataset",
-            "",
-            'table = pyarrow.dataset.dataset("FOLDER", format="parquet", exclude_invalid_files=True).to_table()',
-            "```",
-            "",
-        ]
+    environment = Environment(  # noqa: S701 - Markdown, not HTML
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
+    card = environment.get_template("card.md.jinja")
+    return card.render(release_id=release_id, definition=definition, counts=counts, columns=COLUMN_MEANINGS)

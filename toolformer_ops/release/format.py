@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -68,9 +68,9 @@ class ReleasedCall:
     call_id: str
     tool: str
     input: str
-    """As it stands between the brackets of the call."""
+    """Between the brackets of the call."""
     result: str
-    """As it stands after the arrow."""
+    """After the arrow."""
     position_char: int
     """Character of the text without calls before which the call stands, from 0."""
     position_probability: float
@@ -112,7 +112,8 @@ class ReleasedText:
             CallSyntaxError: a call's position lies outside the text.
         """
         in_order = tuple(sorted(calls, key=lambda call: (call.position_char, call.call_id)))
-        return cls(document_id, weave(plain_text, [call.woven for call in in_order]), plain_text, in_order, url)
+        woven = weave(plain_text, [call.woven for call in in_order])
+        return cls(document_id=document_id, text=woven, plain_text=plain_text, calls=in_order, url=url)
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -165,7 +166,18 @@ class ReleaseWriter:
             name = f"part-{len(self._files):05d}.parquet"
             self._files[name] = self._directory / name
             self._writer = pq.ParquetWriter(self._files[name], SCHEMA, compression="zstd")
-        self._writer.write_table(pa.Table.from_pylist([_row(text) for text in self._buffer], schema=SCHEMA))
+        rows = [
+            {
+                "document_id": str(text.document_id),
+                "text": text.text,
+                "plain_text": text.plain_text,
+                "calls": [asdict(call) for call in text.calls],
+                "tools": list(text.tools),
+                "url": text.url,
+            }
+            for text in self._buffer
+        ]
+        self._writer.write_table(pa.Table.from_pylist(rows, schema=SCHEMA))
         self._texts_in_file += len(self._buffer)
         self._buffer = []
         if self._texts_in_file >= FILE_TEXTS:
@@ -177,27 +189,16 @@ class ReleaseWriter:
         self._writer, self._texts_in_file = None, 0
 
 
-def _row(text: ReleasedText) -> dict[str, Any]:
-    return {
-        "document_id": str(text.document_id),
-        "text": text.text,
-        "plain_text": text.plain_text,
-        "calls": [asdict(call) for call in text.calls],
-        "tools": list(text.tools),
-        "url": text.url,
-    }
-
-
 def read_release(directory: Path) -> Iterator[ReleasedText]:
-    """The texts of a release that lies in a local folder, in order; at most `ROW_GROUP_TEXTS` are in memory."""
+    """The texts of a release in a local folder, in order; at most `ROW_GROUP_TEXTS` are in memory."""
     for path in sorted(directory.glob("part-*.parquet")):
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(ROW_GROUP_TEXTS):
                 for row in batch.to_pylist():
                     yield ReleasedText(
-                        uuid.UUID(row["document_id"]),
-                        row["text"],
-                        row["plain_text"],
-                        tuple(ReleasedCall(**call) for call in row["calls"]),
-                        row["url"],
+                        document_id=uuid.UUID(row["document_id"]),
+                        text=row["text"],
+                        plain_text=row["plain_text"],
+                        calls=tuple(ReleasedCall(**call) for call in row["calls"]),
+                        url=row["url"],
                     )

@@ -1,0 +1,191 @@
+"""A release as chat messages with tools and tool results: what chat templates and supervised finetuning take today.
+
+One released text is one conversation: the user writes its opening, the assistant continues it and calls tools on the way. The
+shapes are those of transformers' chat templates and of TRL's data sets (huggingface.co/docs/trl/dataset_formats, "Tool Calling"):
+arguments are an object, `content` is always a text, and each call has an id of nine letters and digits, because some templates
+(Mistral's) ask for one. The opening and what the assistant writes are together the plain text, byte for byte.
+
+A release is JSON Lines with the columns `messages` and `tools`, and not Parquet: Arrow stores every message with all fields of all
+messages and every call with all arguments of all calls, filled up with nulls, and templates then render a null.
+Needs no model, no template and no database. Writes over no file, and writes nothing where the same content is already.
+"""
+
+import hashlib
+import json
+import logging
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ObjectNotFoundError, ParameterError
+from toolformer_ops.release.format import ReleasedText, read_release
+from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import file_sha256
+from toolformer_ops.tools.registry import get_tool, tool_names
+
+logger = logging.getLogger(__name__)
+
+CONTINUE = "Continue the text. Call a tool where its result helps.\n\n"
+"""Before the opening of a text."""
+WRITE = "Write a text. Call a tool where its result helps."
+"""Where the opening is empty."""
+ARGUMENT = "input"
+"""The one argument of every tool: one name for all, so that rows of different tools have one shape."""
+FILE_NAME = "train.jsonl"
+"""The file's name where only a folder is given; readers of data sets take it for the split `train`."""
+_WORD_END = re.compile(r"\S(?=\s)")
+_S3 = "s3://"
+
+Message = dict[str, Any]
+
+
+def conversation(text: ReleasedText, seed: int) -> list[Message]:
+    """The messages: user, then assistant, tool, assistant, and so on; the last is the assistant's, which may be empty."""
+    cut = opening_end(text, seed)
+    opening = text.plain_text[:cut]
+    messages: list[Message] = [{"role": "user", "content": f"{CONTINUE}{opening}" if opening else WRITE}]
+    for number, call in enumerate(text.calls, start=1):
+        written = text.plain_text[cut : call.position_char]
+        cut = call.position_char
+        call_id = f"call{number:05d}"
+        arguments = {ARGUMENT: call.input} if get_tool(call.tool).spec.takes_input else {}
+        tool_call = {"id": call_id, "type": "function", "function": {"name": call.tool, "arguments": arguments}}
+        messages.append({"role": "assistant", "content": written, "tool_calls": [tool_call]})
+        messages.append({"role": "tool", "tool_call_id": call_id, "name": call.tool, "content": call.result})
+    messages.append({"role": "assistant", "content": text.plain_text[cut:]})
+    return messages
+
+
+def opening_end(text: ReleasedText, seed: int) -> int:
+    """Where the opening ends: after a word before the first call, each such place and the start of the text being as likely.
+
+    Not always right before the call, or the model would learn to open every answer with a call. The draw follows from the seed
+    and the text's id alone.
+    """
+    before_first_call = text.plain_text[: text.calls[0].position_char] if text.calls else ""
+    ends = [0, *(match.end() for match in _WORD_END.finditer(f"{before_first_call} "))]
+    digest = hashlib.sha256(f"{seed} {text.document_id}".encode("ascii")).digest()
+    return ends[int.from_bytes(digest[:8]) % len(ends)]
+
+
+def plain_text(messages: Iterable[Message]) -> str:
+    """The text of a conversation without calls: `conversation` read backwards."""
+    first, *rest = messages
+    opening = first["content"].removeprefix(CONTINUE) if first["content"] != WRITE else ""
+    return opening + "".join(message["content"] for message in rest if message["role"] == "assistant")
+
+
+def tool_schemas(names: Iterable[str]) -> list[dict[str, Any]]:
+    """The JSON schemas of the tools of these names, in the order of the registry.
+
+    Raises:
+        ToolError: one of them is not installed.
+    """
+    wanted = set(names)
+    known = [name for name in tool_names() if name in wanted]
+    schemas = []
+    for name in (*known, *sorted(wanted - set(known))):
+        spec = get_tool(name).spec
+        parameters: dict[str, Any] = {"type": "object", "properties": {}}
+        if spec.takes_input:
+            parameters["properties"] = {ARGUMENT: {"type": "string", "description": "What the tool is given."}}
+            parameters["required"] = [ARGUMENT]
+        function = {"name": spec.name, "description": spec.purpose, "parameters": parameters}
+        schemas.append({"type": "function", "function": function})
+    return schemas
+
+
+@dataclass(frozen=True)
+class ChatExport:
+    """What was written."""
+
+    address: str
+    """Of the file: a path, or s3://."""
+    conversations: int
+    """One a text."""
+    calls: int
+    sha256: str
+    """Of the file's content."""
+    written: bool
+    """False where the same content was there already."""
+
+
+def export_chat(settings: Settings, release: str, out: str, seed: int) -> ChatExport:
+    """Write the release at `release` (a folder or s3://) to `out` (a .jsonl file or a folder, local or s3://).
+
+    Raises:
+        ParameterError: there is no release, or another file is at `out`.
+        ToolError: the release calls a tool that is not installed.
+        ConfigurationError: an s3:// address is not in the bucket of the settings.
+        ObjectStoreError: S3 cannot be read or written.
+    """
+    address = out if out.endswith(".jsonl") else f"{out.rstrip('/')}/{FILE_NAME}"
+    with tempfile.TemporaryDirectory(prefix="chat-export-") as scratch:
+        # 1. The release's files on disk, checked against their hashes where they come from S3.
+        folder = Path(release)
+        if release.startswith(_S3):
+            store, folder = ObjectStore(settings), Path(scratch) / "release"
+            try:
+                store.fetch(store.key_of(release.rstrip("/").removesuffix("/manifest.json")), folder)
+            except ObjectNotFoundError as error:
+                raise ParameterError(f"RELEASE: {error}. See `dataset_releases.uri`.") from error
+        parts = sorted(folder.glob("part-*.parquet"))
+        if not parts:
+            found = "a folder without them" if folder.is_dir() else "a file" if folder.exists() else "nothing"
+            raise ParameterError(
+                f"RELEASE: expected a folder with part-*.parquet or the s3:// address of a release, found {found} at "
+                f"{release}. `dataset_releases.uri` holds the addresses."
+            )
+        # 2. The tools: every conversation offers all that the release calls, so that a model learns to choose among them.
+        called = (names for part in parts for names in pq.read_table(part, columns=["tools"])["tools"].to_pylist())
+        tools = tool_schemas({name for names in called for name in names})
+        # 3. The file, and from there to where it is to be.
+        file = Path(scratch) / FILE_NAME
+        conversations = calls = 0
+        with file.open("w", encoding="utf-8", newline="\n") as lines:
+            for text in read_release(folder):
+                row = {"messages": conversation(text, seed), "tools": tools}
+                lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+                conversations += 1
+                calls += len(text.calls)
+        written = _put_if_absent(settings, file, address)
+        sha256 = file_sha256(file)
+    outcome = "wrote" if written else "found the same"
+    logger.info("%s %d conversations with %d calls: %s", outcome, conversations, calls, address)
+    return ChatExport(address=address, conversations=conversations, calls=calls, sha256=sha256, written=written)
+
+
+def _put_if_absent(settings: Settings, file: Path, address: str) -> bool:
+    """Copy the file to `address`; False where the same content is there already.
+
+    Raises:
+        ParameterError: another content is there.
+    """
+    if address.startswith(_S3):
+        store = ObjectStore(settings)
+        store.require_bucket()
+        key = store.key_of(address)
+        if store.put_if_absent(key, file):
+            return True
+        same = store.get(key) == file.read_bytes()
+    else:
+        target = Path(address)
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, partial := target.with_name(f"{target.name}.partial"))
+            partial.replace(target)
+            return True
+        same = target.is_file() and file_sha256(target) == file_sha256(file)
+    if not same:
+        raise ParameterError(
+            f"OUT: expected nothing or this very export at {address}, found something else. Nothing was written; choose another "
+            "place, or remove what is there."
+        )
+    return False
