@@ -13,8 +13,8 @@ from toolformer_ops.decoding.records import MadeCall
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore, Variant
 from toolformer_ops.evaluation.store import write_inputs, write_scores
+from toolformer_ops.evaluation_report.contents import report_key
 from toolformer_ops.evaluation_report.gathering import gather
-from toolformer_ops.evaluation_report.place import report_key
 from toolformer_ops.stages.evaluation_report import fetch_report, report_evaluation
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
@@ -114,8 +114,8 @@ def test_everything_about_a_run_is_gathered(settings: Settings, run: AnnotatedRu
     assert facts.models[1].curve is None
     assert [(score.variant, score.score) for score in contents.scores] == [("base", 0.25), ("with_tools", 0.75)]
     assert len(contents.inputs) == 8
-    [difference] = contents.differences
-    assert (difference.left, difference.right, difference.difference, difference.inputs) == ("Toolformer", "M", 0.5, 4)
+    [one] = contents.comparisons
+    assert (one.call_start_rank, one.other, one.found.difference, one.inputs) == (10, "M", 0.5, 4)
 
 
 def test_the_page_is_written_and_written_again_when_a_suite_comes(settings: Settings, run: AnnotatedRun) -> None:

@@ -63,7 +63,7 @@ def test_the_page_shows_without_a_network_and_asks_for_nothing(browser: Browser,
         "Math word problems", "When tools are called", "Training", "1 example", "Where this comes from",
     ]  # fmt: skip
     assert page.locator("td.best").inner_text().startswith("40.0")
-    assert page.locator("rect.bar").bounding_box() is not None
+    assert page.locator("svg .bar").bounding_box() is not None
     [red, *_] = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
     assert (red > 200) is (scheme == "light")
 

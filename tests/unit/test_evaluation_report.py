@@ -1,5 +1,6 @@
 """The page of evaluations: its tables, its examples, and that nothing hostile or from elsewhere gets into it."""
 
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
@@ -9,21 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer_ops.decoding.records import MadeCall
+from toolformer_ops.evaluation.comparing import Comparison, compare_inputs
 from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore, Variant
+from toolformer_ops.evaluation.statistics import Interval, PairedDifference
 from toolformer_ops.evaluation_report.charts import bar_chart, loss_chart
 from toolformer_ops.evaluation_report.contents import (
     LossCurve,
     ReportContents,
-    RowDifference,
     RunFacts,
     TrainedModel,
 )
 from toolformer_ops.evaluation_report.examples import choose_examples, segments
 from toolformer_ops.evaluation_report.page import render
-from toolformer_ops.evaluation_report.pairing import row_differences
-from toolformer_ops.evaluation_report.tables import call_rows, called_tools, suite_tables
-from toolformer_ops.evaluation_report.visible_text import visible
+from toolformer_ops.evaluation_report.tables import call_rows, called_tools, suite_tables, visible
 
+SVG = "{http://www.w3.org/2000/svg}"
 FACTS = RunFacts(
     "run-1", "tiny@1f2e", "0.1.0", "2026-11-21 16:30 UTC", "0123456789abcdef", "s3://toolformer/releases/0123456789abcdef",
     4, 7, ("MT",), (), ("math",),
@@ -140,35 +141,66 @@ def test_a_difference_is_taken_on_the_inputs_that_both_rows_answered() -> None:
         replace(evaluated(number, correct), variant="base", model="m", call_start_rank=0)
         for number, correct in base.items()
     ]
-    [found] = row_differences(inputs)
-    assert (found.left, found.right, found.inputs) == ("Toolformer", "M", 5)
-    assert found.difference == pytest.approx((2 - 1) / 5)  # two inputs only Toolformer gets right, one only M
-    assert found.low < found.difference < found.high
-    assert found.p_value == 1.0  # 2 of 3 is what a coin gives
-    assert row_differences([evaluated(1, True)]) == []
+    [found] = compare_inputs(inputs)
+    assert (found.call_start_rank, found.other, found.inputs) == (10, "M", 5)
+    assert found.found.difference == pytest.approx((2 - 1) / 5)  # two inputs only Toolformer gets right, one only M
+    assert found.found.interval.low < found.found.difference < found.found.interval.high
+    assert found.found.p_value == 1.0  # 2 of 3 is what a coin gives
+    assert compare_inputs([evaluated(1, True)]) == []
+
+
+def path_ends(group: ElementTree.Element) -> tuple[float, float]:
+    """The smallest and the largest x of the first path in a group."""
+    path = next(group.iter(f"{SVG}path")).get("d", "")
+    numbers = [float(number) for number in re.findall(r"-?[\d.]+", path)]
+    return min(numbers[::2]), max(numbers[::2])
 
 
 def test_a_bar_ends_at_its_score_and_its_interval_at_its_ends() -> None:
     [table] = suite_tables([score("base", 0.2), score("with_tools", 0.45, k=10)])
     svg = ElementTree.fromstring(bar_chart(table, "share correct"))  # noqa: S314 - our own
-    # The axis ends at 50 %, 534 wide and beginning at 170: 20 % is 213.6, 45 % 480.6; the interval of 20 % is 330.2 to 437.
-    assert [bar.get("width") for bar in svg.iter("rect")] == ["213.6", "480.6"]
-    interval = next(path.get("d") for path in svg.iter("path"))
-    assert interval is not None
-    assert interval.startswith("M330.2 ")
-    assert "H437M" in interval
-    assert [title.text for title in svg.iter("title")] == [
+    groups = {name: [one for one in svg.iter(f"{SVG}g") if one.get("class") == name] for name in ("bar", "interval")}
+    (zero, first), (same_zero, second) = map(path_ends, groups["bar"])
+    assert zero == same_zero
+    a_percent = (first - zero) / 20
+    assert second - zero == pytest.approx(45 * a_percent, abs=0.01)
+    intervals = [
+        ((low - zero) / a_percent, (high - zero) / a_percent) for low, high in map(path_ends, groups["interval"])
+    ]
+    assert intervals[0] == pytest.approx((15, 25), abs=0.01)
+    assert intervals[1] == pytest.approx((40, 50), abs=0.01)
+    assert [title.text for title in svg.iter(f"{SVG}title")] == [
         "M, svamp: 20.0 (15.0\u201325.0), n = 200", "Toolformer, svamp: 45.0 (40.0\u201350.0), n = 200",
     ]  # fmt: skip
+    assert svg.get("role") == "img"
+    assert svg.get("aria-label") == "math, share correct, with 95 % intervals"
+    texts = {"".join(text.itertext()) for text in svg.iter(f"{SVG}text")}
+    assert {"0 %", "svamp", "n = 200", "20.0", "45.0"} <= texts
+
+
+def test_a_chart_has_no_mathematics_no_colours_of_its_own_and_equal_bytes() -> None:
+    scores = [replace(found, subset="$x$ <b>") for found in (score("base", 0.2), score("with_tools", 0.45, k=10))]
+    [table] = suite_tables(scores)
+    drawn = bar_chart(table, "share correct")
+    assert ">$x$ &lt;b&gt;<" in drawn
+    assert "var(--s0)" in drawn
+    assert "var(--s3)" in drawn
+    assert not re.search(r"(fill|stroke): #", drawn)
+    assert bar_chart(table, "share correct") == drawn
 
 
 def test_loss_curves_leave_out_what_is_no_number_and_none_is_no_chart() -> None:
     curve = LossCurve("Toolformer", ((0, 3.0), (10, float("nan")), (20, 2.0)), ((10, 2.5), (20, 2.25)))
     svg = ElementTree.fromstring(loss_chart([(curve, 3)]))  # noqa: S314 - our own
-    lines = [str(line.get("points")).split() for line in svg.iter("polyline")]
-    assert [len(line) for line in lines] == [2, 2]
-    assert len(list(svg.iter("circle"))) == 2
+    lines = [one for one in svg.iter(f"{SVG}g") if one.get("class") == "curve"]
+    assert [str(next(line.iter(f"{SVG}path")).get("d")).count("L") for line in lines] == [1, 1]  # two points each
+    assert [next(line.iter(f"{SVG}title")).text for line in lines] == [
+        "Toolformer",
+        "Toolformer, development documents",
+    ]
+    assert len(list(lines[1].iter(f"{SVG}use"))) == 2
     assert loss_chart([]) == ""
+    assert loss_chart([(LossCurve("Toolformer", ((0, float("nan")),)), 3)]) == ""
 
 
 class Resources(HTMLParser):
@@ -205,9 +237,12 @@ def full() -> ReportContents:
         answers=(HOSTILE,),
         predicted=HOSTILE,
     )
-    difference = RowDifference("math", HOSTILE, HOSTILE, "M", 200, 0.2, 0.1, 0.3, 0.001)
+    difference = PairedDifference(0.2, Interval(0.1, 0.3), 60, 20, 0.001)
+    comparison = Comparison(
+        suite="math", subset=HOSTILE, call_start_rank=10, other=HOSTILE, inputs=200, found=difference
+    )
     facts = replace(FACTS, run_id=HOSTILE, base_model=HOSTILE, models=(model,))
-    return ReportContents(facts, scores, (shown, evaluated(2, False, (CALL,))), (difference,))
+    return ReportContents(facts, scores, (shown, evaluated(2, False, (CALL,))), (comparison,))
 
 
 def test_hostile_text_is_shown_and_never_run(full: ReportContents) -> None:

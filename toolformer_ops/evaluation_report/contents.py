@@ -1,9 +1,16 @@
-"""What the page is made from: frozen records, cheap to import."""
+"""What the page is made from, as frozen records, and where it is on S3. Cheap to import."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.evaluation.comparing import Comparison
 from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore, Variant
+
+PREFIX = "reports"
+PAGE = "index.html"
+_RUN_ID = re.compile(r"(?!\.+\Z)[^/\x00-\x1f\x7f]{1,250}")
 
 
 @dataclass(frozen=True)
@@ -29,26 +36,6 @@ class TrainedModel:
     definition: dict[str, Any]
     """Its recipe: the numbers that decide it."""
     curve: LossCurve | None = None
-
-
-@dataclass(frozen=True)
-class RowDifference:
-    """Two rows of a table on the same inputs."""
-
-    suite: str
-    subset: str
-    left: str
-    """Name of the row whose score the other's is taken from."""
-    right: str
-    inputs: int
-    difference: float
-    """Score of left less score of right, in [-1, 1]."""
-    low: float
-    """Lower end of its 95 % interval."""
-    high: float
-    """Upper end of its 95 % interval."""
-    p_value: float
-    """Of McNemar's exact test, in [0, 1]."""
 
 
 @dataclass(frozen=True)
@@ -80,4 +67,21 @@ class ReportContents:
     scores: tuple[SuiteScore, ...]
     inputs: tuple[EvaluatedInput, ...] = ()
     """From which the examples are taken."""
-    differences: tuple[RowDifference, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    """Of Toolformer with each other model."""
+
+
+def report_prefix(run_id: str) -> str:
+    """Key of the folder with a run's page and its evaluated inputs, without a slash at its end.
+
+    Raises:
+        ParameterError: no run has such an id, since it would lead elsewhere.
+    """
+    if not _RUN_ID.fullmatch(run_id):
+        raise ParameterError(f"--run: expected a run id without slashes and control characters, found {run_id!r:.80}.")
+    return f"{PREFIX}/{run_id}"
+
+
+def report_key(run_id: str) -> str:
+    """Key of the page."""
+    return f"{report_prefix(run_id)}/{PAGE}"

@@ -48,37 +48,31 @@ def choose_examples(inputs: Iterable[EvaluatedInput], at_most: int = EXAMPLES) -
     for found in inputs:
         if found.variant == "with_tools" and found.call_start_rank > 0:
             by_subset[found.suite, found.subset].append(found)
-    queues = [_in_turn(found) for found in by_subset.values()]
+    queues = []
+    for of_subset in by_subset.values():
+        by_number = sorted(of_subset, key=lambda found: (not found.has_call, found.number))
+        right = [found for found in by_number if found.correct]
+        wrong = [found for found in by_number if not found.correct]
+        in_turn = [found for pair in zip_longest(right, wrong) for found in pair if found is not None]
+        queues.append(sorted(in_turn, key=lambda found: not found.has_call))
     chosen = [found for each in zip_longest(*queues) for found in each if found is not None][:at_most]
     order = {key: place for place, key in enumerate(by_subset)}
     return [
-        example(found) for found in sorted(chosen, key=lambda found: (order[found.suite, found.subset], found.number))
+        Example(
+            suite=found.suite,
+            subset=found.subset,
+            number=found.number,
+            prompt=found.prompt[-PROMPT_CHARACTERS:],
+            cut=len(found.prompt) > PROMPT_CHARACTERS,
+            answers=found.answers[:ANSWERS],
+            more_answers=max(0, len(found.answers) - ANSWERS),
+            segments=segments(found.written, found.calls),
+            predicted=found.predicted,
+            correct=found.correct,
+            date=found.date.isoformat() if found.date else None,
+        )
+        for found in sorted(chosen, key=lambda found: (order[found.suite, found.subset], found.number))
     ]
-
-
-def _in_turn(inputs: Sequence[EvaluatedInput]) -> list[EvaluatedInput]:
-    by_number = sorted(inputs, key=lambda found: (not found.has_call, found.number))
-    right = [found for found in by_number if found.correct]
-    wrong = [found for found in by_number if not found.correct]
-    in_turn = [found for pair in zip_longest(right, wrong) for found in pair if found is not None]
-    return sorted(in_turn, key=lambda found: not found.has_call)
-
-
-def example(found: EvaluatedInput) -> Example:
-    """One input as it is shown."""
-    return Example(
-        found.suite,
-        found.subset,
-        found.number,
-        found.prompt[-PROMPT_CHARACTERS:],
-        len(found.prompt) > PROMPT_CHARACTERS,
-        found.answers[:ANSWERS],
-        max(0, len(found.answers) - ANSWERS),
-        segments(found.written, found.calls),
-        found.predicted,
-        found.correct,
-        found.date.isoformat() if found.date else None,
-    )
 
 
 def segments(written: str, calls: Sequence[MadeCall]) -> tuple[Segment, ...]:

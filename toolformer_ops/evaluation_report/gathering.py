@@ -11,10 +11,10 @@ from sqlalchemy import Connection, Row
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
+from toolformer_ops.evaluation.comparing import compare_inputs
 from toolformer_ops.evaluation.records import VARIANT_NAMES, Variant
 from toolformer_ops.evaluation.store import read_inputs, scores_of_run
 from toolformer_ops.evaluation_report.contents import LossCurve, ReportContents, RunFacts, TrainedModel
-from toolformer_ops.evaluation_report.pairing import row_differences
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
@@ -39,43 +39,39 @@ def gather(settings: Settings, store: ObjectStore, run_id: str) -> ReportContent
         facts = _facts(connection, store, runs[0])
         scores = tuple(scores_of_run(connection, run_id))
     inputs = tuple(read_inputs(store, run_id))
-    return ReportContents(facts, scores, inputs, tuple(row_differences(inputs)))
+    return ReportContents(facts=facts, scores=scores, inputs=inputs, comparisons=tuple(compare_inputs(inputs)))
 
 
 def _facts(connection: Connection, store: ObjectStore, run: Row[Any]) -> RunFacts:
     releases = database.fetch_all(connection, "release_of_run", run_id=run.run_id)
     release = releases[0] if releases else None
-    models = database.fetch_all(connection, "report_models_of_run", run_id=run.run_id)
+    models = []
+    for row in database.fetch_all(connection, "report_models_of_run", run_id=run.run_id):
+        variant: Variant = "without_calls" if row.without_calls else "with_tools"
+        curve = _curve(store, row.uri, VARIANT_NAMES[variant])
+        models.append(TrainedModel(variant, row.model_id, uri=row.uri, definition=row.definition, curve=curve))
     return RunFacts(
-        run.run_id,
-        run.model_identity,
-        run.code_version,
-        f"{run.started_at:%Y-%m-%d %H:%M} UTC",
-        release.release_id if release else None,
-        release.uri if release else None,
-        release.documents if release else 0,
-        release.calls if release else 0,
-        tuple(release.lacking_tools) if release else (),
-        tuple(_model(store, model) for model in models),
-        RunChoices.parse(run.parameters).evaluation_suites,
+        run_id=run.run_id,
+        base_model=run.model_identity,
+        code_version=run.code_version,
+        started=f"{run.started_at:%Y-%m-%d %H:%M} UTC",
+        release_id=release.release_id if release else None,
+        release_uri=release.uri if release else None,
+        release_texts=release.documents if release else 0,
+        release_calls=release.calls if release else 0,
+        lacking_tools=tuple(release.lacking_tools) if release else (),
+        models=tuple(models),
+        asked_suites=RunChoices.parse(run.parameters).evaluation_suites,
     )
-
-
-def _model(store: ObjectStore, row: Row[Any]) -> TrainedModel:
-    variant: Variant = "without_calls" if row.without_calls else "with_tools"
-    return TrainedModel(variant, row.model_id, row.uri, row.definition, _curve(store, row.uri, VARIANT_NAMES[variant]))
 
 
 def _curve(store: ObjectStore, uri: str, name: str) -> LossCurve | None:
     manifest = store.read_manifest(store.key_of(uri))
     keys = {file.name: manifest.key_of(file) for file in manifest.files} if manifest else {}
-    points = {log: _points(store.get(keys[log])) for log in (TRAINING_LOG, DEVELOPMENT_LOG) if log in keys}
-    if not any(points.values()):
-        return None
-    return LossCurve(name, points.get(TRAINING_LOG, ()), points.get(DEVELOPMENT_LOG, ()))
-
-
-def _points(log: bytes) -> tuple[tuple[int, float], ...]:
-    lines = (json.loads(line) for line in log.decode("utf-8").splitlines() if line.strip())
-    points = ((int(line["step"]), float(line.get("loss") or math.nan)) for line in lines)
-    return tuple(point for point in points if math.isfinite(point[1]))
+    points = {}
+    for log in (TRAINING_LOG, DEVELOPMENT_LOG):
+        text = store.get(keys[log]).decode("utf-8") if log in keys else ""
+        lines = [json.loads(line) for line in text.splitlines() if line.strip()]
+        losses = [(int(line["step"]), float(line.get("loss") or math.nan)) for line in lines]
+        points[log] = tuple(point for point in losses if math.isfinite(point[1]))
+    return LossCurve(name, points[TRAINING_LOG], points[DEVELOPMENT_LOG]) if any(points.values()) else None

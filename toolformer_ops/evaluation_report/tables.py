@@ -1,8 +1,10 @@
 """Scores as tables of the paper's form: one table a suite, a row a model, a column a subset, the best in bold.
 
-Also its Table 9 (section 5, "Decoding Strategy"): scores with and without a call, by k. Pure values.
+Also its Table 9 (section 5, "Decoding Strategy"): scores with and without a call, by k; and texts from outside made visible. Pure
+values.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +16,9 @@ METRIC_NAMES = {
     "perplexity_by_token": "perplexity by token",
     "perplexity_by_byte": "perplexity by byte",
 }
+# Control characters but tab and line break, marks and overrides of direction, line separators, and half surrogates, which UTF-8
+# cannot write.
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class ModelRow:
     """One model in one variant; a cell a column, None where it was not evaluated."""
 
     name: str
@@ -58,7 +63,7 @@ class SuiteTable:
     suite: str
     lower_is_better: bool
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ModelRow, ...]
 
 
 @dataclass(frozen=True)
@@ -111,15 +116,15 @@ def call_rows(scores: Sequence[SuiteScore]) -> list[CallRow]:
     tools = called_tools(scores)
     return [
         CallRow(
-            score.suite,
-            score.subset,
-            score.call_start_rank,
-            score.inputs,
-            percent(score.score),
-            percent(score.score_with_call),
-            percent(score.score_without_call),
-            percent(score.inputs_with_call / score.inputs if score.inputs else None),
-            tuple(percent(score.call_shares.get(tool)) for tool in tools),
+            suite=score.suite,
+            subset=score.subset,
+            k=score.call_start_rank,
+            inputs=score.inputs,
+            score=percent(score.score),
+            with_call=percent(score.score_with_call),
+            without_call=percent(score.score_without_call),
+            share_with_call=percent(score.inputs_with_call / score.inputs if score.inputs else None),
+            by_tool=tuple(percent(score.call_shares.get(tool)) for tool in tools),
         )
         for score in scores
         if score.variant == "with_tools" and not is_perplexity(score.metric)
@@ -131,40 +136,45 @@ def percent(share: float | None) -> str:
     return "\u2013" if share is None else f"{100 * share:.1f}"
 
 
+def visible(text: str) -> str:
+    """`text` with each character that does not show, or that turns the direction of a line, as `⟨U+202E⟩`. Does not escape."""
+    return _UNSEEN.sub(lambda match: f"\u27e8U+{ord(match.group()):04X}\u27e9", text)
+
+
 def _row_key(score: SuiteScore) -> tuple[int, str, int]:
     return VARIANTS.index(score.variant), score.model, score.call_start_rank
 
 
 def _table(suite: str, scores: Sequence[SuiteScore]) -> SuiteTable:
-    keys = list(dict.fromkeys((score.subset, score.metric) for score in scores))
+    by_column: dict[tuple[str, str], list[SuiteScore]] = {}
+    for score in scores:
+        by_column.setdefault((score.subset, score.metric), []).append(score)
     names = row_names(scores)
-    cells = {(_row_key(score), (score.subset, score.metric)): score for score in scores}
-    best = {key: _best([score for score in scores if (score.subset, score.metric) == key]) for key in keys}
-    columns = tuple(
-        Column(subset, METRIC_NAMES.get(metric, metric), _inputs(scores, subset, metric)) for subset, metric in keys
+    cells: dict[tuple[int, str, int], list[Cell | None]] = {key: [] for key in names}
+    columns = []
+    for (subset, metric), found in by_column.items():
+        sizes = sorted({score.inputs for score in found})
+        inputs = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,}\u2013{sizes[-1]:,}"
+        columns.append(Column(subset, METRIC_NAMES.get(metric, metric), inputs))
+        values = [score.score for score in found]
+        best = min(values) if is_perplexity(metric) else max(values)
+        by_row = {}
+        for score in found:
+            show = "{:.2f}".format if is_perplexity(metric) else percent
+            by_row[_row_key(score)] = Cell(
+                score=score.score,
+                low=score.low,
+                high=score.high,
+                inputs=score.inputs,
+                best=score.score == best,
+                shown=show(score.score),
+                interval=f"{show(score.low)}\u2013{show(score.high)}",
+            )
+        for key, row in cells.items():
+            row.append(by_row.get(key))
+    return SuiteTable(
+        suite=suite,
+        lower_is_better=all(is_perplexity(metric) for _, metric in by_column),
+        columns=tuple(columns),
+        rows=tuple(ModelRow(name, key[0], tuple(cells[key])) for key, name in names.items()),
     )
-    rows = tuple(
-        Row(name, key[0], tuple(_cell(cells.get((key, column)), best[column]) for column in keys))
-        for key, name in names.items()
-    )
-    return SuiteTable(suite, all(is_perplexity(metric) for _, metric in keys), columns, rows)
-
-
-def _best(scores: Sequence[SuiteScore]) -> float:
-    values = [score.score for score in scores]
-    return min(values) if is_perplexity(scores[0].metric) else max(values)
-
-
-def _inputs(scores: Sequence[SuiteScore], subset: str, metric: str) -> str:
-    found = sorted({score.inputs for score in scores if (score.subset, score.metric) == (subset, metric)})
-    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,}\u2013{found[-1]:,}"
-
-
-def _cell(score: SuiteScore | None, best: float) -> Cell | None:
-    if score is None:
-        return None
-    if is_perplexity(score.metric):
-        shown, interval = f"{score.score:.2f}", f"{score.low:.2f}\u2013{score.high:.2f}"
-    else:
-        shown, interval = percent(score.score), f"{percent(score.low)}\u2013{percent(score.high)}"
-    return Cell(score.score, score.low, score.high, score.inputs, score.score == best, shown, interval)

@@ -51,7 +51,7 @@ def serve_report(dag_id: str, run_id: str) -> Any:
     """The page of a run, or one that says why there is none."""
     from toolformer_ops.config import load_settings
     from toolformer_ops.errors import ObjectNotFoundError, ToolformerError
-    from toolformer_ops.evaluation_report.place import report_key
+    from toolformer_ops.evaluation_report.contents import report_key
     from toolformer_ops.storage.object_store import ObjectStore
 
     try:

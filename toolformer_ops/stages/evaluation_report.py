@@ -10,7 +10,7 @@ from pathlib import Path
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ObjectNotFoundError, ParameterError
-from toolformer_ops.evaluation_report.place import report_key
+from toolformer_ops.evaluation_report.contents import report_key
 from toolformer_ops.storage.object_store import ObjectStore
 
 logger = logging.getLogger(__name__)
