@@ -6,9 +6,10 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import Engine, text
 
+from tests.servers import RunningPostgres
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, DatabaseError
-from toolformer_ops.local_services import RunningPostgres, roles
+from toolformer_ops.local_services import postgres
 from toolformer_ops.storage import database, schema
 
 RECIPE = "0123456789abcdef"
@@ -116,9 +117,8 @@ def test_a_database_of_earlier_code_is_migrated_without_losing_a_row(
     postgres_server: RunningPostgres, sql_folder: Path
 ) -> None:
     name = f"test_{uuid.uuid4().hex[:12]}"
-    passwords = roles.RolePasswords(owner="owner-of-tests", reader="reader-of-tests", airflow="airflow-of-tests")
-    roles.ensure_database(postgres_server.address, name, roles.OWNER)
-    dsn = postgres_server.address.dsn(name, roles.OWNER, passwords.owner)
+    postgres.ensure_database(postgres_server.address, name, postgres.OWNER)
+    dsn = postgres_server.address.dsn(name, postgres.OWNER, "owner-of-tests")
     engine = database.connect_dsn(dsn, database.DSN_SETTING)
     try:
         # 1. The tables of migration 0008 with rows in each. Today's views need later tables: the test leaves them out.
@@ -151,7 +151,7 @@ def test_a_database_of_earlier_code_is_migrated_without_losing_a_row(
         assert schema.migrate(engine) == []
     finally:
         engine.dispose()
-        roles.drop_database(postgres_server.address, name)
+        postgres.drop_database(postgres_server.address, name)
 
 
 def test_views_are_made_anew_when_one_changes(engine: Engine, sql_folder: Path) -> None:
