@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -17,17 +17,29 @@ from toolformer_ops.config import REPOSITORY, load_settings
 IMAGE = "registry.example/toolformer@sha256:" + "0" * 64
 
 
+Parsed = dict[frozenset[tuple[str, str]], Mapping[str, DAG]]
+
+
+@pytest.fixture(scope="session")
+def parsed() -> Parsed:
+    """The DAGs by the settings that they were parsed with: parsing takes a second, and no test changes a DAG."""
+    return {}
+
+
 @pytest.fixture
-def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, DAG]]:
-    """Parses `dags/` with these `TOOLFORMER_` settings and returns the DAGs by id."""
+def parse(monkeypatch: pytest.MonkeyPatch, parsed: Parsed) -> Callable[..., dict[str, DAG]]:
+    """Sets these `TOOLFORMER_` settings for the test and returns the DAGs that `dags/` makes of them, by id."""
 
     def parse_dags(**settings: str) -> dict[str, DAG]:
         for name, value in settings.items():
             monkeypatch.setenv(f"TOOLFORMER_{name.upper()}", value)
         load_settings.cache_clear()
-        bag = DagBag(REPOSITORY / "dags")
-        assert bag.import_errors == {}
-        return bag.dags
+        key = frozenset(settings.items())
+        if key not in parsed:
+            bag = DagBag(REPOSITORY / "dags")
+            assert bag.import_errors == {}
+            parsed[key] = bag.dags
+        return dict(parsed[key])
 
     return parse_dags
 
