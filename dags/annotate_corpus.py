@@ -28,8 +28,7 @@ A run without a single kept call is red at `release`, since there is nothing to 
 from airflow.sdk import DAG, TaskGroup
 
 from toolformer_ops.config import MAX_SHARDS, load_settings
-from toolformer_ops.orchestration.assets import DATASET_RELEASE
-from toolformer_ops.orchestration.defaults import DEFAULT_ARGS, GPU_POOL, RUN_ID
+from toolformer_ops.orchestration.defaults import DATASET_RELEASE, DEFAULT_ARGS, GPU_POOL, RUN_ID
 from toolformer_ops.orchestration.forms import annotation_form
 from toolformer_ops.orchestration.model_tasks import evaluation_group, model_tasks
 from toolformer_ops.orchestration.run_outcome import finish_run, gather_tools

@@ -13,8 +13,7 @@ a red run changes nothing; clear the task when its cause is mended.
 
 from airflow.sdk import DAG
 
-from toolformer_ops.orchestration.assets import WIKI_INDEX
-from toolformer_ops.orchestration.defaults import DEFAULT_ARGS
+from toolformer_ops.orchestration.defaults import DEFAULT_ARGS, WIKI_INDEX
 from toolformer_ops.orchestration.forms import index_form
 from toolformer_ops.orchestration.stage_tasks import stage
 

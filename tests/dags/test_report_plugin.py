@@ -9,8 +9,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from fastapi.testclient import TestClient
 
 from toolformer_ops.errors import ObjectNotFoundError, ObjectStoreError
-from toolformer_ops.orchestration.report_link import ReportLink
-from toolformer_ops.orchestration.report_plugin import ReportPlugin, application, serve
+from toolformer_ops.orchestration.report_plugin import ReportLink, ReportPlugin, application, serve
 from toolformer_ops.storage import object_store
 
 RUN_ID = "manual__2026-11-21T16:30:00+00:00"

@@ -25,12 +25,28 @@ stands behind a pool, the pool's slots are the limit.
 
 def page(dags: Iterable["DAG"]) -> str:
     """The whole page in Markdown: one table of DAGs, and for each DAG its text, its form and its tasks."""
-    ordered = sorted(dags, key=lambda dag: dag.dag_id)
-    overview = _table(
-        ("DAG", "What it does", "Makes", "Tasks"),
-        ([f"[{dag.dag_id}](#{dag.dag_id})", dag.description, _assets(dag), len(dag.tasks)] for dag in ordered),
-    )
-    return "\n".join([INTRODUCTION, overview, *(_chapter(dag) for dag in ordered)])
+    overview, chapters = [], []
+    for dag in sorted(dags, key=lambda dag: dag.dag_id):
+        assets = sorted({f"`{asset.name}`" for task in dag.tasks for asset in task.outlets})
+        overview.append([f"[{dag.dag_id}](#{dag.dag_id})", dag.description, ", ".join(assets), len(dag.tasks)])
+        params = {name: dag.params.get_param(name) for name in dag.params}
+        form = _table(
+            ("Field", "Name in the API", "Default", "Meaning"),
+            [
+                (param.schema["title"], f"`{name}`", _default(name, param), param.description)
+                for name, param in params.items()
+            ],
+        )
+        tasks = _table(
+            ("Task", "Mapped over shards", "Pool", "Longest try", "Retries"),
+            [
+                (f"`{task.task_id}`", "yes" if task.is_mapped else "", task.pool, task.execution_timeout, task.retries)
+                for task in dag.tasks
+            ],
+        )
+        text = (dag.doc_md or "").strip()
+        chapters.append(f"\n## {dag.dag_id}\n\n{text}\n\n### Form\n\n{form}\n### Tasks\n\n{tasks}")
+    return "\n".join([INTRODUCTION, _table(("DAG", "What it does", "Makes", "Tasks"), overview), *chapters])
 
 
 def main() -> None:
@@ -42,29 +58,6 @@ def main() -> None:
         raise SystemExit("\n".join(bag.import_errors.values()))
     PAGE.write_text(page(bag.dags.values()), encoding="utf-8")
     sys.stdout.write(f"{PAGE}: {len(bag.dags)} DAGs\n")
-
-
-def _chapter(dag: "DAG") -> str:
-    form = _table(
-        ("Field", "Name in the API", "Default", "Meaning"),
-        (
-            [param.schema["title"], f"`{name}`", _default(name, param), param.description]
-            for name, param in ((name, dag.params.get_param(name)) for name in dag.params)
-        ),
-    )
-    tasks = _table(
-        ("Task", "Mapped over shards", "Pool", "Longest try", "Retries"),
-        (
-            [f"`{task.task_id}`", "yes" if task.is_mapped else "", task.pool, task.execution_timeout, task.retries]
-            for task in dag.tasks
-        ),
-    )
-    text = (dag.doc_md or "").strip()
-    return f"\n## {dag.dag_id}\n\n{text}\n\n### Form\n\n{form}\n### Tasks\n\n{tasks}"
-
-
-def _assets(dag: "DAG") -> str:
-    return ", ".join(sorted({f"`{asset.name}`" for task in dag.tasks for asset in task.outlets}))
 
 
 def _default(name: str, param: Any) -> str:

@@ -1,11 +1,18 @@
-"""What all DAGs share: default arguments, pools, and how long each stage may take.
+"""What all DAGs and stage tasks share: default arguments, pools, time limits, assets, and what a task does besides its stage.
 
 Does not create the pools: `pools.json` beside this file does, by `airflow pools import`.
 """
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset
+from airflow.sdk.exceptions import AirflowSkipException
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 RUN_ID = "{{ run_id }}"
 """Airflow's id of the DAG run is the id of the annotation run; templated."""
@@ -15,7 +22,7 @@ GPU_POOL = "gpu"
 POOLS = (CPU_POOL, GPU_POOL)
 
 RETRY_DELAY = timedelta(seconds=15)
-"""Before the first retry; doubled before the second. Short, since a retry goes on at the next micro-batch."""
+"""Before the first retry; doubled before the second. Short, since a retry starts at the next micro-batch."""
 
 DEFAULT_ARGS: dict[str, Any] = {
     "owner": "toolformer",
@@ -48,4 +55,45 @@ TIME_LIMITS = MappingProxyType(
         "finish-run": timedelta(minutes=20),
     }
 )
-"""Longest time of one try, by stage. A try that was cut off loses one micro-batch, and the next goes on from there."""
+"""Longest time of one try, by stage. A try that was cut off loses one micro-batch; the next starts there."""
+
+# Assets. Their addresses name the things, not where they are: an event's `extra` says which run or release it was.
+
+WIKI_INDEX = Asset(
+    name="wiki_index", uri="toolformer://wiki-index", group="toolformer", extra={"made_by": "build_wiki_index"}
+)
+"""The BM25 index over Wikipedia that WikiSearch and QA search."""
+
+DATASET_RELEASE = Asset(
+    name="dataset_release", uri="toolformer://dataset-release", group="toolformer", extra={"made_by": "annotate_corpus"}
+)
+"""A checked release on S3."""
+
+# What a stage task does besides starting its stage, whether as a process or as a pod
+
+EXIT_CODES_NOT_RETRIED = frozenset({2, 3})
+"""2: the request is wrong; 3: a quality gate did not pass. Trying again fails in the same way (`toolformer_ops.errors`)."""
+
+
+def skip_unless(params: Mapping[str, Any], only_where: Mapping[str, Any] | None) -> None:
+    """Skip the task unless each parameter named in `only_where` equals, or as a list holds, that value.
+
+    Raises:
+        AirflowSkipException: the form did not ask for this task.
+    """
+    for name, wanted in (only_where or {}).items():
+        found = params.get(name)
+        asked_for = wanted in found if isinstance(found, Sequence) and not isinstance(found, str) else found == wanted
+        if not asked_for:
+            raise AirflowSkipException(f"not asked for: {name} is {found!r}, and this task is for {wanted!r}.")
+
+
+def with_shard(arguments: Sequence[str], shard: str | None) -> list[str]:
+    """The arguments, with `--shard I/N` added for a mapped task."""
+    return [*arguments, "--shard", shard] if shard else [*arguments]
+
+
+def describe_assets(context: "Context", outlets: Sequence["Asset"], extra: Mapping[str, str] | None) -> None:
+    """Attach ids to the asset events of this task, for the DAGs that are scheduled by them."""
+    for asset in outlets:
+        context["outlet_events"][asset].extra.update(extra or {})

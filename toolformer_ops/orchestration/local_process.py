@@ -20,7 +20,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from toolformer_ops.config import REPOSITORY
-from toolformer_ops.orchestration.stage_conditions import (
+from toolformer_ops.orchestration.defaults import (
     EXIT_CODES_NOT_RETRIED,
     describe_assets,
     skip_unless,
@@ -61,7 +61,7 @@ class Ending:
         if self.returncode < 0:
             name = signal.Signals(-self.returncode).name
             why = " (the machine may be out of memory)" if name == "SIGKILL" else ""
-            return f"killed by {name}{why}; the next try goes on after the last committed micro-batch."
+            return f"killed by {name}{why}; the next try starts after the last committed micro-batch."
         return f"exit status {self.returncode}: {self.last_error or self.last_output or 'no message'}"
 
 
@@ -164,7 +164,14 @@ class StageProcess(BaseOperator):
         skip_unless(context["params"], self.only_where)
         ending = self.run_stage(with_shard(self.arguments, self.shard))
         describe_assets(context, self.outlets, self.asset_extra)
-        return self._result(ending) if self.returns_result else None
+        if not self.returns_result:
+            return None
+        try:
+            return json.loads(ending.last_output)
+        except ValueError as error:
+            raise AirflowException(
+                f"{self._stage_name()}: expected ids or counts as the last line on stdout, found {ending.last_output!r:.200}."
+            ) from error
 
     def run_stage(self, arguments: Sequence[str]) -> Ending:
         """Run the program with these arguments to its end, and raise unless it ended well."""
@@ -183,14 +190,6 @@ class StageProcess(BaseOperator):
 
     def _log_line(self, line: str) -> None:
         self.log.info("%s", line)
-
-    def _result(self, ending: Ending) -> Any:
-        try:
-            return json.loads(ending.last_output)
-        except ValueError as error:
-            raise AirflowException(
-                f"{self._stage_name()}: expected ids or counts as the last line on stdout, found {ending.last_output!r:.200}."
-            ) from error
 
     def _stage_name(self) -> str:
         return f"stage {self.arguments[1]}" if self.arguments[:1] == ["stage"] else self.task_id

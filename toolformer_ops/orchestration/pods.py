@@ -14,9 +14,9 @@ from pydantic import SecretStr
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
-from toolformer_ops.orchestration.defaults import GPU_POOL
-from toolformer_ops.orchestration.stage_conditions import (
+from toolformer_ops.orchestration.defaults import (
     EXIT_CODES_NOT_RETRIED,
+    GPU_POOL,
     describe_assets,
     skip_unless,
     with_shard,
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 CONTAINER = "stage"
 STATE_PATH = "/var/lib/toolformer"
-TEMPORARY_PATH = "/tmp"  # noqa: S108  (the pod's own emptyDir)
+WRITABLE = {"temporary": "/tmp", "state": STATE_PATH}  # noqa: S108  (volumes of the pod alone)
+"""Where a stage may write, by volume; each is an emptyDir."""
 USER_ID = 10001
 """Not root, and no user of the node."""
 ENV_PREFIX = "TOOLFORMER_"
@@ -100,7 +101,9 @@ class StagePod(KubernetesPodOperator):
         try:
             super().cleanup(pod, remote_pod, *args, **kwargs)
         except AirflowException as error:
-            if _exit_code(remote_pod) in EXIT_CODES_NOT_RETRIED:
+            statuses = (remote_pod.status.container_statuses if remote_pod and remote_pod.status else None) or []
+            ended = [status.state.terminated for status in statuses if status.name == CONTAINER and status.state]
+            if any(ending and ending.exit_code in EXIT_CODES_NOT_RETRIED for ending in ended):
                 raise AirflowFailException(str(error)) from error
             raise
 
@@ -111,10 +114,24 @@ def pod_arguments(settings: Settings, *, pool: str) -> dict[str, Any]:
     Raises:
         ConfigurationError: no image is set, or one without tag or digest.
     """
+    image = settings.kubernetes_image
+    if "@sha256:" not in image and ":" not in image.rpartition("/")[2]:
+        raise ConfigurationError(
+            f"expected an image with a tag or a digest in {ENV_PREFIX}KUBERNETES_IMAGE, found {image!r}. "
+            "Set it to what the stages are to run in, best by digest: registry/toolformer@sha256:..."
+        )
+    if image.endswith(":latest"):
+        raise ConfigurationError(
+            f"expected an image that stays the same in {ENV_PREFIX}KUBERNETES_IMAGE, found {image!r}. Name a version or a digest."
+        )
     gpu = pool == GPU_POOL
+    requests = GPU_REQUESTS if gpu else CPU_REQUESTS
+    limits = {"memory": requests["memory"], "ephemeral-storage": requests["ephemeral-storage"]}
+    if gpu:
+        limits["nvidia.com/gpu"] = "1"
     return {
         "namespace": settings.kubernetes_namespace,
-        "image": _image(settings),
+        "image": image,
         "image_pull_policy": "IfNotPresent",
         "cmds": ["python", "-m", "toolformer_ops"],
         "base_container_name": CONTAINER,
@@ -122,12 +139,9 @@ def pod_arguments(settings: Settings, *, pool: str) -> dict[str, Any]:
         "env_vars": _environment(settings, gpu=gpu),
         "node_selector": {"nvidia.com/gpu.product": settings.kubernetes_gpu_product} if gpu else {},
         "tolerations": [k8s.V1Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")] if gpu else [],
-        "container_resources": _resources(gpu=gpu),
-        "volumes": [_empty_dir("temporary"), _empty_dir("state")],
-        "volume_mounts": [
-            k8s.V1VolumeMount(name="temporary", mount_path=TEMPORARY_PATH),
-            k8s.V1VolumeMount(name="state", mount_path=STATE_PATH),
-        ],
+        "container_resources": k8s.V1ResourceRequirements(requests=requests, limits=limits),
+        "volumes": [k8s.V1Volume(name=name, empty_dir=k8s.V1EmptyDirVolumeSource()) for name in WRITABLE],
+        "volume_mounts": [k8s.V1VolumeMount(name=name, mount_path=path) for name, path in WRITABLE.items()],
         "automount_service_account_token": False,
         "security_context": k8s.V1PodSecurityContext(
             run_as_non_root=True,
@@ -154,20 +168,6 @@ def pod_arguments(settings: Settings, *, pool: str) -> dict[str, Any]:
     }
 
 
-def _image(settings: Settings) -> str:
-    image = settings.kubernetes_image
-    if "@sha256:" not in image and ":" not in image.rpartition("/")[2]:
-        raise ConfigurationError(
-            f"expected an image with a tag or a digest in {ENV_PREFIX}KUBERNETES_IMAGE, found {image!r}. "
-            "Set it to what the stages are to run in, best by digest: registry/toolformer@sha256:..."
-        )
-    if image.endswith(":latest"):
-        raise ConfigurationError(
-            f"expected an image that stays the same in {ENV_PREFIX}KUBERNETES_IMAGE, found {image!r}. Name a version or a digest."
-        )
-    return image
-
-
 def _environment(settings: Settings, *, gpu: bool) -> list[k8s.V1EnvVar]:
     """The settings for the pod: plain ones by value, secret ones by reference to the deployment's Secret."""
     variables = [
@@ -189,22 +189,3 @@ def _environment(settings: Settings, *, gpu: bool) -> list[k8s.V1EnvVar]:
         elif value is not None and value != field.get_default(call_default_factory=True):
             variables.append(k8s.V1EnvVar(name=variable, value=str(value)))
     return variables
-
-
-def _resources(*, gpu: bool) -> k8s.V1ResourceRequirements:
-    requests = GPU_REQUESTS if gpu else CPU_REQUESTS
-    limits = {"memory": requests["memory"], "ephemeral-storage": requests["ephemeral-storage"]}
-    return k8s.V1ResourceRequirements(requests=requests, limits=limits | ({"nvidia.com/gpu": "1"} if gpu else {}))
-
-
-def _empty_dir(name: str) -> k8s.V1Volume:
-    return k8s.V1Volume(name=name, empty_dir=k8s.V1EmptyDirVolumeSource())
-
-
-def _exit_code(pod: k8s.V1Pod | None) -> int | None:
-    """Exit status of the stage's container, if it has ended."""
-    statuses = (pod.status.container_statuses if pod is not None and pod.status is not None else None) or []
-    for status in statuses:
-        if status.name == CONTAINER and status.state is not None and status.state.terminated is not None:
-            return int(status.state.terminated.exit_code)
-    return None

@@ -1,8 +1,9 @@
-"""Airflow serves the pages of evaluations from S3, to those who may see the DAG's runs; they are linked from the runs.
+"""Airflow serves the pages of evaluations from S3, to those who may see the DAG's runs; the runs and the task link to them.
 
 A plugin of Airflow's API server (entry point `airflow.plugins`): `GET /toolformer/reports/DAG/RUN`. The server itself reads S3, so
-that nobody needs a key or a presigned address. A page is shown with a content security policy that lets nothing in it run, since it
-holds what a language model wrote. Light: Airflow loads plugins in all its processes, so the application is made on first use.
+that nobody needs a key. The link is no presigned S3 address: that could be read by all who have it, would stay in an XCom, and ends
+after days. A page is shown with a content security policy that lets nothing in it run, since it holds what a language model wrote.
+Light: Airflow loads plugins in all its processes, so the application is made on first use.
 """
 
 import functools
@@ -10,12 +11,16 @@ import html
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from airflow.plugins_manager import AirflowPlugin
+from airflow.sdk import BaseOperatorLink
 
-from toolformer_ops.orchestration.report_link import URL_PREFIX
+from toolformer_ops.config import load_settings
 
 if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
     from fastapi import FastAPI, Response
 
 logger = logging.getLogger(__name__)
@@ -24,6 +29,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+URL_PREFIX = "/toolformer"
+"""Below Airflow's own address."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'self'; sandbox",
@@ -31,7 +38,18 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "private, no-cache",
 }
-"""`sandbox`: the page is of no origin, so nothing in it could act for the user who looks at it."""
+"""`sandbox`: the page is of no origin, so nothing in it can act for the user who looks at it."""
+
+
+class ReportLink(BaseOperatorLink):
+    """A button on the task that made the page."""
+
+    name = "Evaluation report"
+
+    def get_link(self, operator: "BaseOperator", *, ti_key: "TaskInstanceKey") -> str:
+        """The page's address; holds no secret."""
+        path = f"/reports/{quote(ti_key.dag_id, safe='')}/{quote(ti_key.run_id, safe='')}"
+        return f"{load_settings().airflow_url.rstrip('/')}{URL_PREFIX}{path}"
 
 
 @functools.cache
@@ -49,7 +67,6 @@ def application() -> "FastAPI":
 
 def serve_report(dag_id: str, run_id: str) -> Any:
     """The page of a run, or one that says why there is none."""
-    from toolformer_ops.config import load_settings
     from toolformer_ops.errors import ObjectNotFoundError, ToolformerError
     from toolformer_ops.evaluation_report.contents import report_key
     from toolformer_ops.storage.object_store import ObjectStore
