@@ -10,7 +10,6 @@ from airflow.sdk.exceptions import ParamValidationError
 
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.stages.run_setup import parse_choices
 
 GIVEN = {"corpus": "posts.jsonl", "model": "models/m"}
 
@@ -25,7 +24,7 @@ def validated(dag: DAG, **values: Any) -> dict[str, Any]:
 
 def as_a_stage_reads(values: dict[str, Any]) -> RunChoices:
     """What `start-run` makes of the form: null is the default."""
-    return parse_choices(json.dumps(values))
+    return RunChoices.parse_json(json.dumps(values))
 
 
 def test_no_field_has_to_be_filled_in_but_corpus_model_and_release(local_dags: dict[str, DAG]) -> None:

@@ -14,9 +14,8 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, ParameterError, RecipeMismatchError
 from toolformer_ops.language_model import model_identity
 from toolformer_ops.stages.finetuning import finetune, publish
-from toolformer_ops.stages.finetuning_setup import start_finetuning
 from toolformer_ops.stages.release import release
-from toolformer_ops.stages.run_setup import finish_run
+from toolformer_ops.stages.run_setup import finish_run, start_finetuning
 from toolformer_ops.storage import database
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import EXIT_NO_RESULT, ParameterError, UsageError
+from toolformer_ops.errors import EXIT_NO_RESULT, ParameterError
 
 app = typer.Typer()
 
@@ -21,16 +21,6 @@ Corpus = Annotated[Path, typer.Argument(help="JSON Lines with a field `text`, op
 RunParametersJson = Annotated[
     str, typer.Option("--parameters", help="Run parameters as JSON; see `toolformer-ops parameters`.")
 ]
-
-
-def _parsed(parameters: str) -> dict[str, Any]:
-    try:
-        values = json.loads(parameters)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"--parameters: expected JSON, found {parameters[:80]!r} ({error}).") from error
-    if not isinstance(values, dict):
-        raise UsageError(f"--parameters: expected a JSON object, found {type(values).__name__}.")
-    return values
 
 
 def _model_name(model: str) -> str:
@@ -115,8 +105,10 @@ def annotate(
     Example: toolformer-ops annotate docs.jsonl --tool Calculator --limit 10
     """
     from toolformer_ops.one_process.annotator import annotate_file
+    from toolformer_ops.runs.choices import values_in
 
-    for line in annotate_file(load_settings(), corpus, tool, _model_name(model), limit or None, _parsed(parameters)):
+    values = values_in(parameters)
+    for line in annotate_file(load_settings(), corpus, tool, _model_name(model), limit or None, values):
         if all_calls or line["kept"]:
             typer.echo(json.dumps(line, ensure_ascii=False))
 
@@ -139,10 +131,10 @@ def estimate(
     Example: toolformer-ops estimate docs.jsonl --tool Calculator --tool Calendar --limit 1000
     """
     from toolformer_ops.one_process import estimation
-    from toolformer_ops.runs.choices import RunChoices
+    from toolformer_ops.runs.choices import RunChoices, values_in
 
     settings = load_settings()
-    values = {**_parsed(parameters), "corpus": corpus, "model": _model_name(model)}
+    values = {**values_in(parameters), "corpus": corpus, "model": _model_name(model)}
     if tool:
         values["tools"] = tool
     if limit:

@@ -55,10 +55,10 @@ def start_run(
 
     Example: toolformer-ops stage start-run --run night-1 --parameters '{"corpus": "posts.jsonl", "model": "models/m"}'
     """
-    from toolformer_ops.stages.run_setup import parse_choices
+    from toolformer_ops.runs.choices import RunChoices
     from toolformer_ops.stages.run_setup import start_run as start
 
-    _print_result({"tools": start(load_settings(), run, parse_choices(parameters))})
+    _print_result({"tools": start(load_settings(), run, RunChoices.parse_json(parameters))})
 
 
 @app.command("filter")
@@ -159,7 +159,7 @@ def start_finetuning(
 
     Example: toolformer-ops stage start-finetuning --run tuned-1 --release 4f0c91b2d4a7e633 --parameters '{"finetune_steps": 500}'
     """
-    from toolformer_ops.stages.finetuning_setup import start_finetuning as start
+    from toolformer_ops.stages.run_setup import start_finetuning as start
 
     chosen = start(load_settings(), run, release, parameters)
     _print_result({"release": release, "baseline": chosen.finetune_baseline})

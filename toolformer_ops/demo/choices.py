@@ -9,17 +9,15 @@ sums, 19 save 0.5 nats with the whole text, and also with 64 or 32 tokens before
 and 74 of the 133 are not scored to the end.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.demo.corpus import OWN_KINDS, demo_size
 from toolformer_ops.demo.model import demo_model_path
 from toolformer_ops.errors import CorpusError, ModelError, ParameterError
-from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.choices import RunChoices, values_in
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 DEMO_DOCUMENTS = 64
@@ -98,12 +96,7 @@ def corpus_parameters(
     Raises:
         CorpusError, ToolError, ModelError, ParameterError: what was typed cannot be; nothing was started.
     """
-    try:
-        choices: dict[str, Any] = json.loads(parameters) if parameters.strip() else {}
-    except json.JSONDecodeError as error:
-        raise ParameterError(f"--parameters: expected a JSON object, found {parameters[:80]!r} ({error}).") from error
-    if not isinstance(choices, dict):
-        raise ParameterError(f"--parameters: expected a JSON object, found {type(choices).__name__}.")
+    choices = values_in(parameters.strip() or "{}")
     typed = [name for item in tools for name in item.replace(",", " ").split()]
     if tools:
         choices["tools"] = tuple(dict.fromkeys(get_tool(name).spec.name for name in typed)) or tool_names()

@@ -44,6 +44,7 @@ from toolformer_ops.local_services.state_folder import (
     write_private,
 )
 from toolformer_ops.local_services.supervision import ProcessReport, Supervisor, supervisor_environment
+from toolformer_ops.stages.run_setup import tell_of_older_calls
 from toolformer_ops.storage import database, schema
 
 logger = logging.getLogger(__name__)
@@ -223,7 +224,9 @@ class _Startup:
         self._write_environment(settings)
         if POSTGRES in self.wanted:
             engine = database.connect(settings)
-            schema.migrate(engine)
+            if any(name.startswith("migrations/") for name in schema.migrate(engine)):
+                with database.transaction(engine) as connection:
+                    tell_of_older_calls(connection)
             engine.dispose()
         if AIRFLOW in self.wanted:
             self._start_airflow(settings)

@@ -1,4 +1,4 @@
-"""Trigger forms: Airflow params made from `runs.choices.RunChoices`, which is the one home of names, bounds and descriptions.
+"""Trigger forms: Airflow params made from `RunChoices` (`runs/choices.py`), the one home of names, bounds and descriptions.
 
 Airflow shows them as a form by section, and validates each value, from the form, the API or the command line alike.
 """
@@ -10,7 +10,7 @@ from pydantic_core import to_jsonable_python
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
-from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.choices import CHOSEN_ANEW, RunChoices
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 KEYWORDS = (
@@ -21,8 +21,10 @@ KEYWORDS = (
 
 MAX_ADDRESS_LENGTH = 2000
 RELEASE_ID = "^[0-9a-f]{16}$"
-FINETUNING_FIELDS = ("finetune_", "evaluation_")
-"""Beginnings of the names of fields that a release can be finetuned and evaluated with again."""
+FINETUNING_FIELDS = tuple(
+    name for name in RunChoices.model_fields if name.startswith(CHOSEN_ANEW) and name != "finetune"
+)
+"""The choices for a run on a release that is there; such a run always finetunes."""
 
 COST_HINT = "What a document costs, the command toolformer-ops estimate says beforehand: it measures a few texts."
 
@@ -69,7 +71,7 @@ def index_form() -> dict[str, Param]:
 
 
 def finetuning_form() -> dict[str, Param]:
-    """Which release, and the fields of `RunChoices` about finetuning and evaluation, with their defaults."""
+    """Which release, and the choices of finetuning and evaluation, with their defaults."""
     release = Param(
         type="string",
         pattern=RELEASE_ID,
@@ -79,57 +81,43 @@ def finetuning_form() -> dict[str, Param]:
         description="Id of a release, 16 hex digits: `release_id` in the table dataset_releases, or the name of its folder on S3.",
     )
     properties = RunChoices.model_json_schema()["properties"]
-    return {"release": release} | {name: _param(name, properties[name], None) for name in _finetuning_fields()}
+    return {"release": release} | {name: _param(name, properties[name], None) for name in FINETUNING_FIELDS}
 
 
 def finetuning_parameters() -> str:
     """The fields of the finetuning form but for the release, as JSON; templated."""
-    return "{" + ", ".join(f'"{name}": {{{{ params.{name} | tojson }}}}' for name in _finetuning_fields()) + "}"
-
-
-def _finetuning_fields() -> list[str]:
-    return [name for name in RunChoices.model_fields if name.startswith(FINETUNING_FIELDS)]
+    return "{" + ", ".join(f'"{name}": {{{{ params.{name} | tojson }}}}' for name in FINETUNING_FIELDS) + "}"
 
 
 def _param(name: str, schema: dict[str, Any], default: Any) -> Param:
-    """The param for one field; without a default, the form asks for it."""
-    keywords = {key: value for key, value in _flat(schema).items() if key in KEYWORDS}
-    if keywords.get("section") in OPEN_SECTIONS:
+    """The param for one choice; without a default, the form asks for it."""
+    # 1. The JSON schema's own keywords, with `anyOf [type, null]` written as `type: [type, null]`, as Airflow's form wants it.
+    keywords = {key: value for key, value in schema.items() if key in KEYWORDS}
+    for option in schema.get("anyOf", ()):
+        if option["type"] != "null":
+            keywords |= {key: value for key, value in option.items() if key in KEYWORDS}
+            keywords["type"] = [option["type"], "null"]
+    if keywords["section"] in OPEN_SECTIONS:
         del keywords["section"]
+    # 2. What the form offers to choose from.
+    description = str(schema["description"])
     if name == "tools":
-        keywords |= {
-            "items": {"type": "string", "enum": list(tool_names())},
-            "examples": list(tool_names()),  # what the form offers
-            "uniqueItems": True,
-        }
-    if name == "evaluation_suites":
-        keywords |= {"examples": schema["choices"], "uniqueItems": True, "type": ["array", "null"]}
-    if name == "keep_thresholds":
+        names = list(tool_names())
+        keywords |= {"items": {"type": "string", "enum": names}, "examples": names, "uniqueItems": True}
+        description = " ".join([description, *(f"{tool}: {get_tool(tool).spec.purpose}" for tool in names)])
+    elif name == "keep_thresholds":
         keywords |= {"type": ["object", "null"], "propertyNames": {"enum": list(tool_names())}}
+    elif name == "evaluation_suites":
+        keywords |= {"type": ["array", "null"], "examples": schema["choices"], "uniqueItems": True}
+    elif name == "document_limit":
+        description = f"{description} {COST_HINT}"
+    # 3. The default.
     field = RunChoices.model_fields[name]
     if not field.is_required():
         default = field.get_default(call_default_factory=True)
-        if (
-            default == ""
-        ):  # Airflow's form asks for a text that is empty, unless it may be null; the stages read null as the default
+        if default == "":
+            # Airflow asks for a text that is empty, unless it may be null; the stages read null as the default.
             keywords["type"], default = ["string", "null"], None
-    description = " ".join([str(field.description), *_added_to_description(name)])
-    if field.is_required() and not default:
+    elif not default:
         return Param(description=description, **keywords)
     return Param(to_jsonable_python(default), description=description, **keywords)
-
-
-def _added_to_description(field: str) -> list[str]:
-    """What the form says beyond `RunChoices`: the tools that there are, and how to learn what documents cost."""
-    if field == "tools":
-        return [f"{name}: {get_tool(name).spec.purpose}" for name in tool_names()]
-    return [COST_HINT] if field == "document_limit" else []
-
-
-def _flat(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with `anyOf [type, null]` written as `type: [type, null]`, as Airflow's form wants it."""
-    flat = dict(schema)
-    for option in flat.pop("anyOf", ()):
-        if option["type"] != "null":
-            flat |= {**option, "type": [option["type"], "null"]}
-    return flat

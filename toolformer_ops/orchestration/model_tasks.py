@@ -5,7 +5,7 @@ and names what is not. The models are those that there are, so the suites wait f
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, TaskGroup, TriggerRule
 from airflow.sdk.exceptions import AirflowSkipException
@@ -15,14 +15,11 @@ from toolformer_ops.orchestration.local_process import StageProcess
 from toolformer_ops.orchestration.report_plugin import ReportLink
 from toolformer_ops.orchestration.run_outcome import SUCCESS, task_states
 from toolformer_ops.orchestration.stage_tasks import stage
-from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.choices import SUITES
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-SUITES: tuple[str, ...] = tuple(
-    cast("dict[str, Any]", RunChoices.model_fields["evaluation_suites"].json_schema_extra)["choices"]
-)
 WITHOUT_CALLS = ("--run", RUN_ID, "--without-calls")
 
 

@@ -6,9 +6,10 @@ object for the trigger form of the DAG `annotate_corpus` (generated from it), Ai
 `finetuning/recipe.py`), but for the fields in `DECIDE_NOTHING`: a new field is part of the recipe without further ado.
 """
 
+import json
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -16,8 +17,16 @@ from toolformer_ops.errors import ParameterError
 from toolformer_ops.tools.base import ToolSpec
 from toolformer_ops.tools.registry import PAPER_TOOLS
 
-SUITES_OF_FILES = ("lama", "math", "qa", "mlqa", "perplexity")
+Suite = Literal["lama", "math", "qa", "mlqa", "temporal", "perplexity"]
+
+SUITES: tuple[Suite, ...] = get_args(Suite)
+"""The suites of an evaluation, in the order of the paper."""
+
+SUITES_OF_FILES = tuple(suite for suite in SUITES if suite != "temporal")
 """Suites that read nothing but files; `temporal` can make its DATESET."""
+
+CHOSEN_ANEW = ("finetune", "evaluation_")
+"""How the names of the choices begin that may differ where a release is finetuned and evaluated with again."""
 
 Part = TypeVar("Part", bound="Choices")
 
@@ -44,6 +53,21 @@ PruneBelow = Annotated[
         json_schema_extra={"section": "Scoring"},
     ),
 ]
+
+
+def values_in(text: str) -> dict[str, Any]:
+    """The values in a JSON object, as the option `--parameters` takes it; null is the default, and so is left out.
+
+    Raises:
+        ParameterError: it is no JSON object.
+    """
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ParameterError(f"--parameters: expected a JSON object, found {text[:80]!r} ({error}).") from error
+    if not isinstance(values, dict):
+        raise ParameterError(f"--parameters: expected a JSON object, found {type(values).__name__}.")
+    return {name: value for name, value in values.items() if value is not None}
 
 
 class Choices(BaseModel):
@@ -323,14 +347,11 @@ class FinetuningChoices(Choices):
 class EvaluationChoices(Choices):
     """What models are evaluated on."""
 
-    evaluation_suites: tuple[Literal["lama", "math", "qa", "mlqa", "temporal", "perplexity"], ...] = Field(
+    evaluation_suites: tuple[Suite, ...] = Field(
         default=(),
         title="Suites",
         description="What the models are evaluated on, and the language model beside them; see docs/evaluation.md.",
-        json_schema_extra={
-            "section": "Evaluation",
-            "choices": ["lama", "math", "qa", "mlqa", "temporal", "perplexity"],
-        },
+        json_schema_extra={"section": "Evaluation", "choices": list(SUITES)},
     )
     evaluation_data: str = Field(
         default="",
@@ -386,6 +407,15 @@ class RunChoices(
                 f"run parameters are not valid: {problems}. See `toolformer-ops parameters`."
             ) from error
 
+    @classmethod
+    def parse_json(cls, text: str) -> "RunChoices":
+        """Validated choices from a JSON object, as Airflow and the commands hand them over.
+
+        Raises:
+            ParameterError: it is no JSON object, or a choice is unknown or out of its bounds.
+        """
+        return cls.parse(values_in(text))
+
     def keep_threshold(self, spec: ToolSpec) -> float:
         """The loss reduction in nats from which a tool's calls are kept: the run's number where it has one, else the tool's.
 
@@ -407,7 +437,7 @@ DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
     {
         "corpus": "says which documents; each document's rows depend on its text alone",
         "document_limit": "says how many documents; each document's rows depend on its text alone",
-        "tools": "says which recipes a run has; each recipe is one tool's",
+        "tools": "says which recipes a run has; each recipe is one tool's, and the key of each score holds the run",
         "model": "an address; the recipes hold the identity of the weights and the tokenizer found there",
         "keep_thresholds": "asked of the stored losses; a release's id holds the threshold of each of its tools",
         "min_kept_texts": "fails a check; writes no rows of a stage",

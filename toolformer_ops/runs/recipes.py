@@ -19,8 +19,11 @@ from toolformer_ops.tools.base import ToolSpec
 
 RECIPE_ID_CHARACTERS = 16
 
-SAMPLING_VERSION = 3
-"""Raised when the code that samples calls would give other rows for the same input."""
+SAMPLING_VERSION = 4
+"""Raised when the code that samples calls would give other rows for the same input, or when the recipe holds other things.
+
+Calls of an earlier version are not used again: `stages/run_setup.py` then says how many there are.
+"""
 EXECUTION_VERSION = 1
 """Raised when the code that asks the tool would ask it otherwise."""
 SCORING_VERSION = 2

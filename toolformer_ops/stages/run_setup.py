@@ -1,11 +1,14 @@
-"""Register a run: its parameters, its recipes, its end (tables `annotation_runs`, `run_tools`, `recipes`).
+"""Register a run: its choices, its recipes, its end (tables `annotation_runs`, `run_tools`, `run_releases`, `recipes`).
 
-Everything that later stages need to know lies in these rows, so that their arguments are ids. Registering the same run twice
-is one registration; with other parameters, or by code that would write other rows, it is an error.
+Everything that later stages need to know is in these rows, so that their arguments are ids. `start_run` registers a run that
+annotates a corpus. `start_finetuning` registers one that finetunes and evaluates on a release that is there: it annotates
+nothing, and so has no rows in `run_tools`. Registering the same run twice is one registration; with other choices, or by code
+that would write other rows, it is an error.
 """
 
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Connection
@@ -14,30 +17,15 @@ from toolformer_ops import __version__
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError
 from toolformer_ops.records import corpus_id_of, normal_uri
-from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.choices import CHOSEN_ANEW, RunChoices, values_in
 from toolformer_ops.runs.models import split_revision
-from toolformer_ops.runs.recipes import ToolRecipes, tool_recipes
+from toolformer_ops.runs.recipes import SAMPLING_VERSION, ToolRecipes, tool_recipes
 from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 logger = logging.getLogger(__name__)
 
 RUN_STATES = ("success", "failed")
-
-
-def parse_choices(text: str) -> RunChoices:
-    """Run parameters from a JSON object; fields that are null take their default.
-
-    Raises:
-        ParameterError: not a JSON object, or a field is out of its bounds.
-    """
-    try:
-        values = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ParameterError(f"expected run parameters as JSON, found {text[:80]!r} ({error}).") from error
-    if not isinstance(values, dict):
-        raise ParameterError(f"expected run parameters as a JSON object, found {type(values).__name__}.")
-    return RunChoices.parse({name: value for name, value in values.items() if value is not None})
 
 
 def start_run(settings: Settings, run_id: str, choices: RunChoices) -> list[str]:
@@ -49,80 +37,136 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices) -> list[str]
         CorpusError: the corpus was not ingested.
         ToolError, SearchIndexError, ModelError: a tool, index or model is not there.
         ParameterError: a keep threshold is below `prune_below`, or is for a tool that was not chosen.
-        RecipeMismatchError: the run exists with other parameters or recipes.
+        RecipeMismatchError: the run exists with other choices or recipes.
     """
     from toolformer_ops.language_model import model_identity
 
+    # 1. Thresholds, model, prompts and tools, each as the run will find it.
     unknown = sorted(set(choices.keep_thresholds) - set(choices.tools))
     if unknown:
         raise ParameterError(f"keep_thresholds: expected chosen tools, found {', '.join(unknown)}.")
-    thresholds = {name: choices.keep_threshold(get_tool(name).spec) for name in choices.tools}
-    model_name, revision = split_revision(choices.model)
-    identity = model_identity(model_name, revision)
-    recipes: dict[str, tuple[ToolRecipes, str, float]] = {}
-    for name in choices.tools:
-        tool = get_tool(name)
-        version = tool.version(settings, identity)
-        built = tool_recipes(tool.spec, tool.prompt, version, identity, settings.dtype, choices)
-        recipes[name] = (built, version, thresholds[name])
-    engine = database.connect(settings)
-    with database.transaction(engine) as connection:
-        _register(connection, settings, run_id, choices, identity)
-        for name, (built, version, threshold) in recipes.items():
-            _register_tool(connection, run_id, name, built, version, threshold, choices.prune_below)
+    tools = {name: get_tool(name) for name in choices.tools}
+    thresholds = {name: choices.keep_threshold(tool.spec) for name, tool in tools.items()}
+    identity = model_identity(*split_revision(choices.model))
+    versions = {name: tool.version(settings, identity) for name, tool in tools.items()}
+    recipes = {
+        name: tool_recipes(tool.spec, tool.prompt, versions[name], identity, settings.dtype, choices)
+        for name, tool in tools.items()
+    }
+    with database.transaction(database.connect(settings)) as connection:
+        # 2. The corpus.
+        uri = normal_uri(choices.corpus)
+        corpus_id = corpus_id_of(uri)
+        found = database.fetch_all(connection, "corpus_by_id", corpus_id=corpus_id)
+        if not found:
+            raise CorpusError(
+                f"expected an ingested corpus {uri}, found none. Run `toolformer-ops stage ingest --corpus {uri}` first."
+            )
+        if not found[0].has_documents:
+            raise CorpusError(
+                f"expected at least one usable record in {uri}, found none; rejected_documents says why each was refused."
+            )
+        # 3. The run, its recipes, and the partitions of their rows.
+        _register_run(
+            connection, settings, run_id, choices, corpus_id=corpus_id, corpus_uri=uri, model_identity=identity
+        )
+        for name, of_tool in recipes.items():
+            _register_tool(connection, run_id, of_tool, versions[name], thresholds[name], choices)
     logger.info("run %s: %s over %s with %s", run_id, ", ".join(recipes), choices.corpus, identity)
     return list(recipes)
 
 
-def _register(connection: Connection, settings: Settings, run_id: str, choices: RunChoices, identity: str) -> None:
-    uri = normal_uri(choices.corpus)
-    corpus_id = corpus_id_of(uri)
-    found = database.fetch_all(connection, "corpus_by_id", corpus_id=corpus_id)
+def start_finetuning(settings: Settings, run_id: str, release_id: str, parameters: str) -> RunChoices:
+    """Write the rows of a run that finetunes on a release; returns its choices.
+
+    They are those of the run that made the release, but for what `parameters`, a JSON object, chooses anew.
+
+    Raises:
+        ParameterError: there is no such release, or something cannot be chosen anew or is out of its bounds.
+        ModelError: the model that the release was made with is not there.
+        RecipeMismatchError: it is another one by now, or the run exists with other choices or another release.
+    """
+    from toolformer_ops.language_model import model_identity
+
+    chosen = values_in(parameters)
+    unknown = sorted(name for name in chosen if not name.startswith(CHOSEN_ANEW))
+    if unknown:
+        raise ParameterError(
+            f"--parameters: expected names that begin with {' or '.join(CHOSEN_ANEW)}, found {', '.join(unknown)}. All others are "
+            "those of the run that made the release."
+        )
+    engine = database.connect(settings)
+    with database.transaction(engine) as connection:
+        found = database.fetch_all(connection, "finetune_release", release_id=release_id)
     if not found:
-        raise CorpusError(
-            f"expected an ingested corpus {uri}, found none. Run `toolformer-ops stage ingest --corpus {uri}` first."
+        raise ParameterError(
+            f"--release: expected the id of a registered release, found {release_id!r}. The table dataset_releases lists them."
         )
-    if not found[0].has_documents:
-        raise CorpusError(
-            f"expected at least one usable record in {uri}, found none; rejected_documents says why each was refused."
+    [release] = found
+    choices = RunChoices.parse({**release.parameters, **chosen})
+    identity = model_identity(*split_revision(choices.model))
+    if identity != release.model_identity:
+        raise RecipeMismatchError(
+            f"release {release_id} was made with the model {release.model_identity}, found {identity} at {choices.model}. Put "
+            "the first one back."
         )
+    with database.transaction(engine) as connection:
+        _register_run(
+            connection, settings, run_id, choices,
+            corpus_id=release.corpus_id, corpus_uri=release.corpus_uri, model_identity=identity,
+        )  # fmt: skip
+        before = database.fetch_all(connection, "release_of_run", run_id=run_id)
+        if any(row.release_id != release_id for row in before):
+            raise RecipeMismatchError(
+                f"run {run_id} was started on another release. Take another run id, or the release that run_releases holds for it."
+            )
+        database.execute(connection, "release_of_run_set", run_id=run_id, release_id=release_id, left_out={})
+    logger.info("run %s finetunes on release %s of run %s", run_id, release_id, release.run_id)
+    return choices
+
+
+def _register_run(
+    connection: Connection,
+    settings: Settings,
+    run_id: str,
+    choices: RunChoices,
+    *,
+    corpus_id: str,
+    corpus_uri: str,
+    model_identity: str,
+) -> None:
     database.execute(
         connection,
         "insert_annotation_run",
         run_id=run_id,
         corpus_id=corpus_id,
-        corpus_uri=uri,
+        corpus_uri=corpus_uri,
         tools=list(choices.tools),
         document_limit=choices.document_limit,
         parameters=choices.model_dump_json(),
-        model_identity=identity,
+        model_identity=model_identity,
         code_version=__version__,
         image=settings.image,
     )
-    [row] = database.fetch_all(connection, "run_by_id", run_id=run_id)
-    if _canonical(row.parameters) != _canonical(choices.model_dump(mode="json")):
+    [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
+    if run.parameters != choices.model_dump(mode="json"):
         raise RecipeMismatchError(
             f"run {run_id} was started with other parameters. Take another run id, or the parameters that "
             f"annotation_runs holds for it."
         )
 
 
-def _canonical(value: Any) -> str:
-    parsed = json.loads(value) if isinstance(value, str) else value
-    return json.dumps(parsed, sort_keys=True)
-
-
 def _register_tool(
     connection: Connection,
     run_id: str,
-    tool: str,
     recipes: ToolRecipes,
     tool_version: str,
     keep_threshold: float,
-    prune_below: float,
+    choices: RunChoices,
 ) -> None:
+    tool = recipes.sampling.tool
     for recipe in recipes.in_order():
-        database.execute(
+        is_new = database.execute(
             connection,
             "insert_recipe",
             recipe_id=recipe.recipe_id,
@@ -131,7 +175,11 @@ def _register_tool(
             parent_recipe_id=recipe.parent_recipe_id,
             definition=json.dumps(dict(recipe.definition)),
         )
-    values = {
+        if is_new and recipe is recipes.sampling:
+            alike = {key: recipe.definition[key] for key in ("model", "dtype")}
+            alike |= choices.for_tool(get_tool(tool).spec).deciding()
+            tell_of_older_calls(connection, tool, alike)
+    ids = {
         "filter_recipe_id": recipes.filter.recipe_id,
         "sampling_recipe_id": recipes.sampling.recipe_id,
         "execution_recipe_id": recipes.execution.recipe_id,
@@ -144,11 +192,11 @@ def _register_tool(
         tool=tool,
         tool_version=tool_version,
         keep_threshold=keep_threshold,
-        prune_below=prune_below,
-        **values,
+        prune_below=choices.prune_below,
+        **ids,
     )
     [row] = database.fetch_all(connection, "run_tool_by_id", run_id=run_id, tool=tool)
-    changed = [name for name, value in values.items() if getattr(row, name) != value]
+    changed = [name for name, value in ids.items() if getattr(row, name) != value]
     if changed:
         raise RecipeMismatchError(
             f"run {run_id}, {tool}: {', '.join(changed)} are not those the run was started with, because the code, "
@@ -157,6 +205,28 @@ def _register_tool(
     for table in ("candidate_calls", "pruned_positions"):
         database.ensure_partition(connection, table, recipes.sampling.recipe_id)
     database.ensure_partition(connection, "call_losses", recipes.scoring.recipe_id)
+
+
+def tell_of_older_calls(connection: Connection, tool: str = "", alike: Mapping[str, Any] | None = None) -> None:
+    """Say in the log how many stored calls were sampled by an earlier version of the code, and what a new run computes again.
+
+    `alike` holds what their recipes' definitions must have in common with the run's; without a tool, all tools' calls count.
+    """
+    rows = database.fetch_all(
+        connection,
+        "calls_of_older_recipes",
+        tool=tool,
+        sampling_version=SAMPLING_VERSION,
+        alike=json.dumps(dict(alike or {})),
+    )
+    if rows:
+        logger.warning(
+            "%s were sampled%s by an earlier version of the code, so that a run of this version does not use them: it samples "
+            "and scores their texts again; a tool is asked again only where it has no stored answer. The earlier calls stay, "
+            "and can be queried by their recipes (recipes, candidate_calls).",
+            " and ".join(f"{row.calls:,} calls of {row.tool}" for row in rows),
+            " with the same choices" if alike else "",
+        )
 
 
 def finish_run(settings: Settings, run_id: str, state: str) -> None:
