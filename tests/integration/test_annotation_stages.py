@@ -25,7 +25,7 @@ from toolformer_ops.stages.run_setup import start_run, tell_of_older_calls
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
 from toolformer_ops.storage import database
-from toolformer_ops.tools.base import load_prompt
+from toolformer_ops.tools.registry import get_tool
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."  # rule (ii): "total of" and a number
 SCRIPT = (
@@ -359,4 +359,4 @@ def test_sql_tells_what_prompt_and_choices_a_call_was_sampled_with(
     asked = "select definition ->> 'prompt', definition ->> 'temperature' from recipes where stage = 'sample'"
     with database.transaction(database.connect(settings)) as connection:
         [(prompt, temperature)] = connection.execute(sql(asked)).all()
-    assert (prompt, float(temperature)) == (load_prompt("calculator.txt"), 1.5)
+    assert (prompt, float(temperature)) == (get_tool("Calculator").prompt, 1.5)

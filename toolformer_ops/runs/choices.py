@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.tools.base import ToolSpec
-from toolformer_ops.tools.registry import PAPER_TOOLS
+from toolformer_ops.tools.registry import PAPER_TOOLS, tool_names
 
 Suite = Literal["lama", "math", "qa", "mlqa", "temporal", "perplexity"]
 
@@ -68,6 +68,11 @@ def values_in(text: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ParameterError(f"--parameters: expected a JSON object, found {type(values).__name__}.")
     return {name: value for name, value in values.items() if value is not None}
+
+
+def registered_name(tool: str) -> str:
+    """A tool's name as the registry has it, whatever its capitals; a name that no tool has, as it is."""
+    return next((name for name in tool_names() if name.lower() == tool.lower()), tool)
 
 
 class Choices(BaseModel):
@@ -126,9 +131,15 @@ class SubjectChoices(Choices):
     @field_validator("tools")
     @classmethod
     def _each_tool_once(cls, tools: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(tools)) != len(tools):
+        registered = tuple(registered_name(tool) for tool in tools)
+        if len(set(registered)) != len(registered):
             raise ValueError(f"each tool once, found {', '.join(tools)}")
-        return tools
+        return registered
+
+    @field_validator("keep_thresholds")
+    @classmethod
+    def _by_registered_tool(cls, thresholds: dict[str, Threshold]) -> dict[str, Threshold]:
+        return {registered_name(tool): threshold for tool, threshold in thresholds.items()}
 
 
 class SamplingChoices(Choices):

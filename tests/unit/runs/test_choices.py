@@ -3,18 +3,19 @@
 import pytest
 
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.choices import FinetuningChoices, RunChoices, SamplingChoices, ScoringChoices
+from toolformer_ops.tools.base import ToolSpec
 
 LEAST = {"corpus": "posts.jsonl", "model": "models/m"}
 
 
 def test_the_defaults_are_the_papers() -> None:
-    parameters = RunChoices.parse(LEAST)
-    assert parameters.tools == ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
-    assert (parameters.finetune_steps, parameters.finetune_batch, parameters.finetune_length) == (2000, 128, 1024)
-    assert (parameters.finetune_learning_rate, parameters.finetune_warmup) == (1e-5, 0.1)
-    assert (parameters.max_examples_per_tool, parameters.call_prefix) == (25_000, "free")
-    assert parameters.scoring_context_tokens is None  # the whole text
+    choices = RunChoices.parse(LEAST)
+    assert choices.tools == ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
+    assert (choices.finetune_steps, choices.finetune_batch, choices.finetune_length) == (2000, 128, 1024)
+    assert (choices.finetune_learning_rate, choices.finetune_warmup) == (1e-5, 0.1)
+    assert (choices.max_examples_per_tool, choices.call_prefix) == (25_000, "free")
+    assert choices.scoring_context_tokens is None  # the whole text
 
 
 def test_what_is_pruned_unless_told_otherwise_is_below_every_threshold_of_the_paper() -> None:
@@ -39,6 +40,52 @@ def test_what_is_pruned_unless_told_otherwise_is_below_every_threshold_of_the_pa
 def test_a_wrong_value_is_refused_by_name(change: dict[str, object], named: str) -> None:
     with pytest.raises(ParameterError, match=named):
         RunChoices.parse({**LEAST, **change})
+
+
+def test_tools_are_taken_in_any_capitals_and_kept_by_their_registered_names() -> None:
+    choices = RunChoices.parse({**LEAST, "tools": ["calculator", "qa"], "keep_thresholds": {"CALCULATOR": 0.5}})
+    assert choices.tools == ("Calculator", "QA")
+    assert choices.keep_thresholds == {"Calculator": 0.5}
+    with pytest.raises(ParameterError, match="each tool once"):
+        RunChoices.parse({**LEAST, "tools": ["QA", "qa"]})
+    assert RunChoices.parse({**LEAST, "tools": ["Abacus"]}).tools == ("Abacus",)  # looked up when the run starts
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("{", "expected a JSON object, found '{'"), ("[1]", "found list"), ('{"seed": -1}', "seed"), ("3", "found int")],
+)
+def test_what_is_no_json_object_of_choices_is_refused(text: str, named: str) -> None:
+    with pytest.raises(ParameterError, match=named):
+        RunChoices.parse_json(text)
+
+
+def test_null_in_json_is_the_default() -> None:
+    assert RunChoices.parse_json('{"corpus": "posts.jsonl", "model": "models/m", "seed": null}') == RunChoices.parse(
+        LEAST
+    )
+
+
+def test_a_set_of_choices_is_a_part_of_the_runs_with_the_same_values() -> None:
+    choices = RunChoices.parse({**LEAST, "seed": 3, "temperature": 0.5, "finetune_steps": 7})
+    assert choices.part(SamplingChoices) == SamplingChoices(seed=3, temperature=0.5)
+    assert choices.part(FinetuningChoices) == FinetuningChoices(seed=3, finetune_steps=7)
+
+
+def test_a_choice_that_is_in_two_sets_is_the_same_in_both() -> None:
+    for first, second in ((SamplingChoices, ScoringChoices), (SamplingChoices, FinetuningChoices)):
+        shared = set(first.model_fields) & set(second.model_fields)
+        assert shared
+        for name in shared:
+            assert first.model_json_schema()["properties"][name] == second.model_json_schema()["properties"][name]
+            assert first.model_fields[name].default == second.model_fields[name].default
+
+
+def test_a_tools_number_fills_what_was_not_chosen() -> None:
+    spec = ToolSpec("T", "p", "f", sampling_threshold=0.25, max_positions=9, samples_per_position=8)
+    chosen = RunChoices.parse({**LEAST, "max_positions": 2, "seed": 3}).for_tool(spec)
+    assert (chosen.max_positions, chosen.samples_per_position, chosen.sampling_threshold) == (2, 8, 0.25)
+    assert (chosen.seed, chosen.prune_below) == (3, 0.5)
 
 
 def test_every_field_has_a_title_a_description_and_a_section() -> None:
