@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.works import Job
-from toolformer_ops.annotation.call_positions import PositionFinder
+from toolformer_ops.annotation.candidates import sample_texts
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model import LanguageModel
-from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation, TextToSample
+from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation
+from toolformer_ops.runs.choices import ToolSamplingChoices
 
 STAGES = ("positions", "sampling", "scoring")
 LOWEST_THRESHOLD = 0.5
@@ -54,37 +55,24 @@ class Outcome:
 def sample_job(model: LanguageModel, job: Job, variant: Variant) -> Outcome:
     """Positions and samples of all texts of a job."""
     outcome = Outcome()
+    choices = ToolSamplingChoices(
+        max_positions=job.at_most,
+        samples_per_position=job.samples,
+        sampling_threshold=job.threshold,
+        max_call_tokens=job.max_new_tokens,
+        temperature=job.temperature,
+        top_p=job.top_p,
+        prune_below=variant.prune_below,
+    )
     for first in range(0, len(job.texts), TEXTS_TOGETHER):
-        texts = job.texts[first : first + TEXTS_TOGETHER]
-        found = PositionFinder(
-            model,
-            job.prompt,
-            [text.text for text in texts],
-            job.at_most,
-            job.threshold,
-            variant.prune_below,
-            clock=time.process_time,
-        )
-        started = time.process_time()
-        sampled = model.sample_calls(
-            job.prompt,
-            (
-                TextToSample(text.text, tuple(of_text.kept), text.seed_key)
-                for text, of_text in zip(texts, found, strict=True)
-            ),
-            samples=job.samples,
-            max_new_tokens=job.max_new_tokens,
-            call_start=job.call_start,
-            temperature=job.temperature,
-            top_p=job.top_p,
-        )
-        finding = sum(of_text.seconds for of_text in found.found)
-        outcome.seconds["positions"] += finding
-        outcome.seconds["sampling"] += time.process_time() - started - finding
-        for of_text, samples in zip(found.found, sampled, strict=True):
-            outcome.positions.append(of_text.all)
-            outcome.pruned_tokens.append({one.position.token for one in of_text.pruned})
-            outcome.sampled.append(dict(zip([position.token for position in of_text.kept], samples, strict=True)))
+        texts = [(text.text, text.seed_key) for text in job.texts[first : first + TEXTS_TOGETHER]]
+        for of_text in sample_texts(model, job.prompt, job.call_start, choices, texts, clock=time.process_time):
+            outcome.seconds["positions"] += of_text.position_seconds
+            outcome.seconds["sampling"] += of_text.sampling_seconds
+            outcome.positions.append(of_text.positions)
+            outcome.pruned_tokens.append({one.token for one in of_text.positions if one.pruned_by_loss is not None})
+            open_tokens = [one.token for one in of_text.positions if one.pruned_by_loss is None]
+            outcome.sampled.append(dict(zip(open_tokens, of_text.samples, strict=True)))
     return outcome
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolformer_ops.call_syntax import Call, call_with_result, call_without_result
+from toolformer_ops.call_syntax import Call
 from toolformer_ops.demo.corpus import own_documents
 from toolformer_ops.errors import NoValueError
 from toolformer_ops.language_model import LanguageModel
@@ -94,10 +94,7 @@ def measure_lengths(model: LanguageModel, runs: int, lengths: Sequence[int] = (2
         for length in lengths:
             text = long[: model.tokenize(long).starts[length]]
             places = [token for token in model.tokenize(text).word_starts if length - 60 <= token < length - 5][:20]
-            calls = [
-                PlacedCall(token, f"[Calculator(640 - {token}) -> {640 - token}]", f"[Calculator(640 - {token}) -> ]")
-                for token in places
-            ]
+            calls = [PlacedCall(token, Call("Calculator", f"640 - {token}"), str(640 - token)) for token in places]
             started = time.process_time()
             model.score_calls(text, calls, context_tokens=16)
             whole = time.process_time() - started
@@ -194,8 +191,7 @@ def _window_row(model: LanguageModel, name: str, sums: Sequence[PlacedSum], wind
 
 
 def _score(model: LanguageModel, item: PlacedSum, result: str, window: int | None) -> CallLosses:
-    call = Call("Calculator", item.expression)
-    placed = PlacedCall(item.token, call_with_result(call, result), call_without_result(call))
+    placed = PlacedCall(item.token, Call("Calculator", item.expression), result)
     [losses] = model.score_calls(item.text, [placed], float32_from=THRESHOLD, context_tokens=window)
     return losses
 

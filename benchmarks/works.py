@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.random_models import prompt_tokenizer, text_of_tokens
 from toolformer_ops.annotation.candidates import candidates_at, given_call_start
-from toolformer_ops.call_syntax import Call, call_with_result, call_without_result
+from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.demo.corpus import DemoDocument, own_documents, wikipedia_documents, write_kilt_records
 from toolformer_ops.errors import ModelError
@@ -107,11 +107,7 @@ def place_calls(
     ]
     results = _answers(settings, job.tool, [candidate.effective_input for candidate in found])
     return [
-        PlacedCall(
-            candidate.position.token,
-            call_with_result(candidate.call, result),
-            call_without_result(candidate.call),
-        )
+        PlacedCall(candidate.position.token, candidate.call, result)
         for candidate, result in zip(found, results, strict=True)
         if result is not None
     ]
@@ -130,8 +126,7 @@ def _no_model() -> LanguageModel:
 
 def _injected(position: CallPosition, number: int) -> PlacedCall:
     left, right = 1400 + position.token, 7 + number
-    call = Call("Calculator", f"{left} - {right}")
-    return PlacedCall(position.token, call_with_result(call, str(left - right)), call_without_result(call))
+    return PlacedCall(position.token, Call("Calculator", f"{left} - {right}"), str(left - right))
 
 
 def _prompt(tool: str) -> AnnotationPrompt:

@@ -6,11 +6,12 @@ one does.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation, TextToSample
+from toolformer_ops.call_syntax import Call
+from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation
 
 FULL_CONTEXT = 1.75
 """The loss without a call given the whole text, where a context window is asked for."""
@@ -19,6 +20,23 @@ UNFINISHED = "Calculator(1 + 1) and so on without an end"
 
 class StoppedError(Exception):
     """Raised in place of a kill."""
+
+
+@dataclass
+class FakeSampler:
+    """Writes the same at each position."""
+
+    said: list[str]
+    added: list[str]
+    positions: list[int] = field(default_factory=list)
+
+    def add(self, text: str, tokens: Sequence[int], seed_key: str) -> None:
+        self.added.append(text)
+        self.positions.append(len(tokens))
+
+    def finish(self) -> list[list[list[SampledContinuation]]]:
+        samples = [SampledContinuation(item, item != UNFINISHED) for item in self.said]
+        return [[samples for _ in range(count)] for count in self.positions]
 
 
 @dataclass
@@ -33,6 +51,8 @@ class FakeLanguageModel:
     sure_words: frozenset[str] = frozenset()
     """Words that it expects anyway: without a call their loss is 0.25 nats, so that no call can save more."""
     seen: list[str] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+    """Texts that a sampler took in."""
     context_tokens: list[int | None] = field(default_factory=list)
     """The context window of each `score_calls`."""
 
@@ -51,16 +71,13 @@ class FakeLanguageModel:
         starts = [at for at, character in enumerate(text) if character == " "]
         return [CallPosition(number + 1, at, 0.5) for number, at in enumerate(starts)]
 
-    def sample_calls(
-        self, prompt: object, texts: Iterable[TextToSample], *, samples: int, **_: Any
-    ) -> list[list[list[SampledContinuation]]]:
-        said = [self.script[number % len(self.script)] for number in range(samples)]
-        return [
-            [[SampledContinuation(item, item != UNFINISHED) for item in said] for _ in text.positions] for text in texts
-        ]
+    def start_sampling(self, prompt: object, *, samples: int, **_: Any) -> "FakeSampler":
+        return FakeSampler([self.script[number % len(self.script)] for number in range(samples)], self.added)
 
     def losses_without_call(self, text: str, tokens: Sequence[int]) -> list[float]:
-        return [self._exact_losses(text, PlacedCall(token, "", "")).without_call for token in tokens]
+        return [
+            self._exact_losses(text, PlacedCall(token, Call("Calculator", ""), "")).without_call for token in tokens
+        ]
 
     def surely_below(self, bound: float, prune_below: float) -> bool:
         return prune_below > 0 and bound < prune_below
@@ -89,8 +106,7 @@ class FakeLanguageModel:
     def _exact_losses(self, text: str, call: PlacedCall) -> CallLosses:
         if "nan" in text:
             return CallLosses(math.nan, 2.0, 1.0)
-        result = call.with_result.partition("-> ")[2].removesuffix("]")
         word = text.split(" ")[call.token].rstrip(".,")
         if word in self.sure_words:
-            return CallLosses(0.25, 0.5, 0.125 if word == result else 0.25)
-        return CallLosses(2.0, 2.5, 1.0 if word == result else 2.25)
+            return CallLosses(0.25, 0.5, 0.125 if word == call.result else 0.25)
+        return CallLosses(2.0, 2.5, 1.0 if word == call.result else 2.25)

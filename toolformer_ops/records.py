@@ -11,6 +11,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolformer_ops.call_syntax import Call, call_with_result, call_without_result
 from toolformer_ops.errors import CorpusError
 
 
@@ -69,6 +70,24 @@ class Document:
 
 
 @dataclass(frozen=True)
+class Paragraph:
+    """A part of a document's text that a tool's filter kept; the whole text for a filter that judges documents."""
+
+    document: Document
+    number: int = 0
+    """From 0."""
+    start_char: int = 0
+    """Offset in the document's text."""
+    end_char: int = 0
+    """Offset of the end, exclusive."""
+
+    @property
+    def text(self) -> str:
+        """The part itself."""
+        return self.document.text[self.start_char : self.end_char]
+
+
+@dataclass(frozen=True)
 class CallPosition:
     """A place in a text where the model might start a call."""
 
@@ -78,6 +97,8 @@ class CallPosition:
     """Offset in the text where the call would be inserted: the start of that token, its leading space included."""
     probability: float
     """p(" [" | P(x), x[:token]), in [0, 1]."""
+    pruned_by_loss: float | None = None
+    """L(nothing) in nats, where it proves that no call here can be kept, so that none is sampled; else None."""
 
 
 @dataclass(frozen=True)
@@ -92,25 +113,22 @@ class SampledContinuation:
 
 @dataclass(frozen=True)
 class PlacedCall:
-    """A call at a position, as the two prefixes z that the losses need."""
+    """A call with its result before a token of a text, as the engine scores it."""
 
     token: int
     """Index, in the text's token ids, of the first token that is scored."""
-    with_result: str
-    """e(c, r), such as `[Calculator(400 / 1400) -> 0.29]`."""
-    without_result: str
-    """e(c, ""), such as `[Calculator(400 / 1400) -> ]`."""
+    call: Call
+    result: str
 
+    @property
+    def without_result(self) -> str:
+        """The prefix z = e(c, ""), such as `[Calculator(400 / 1400) -> ]`."""
+        return call_without_result(self.call)
 
-@dataclass(frozen=True)
-class TextToSample:
-    """A text with the positions at which calls are sampled."""
-
-    text: str
-    positions: tuple[CallPosition, ...]
-    """In the order in which their samples are returned."""
-    seed_key: str
-    """What the random numbers of this text are made from."""
+    @property
+    def with_result(self) -> str:
+        """The prefix z = e(c, r), such as `[Calculator(400 / 1400) -> 0.29]`."""
+        return call_with_result(self.call, self.result)
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,27 @@
 """Micro-batches in Postgres: what a stage that fails leaves behind, and that equal inputs are run once while batches overlap."""
 
+import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DatabaseError
 from toolformer_ops.runs.micro_batches import MicroBatch, Shard, load_run_tool, work_off
-from toolformer_ops.stages.execution import Asked, ExecuteWork
+from toolformer_ops.stages.execution import Asked, CallResultRow, ExecuteWork
 from toolformer_ops.storage import database
 from toolformer_ops.tools.base import ToolOutput
 
 DOCUMENTS = 7
 ASKED = ("1 + 1", "2 + 2")
+A_RESULT = CallResultRow(
+    tool="Calculator", tool_version="1", input_key=uuid.UUID(int=1), input="x", results=["y"], reason=None, seconds=0.0
+)
 
 
 class StoppedError(Exception):
@@ -58,7 +62,7 @@ def execution(engine: Engine, runner: CountingRunner | None = None) -> ExecuteWo
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, "run-1", "Calculator")
     chosen = runner or CountingRunner()
-    return ExecuteWork(run, Shard(), lambda: chosen, 30.0)
+    return ExecuteWork(run=run, shard=Shard(), runner=lambda: chosen, time_limit_seconds=30.0)
 
 
 def rows(engine: Engine) -> list[tuple[Any, ...]]:
@@ -109,12 +113,8 @@ def compute_whose_rows_are_refused(work: ExecuteWork, batches: int) -> Callable[
         computed = compute(loaded)
         if next(done, None) is not None:
             return computed
-
-        def write(connection: Connection) -> None:
-            computed.write(connection)
-            database.copy_insert(connection, "call_results", ("tool", "input_key"), [("Calculator", "no uuid")])
-
-        return MicroBatch(computed.outcomes, write)
+        row = replace(A_RESULT, input_key="no uuid")
+        return MicroBatch(computed.outcomes, [*computed.rows, row])
 
     return refused
 

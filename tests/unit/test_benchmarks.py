@@ -16,6 +16,7 @@ from benchmarks.variants import EXACT_PRUNING, NO_PRUNING, WINDOW_16, sample_job
 from benchmarks.works import Job, Text, random_text_job, real_text_jobs
 from tests.unit.language_model.conftest import PROMPT, TEXT
 from tests.unit.language_model.plain_reference import PlainReference
+from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.records import CallLosses, Document, PlacedCall, SampledContinuation
@@ -64,7 +65,7 @@ def test_the_reference_agrees_with_one_plain_pass_a_token(reference: Reference, 
     sampled = reference.sample_position(PROMPT, TEXT, position, samples=2, top_p=1.0, **numbers)
     for number, sample in enumerate(sampled):
         assert sample.continuation == plain.sample(PROMPT.template, TEXT, position, number, **numbers)
-    call = PlacedCall(position.token, "[Calculator(1 + 1) -> 2]", "[Calculator(1 + 1) -> ]")
+    call = PlacedCall(position.token, Call("Calculator", "1 + 1"), "2")
     found, expected = reference.losses(TEXT, call), plain.losses(TEXT, call)
     assert found.with_result == pytest.approx(expected.with_result, abs=1e-4)
     assert found.without_call == pytest.approx(expected.without_call, abs=1e-4)
@@ -167,7 +168,7 @@ class _OneLayer(nn.Module):
 
 def test_equal_prefixes_of_a_text_are_needed_once(reference: Reference) -> None:
     job = small_job()
-    calls = [[PlacedCall(token, "[Calendar() -> x]", "[Calendar() -> ]") for token in (3, 6)], []]
+    calls = [[PlacedCall(token, Call("Calendar", ""), "x") for token in (3, 6)], []]
     needed = needs(reference.tokenization, job, [[], []], [{}, {}], calls)["scoring"]
     words = reference.tokenization
     prefixes = sum(

@@ -4,13 +4,22 @@ import math
 
 import pytest
 
-from toolformer_ops.losses import TOKEN_WEIGHTS, is_kept, weighted_loss
+from toolformer_ops.losses import SCORED_TOKENS, TOKEN_WEIGHTS, is_kept, token_weights, weighted_loss
 from toolformer_ops.records import CallLosses
 
 
 def test_weights_are_those_of_the_paper_and_sum_to_one() -> None:
     assert pytest.approx([1 / 3, 0.8 / 3, 0.6 / 3, 0.4 / 3, 0.2 / 3]) == list(TOKEN_WEIGHTS)
     assert math.fsum(TOKEN_WEIGHTS) == pytest.approx(1.0, abs=1e-15)
+
+
+@pytest.mark.parametrize("tokens", [1, 4, 5, 8])
+def test_the_weights_and_the_number_of_scored_tokens_are_one_choice(tokens: int) -> None:
+    weights = token_weights(tokens)
+    falling = [max(0.0, 1 - t / tokens) for t in range(tokens + 3)]  # the paper's formula with 1 / tokens for 0.2
+    assert list(weights) == pytest.approx([weight / sum(falling) for weight in falling if weight > 1e-12])
+    assert math.fsum(weights) == pytest.approx(1.0, abs=1e-15)
+    assert len(TOKEN_WEIGHTS) == SCORED_TOKENS
 
 
 def test_the_loss_of_five_tokens_of_one_nat_each_is_one_nat() -> None:

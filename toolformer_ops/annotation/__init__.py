@@ -1,1 +1,1 @@
-"""The method, without a database: where calls are sampled, what becomes a candidate call, its answer, losses and the keep rule."""
+"""The method as pure functions on records, without a database: `candidates.py` from a document to calls, `scoring.py` to losses."""

@@ -1,33 +1,49 @@
-"""What sampling gives for texts: the distinct calls at each position, and why every other sample is none. Touches no database.
+"""From a document to candidate calls (Toolformer, section 2, "Sampling API calls"). Pure functions on records.
 
-For each kept paragraph: the k likeliest positions for " [" (`call_positions.py`), m sampled continuations at each, parsed by
-`call_syntax`. Equal calls at one position are one candidate with a count.
+1. The tool's filter chooses the paragraphs that are worth asking: `filter_document`, `kept_paragraphs`.
+2. Positions are the k word starts with the largest p(" [") above tau_s. Those at which provably no call can be kept are pruned.
+3. At each other position m continuations of " [" are sampled: `sample_texts` does steps 2 and 3.
+4. Equal calls at one position are one candidate with a count; every other sample is counted under its reason: `candidates_at`.
+
+`sample_paragraphs` does steps 2 to 4. Does not run tools and does not score (`scoring.py`).
 """
 
+import dataclasses
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from toolformer_ops.annotation.call_positions import PositionFinder, PrunedPosition
-from toolformer_ops.call_syntax import CALL_START, Call, parse_call
+from toolformer_ops.call_syntax import CALL_START, Call, holds_call_markup, parse_call
 from toolformer_ops.errors import CallSyntaxError
-from toolformer_ops.records import CallPosition, Document, SampledContinuation, TextToSample
+from toolformer_ops.language_model import AnnotationPrompt
+from toolformer_ops.records import CallPosition, Document, Paragraph, SampledContinuation
 from toolformer_ops.runs.choices import ToolSamplingChoices
-from toolformer_ops.tools.base import Tool
+from toolformer_ops.tools.base import FilterDecision, Tool
+from toolformer_ops.tools.registry import tool_names
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
+    from toolformer_ops.language_model import LanguageModel
+
+HOLDS_CALL_MARKUP = "holds_call_markup"
+CHARACTERS_TOGETHER = 4000
+"""Positions are found for texts of so many characters together: some 1,000 tokens, whose KV caches the engine keeps until the
+texts are added to the sampler (`language_model/context.py: KEPT_TEXT_TOKENS`)."""
 
 
 @dataclass(frozen=True)
-class Paragraph:
-    """A part of a document's text that the filter kept; the whole text for a filter on documents."""
+class SampledText:
+    """What the model wrote into one text."""
 
-    number: int
-    start_char: int
-    end_char: int
+    positions: list[CallPosition]
+    """In the order of the text, the pruned ones included."""
+    samples: list[list[SampledContinuation]]
+    """Of each position that is not pruned."""
+    position_seconds: float
+    """Of finding and pruning positions: the text's share, by length, of the texts that were read together."""
+    sampling_seconds: float
+    """The text's share, by sampled positions, of all texts."""
 
 
 @dataclass(frozen=True)
@@ -37,29 +53,176 @@ class Candidate:
     position: CallPosition
     call: Call
     effective_input: str
+    """What the tool is asked, which for some tools depends on the document."""
     sample_count: int
+    """How many samples of the position are this call."""
     input_only_after: bool
+    """Whether the input could be known only from the text behind the call, so that the call cannot be taught."""
 
 
-@dataclass
-class SampledText:
-    """What sampling gave for one kept paragraph."""
+@dataclass(frozen=True)
+class SampledParagraph:
+    """A paragraph's candidate calls and pruned positions, and a count of everything that was sampled."""
 
-    document: Document
     paragraph: Paragraph
     candidates: list[Candidate]
-    pruned: list[PrunedPosition]
+    pruned: list[CallPosition]
     counts: Counter[str]
-    """How many positions and samples there were, and what became of them."""
+    """Positions, samples, candidates, and the samples that are none, by reason; as `stage_ledger.counts` has them."""
     seconds: float
-    """What finding its positions took, and its share, by positions, of what the paragraphs that were sampled together took."""
 
 
-Place = tuple[Document, Paragraph]
+def filter_document(tool: Tool, document: Document) -> list[FilterDecision]:
+    """The tool's decisions on a document, or one refusal where the text already holds call markup."""
+    if holds_call_markup(document.text, tool_names()):
+        return [FilterDecision(kept=False, reason=HOLDS_CALL_MARKUP, end_char=len(document.text))]
+    return tool.filter(document)
+
+
+def kept_paragraphs(document: Document, decisions: Sequence[FilterDecision]) -> list[Paragraph]:
+    """The paragraphs of a document that a filter kept."""
+    return [Paragraph(document, item.paragraph, item.start_char, item.end_char) for item in decisions if item.kept]
+
+
+def annotation_prompt(tool: Tool) -> AnnotationPrompt:
+    """The tool's prompt P, as the engine takes it."""
+    return AnnotationPrompt(tool.spec.name, tool.prompt)
+
+
+def given_call_start(tool: Tool, call_prefix: str) -> str:
+    """What of a call is given: ` [` in the paper; with `tool_name` up to where its input starts, or `()` where it takes none."""
+    if call_prefix == "free":
+        return CALL_START
+    return f"{CALL_START}{tool.spec.name}({'' if tool.spec.takes_input else ')'}"
+
+
+def sample_paragraphs(
+    model: "LanguageModel", tool: Tool, choices: ToolSamplingChoices, paragraphs: Sequence[Paragraph]
+) -> list[SampledParagraph]:
+    """The candidate calls of each paragraph, in order; all paragraphs are sampled together.
+
+    A paragraph's samples do not depend on what is sampled with it.
+    """
+    sampled = sample_texts(
+        model,
+        annotation_prompt(tool),
+        given_call_start(tool, choices.call_prefix),
+        choices,
+        [
+            (item.text, f"{choices.seed}|{tool.spec.name}|{item.document.document_id}|{item.number}")
+            for item in paragraphs
+        ],
+    )
+    found: list[SampledParagraph] = []
+    for paragraph, of_text in zip(paragraphs, sampled, strict=True):
+        pruned = [position for position in of_text.positions if position.pruned_by_loss is not None]
+        open_positions = [position for position in of_text.positions if position.pruned_by_loss is None]
+        counts = Counter(paragraphs=1, positions=len(of_text.positions), positions_pruned_below=len(pruned))
+        candidates: list[Candidate] = []
+        for position, samples in zip(open_positions, of_text.samples, strict=True):
+            distinct, counted = candidates_at(tool, paragraph.document, paragraph.text, position, samples)
+            candidates += distinct
+            counts.update(counted)
+        seconds = of_text.position_seconds + of_text.sampling_seconds
+        found.append(SampledParagraph(paragraph, candidates, pruned, counts, seconds))
+    return found
+
+
+def sample_texts(
+    model: "LanguageModel",
+    prompt: AnnotationPrompt,
+    call_start: str,
+    choices: ToolSamplingChoices,
+    texts: Sequence[tuple[str, str]],
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[SampledText]:
+    """Positions and samples of each text, in order; a text comes with the key that its random numbers are made from.
+
+    `clock` measures the seconds.
+    """
+    sampler = model.start_sampling(
+        prompt,
+        samples=choices.samples_per_position,
+        max_new_tokens=choices.max_call_tokens,
+        call_start=call_start,
+        temperature=choices.temperature,
+        top_p=choices.top_p,
+    )
+    positions: list[list[CallPosition]] = []
+    position_seconds: list[float] = []
+    sampling_seconds = 0.0
+    for group in _groups(texts):
+        # 1. Positions, and which of them are pruned. This computes the KV caches of the group's texts.
+        started = clock()
+        likeliest = model.find_positions(
+            prompt, [text for text, _ in group], at_most=choices.max_positions, threshold=choices.sampling_threshold
+        )
+        found = [
+            prune_positions(model, text, of_text, choices.prune_below)
+            for (text, _), of_text in zip(group, likeliest, strict=True)
+        ]
+        seconds_a_character = (clock() - started) / max(1, sum(len(text) for text, _ in group))
+        # 2. Sampling. The texts join those of earlier groups, whose samples grow until there is room for the new ones.
+        started = clock()
+        for (text, seed_key), of_text in zip(group, found, strict=True):
+            sampler.add(text, [one.token for one in of_text if one.pruned_by_loss is None], seed_key)
+        sampling_seconds += clock() - started
+        positions += found
+        position_seconds += [seconds_a_character * len(text) for text, _ in group]
+    started = clock()
+    samples = sampler.finish()
+    sampling_seconds += clock() - started
+    # 3. Each text's share of the seconds.
+    seconds_a_position = sampling_seconds / max(1, sum(map(len, samples)))
+    return [
+        SampledText(of_text, of_positions, seconds, seconds_a_position * len(of_positions))
+        for of_text, of_positions, seconds in zip(positions, samples, position_seconds, strict=True)
+    ]
+
+
+def prune_positions(
+    model: "LanguageModel", text: str, positions: Sequence[CallPosition], prune_below: float
+) -> list[CallPosition]:
+    """The positions, marked where provably no call can lower the loss by `prune_below` nats; 0 marks none.
+
+    A call lowers the loss by at most L(nothing), since L- is at most that and L+ at least 0.
+    """
+    if not positions or prune_below == 0:
+        return list(positions)
+    losses = model.losses_without_call(text, [position.token for position in positions])
+    return [
+        dataclasses.replace(position, pruned_by_loss=loss) if model.surely_below(loss, prune_below) else position
+        for position, loss in zip(positions, losses, strict=True)
+    ]
+
+
+def candidates_at(
+    tool: Tool, document: Document, text: str, position: CallPosition, samples: Sequence[SampledContinuation]
+) -> tuple[list[Candidate], Counter[str]]:
+    """The distinct calls at one position in order of first appearance, and how many samples there were of each kind."""
+    counts: Counter[str] = Counter(samples=len(samples))
+    calls: Counter[Call] = Counter()
+    for sample in samples:
+        read = read_call(tool, sample)
+        if isinstance(read, str):
+            counts[read] += 1
+        else:
+            calls[read] += 1
+    candidates: list[Candidate] = []
+    for call, sample_count in calls.items():
+        effective_input = tool.effective_input(call.input, document)
+        if effective_input is None:
+            counts["sample_that_the_document_cannot_answer"] += sample_count
+            continue
+        only_after = tool.input_only_after(call.input, text[: position.char], text[position.char :])
+        candidates.append(Candidate(position, call, effective_input, sample_count, only_after))
+        counts["candidates"] += 1
+        counts["duplicates_merged"] += sample_count - 1
+    return candidates, counts
 
 
 def read_call(tool: Tool, sample: SampledContinuation) -> Call | str:
-    """The call that the model wrote, or the reason why its text is none of this tool's."""
+    """The call that the model wrote, or the reason why its text is no call of this tool."""
     if not sample.finished:
         return "sample_without_end"
     try:
@@ -75,81 +238,15 @@ def read_call(tool: Tool, sample: SampledContinuation) -> Call | str:
     return call
 
 
-def given_call_start(tool: Tool, call_prefix: str) -> str:
-    """What of a call is given: ` [` in the paper; with `tool_name` up to where its input starts, or `()` where it takes none."""
-    if call_prefix == "free":
-        return CALL_START
-    return f"{CALL_START}{tool.spec.name}({'' if tool.spec.takes_input else ')'}"
-
-
-def candidates_at(
-    tool: Tool, document: Document, text: str, position: CallPosition, samples: Sequence[SampledContinuation]
-) -> tuple[list[Candidate], Counter[str]]:
-    """The distinct calls at one position in order of first appearance, and the count of samples by what became of them."""
-    counts: Counter[str] = Counter(samples=len(samples))
-    calls: Counter[Call] = Counter()
-    for sample in samples:
-        read = read_call(tool, sample)
-        if isinstance(read, str):
-            counts[read] += 1
-        else:
-            calls[read] += 1
-    candidates: list[Candidate] = []
-    for call, sample_count in calls.items():
-        effective_input = tool.effective_input(call.input, document)
-        if effective_input is None:
-            counts["sample_that_the_document_cannot_answer"] += sample_count
-            continue
-        before, after = text[: position.char], text[position.char :]
-        only_after = tool.input_only_after(call.input, before, after)
-        candidates.append(Candidate(position, call, effective_input, sample_count, only_after))
-        counts["candidates"] += 1
-        counts["duplicates_merged"] += sample_count - 1
-    return candidates, counts
-
-
-def sample_texts(
-    model: "LanguageModel",
-    prompt: "AnnotationPrompt",
-    tool: Tool,
-    choices: ToolSamplingChoices,
-    places: Sequence[Place],
-) -> list[SampledText]:
-    """What sampling gives for each kept paragraph, in order; all of them are sampled together.
-
-    A paragraph's samples do not depend on what is sampled with it.
-    """
-    texts = [document.text[paragraph.start_char : paragraph.end_char] for document, paragraph in places]
-    found = PositionFinder(model, prompt, texts, choices.max_positions, choices.sampling_threshold, choices.prune_below)
-    seed_keys = [
-        f"{choices.seed}|{tool.spec.name}|{document.document_id}|{paragraph.number}" for document, paragraph in places
-    ]
-    started = time.perf_counter()
-    continuations = model.sample_calls(
-        prompt,
-        (
-            TextToSample(text, tuple(of_text.kept), key)
-            for text, of_text, key in zip(texts, found, seed_keys, strict=True)
-        ),
-        samples=choices.samples_per_position,
-        max_new_tokens=choices.max_call_tokens,
-        call_start=given_call_start(tool, choices.call_prefix),
-        temperature=choices.temperature,
-        top_p=choices.top_p,
-    )
-    sampling = time.perf_counter() - started - sum(of_text.seconds for of_text in found.found)
-    all_positions = sum(len(of_text.kept) for of_text in found.found)
-    sampled: list[SampledText] = []
-    for (document, paragraph), text, of_text, of_positions in zip(
-        places, texts, found.found, continuations, strict=True
-    ):
-        positions = len(of_text.kept) + len(of_text.pruned)
-        counts = Counter(paragraphs=1, positions=positions, positions_pruned_below=len(of_text.pruned))
-        candidates: list[Candidate] = []
-        for position, samples in zip(of_text.kept, of_positions, strict=True):
-            distinct, counted = candidates_at(tool, document, text, position, samples)
-            counts.update(counted)
-            candidates.extend(distinct)
-        seconds = of_text.seconds + sampling * len(of_text.kept) / max(all_positions, 1)
-        sampled.append(SampledText(document, paragraph, candidates, of_text.pruned, counts, seconds))
-    return sampled
+def _groups(texts: Sequence[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    """Consecutive texts of at most `CHARACTERS_TOGETHER` characters together, or one that is longer."""
+    group: list[tuple[str, str]] = []
+    characters = 0
+    for item in texts:
+        if group and characters + len(item[0]) > CHARACTERS_TOGETHER:
+            yield group
+            group, characters = [], 0
+        group.append(item)
+        characters += len(item[0])
+    if group:
+        yield group

@@ -26,7 +26,7 @@ def load_network(
     """
     identity = model_identity(path_or_hub_id, revision)
     network = load_weights(path_or_hub_id, revision, dtype, device, threads)
-    return network, _load_tokenizer(path_or_hub_id, revision), identity
+    return network, load_tokenizer(path_or_hub_id, revision), identity
 
 
 def load_weights(path_or_hub_id: str, revision: str | None, dtype: str, device: str, threads: int) -> Any:
@@ -67,7 +67,12 @@ def load_weights(path_or_hub_id: str, revision: str | None, dtype: str, device: 
     return network.to(device)
 
 
-def _load_tokenizer(path_or_hub_id: str, revision: str | None) -> Any:
+def load_tokenizer(path_or_hub_id: str, revision: str | None) -> Any:
+    """The tokenizer alone.
+
+    Raises:
+        ModelError: there is no such model.
+    """
     from transformers import AutoTokenizer
 
     source, pinned = _source(path_or_hub_id, revision)

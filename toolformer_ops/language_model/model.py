@@ -5,11 +5,11 @@ computed together (`context.py`, `sampling.py`). The same text gives the same nu
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
-from toolformer_ops.language_model import free_memory, generation, perplexity, positions, scoring
+from toolformer_ops.language_model import generation, perplexity, positions, scoring
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.context import ContextBuilder
 from toolformer_ops.language_model.loading import load_network, load_weights
@@ -19,7 +19,7 @@ from toolformer_ops.language_model.samples import SamplingSettings
 from toolformer_ops.language_model.sampling import Sampler
 from toolformer_ops.language_model.scoring import ScoredToken
 from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
-from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation, TextToSample
+from toolformer_ops.records import CallLosses, CallPosition, PlacedCall
 
 
 class LanguageModel:
@@ -89,31 +89,29 @@ class LanguageModel:
         )
         return [positions.best_positions(of_text, at_most, threshold) for of_text in found]
 
-    @torch.inference_mode()
-    def sample_calls(
+    def start_sampling(
         self,
         prompt: AnnotationPrompt,
-        texts: Iterable[TextToSample],
         *,
         samples: int,
         max_new_tokens: int,
         call_start: str,
         temperature: float,
         top_p: float,
-    ) -> list[list[list[SampledContinuation]]]:
-        """For each text, for each of its positions, `samples` continuations of `call_start`, in order; equal ones are not merged.
+    ) -> Sampler:
+        """A sampler of calls: `samples` continuations of `call_start` at each position of the texts that are added to it.
 
-        A continuation's text is all between "[" and "]", what `call_start` gave included. The same `seed_key`, position and sample
-        index draw with the same random numbers, whatever texts are sampled together. The texts are asked for as there is room:
-        an iterator may find the next ones' positions only then, while what was computed for that is still kept.
+        A continuation's text is all between "[" and "]", with what `call_start` holds of it; equal ones are not merged. The same
+        seed key, position and sample index draw with the same random numbers, whatever texts are sampled together. Where texts
+        are added soon after `find_positions` (up to `context.KEPT_TEXT_TOKENS`), their KV caches are used again.
 
         Raises:
-            ModelError: prompt, text and call do not fit into the model's window.
+            ModelError: a number is out of its bounds.
         """
-        settings = SamplingSettings(samples, max_new_tokens, call_start, temperature, top_p)
-        found = Sampler(self._model, self._tokenization, self._contexts, prompt, settings).sample(texts)
-        free_memory.give_back()
-        return found
+        settings = SamplingSettings(
+            samples=samples, max_new_tokens=max_new_tokens, call_start=call_start, temperature=temperature, top_p=top_p
+        )
+        return Sampler(self._model, self._tokenization, self._contexts, prompt, settings)
 
     def forget_texts(self) -> None:
         """Drop what is kept of the texts met last; it is computed again, to the same bits, when it is needed."""

@@ -82,8 +82,3 @@ def _marker_probabilities(
                 values[row] += sum(model.token_log_probabilities(states, list(marker_ids[1:])))
         found.append([float(torch.tensor(value).exp()) for value in values])
     return found
-
-
-def owned_by(window: Window, positions: Sequence[CallPosition]) -> list[int]:
-    """Indices of the positions that `window` owns."""
-    return [index for index, item in enumerate(positions) if window.owned_start <= item.token < window.owned_end]

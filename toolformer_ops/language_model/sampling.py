@@ -13,23 +13,23 @@ writes `film` where it else writes a question, and `Calendar(Monday)` where it e
 Does not parse calls: `call_syntax.py` does.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from toolformer_ops.errors import ModelError
+from toolformer_ops.language_model import free_memory
 from toolformer_ops.language_model.branches import Branches
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.context import ContextBuilder
 from toolformer_ops.language_model.draws import cumulative_probabilities, draw, only
-from toolformer_ops.language_model.positions import owned_by
 from toolformer_ops.language_model.prompts import AnnotationPrompt
 from toolformer_ops.language_model.samples import Sample, SamplingSettings
-from toolformer_ops.language_model.tokenization import Tokenization
+from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
 from toolformer_ops.language_model.trees import Tree
-from toolformer_ops.records import SampledContinuation, TextToSample
+from toolformer_ops.records import SampledContinuation
 
 GROWING_TOKENS = {"cpu": 12288, "cuda": 32768}
 """Most tokens whose keys and values are there together, by kind of device: those of the texts that grow together, both copies
@@ -46,7 +46,7 @@ class _Group:
 
     rows: Tree | Branches
     keys: list[tuple[int, int]]
-    """Text and position, as asked for, of each position."""
+    """Of each position: number of its text, and of the position in the text, as they were added."""
     samples: list[list[Sample]]
     """By position."""
     text_tokens: int
@@ -84,7 +84,7 @@ class _Group:
 
 
 class Sampler:
-    """Samples with one prompt and one set of numbers."""
+    """Samples with one prompt and one set of numbers: texts are added as their positions become known, and grow together."""
 
     def __init__(
         self,
@@ -101,56 +101,61 @@ class Sampler:
         self._settings = settings
         self._start = tokenization.call_start(settings.call_start)
         self._room = GROWING_TOKENS["cpu" if model.device.type == "cpu" else "cuda"]
+        self._positions: list[int] = []  # how many each added text has
+        self._growing: list[_Group] = []
+        self._grown: dict[tuple[int, int], list[SampledContinuation]] = {}  # by text and position
 
-    def sample(self, texts: Iterable[TextToSample]) -> list[list[list[SampledContinuation]]]:
-        """Continuations of each text's positions, `SamplingSettings.samples` each, in order.
+    @torch.inference_mode()
+    def add(self, text: str, tokens: Sequence[int], seed_key: str) -> None:
+        """Take in a text, to be sampled before these tokens of it; its random numbers are made from `seed_key`.
 
-        The next text is asked for, and joins the others, as soon as there is room for its keys and values (`GROWING_TOKENS`).
+        The text joins those that grow as soon as there is room for its keys and values (`GROWING_TOKENS`); until then they take
+        decode steps. Its KV cache is computed, or taken over where `find_positions` has just computed it.
 
         Raises:
             ModelError: context and call do not fit into the model's window.
         """
-        grown: dict[tuple[int, int], list[SampledContinuation]] = {}
-        positions: list[int] = []  # how many each text has
-        growing: list[_Group] = []
-        for index, item in enumerate(texts):
-            positions.append(len(item.positions))
-            for group in self._groups(index, item):
-                while growing and self._most_tokens([*growing, group]) > self._room:
-                    growing = self._step(growing, grown)
-                growing.append(group)
-        while growing:
-            growing = self._step(growing, grown)
-        return [[grown[index, number] for number in range(count)] for index, count in enumerate(positions)]
+        number = len(self._positions)
+        self._positions.append(len(tokens))
+        for group in self._groups(number, self._tokenization.tokenize(text), tokens, seed_key):
+            while self._growing and self._most_tokens([*self._growing, group]) > self._room:
+                self._step()
+            self._growing.append(group)
+
+    @torch.inference_mode()
+    def finish(self) -> list[list[list[SampledContinuation]]]:
+        """Decode until every sample has ended; for each text, for each position, its samples, all in the order they were added."""
+        while self._growing:
+            self._step()
+        free_memory.give_back()
+        return [[self._grown[text, at] for at in range(count)] for text, count in enumerate(self._positions)]
 
     def _most_tokens(self, groups: Sequence[_Group]) -> int:
         return sum(group.most_tokens(self._settings.max_new_tokens) for group in groups)
 
-    def _groups(self, index: int, item: TextToSample) -> Iterator[_Group]:
+    def _groups(self, number: int, text: TokenizedText, tokens: Sequence[int], seed_key: str) -> Iterator[_Group]:
         """A text's positions in groups that there is room for; its context is computed when its first group is asked for."""
         settings = self._settings
-        text = self._tokenization.tokenize(item.text)
         for window in self._contexts.windows(self._prompt, text):
-            owned = owned_by(window, item.positions)
+            owned = [at for at, token in enumerate(tokens) if window.owned_start <= token < window.owned_end]
             room = self._room - 2 * (window.end - window.start)
             at_once = max(1, room // (settings.samples * settings.max_new_tokens))
             for first in range(0, len(owned), at_once):
-                numbers = owned[first : first + at_once]
-                tokens = [item.positions[number].token for number in numbers]
+                places = owned[first : first + at_once]
                 context = self._contexts.context(self._prompt, text, window)
-                inside = [token - window.start for token in tokens]
+                inside = [tokens[at] - window.start for at in places]
                 self._require_room(context.text_start + max(inside) + len(self._start.ids) + settings.max_new_tokens)
                 yield _Group(
-                    context.branch(inside) if self._model.trees is None else context.tree(inside),
-                    [(index, number) for number in numbers],
-                    [
+                    rows=context.branch(inside) if self._model.trees is None else context.tree(inside),
+                    keys=[(number, at) for at in places],
+                    samples=[
                         [
-                            Sample(self._tokenization, self._start, token, number, item.seed_key)
-                            for number in range(settings.samples)
+                            Sample(self._tokenization, self._start, tokens[at], sample, seed_key)
+                            for sample in range(settings.samples)
                         ]
-                        for token in tokens
+                        for at in places
                     ],
-                    context.tokens,
+                    text_tokens=context.tokens,
                 )
 
     def _require_room(self, needed: int) -> None:
@@ -160,12 +165,12 @@ class Sampler:
                 f"{needed}. Lower the call length (max_call_tokens), or choose a model with a longer window."
             )
 
-    def _step(self, growing: list[_Group], grown: dict[tuple[int, int], list[SampledContinuation]]) -> list[_Group]:
-        """One token more for every row; returns the groups that still grow and puts what the others hold into `grown`."""
+    def _step(self) -> None:
+        """One token more for every row; groups whose samples have all ended leave."""
         start = self._start.ids
-        hidden = self._extend(growing, [group.next_tokens(start) for group in growing])
+        hidden = self._extend(self._growing, [group.next_tokens(start) for group in self._growing])
         first, later = [], []
-        for group, states in zip(growing, hidden, strict=True):
+        for group, states in zip(self._growing, hidden, strict=True):
             if group.put_in == len(start):
                 later.append((group, states))
                 continue
@@ -174,11 +179,11 @@ class Sampler:
                 first.append((group, states))
         self._draw(first, self._start.first_tokens)
         self._draw(later, None)
-        for group in growing:
+        for group in self._growing:
             if not group.open:
                 for key, samples in zip(group.keys, group.samples, strict=True):
-                    grown[key] = [sample.continuation() for sample in samples]
-        return [group for group in growing if group.open]
+                    self._grown[key] = [sample.continuation() for sample in samples]
+        self._growing = [group for group in self._growing if group.open]
 
     def _extend(self, groups: Sequence[_Group], tokens: Sequence[list[int]]) -> list[Tensor]:
         """Hidden states after one token more a row, (rows, hidden) a group."""

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from toolformer_ops.annotation.candidates import Place
+from toolformer_ops.annotation.candidates import filter_document, kept_paragraphs
 from toolformer_ops.config import Settings
 from toolformer_ops.corpus.records import Record
-from toolformer_ops.errors import CorpusError, ParameterError
-from toolformer_ops.one_process.annotator import Annotator, kept_paragraphs, load, read_corpus
-from toolformer_ops.records import Document
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.one_process.annotator import Annotator, read_corpus
+from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.stages.filtering import decide
+from toolformer_ops.runs.models import load_model
 from toolformer_ops.storage import database
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
@@ -42,7 +42,7 @@ class KeptTexts:
     """Kept paragraphs; documents for a filter that judges documents."""
     decisions: int = 0
     seconds: float = 0.0
-    probe: list[Place] = field(default_factory=list)
+    probe: list[Paragraph] = field(default_factory=list)
     """The kept texts with the smallest ids: a random choice that the content decides."""
 
 
@@ -87,14 +87,13 @@ def count_kept(
         for tool in tools:
             found = kept[tool.spec.name]
             started = time.perf_counter()
-            decisions = decide(tool, document)
+            decisions = filter_document(tool, document)
             found.seconds += time.perf_counter() - started
             found.decisions += len(decisions)
-            paragraphs = kept_paragraphs(decisions)
+            paragraphs = kept_paragraphs(document, decisions)
             found.texts += len(paragraphs)
-            candidates = [*found.probe, *((document, paragraph) for paragraph in paragraphs)]
             found.probe = heapq.nsmallest(
-                probe_texts, candidates, key=lambda text: (text[0].document_id.int, text[1].number)
+                probe_texts, [*found.probe, *paragraphs], key=lambda item: (item.document.document_id.int, item.number)
             )
     return kept
 
@@ -103,7 +102,7 @@ def distinct_documents(settings: Settings, corpus: str, limit: int | None) -> It
     """The documents that a run over the corpus would annotate: each text once, up to the limit.
 
     Raises:
-        CorpusError: there is nothing at that address.
+        CorpusError: there is nothing at that address, or no line of it is a usable record.
     """
     seen: set[uuid.UUID] = set()
     for _, record in read_corpus(settings, corpus):
@@ -121,7 +120,7 @@ def probe_tool(
     model: "Callable[[], LanguageModel]",
     tool: Tool,
     choices: RunChoices,
-    texts: Sequence[Place],
+    texts: Sequence[Paragraph],
 ) -> list[ProbedText]:
     """Annotate the texts as the stages would, and say what each took.
 
@@ -129,8 +128,8 @@ def probe_tool(
     """
     if not texts:
         return []
-    annotator = Annotator(settings, tool, choices, model)
-    annotator.open(texts[0][0].text)
+    annotator = Annotator(settings=settings, tool=tool, choices=choices, model=model)
+    annotator.open(texts[0].document.text)
     probed: list[ProbedText] = []
     for annotated in annotator.annotate(texts):
         counts = annotated.counts
@@ -191,9 +190,7 @@ def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PRO
     """
     tools = [get_tool(name) for name in choices.tools]
     kept = count_kept(distinct_documents(settings, choices.corpus, choices.document_limit), tools, probe_texts)
-    if not any(found.decisions for found in kept.values()):
-        raise CorpusError(f"expected at least one usable record in {choices.corpus}, found none.")
-    model = functools.cache(lambda: load(settings, choices.model))
+    model = functools.cache(lambda: load_model(settings, choices.model))
     return [
         extrapolate(tool, kept[tool.spec.name], probe_tool(settings, model, tool, choices, kept[tool.spec.name].probe))
         for tool in tools

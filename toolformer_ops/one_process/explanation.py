@@ -7,13 +7,14 @@ import dataclasses
 import functools
 from typing import Any
 
-from toolformer_ops.call_syntax import Call, call_with_result, call_without_result, parse_call
+from toolformer_ops.annotation.scoring import ExecutedCall, own_text_of, score_calls
+from toolformer_ops.call_syntax import Call, parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.losses import is_kept
-from toolformer_ops.one_process.annotator import document_of, load, own_text_of
+from toolformer_ops.one_process.annotator import document_of
 from toolformer_ops.records import PlacedCall
-from toolformer_ops.stages.scoring import choose_result
+from toolformer_ops.runs.choices import ScoringChoices
+from toolformer_ops.runs.models import load_model, load_tokenization
 from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.registry import get_tool
 
@@ -51,37 +52,39 @@ def explain_call(
         ParameterError: the offset is outside the text or where no call can stand.
         CallSyntaxError: the call does not parse.
     """
-    call = parse_call(call_text.strip().removeprefix("[").removesuffix("]"))
-    tool = get_tool(call.tool)
-    call = Call(tool.spec.name, call.input)  # as the tool spells its name
+    # 1. What can be checked without the model, whose tokenizer loads in a second: call, date, offset.
+    parsed = parse_call(call_text.strip().removeprefix("[").removesuffix("]"))
+    tool = get_tool(parsed.tool)
+    call = Call(tool.spec.name, parsed.input)
     document = document_of(text, date)
-    model = functools.cache(lambda: load(settings, model_name))
-    effective_input = tool.effective_input(call.input, document)
+    token = token_at(load_tokenization(model_name).tokenize(text).starts, text, at)
     explanation: dict[str, Any] = {"call": str(call), "at": at, "result": None, "reason": None}
+    # 2. The tool's answer.
+    effective_input = tool.effective_input(call.input, document)
     if effective_input is None:
         return {**explanation, "reason": "document_cannot_answer"}
+    model = functools.cache(lambda: load_model(settings, model_name))
     [output] = run_tool(tool.open(settings, model), [effective_input], settings.tool_time_limit_seconds)
-    chosen = choose_result(output.results, output.reason, own_text_of(tool, document))
-    if chosen.text is None:
-        return {**explanation, "reason": chosen.reason}
-    token = token_at(model().tokenize(text).starts, text, at)
-    placed = PlacedCall(token, call_with_result(call, chosen.text), call_without_result(call))
-    [losses] = model().score_calls(text, [placed], context_tokens=context_tokens)
-    reduction = losses.reduction_bound  # the loss reduction itself, since no loss is missing
-    details = model().score_details(text, placed, context_tokens=context_tokens)
+    # 3. The losses, and the same token by token.
+    executed = ExecutedCall(token=token, call=call, results=output.results, reason=output.reason)
+    choices = ScoringChoices(prune_below=0.0, scoring_context_tokens=context_tokens)
+    [scored] = score_calls(model, choices, text, [executed], own_text_of(tool, document))
+    explanation |= {"result": scored.result, "reason": scored.reason}
+    if scored.result is None or scored.reason is not None:
+        return explanation
+    details = model().score_details(text, PlacedCall(token, call, scored.result), context_tokens=context_tokens)
     return {
         **explanation,
-        "result": chosen.text,
         "position_token": token,
-        "loss_without_call": losses.without_call,
-        "loss_without_result": losses.without_result,
-        "loss_with_result": losses.with_result,
-        "loss_without_call_full_context": losses.without_call_full_context,
+        "loss_without_call": scored.loss_without_call,
+        "loss_without_result": scored.loss_without_result,
+        "loss_with_result": scored.loss_with_result,
+        "loss_without_call_full_context": scored.loss_without_call_full_context,
         "context_tokens": context_tokens,
-        "loss_reduction": reduction,
+        "loss_reduction": scored.loss_reduction,
         "keep_threshold": tool.spec.keep_threshold,
-        "kept": is_kept(reduction, tool.spec.keep_threshold),
-        "tokens": [dataclasses.asdict(scored) for scored in details],
+        "kept": scored.is_kept(tool.spec.keep_threshold),
+        "tokens": [dataclasses.asdict(item) for item in details],
     }
 
 
@@ -92,7 +95,8 @@ def explanation_table(explanation: dict[str, Any]) -> None:
 
     console = Console()
     if explanation["reason"] is not None:
-        console.print(f"{explanation['call']}: no result ({explanation['reason']})", markup=False)
+        what = "no result" if explanation["result"] is None else "no losses"
+        console.print(f"{explanation['call']}: {what} ({explanation['reason']})", markup=False)
         return
     columns = ("token", "weight", "without call", "without result", "with result")
     table = Table(*columns, title="log p(token), natural logarithm", caption="losses in nats")

@@ -1,19 +1,22 @@
-"""How a stage works off its shard: read a run from Postgres, take its undone documents, commit in micro-batches.
+"""How a stage works through its shard: read a run from Postgres, take its undone documents, commit in micro-batches.
 
-Each micro-batch's rows and its `stage_ledger` rows are one transaction, committed in order while the stage works on the next
-(`feeding.py`). A stage that is killed loses the micro-batch it was at and the one being written, and nothing else; run again, it
-starts at the first document without a ledger row. A green task proves nothing: the ledger does.
-Writes `stage_ledger`; what else a stage writes is its own.
+While the stage computes a micro-batch, one thread reads the next and one writes the one before, so that a model does not wait for
+Postgres (`feed`). Each micro-batch's rows and its `stage_ledger` rows are one transaction, committed in order. A stage that is
+killed loses the micro-batch that it computed and the one that was being written; run again, it starts at the first document
+without a ledger row. A green task proves nothing: the ledger does.
+Writes `stage_ledger`, and the rows that a stage hands over.
 """
 
-import json
 import logging
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 from sqlalchemy import Connection, Engine
 
@@ -21,14 +24,16 @@ from toolformer_ops.config import MAX_SHARDS, Settings
 from toolformer_ops.errors import ParameterError, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.runs.feeding import feed
 from toolformer_ops.storage import database
+from toolformer_ops.storage.database import TableRow
 
 logger = logging.getLogger(__name__)
 
+Batch = TypeVar("Batch")
 Loaded = TypeVar("Loaded")
+Done = TypeVar("Done")
 
-LEDGER_COLUMNS = ("stage", "recipe_id", "document_id", "rows_written", "counts", "seconds")
+Activity = Literal["computing", "reading", "writing", "waiting_for_reading", "waiting_for_writing"]
 
 
 @dataclass(frozen=True)
@@ -78,12 +83,26 @@ class Shard:
 
 @dataclass
 class DocumentOutcome:
-    """What one document gave in a stage; becomes its ledger row."""
+    """What a stage did for one document; becomes its ledger row."""
 
     document_id: uuid.UUID
     rows_written: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class LedgerRow(TableRow):
+    """A document that a stage has finished under a recipe."""
+
+    table = "stage_ledger"
+
+    stage: str
+    recipe_id: str
+    document_id: uuid.UUID
+    rows_written: int
+    counts: Counter[str]
+    seconds: float
 
 
 def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
@@ -101,16 +120,16 @@ def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
         raise ToolError(f"run {run_id} was started with {', '.join(runs[0].tools)}, not with {tool!r}.")
     row = rows[0]
     return RunTool(
-        run_id,
-        tool,
-        RunChoices.parse(runs[0].parameters),
-        runs[0].model_identity,
-        row.tool_version,
-        row.keep_threshold,
-        row.filter_recipe_id,
-        row.sampling_recipe_id,
-        row.execution_recipe_id,
-        row.scoring_recipe_id,
+        run_id=run_id,
+        tool=tool,
+        choices=RunChoices.parse(runs[0].parameters),
+        model_identity=runs[0].model_identity,
+        tool_version=row.tool_version,
+        keep_threshold=row.keep_threshold,
+        filter_recipe_id=row.filter_recipe_id,
+        sampling_recipe_id=row.sampling_recipe_id,
+        execution_recipe_id=row.execution_recipe_id,
+        scoring_recipe_id=row.scoring_recipe_id,
     )
 
 
@@ -133,42 +152,43 @@ def documents_after(
     return [row.document_id for row in rows]
 
 
-class StageWork(Protocol[Loaded]):
-    """What one stage does with a micro-batch of documents, in three steps of which only the first and last hold a transaction.
+@dataclass(frozen=True)
+class MicroBatch:
+    """What a stage computed for some documents."""
 
-    Each step has a thread of its own. `load` may run before the two micro-batches that precede it are written.
+    outcomes: list[DocumentOutcome]
+    rows: list[TableRow]
+    """What the stage writes. A row whose key is in its table already changes nothing."""
+
+
+@dataclass
+class StageWork(ABC, Generic[Loaded]):
+    """What one stage does for one shard of a run's documents. Only `undone` and `load` read Postgres.
+
+    `load` and `compute` run in different threads, and `load` may run before the two micro-batches that precede it are written.
     """
 
-    @property
-    def stage(self) -> str:
-        """Name in `stage_ledger`."""
-        ...
+    stage: ClassVar[str]
+    """Name in `stage_ledger`."""
+    run: RunTool
+    shard: Shard
 
     @property
     def recipe_id(self) -> str:
         """The stage's recipe."""
-        ...
+        return self.run.recipe_of(self.stage)
 
+    @abstractmethod
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
-        """Documents of the shard without a ledger row under the recipe, in the order they are to be done."""
-        ...
+        """Documents of the shard without a ledger row under the recipe, in the order in which they are to be done."""
 
+    @abstractmethod
     def load(self, connection: Connection, documents: Sequence[Document]) -> Loaded:
         """Read what else the documents need."""
-        ...
 
-    def compute(self, loaded: Loaded) -> "MicroBatch":
-        """Do the work; touches no database."""
-        ...
-
-
-@dataclass(frozen=True)
-class MicroBatch:
-    """The rows of one micro-batch and what each document gave."""
-
-    outcomes: list[DocumentOutcome]
-    write: Callable[[Connection], None]
-    """Inserts the rows; writing what is there already changes nothing."""
+    @abstractmethod
+    def compute(self, loaded: Loaded) -> MicroBatch:
+        """Do the work."""
 
 
 def work_off(settings: Settings, engine: Engine, work: StageWork[Loaded]) -> Counter[str]:
@@ -185,41 +205,128 @@ def work_off(settings: Settings, engine: Engine, work: StageWork[Loaded]) -> Cou
 
     def read(batch: Sequence[uuid.UUID]) -> Loaded | None:
         with database.transaction(engine) as connection:
-            documents = _still_undone(connection, work, batch)
+            rows = database.fetch_all(
+                connection,
+                "documents_without_ledger",
+                stage=work.stage,
+                recipe_id=work.recipe_id,
+                document_ids=list(batch),
+            )
+            documents = [Document(row.document_id, row.text, row.url, row.document_date) for row in rows]
             return work.load(connection, documents) if documents else None
 
     def write(done: MicroBatch) -> None:
+        ledger = [
+            LedgerRow(
+                stage=work.stage,
+                recipe_id=work.recipe_id,
+                document_id=outcome.document_id,
+                rows_written=outcome.rows_written,
+                counts=outcome.counts,
+                seconds=outcome.seconds,
+            )
+            for outcome in done.outcomes
+        ]
         with database.transaction(engine) as connection:
-            done.write(connection)
-            _write_ledger(connection, work, done.outcomes)
+            database.insert_rows(connection, [*done.rows, *ledger])
         for outcome in done.outcomes:
             totals.update(outcome.counts)
             totals["documents"] += 1
         elapsed = time.monotonic() - started
         logger.info("%s: %d of %d documents, %.0f s", work.stage, totals["documents"], len(pending), elapsed)
 
-    times = feed(_batches(pending, settings.micro_batch_documents), read, work.compute, write)
+    size = settings.micro_batch_documents
+    batches = (pending[first : first + size] for first in range(0, len(pending), size))
+    times = feed(batches, read, work.compute, write)
     logger.info("%s feeding: %s", work.stage, times)
     counted = ", ".join(f"{name} {count}" for name, count in sorted(totals.items()))
     logger.info("%s done: %s", work.stage, counted or "nothing was left to do")
     return totals
 
 
-def _batches(ids: Sequence[uuid.UUID], size: int) -> Iterator[Sequence[uuid.UUID]]:
-    for start in range(0, len(ids), size):
-        yield ids[start : start + size]
+@dataclass
+class FeedingTimes:
+    """Where the seconds went. Reading and writing happen while something is computed; only waiting for them costs time."""
+
+    computing: float = 0.0
+    reading: float = 0.0
+    writing: float = 0.0
+    waiting_for_reading: float = 0.0
+    waiting_for_writing: float = 0.0
+
+    @property
+    def share_waited(self) -> float:
+        """Share of the time, 0 to 1, in which nothing could be computed."""
+        waited = self.waiting_for_reading + self.waiting_for_writing
+        return waited / (waited + self.computing) if waited else 0.0
+
+    @contextmanager
+    def spent(self, activity: Activity) -> Iterator[None]:
+        """Add the block's seconds to an activity; each activity belongs to one thread."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            setattr(self, activity, getattr(self, activity) + time.perf_counter() - started)
+
+    def __str__(self) -> str:
+        """One line for a log."""
+        return (
+            f"computed {self.computing:.1f} s, waited {self.waiting_for_reading:.2f} s for reading and "
+            f"{self.waiting_for_writing:.2f} s for writing, {self.share_waited:.1%} of the time "
+            f"(reading took {self.reading:.2f} s, writing {self.writing:.2f} s)"
+        )
 
 
-def _still_undone(connection: Connection, work: StageWork[Any], ids: Sequence[uuid.UUID]) -> list[Document]:
-    rows = database.fetch_all(
-        connection, "documents_without_ledger", stage=work.stage, recipe_id=work.recipe_id, document_ids=list(ids)
-    )
-    return [Document(row.document_id, row.text, row.url, row.document_date) for row in rows]
+def feed(
+    batches: Iterable[Batch],
+    read: Callable[[Batch], Loaded | None],
+    compute: Callable[[Loaded], Done],
+    write: Callable[[Done], object],
+) -> FeedingTimes:
+    """Read, compute and write each batch; one that is read as None is passed over. Returns where the time went.
+
+    A batch is read before the two that precede it are written. An error of any thread ends it all and is raised as it is; what was
+    computed until then is written, unless writing is what failed.
+    """
+    times = FeedingTimes()
+    behind: Future[None] | None = None
+
+    def timed_write(done: Done) -> None:
+        with times.spent("writing"):
+            write(done)
+
+    def wait_for_write() -> None:
+        if behind is not None:
+            with times.spent("waiting_for_writing"):
+                behind.result()
+
+    with ThreadPoolExecutor(1, "reading") as reader, ThreadPoolExecutor(1, "writing") as writer:
+        try:
+            for loaded in _read_ahead(reader, batches, read, times):
+                with times.spent("computing"):
+                    done = compute(loaded)
+                wait_for_write()
+                behind = writer.submit(timed_write, done)
+        finally:
+            wait_for_write()
+    return times
 
 
-def _write_ledger(connection: Connection, work: StageWork[Any], outcomes: Sequence[DocumentOutcome]) -> None:
-    rows: list[tuple[Any, ...]] = [
-        (work.stage, work.recipe_id, item.document_id, item.rows_written, json.dumps(item.counts), item.seconds)
-        for item in outcomes
-    ]
-    database.copy_insert(connection, "stage_ledger", LEDGER_COLUMNS, rows)
+def _read_ahead(
+    reader: Executor, batches: Iterable[Batch], read: Callable[[Batch], Loaded | None], times: FeedingTimes
+) -> Iterator[Loaded]:
+    """What is read for each batch, in their order; the next is read while the caller works on one."""
+
+    def timed_read(batch: Batch) -> Loaded | None:
+        with times.spent("reading"):
+            return read(batch)
+
+    coming = (reader.submit(timed_read, batch) for batch in batches)
+    ahead = next(coming, None)
+    while ahead is not None:
+        with times.spent("waiting_for_reading"):
+            loaded = ahead.result()
+        ahead = next(coming, None)
+        if loaded is not None:
+            yield loaded

@@ -1,4 +1,4 @@
-"""Load a run's language model once a process, and make sure that it is the one that the run was started with."""
+"""Load the language model that a user or a run names; a run's must be the one that the run was started with."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -9,6 +9,7 @@ from toolformer_ops.runs.micro_batches import RunTool
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.tokenization import Tokenization
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +20,32 @@ def split_revision(model: str) -> tuple[str, str | None]:
     return (name, revision) if at and "/" not in revision else (model, None)
 
 
+def load_model(settings: Settings, model: str) -> "LanguageModel":
+    """The model, given as `split_revision` takes it, on the device of the settings.
+
+    Raises:
+        ModelError: it is not there.
+    """
+    from toolformer_ops.language_model import LanguageModel
+
+    name, revision = split_revision(model)
+    return LanguageModel.load(
+        name, revision=revision, dtype=settings.dtype, device=settings.device, threads=settings.threads
+    )
+
+
+def load_tokenization(model: str) -> "Tokenization":
+    """How the model reads text: its tokenizer alone, which loads in a second where the network takes many.
+
+    Raises:
+        ModelError: there is no such model.
+    """
+    from toolformer_ops.language_model.loading import load_tokenizer
+    from toolformer_ops.language_model.tokenization import Tokenization
+
+    return Tokenization(load_tokenizer(*split_revision(model)))
+
+
 def load_run_model(settings: Settings, run: RunTool) -> "LanguageModel":
     """The model of the run's choices, on the device of the settings.
 
@@ -26,16 +53,11 @@ def load_run_model(settings: Settings, run: RunTool) -> "LanguageModel":
         ModelError: it is not there.
         RecipeMismatchError: its weights or tokenizer are others than when the run started.
     """
-    from toolformer_ops.language_model import LanguageModel
-
-    name, revision = split_revision(run.choices.model)
-    model = LanguageModel.load(
-        name, revision=revision, dtype=settings.dtype, device=settings.device, threads=settings.threads
-    )
+    model = load_model(settings, run.choices.model)
     if model.identity != run.model_identity:
         raise RecipeMismatchError(
-            f"run {run.run_id} was started with the model {run.model_identity}, found {model.identity} at {name}. "
-            f"Put the first one back, or start a new run."
+            f"run {run.run_id} was started with the model {run.model_identity}, found {model.identity} at "
+            f"{run.choices.model}. Put the first one back, or start a new run."
         )
     logger.info("loaded %s on %s in %s", model.identity, settings.device, settings.dtype)
     return model

@@ -10,7 +10,6 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -21,18 +20,36 @@ from toolformer_ops.records import Document
 from toolformer_ops.runs.micro_batches import (
     DocumentOutcome,
     MicroBatch,
-    RunTool,
     Shard,
+    StageWork,
     documents_after,
     load_run_tool,
     work_off,
 )
 from toolformer_ops.runs.models import load_run_model
 from toolformer_ops.storage import database
+from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import ToolOutput, ToolRunner, run_tool
 from toolformer_ops.tools.registry import get_tool
 
-COLUMNS = ("tool", "tool_version", "input_key", "input", "results", "reason", "seconds")
+
+@dataclass(frozen=True)
+class CallResultRow(TableRow):
+    """What a tool answers to an input."""
+
+    table = "call_results"
+
+    tool: str
+    tool_version: str
+    input_key: uuid.UUID
+    """Hash of the input."""
+    input: str
+    results: list[str]
+    """Ranked, best first."""
+    reason: str | None
+    """Why there is no result."""
+    seconds: float
+    """The input's share of what the batch took."""
 
 
 @dataclass(frozen=True)
@@ -48,21 +65,14 @@ class Asked:
 
 
 @dataclass
-class ExecuteWork:
-    """Execution as micro-batches (`micro_batches.StageWork`)."""
+class ExecuteWork(StageWork[Asked]):
+    """Execution as micro-batches."""
 
-    run: RunTool
-    shard: Shard
+    stage = "execute"
     runner: Callable[[], ToolRunner]
     time_limit_seconds: float
-    stage: str = "execute"
     answered: deque[dict[uuid.UUID, str | None]] = field(default_factory=lambda: deque(maxlen=2))
     """What the last two micro-batches ran: they may not have been in Postgres yet when the next was read."""
-
-    @property
-    def recipe_id(self) -> str:
-        """The execution recipe."""
-        return self.run.execution_recipe_id
 
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
         """The shard's sampled documents whose calls were not executed."""
@@ -98,64 +108,55 @@ class ExecuteWork:
         if missing:
             outputs = run_tool(self.runner(), [loaded.inputs[key] for key in missing], self.time_limit_seconds)
         seconds = (time.perf_counter() - started) / max(1, len(missing))
-        rows: list[tuple[Any, ...]] = [
-            (self.run.tool, self.run.tool_version, key, loaded.inputs[key], _stored(out.results), out.reason, seconds)
-            for key, out in zip(missing, outputs, strict=True)
+        rows: list[TableRow] = [
+            CallResultRow(
+                tool=self.run.tool,
+                tool_version=self.run.tool_version,
+                input_key=key,
+                input=loaded.inputs[key],
+                # A model that reads or translates may write U+0000, which Postgres cannot store.
+                results=[escape_control_characters(result)[0] for result in output.results],
+                reason=output.reason,
+                seconds=seconds,
+            )
+            for key, output in zip(missing, outputs, strict=True)
         ]
         fresh = {key: output.reason for key, output in zip(missing, outputs, strict=True)}
         self.answered.append(fresh)
-
-        def write(connection: Connection) -> None:
-            database.copy_insert(connection, "call_results", COLUMNS, rows)
-
-        return MicroBatch(self._outcomes(loaded.calls, known, fresh, seconds), write)
-
-    @staticmethod
-    def _outcomes(
-        calls: dict[uuid.UUID, list[uuid.UUID]],
-        known: dict[uuid.UUID, str | None],
-        fresh: dict[uuid.UUID, str | None],
-        seconds: float,
-    ) -> list[DocumentOutcome]:
-        """Counts by document; a fresh result is counted with the first document that asked for it."""
+        # Counts by document; a fresh result is counted with the first document that asked for it.
         outcomes: list[DocumentOutcome] = []
         unclaimed = set(fresh)
         reasons = {**known, **fresh}
-        for document_id, keys in calls.items():
-            counts: Counter[str] = Counter(calls=len(keys), inputs=len(set(keys)))
-            mine = unclaimed & set(keys)
-            unclaimed -= mine
-            counts["executed"] = len(mine)
-            counts["from_cache"] = counts["inputs"] - len(mine)
-            for key in keys:
-                counts[reasons[key] or "with_result"] += 1
-            outcomes.append(DocumentOutcome(document_id, len(mine), counts, seconds * len(mine)))
-        return outcomes
-
-
-def _stored(results: Sequence[str]) -> list[str]:
-    """Results as Postgres can store them: a model that reads or translates may write U+0000."""
-    return [escape_control_characters(result)[0] for result in results]
+        for document_id, keys in loaded.calls.items():
+            claimed = unclaimed & set(keys)
+            unclaimed -= claimed
+            counts: Counter[str] = Counter(reasons[key] or "with_result" for key in keys)
+            counts["calls"], counts["inputs"] = len(keys), len(set(keys))
+            counts["executed"], counts["from_cache"] = len(claimed), len(set(keys)) - len(claimed)
+            outcomes.append(DocumentOutcome(document_id, len(claimed), counts, seconds * len(claimed)))
+        return MicroBatch(outcomes, rows)
 
 
 def execute_stage(settings: Settings, run_id: str, tool_name: str, shard: str) -> Counter[str]:
-    """Run the tool on one shard's calls; returns counts by what came of them.
+    """Run the tool on one shard's calls; returns the number of results and of each reason.
 
     Raises:
         ToolError, SearchIndexError: an index or model is not there.
         RecipeMismatchError: the tool is not the one that the run was started with.
     """
+    tool = get_tool(tool_name)
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
-        run = load_run_tool(connection, run_id, tool_name)
-    tool = get_tool(tool_name)
+        run = load_run_tool(connection, run_id, tool.spec.name)
     found = tool.version(settings, run.model_identity)
     if found != run.tool_version:
         raise RecipeMismatchError(
-            f"run {run_id} was started with {tool_name} version {run.tool_version}, found {found}: its code, index or "
+            f"run {run_id} was started with {run.tool} version {run.tool_version}, found {found}: its code, index or "
             f"model changed meanwhile. Start a new run; what was sampled is used again."
         )
     runner = functools.cache(lambda: tool.open(settings, lambda: load_run_model(settings, run)))
     batches = settings.model_copy(update={"micro_batch_documents": settings.micro_batch_documents * 8})
-    work = ExecuteWork(run, Shard.parse(shard), runner, settings.tool_time_limit_seconds)
+    work = ExecuteWork(
+        run=run, shard=Shard.parse(shard), runner=runner, time_limit_seconds=settings.tool_time_limit_seconds
+    )
     return work_off(batches, engine, work)

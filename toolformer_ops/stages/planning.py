@@ -10,6 +10,7 @@ import math
 from toolformer_ops.config import MAX_SHARDS, Settings
 from toolformer_ops.runs.micro_batches import load_run_tool
 from toolformer_ops.storage import database
+from toolformer_ops.tools.registry import get_tool
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +21,7 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
     There is always one at least: a task that finds nothing to do ends in seconds, and says so.
     """
     with database.transaction(database.connect(settings)) as connection:
-        run = load_run_tool(connection, run_id, tool_name)
+        run = load_run_tool(connection, run_id, get_tool(tool_name).spec.name)
         [work] = database.fetch_all(
             connection,
             "remaining_work",
@@ -32,7 +33,7 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
     count = shard_count(
         work.documents, work.seconds_per_document or settings.seconds_per_document, settings.shard_seconds
     )
-    logger.info("plan: %d documents of %s in %d shards", work.documents, tool_name, count)
+    logger.info("plan: %d documents of %s in %d shards", work.documents, run.tool, count)
     return [f"{index}/{count}" for index in range(count)]
 
 

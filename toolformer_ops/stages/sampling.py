@@ -1,8 +1,8 @@
 """Sample tool calls from the language model into `candidate_calls` (Toolformer, section 2, "Sampling API calls").
 
-The room `annotation` decides where is sampled and what becomes of a sample; here it works on a run's documents. Every sample that
-becomes no candidate is counted under its reason in the ledger. Positions at which provably no call reaches `prune_below` are stored
-in `pruned_positions` with the loss that proves it. Does not run tools.
+The room `annotation` samples; this stage says for which documents, and writes the rows. Every sample that becomes no candidate is
+counted under its reason in the ledger. Positions at which provably no call reaches `prune_below` are stored in `pruned_positions`
+with the loss that proves it. Does not run tools.
 """
 
 import functools
@@ -10,80 +10,104 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from toolformer_ops.annotation.call_positions import PrunedPosition
-from toolformer_ops.annotation.candidates import Candidate, Paragraph, SampledText, sample_texts
+from toolformer_ops.annotation.candidates import Candidate, sample_paragraphs
 from toolformer_ops.config import Settings
-from toolformer_ops.records import Document, content_uuid
-from toolformer_ops.runs.micro_batches import (
-    DocumentOutcome,
-    MicroBatch,
-    RunTool,
-    Shard,
-    load_run_tool,
-    work_off,
-)
+from toolformer_ops.records import CallPosition, Document, Paragraph, content_uuid
+from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, Shard, StageWork, load_run_tool, work_off
 from toolformer_ops.runs.models import load_run_model
 from toolformer_ops.storage import database
+from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
-
-COLUMNS = (
-    "sampling_recipe_id",
-    "call_id",
-    "document_id",
-    "paragraph",
-    "position_token",
-    "position_char",
-    "position_probability",
-    "call_input",
-    "call_text",
-    "input_key",
-    "effective_input",
-    "sample_count",
-    "input_only_after",
-)
-PRUNED_COLUMNS = (
-    "sampling_recipe_id",
-    "document_id",
-    "paragraph",
-    "position_token",
-    "position_char",
-    "position_probability",
-    "loss_without_call",
-)
+    from toolformer_ops.language_model import LanguageModel
 
 
-Task = tuple[Document, list[Paragraph]]
+@dataclass(frozen=True)
+class CandidateCallRow(TableRow):
+    """A candidate call."""
+
+    table = "candidate_calls"
+
+    sampling_recipe_id: str
+    call_id: uuid.UUID
+    """Made of the recipe, the place and the call: sampled again, a call has the same id."""
+    document_id: uuid.UUID
+    paragraph: int
+    position_token: int
+    """In the paragraph's tokens."""
+    position_char: int
+    """In the document's text."""
+    position_probability: float
+    call_input: str
+    call_text: str
+    input_key: uuid.UUID
+    """Hash of the effective input: the key to `call_results`."""
+    effective_input: str
+    sample_count: int
+    input_only_after: bool
+
+    @classmethod
+    def of(cls, recipe_id: str, paragraph: Paragraph, candidate: Candidate) -> "CandidateCallRow":
+        """The row of a candidate under a sampling recipe."""
+        document_id, position, call = paragraph.document.document_id, candidate.position, str(candidate.call)
+        return cls(
+            sampling_recipe_id=recipe_id,
+            call_id=content_uuid(recipe_id, str(document_id), str(paragraph.number), str(position.token), call),
+            document_id=document_id,
+            paragraph=paragraph.number,
+            position_token=position.token,
+            position_char=paragraph.start_char + position.char,
+            position_probability=position.probability,
+            call_input=candidate.call.input,
+            call_text=call,
+            input_key=content_uuid(candidate.effective_input),
+            effective_input=candidate.effective_input,
+            sample_count=candidate.sample_count,
+            input_only_after=candidate.input_only_after,
+        )
+
+
+@dataclass(frozen=True)
+class PrunedPositionRow(TableRow):
+    """A position at which no call can be kept, so that none was sampled."""
+
+    table = "pruned_positions"
+
+    sampling_recipe_id: str
+    document_id: uuid.UUID
+    paragraph: int
+    position_token: int
+    position_char: int
+    position_probability: float
+    loss_without_call: float | None
+
+    @classmethod
+    def of(cls, recipe_id: str, paragraph: Paragraph, position: CallPosition) -> "PrunedPositionRow":
+        """The row of a pruned position under a sampling recipe."""
+        return cls(
+            sampling_recipe_id=recipe_id,
+            document_id=paragraph.document.document_id,
+            paragraph=paragraph.number,
+            position_token=position.token,
+            position_char=paragraph.start_char + position.char,
+            position_probability=position.probability,
+            loss_without_call=position.pruned_by_loss,
+        )
 
 
 @dataclass
-class SampleWork:
-    """Sampling as micro-batches (`micro_batches.StageWork`)."""
+class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
+    """Sampling as micro-batches; loaded are the kept paragraphs of each document."""
 
-    run: RunTool
-    shard: Shard
+    stage = "sample"
     tool: Tool
     load_model: "Callable[[], LanguageModel]"
-    stage: str = "sample"
-
-    @property
-    def recipe_id(self) -> str:
-        """The sampling recipe."""
-        return self.run.sampling_recipe_id
-
-    @functools.cached_property
-    def prompt(self) -> "AnnotationPrompt":
-        """The tool's prompt, as the engine takes it."""
-        from toolformer_ops.language_model import AnnotationPrompt
-
-        return AnnotationPrompt(self.tool.spec.name, self.tool.prompt)
 
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
         """The shard's documents with a kept paragraph that were not sampled."""
@@ -99,82 +123,48 @@ class SampleWork:
         )
         return [row.document_id for row in rows]
 
-    def load(self, connection: Connection, documents: Sequence[Document]) -> list[Task]:
-        """The documents with their kept paragraphs."""
+    def load(self, connection: Connection, documents: Sequence[Document]) -> dict[uuid.UUID, list[Paragraph]]:
+        """The kept paragraphs of each document."""
         rows = database.fetch_all(
             connection,
             "kept_paragraphs",
             filter_recipe_id=self.run.filter_recipe_id,
             document_ids=[item.document_id for item in documents],
         )
-        kept: dict[uuid.UUID, list[Paragraph]] = {item.document_id: [] for item in documents}
+        by_id = {item.document_id: item for item in documents}
+        kept: dict[uuid.UUID, list[Paragraph]] = {document_id: [] for document_id in by_id}
         for row in rows:
-            kept[row.document_id].append(Paragraph(row.paragraph, row.start_char, row.end_char))
-        return [(document, kept[document.document_id]) for document in documents]
+            paragraph = Paragraph(by_id[row.document_id], row.paragraph, row.start_char, row.end_char)
+            kept[row.document_id].append(paragraph)
+        return kept
 
-    def compute(self, loaded: list[Task]) -> MicroBatch:
-        """Positions, samples and candidates of each document."""
-        places = [(document, paragraph) for document, paragraphs in loaded for paragraph in paragraphs]
-        outcomes = {document.document_id: DocumentOutcome(document.document_id) for document, _ in loaded}
-        calls: list[tuple[Any, ...]] = []
-        pruned: list[tuple[Any, ...]] = []
-        if places:
+    def compute(self, loaded: dict[uuid.UUID, list[Paragraph]]) -> MicroBatch:
+        """Candidates and pruned positions of all paragraphs, which are sampled together."""
+        outcomes = {document_id: DocumentOutcome(document_id) for document_id in loaded}
+        rows: list[TableRow] = []
+        if paragraphs := [paragraph for of_document in loaded.values() for paragraph in of_document]:
             choices = self.run.choices.for_tool(self.tool.spec)
-            for text in sample_texts(self.load_model(), self.prompt, self.tool, choices, places):
-                calls += [self._call_row(text, candidate) for candidate in text.candidates]
-                pruned += [self._pruned_row(text, item) for item in text.pruned]
-                outcome = outcomes[text.document.document_id]
-                outcome.counts.update(text.counts)
-                outcome.rows_written += len(text.candidates)
-                outcome.seconds += text.seconds
-
-        def write(connection: Connection) -> None:
-            database.copy_insert(connection, "candidate_calls", COLUMNS, calls)
-            database.copy_insert(connection, "pruned_positions", PRUNED_COLUMNS, pruned)
-
-        return MicroBatch(list(outcomes.values()), write)
-
-    def _call_row(self, text: SampledText, candidate: Candidate) -> tuple[Any, ...]:
-        document_id, paragraph = text.document.document_id, text.paragraph
-        position, call = candidate.position, candidate.call
-        place = (str(document_id), str(paragraph.number), str(position.token))
-        return (
-            self.recipe_id,
-            content_uuid(self.recipe_id, *place, str(call)),
-            document_id,
-            paragraph.number,
-            position.token,
-            paragraph.start_char + position.char,
-            position.probability,
-            call.input,
-            str(call),
-            content_uuid(candidate.effective_input),
-            candidate.effective_input,
-            candidate.sample_count,
-            candidate.input_only_after,
-        )
-
-    def _pruned_row(self, text: SampledText, pruned: PrunedPosition) -> tuple[Any, ...]:
-        position = pruned.position
-        return (
-            self.recipe_id,
-            text.document.document_id,
-            text.paragraph.number,
-            position.token,
-            text.paragraph.start_char + position.char,
-            position.probability,
-            pruned.loss_without_call,
-        )
+            for sampled in sample_paragraphs(self.load_model(), self.tool, choices, paragraphs):
+                paragraph = sampled.paragraph
+                rows += [CandidateCallRow.of(self.recipe_id, paragraph, item) for item in sampled.candidates]
+                rows += [PrunedPositionRow.of(self.recipe_id, paragraph, item) for item in sampled.pruned]
+                outcome = outcomes[paragraph.document.document_id]
+                outcome.counts.update(sampled.counts)
+                outcome.rows_written += len(sampled.candidates)
+                outcome.seconds += sampled.seconds
+        return MicroBatch(list(outcomes.values()), rows)
 
 
 def sample_stage(settings: Settings, run_id: str, tool_name: str, shard: str) -> Counter[str]:
-    """Sample calls of a tool for one shard; returns counts by what became of the samples.
+    """Sample calls of a tool for one shard; returns the number of samples of each kind.
 
     Raises:
         RecipeMismatchError: the model is not the one that the run was started with.
     """
+    tool = get_tool(tool_name)
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
-        run = load_run_tool(connection, run_id, tool_name)
+        run = load_run_tool(connection, run_id, tool.spec.name)
     model = functools.cache(lambda: load_run_model(settings, run))
-    return work_off(settings, engine, SampleWork(run, Shard.parse(shard), get_tool(tool_name), model))
+    work = SampleWork(run=run, shard=Shard.parse(shard), tool=tool, load_model=model)
+    return work_off(settings, engine, work)

@@ -4,13 +4,15 @@ Statements lie in `sql/queries/NAME.sql` and take bound parameters (`:name`); no
 `sql/migrations`, which `schema.py` applies. Owns no table.
 """
 
+import dataclasses
 import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import StringIO
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import psycopg2
 import psycopg2.errors
@@ -194,6 +196,30 @@ def copy_insert(connection: Connection, table: str, columns: Sequence[str], rows
         raise _translated(f"load of {table}", error) from error
     finally:
         cursor.close()
+    return inserted
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row to be written. A subclass is a frozen dataclass that names its table; its fields are the table's columns."""
+
+    table: ClassVar[str]
+
+
+def insert_rows(connection: Connection, rows: Iterable[TableRow]) -> int:
+    """`copy_insert` of rows of any tables, table by table in the order of their first row. Returns the number of rows inserted.
+
+    Raises:
+        DatabaseError: a table takes no loads, or Postgres refuses a row.
+    """
+    by_class: dict[type[TableRow], list[TableRow]] = {}
+    for row in rows:
+        by_class.setdefault(type(row), []).append(row)
+    inserted = 0
+    for kind, of_kind in by_class.items():
+        columns = [field.name for field in dataclasses.fields(kind)]
+        values = ([getattr(row, column) for column in columns] for row in of_kind)
+        inserted += copy_insert(connection, kind.table, columns, values)
     return inserted
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.loading import load_network
 from toolformer_ops.language_model.tokenization import Tokenization
+from toolformer_ops.records import CallPosition, SampledContinuation
 
 PROMPT = AnnotationPrompt(
     "Calculator",
@@ -25,6 +26,24 @@ PROMPT = AnnotationPrompt(
     "Input: {text}\nOutput:\n",
 )
 TEXT = "The shop had 520 shirts. In April it sold 187 of them, so it has 333 left, or 64 %."
+
+
+class TextToSample(NamedTuple):
+    """A text with the positions at which calls are sampled, and what its random numbers are made from."""
+
+    text: str
+    positions: Sequence[CallPosition]
+    seed_key: str
+
+
+def sample_calls(
+    engine: LanguageModel, texts: Sequence[TextToSample], prompt: AnnotationPrompt = PROMPT, **settings: Any
+) -> list[list[list[SampledContinuation]]]:
+    """The samples of each text, for each of its positions; all are sampled together."""
+    sampler = engine.start_sampling(prompt, **settings)
+    for item in texts:
+        sampler.add(item.text, [position.token for position in item.positions], item.seed_key)
+    return sampler.finish()
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.language_model.conftest import PROMPT, TEXT, Subject
+from tests.unit.language_model.conftest import PROMPT, TEXT, Subject, TextToSample, sample_calls
+from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import LanguageModel
-from toolformer_ops.records import CallPosition, PlacedCall, TextToSample
+from toolformer_ops.records import CallPosition, PlacedCall
 
 TOLERANCE_NATS = 1e-4
 
@@ -20,9 +21,7 @@ REAL_TEXTS = (
 
 def calls_at(positions: list[CallPosition]) -> list[PlacedCall]:
     return [
-        PlacedCall(
-            position.token, f"[Calculator(520 - {number}) -> {520 - number}]", f"[Calculator(520 - {number}) -> ]"
-        )
+        PlacedCall(position.token, Call("Calculator", f"520 - {number}"), str(520 - number))
         for number, position in enumerate(positions)
     ]
 
@@ -38,8 +37,8 @@ def test_probabilities_of_a_call_are_those_of_one_plain_pass_a_position(any_subj
 @pytest.mark.parametrize("call_start", [" [", " [Calculator("])
 def test_samples_are_those_of_plain_decoding_with_the_same_draws(any_subject: Subject, call_start: str) -> None:
     positions = any_subject.engine.find_positions(PROMPT, [TEXT], at_most=3, threshold=0.0)[0]
-    [sampled] = any_subject.engine.sample_calls(
-        PROMPT,
+    [sampled] = sample_calls(
+        any_subject.engine,
         [TextToSample(TEXT, tuple(positions), "7")],
         samples=3,
         max_new_tokens=12,
@@ -81,7 +80,7 @@ def test_a_real_model_on_real_text_agrees_with_the_plain_reference(smollm2: Subj
         )
     settings = {"call_start": " [Calculator(", "max_new_tokens": 6, "temperature": 1.0}
     to_sample = TextToSample(text, tuple(positions), "3")
-    [sampled] = engine.sample_calls(PROMPT, [to_sample], samples=2, top_p=1.0, **settings)
+    [sampled] = sample_calls(engine, [to_sample], samples=2, top_p=1.0, **settings)
     for position, samples in zip(positions, sampled, strict=True):
         assert samples == [
             reference.sample(PROMPT.template, text, position, number, seed_key="3", **settings) for number in range(2)
@@ -96,8 +95,7 @@ def test_a_real_model_on_real_text_agrees_with_the_plain_reference(smollm2: Subj
 def test_a_real_model_finds_that_the_right_result_helps_and_a_wrong_one_does_not(smollm2: Subject) -> None:
     text = REAL_TEXTS[1]
     token = smollm2.engine.tokenize(text).starts.index(text.index(" 327"))
-    right = PlacedCall(token, "[Calculator(520 - 193) -> 327]", "[Calculator(520 - 193) -> ]")
-    wrong = PlacedCall(token, "[Calculator(520 - 193) -> 815]", "[Calculator(520 - 193) -> ]")
+    right, wrong = (PlacedCall(token, Call("Calculator", "520 - 193"), result) for result in ("327", "815"))
     with_right, with_wrong = smollm2.engine.score_calls(text, [right, wrong])
     assert min(with_right.without_call, with_right.without_result) - with_right.with_result > 0.5
     assert min(with_wrong.without_call, with_wrong.without_result) - with_wrong.with_result < 0.0
@@ -118,7 +116,7 @@ def test_a_real_model_keeps_the_same_calls_with_every_shortcut(smollm2: Subject,
         at = starts.index(text.index(result))
         right = result.strip()
         calls = [
-            PlacedCall(token, f"[Calculator({expression}) -> {found}]", f"[Calculator({expression}) -> ]")
+            PlacedCall(token, Call("Calculator", expression), found)
             for token in (at - 6, at, at + 1)
             for found in (right, "815", f"{right}0")
         ]

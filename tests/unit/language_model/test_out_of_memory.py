@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.language_model.conftest import PROMPT, TEXT, Subject
+from tests.unit.language_model.conftest import TEXT, Subject, TextToSample, sample_calls
+from toolformer_ops.call_syntax import Call
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.out_of_memory import halving
-from toolformer_ops.records import CallPosition, PlacedCall, TextToSample
+from toolformer_ops.records import CallPosition, PlacedCall
 
 
 def at_most(count: int, error: RuntimeError) -> Callable[[Sequence[int]], list[int]]:
@@ -43,7 +44,7 @@ def test_other_errors_are_not_taken_for_it() -> None:
 
 
 def test_scores_and_samples_are_the_same_with_little_memory(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = [PlacedCall(token, f"[Calculator(1 + {token}) -> {token}]", "[Calculator(1) -> ]") for token in range(1, 9)]
+    calls = [PlacedCall(token, Call("Calculator", f"1 + {token}"), str(token)) for token in range(1, 9)]
     texts = [
         TextToSample(TEXT, (CallPosition(token, 0, 1.0), CallPosition(token + 2, 0, 1.0)), str(token))
         for token in (2, 5, 9)
@@ -55,7 +56,7 @@ def test_scores_and_samples_are_the_same_with_little_memory(subject: Subject, mo
         "temperature": 1.0,
         "top_p": 1.0,
     }
-    expected = subject.engine.score_calls(TEXT, calls), subject.engine.sample_calls(PROMPT, texts, **settings)
+    expected = subject.engine.score_calls(TEXT, calls), sample_calls(subject.engine, texts, **settings)
     forward = type(subject.model.network.base_model).forward
     refused: list[int] = []
 
@@ -70,7 +71,7 @@ def test_scores_and_samples_are_the_same_with_little_memory(subject: Subject, mo
     scored = subject.engine.score_calls(TEXT, calls)
     assert len(refused) > 0
     before = len(refused)
-    sampled = subject.engine.sample_calls(PROMPT, texts, **settings)
+    sampled = sample_calls(subject.engine, texts, **settings)
     assert len(refused) > before
     assert sampled == expected[1]
     for one, other in zip(scored, expected[0], strict=True):

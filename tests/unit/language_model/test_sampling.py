@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.tiny_models import save_tiny_gptj, train_tokenizer
-from tests.unit.language_model.conftest import FORMATS, PROMPT, TEXT, Subject, passes_over
+from tests.unit.language_model.conftest import FORMATS, PROMPT, TEXT, Subject, TextToSample, passes_over, sample_calls
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
@@ -19,7 +19,7 @@ from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.language_model.tree_decoding import ROW_MULTIPLE
 from toolformer_ops.language_model.trees import Tree
 from toolformer_ops.language_model.windows import plan_windows
-from toolformer_ops.records import CallPosition, SampledContinuation, TextToSample
+from toolformer_ops.records import CallPosition, SampledContinuation
 
 SETTINGS: dict[str, Any] = {
     "samples": 4,
@@ -34,7 +34,7 @@ SETTINGS: dict[str, Any] = {
 def sample(engine: LanguageModel, positions: list[CallPosition], text: str = TEXT, **changed: Any) -> Any:
     settings = SETTINGS | changed
     item = TextToSample(text, tuple(positions), settings.pop("seed_key"))
-    return engine.sample_calls(PROMPT, [item], **settings)[0]
+    return sample_calls(engine, [item], **settings)[0]
 
 
 @pytest.fixture
@@ -220,9 +220,21 @@ def test_a_text_gives_the_same_samples_whatever_texts_grow_beside_it(
     settings: dict[str, Any] = {key: value for key, value in SETTINGS.items() if key != "seed_key"}
     settings["call_start"] = call_start
     texts = to_sample(engine)
-    together = engine.sample_calls(PROMPT, texts, **settings)
-    assert [engine.sample_calls(PROMPT, [item], **settings)[0] for item in texts] == together
-    assert engine.sample_calls(PROMPT, texts[::-1], **settings) == together[::-1]
+    together = sample_calls(engine, texts, **settings)
+    assert [sample_calls(engine, [item], **settings)[0] for item in texts] == together
+    assert sample_calls(engine, texts[::-1], **settings) == together[::-1]
+
+
+def test_texts_may_be_added_while_the_positions_of_others_are_found(subject: Subject) -> None:
+    engine = subject.engine
+    settings: dict[str, Any] = {key: value for key, value in SETTINGS.items() if key != "seed_key"}
+    together = sample_calls(engine, to_sample(engine), **settings)
+    engine.forget_texts()
+    sampler = engine.start_sampling(PROMPT, **settings)
+    for number, text in enumerate(TOGETHER):
+        [positions] = engine.find_positions(PROMPT, [text], at_most=5, threshold=0.0)
+        sampler.add(text, [position.token for position in positions], str(number))
+    assert sampler.finish() == together
 
 
 @pytest.mark.parametrize(("shape", "dtype"), FORMATS)
@@ -264,10 +276,10 @@ def test_the_contexts_of_the_last_texts_are_used_again(subject: Subject) -> None
     with passes_over(network) as finding:
         texts = to_sample(engine)
     with passes_over(network) as kept:
-        engine.sample_calls(PROMPT, texts, **settings)
+        sample_calls(engine, texts, **settings)
     engine.forget_texts()
     with passes_over(network) as forgotten:
-        engine.sample_calls(PROMPT, texts, **settings)
+        sample_calls(engine, texts, **settings)
     assert tokens_read(forgotten) - tokens_read(kept) == tokens_read(finding) > 0
 
 
@@ -277,13 +289,13 @@ def test_equal_samples_of_a_position_are_one_row(subject: Subject) -> None:
     settings |= {"temperature": 0.01, "samples": 6}
     texts = to_sample(subject.engine)[:2]
     with passes_over(subject.model.network) as passes:  # the texts' contexts are kept: each pass is one token a row
-        together = subject.engine.sample_calls(PROMPT, texts, **settings)
+        together = sample_calls(subject.engine, texts, **settings)
     positions = sum(len(text.positions) for text in texts)
     distinct = sum(len({sample.text for sample in samples}) for text in together for samples in text)
     rows = max(sequences * tokens for sequences, tokens in passes)  # filled up to a multiple of `ROW_MULTIPLE`
     assert positions <= rows < distinct + ROW_MULTIPLE < 6 * positions
     for number in (0, 5):  # a sample is the same with fewer beside it
-        alone = subject.engine.sample_calls(PROMPT, texts, **settings | {"samples": number + 1})
+        alone = sample_calls(subject.engine, texts, **settings | {"samples": number + 1})
         assert [[samples[number] for samples in text] for text in alone] == [
             [samples[number] for samples in text] for text in together
         ]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.unit.language_model.conftest import TEXT, Subject, passes_over
+from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.windows import owner, plan_windows
 from toolformer_ops.records import CallLosses, PlacedCall
@@ -15,7 +16,7 @@ LONG_TEXT = " ".join(f"Shop {number} sold {number * 7} shirts." for number in ra
 
 
 def calculator(token: int, result: str = "333") -> PlacedCall:
-    return PlacedCall(token, f"[Calculator(520 - 187) -> {result}]", "[Calculator(520 - 187) -> ]")
+    return PlacedCall(token, Call("Calculator", "520 - 187"), result)
 
 
 def numbers(losses: CallLosses) -> list[float]:
@@ -94,7 +95,7 @@ def test_a_call_far_into_the_text_is_scored_with_all_the_text_before_it(subject:
 
 
 def test_equal_prefixes_of_a_text_are_one_pass(subject: Subject) -> None:
-    today = [PlacedCall(token, "[Calendar() -> Today is Monday.]", "[Calendar() -> ]") for token in (1, 5, 9, 14)]
+    today = [PlacedCall(token, Call("Calendar", ""), "Today is Monday.") for token in (1, 5, 9, 14)]
     with passes_over(subject.model.network) as passes:
         found = subject.engine.score_calls(TEXT, today)
     assert sum(sequences for sequences, _ in passes) == 3, "no call, the call, the call with its result"

@@ -117,19 +117,22 @@ def run_study(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> 
 
 def _annotate(settings: Settings, model: str, plan: StudyPlan, file: Path) -> list[dict[str, Any]]:
     """One record a text, `calls` being those that are kept."""
-    from toolformer_ops.one_process.annotator import Annotator, kept_paragraphs, load
-    from toolformer_ops.stages.filtering import decide
+    from toolformer_ops.annotation.candidates import filter_document, kept_paragraphs
+    from toolformer_ops.one_process.annotator import Annotator
+    from toolformer_ops.runs.models import load_model
     from toolformer_ops.tools.registry import get_tool
 
     done = _read_whole_lines(file)
     documents = [Document.of(item.text) for item in training_sums(plan.texts, plan.seed)]
-    annotator = Annotator(settings, get_tool(TOOL), plan.choices(model), functools.cache(lambda: load(settings, model)))
+    tool = get_tool(TOOL)
+    load = functools.cache(lambda: load_model(settings, model))
+    annotator = Annotator(settings=settings, tool=tool, choices=plan.choices(model), model=load)
     left = documents[len(done) :]
     for first in range(0, len(left), TEXTS_TOGETHER):
         group = left[first : first + TEXTS_TOGETHER]
         kept: dict[str, list[dict[str, Any]]] = {str(document.document_id): [] for document in group}
-        places = [(item, paragraph) for item in group for paragraph in kept_paragraphs(decide(annotator.tool, item))]
-        for annotated in annotator.annotate(places):
+        paragraphs = [one for item in group for one in kept_paragraphs(item, filter_document(tool, item))]
+        for annotated in annotator.annotate(paragraphs):
             for line in annotated.lines:
                 if line["kept"]:
                     kept[line["document_id"]].append(line)

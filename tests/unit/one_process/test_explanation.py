@@ -1,6 +1,7 @@
 """`explain`: one call scored token by token, on a tiny model with the real calculator."""
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -47,3 +48,16 @@ def test_an_offset_is_that_of_a_token_or_of_the_word_behind_its_space() -> None:
 def test_a_date_that_is_none_is_refused(tiny_model_dir: Path) -> None:
     with pytest.raises(ParameterError, match="2023-01-30"):
         explain_call(Settings(), SUM, AT, "Calendar()", "yesterday", str(tiny_model_dir))
+
+
+def test_an_offset_that_cannot_be_used_is_refused_before_the_model_and_the_tool_are_loaded(
+    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: object) -> NoReturn:
+        pytest.fail("loaded")
+
+    monkeypatch.setattr("toolformer_ops.one_process.explanation.load_model", load)
+    monkeypatch.setattr("toolformer_ops.one_process.explanation.run_tool", load)
+    for at in (999, -1, 0):
+        with pytest.raises(ParameterError, match=rf"--at: expected .* {len(SUM)} characters, found {at}\."):
+            explain_call(Settings(), SUM, at, "Calculator(2 + 3)", None, str(tiny_model_dir))

@@ -8,7 +8,6 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.fake_language_model import FakeLanguageModel
-from toolformer_ops.annotation.candidates import Paragraph
 from toolformer_ops.commands.people import app
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import CorpusError
@@ -22,7 +21,7 @@ from toolformer_ops.one_process.estimation import (
     probe_tool,
     total,
 )
-from toolformer_ops.records import Document
+from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.tools.registry import get_tool
 
@@ -53,7 +52,7 @@ def test_the_probe_is_the_kept_texts_with_the_smallest_hashes_whatever_their_ord
     for given in (documents, documents[::-1]):
         found = count_kept(given, [calculator], 3)["Calculator"]
         assert (found.texts, found.decisions) == (12, 13)
-        chosen = [document.document_id for document, _ in found.probe]
+        chosen = [paragraph.document.document_id for paragraph in found.probe]
         assert chosen == sorted(document.document_id for document in documents[:12])[:3]
 
 
@@ -72,9 +71,9 @@ def test_a_text_is_counted_once_and_the_limit_counts_documents(settings: Setting
 def test_a_probed_text_has_the_rows_that_the_stages_would_write(settings: Settings) -> None:
     model: Any = FakeLanguageModel(SCRIPT)
     document = Document.of(SUMS[0])
-    whole = Paragraph(0, 0, len(document.text))
+    whole = Paragraph(document, 0, 0, len(document.text))
     chosen = parameters(prune_below=0.0)
-    [probed] = probe_tool(settings, lambda: model, get_tool("Calculator"), chosen, [(document, whole)])
+    [probed] = probe_tool(settings, lambda: model, get_tool("Calculator"), chosen, [whole])
     # at each of 3 positions: 3 samples, of which two are equal; 2 inputs in all; a loss row for each of 6 calls
     assert (probed.positions, probed.calls, probed.rows) == (3, 6, 6 + 2 + 6)
     assert set(probed.seconds) == {"sample", "execute", "score"}
@@ -130,7 +129,7 @@ def test_a_corpus_without_a_usable_record_is_named(settings: Settings, tmp_path:
 def test_the_command_prints_the_same_counts_as_a_table_and_as_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimation, "load", lambda *_: FakeLanguageModel(SCRIPT))
+    monkeypatch.setattr(estimation, "load_model", lambda *_: FakeLanguageModel(SCRIPT))
     path = corpus_of(tmp_path, [*SUMS, NO_SUM])
     chosen = ["--parameters", '{"max_positions": 3, "samples_per_position": 3, "prune_below": 0}']
     words = ["estimate", str(path), "--tool", "Calculator", "--model", "fake", "--limit", "10", *chosen]

@@ -8,8 +8,8 @@ import pytest
 
 from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ParameterError
-from toolformer_ops.one_process.annotator import annotate_file
+from toolformer_ops.errors import EXIT_USAGE, CorpusError, ParameterError, exit_code
+from toolformer_ops.one_process.annotator import annotate_file, filter_lines
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 
@@ -17,7 +17,7 @@ SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
     fake = FakeLanguageModel(("Calculator(2 + 3)",), sure_words=frozenset({"and"}))
-    monkeypatch.setattr("toolformer_ops.one_process.annotator.load", lambda *_: fake)
+    monkeypatch.setattr("toolformer_ops.one_process.annotator.load_model", lambda *_: fake)
     return fake
 
 
@@ -60,3 +60,28 @@ def test_a_keep_threshold_below_prune_below_is_refused(tmp_path: Path, model: Fa
     with pytest.raises(ParameterError, match="at least prune_below"):
         lines(tmp_path, keep_thresholds={"Calculator": 0.1})
     assert lines(tmp_path, keep_thresholds={"Calculator": 0.1}, prune_below=0.1)
+
+
+FRENCH = "Nous avons mangé du pain avec des amis au village hier soir."
+
+
+def test_a_filter_on_paragraphs_prints_their_numbers_and_one_on_documents_none(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps({"id": "a", "text": f"We met a man.\n\n{FRENCH}\n\nThe end of it."}) + "\n")
+    paragraphs = list(filter_lines(Settings(), "MT", corpus))
+    assert [(line["id"], line["paragraph"]) for line in paragraphs] == [("a", 0), ("a", 1), ("a", 2)]
+    assert all("paragraph" not in line for line in filter_lines(Settings(), "Calculator", corpus))
+
+
+def test_a_bad_line_is_a_refusal_and_a_file_without_a_good_one_is_an_error(
+    tmp_path: Path, model: FakeLanguageModel
+) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("no JSON\n" + json.dumps({"text": SUM}) + "\n")
+    assert [line["kept"] for line in filter_lines(Settings(), "Calculator", corpus)] == [False, True]
+    corpus.write_text("# A page\n\nin Markdown\n")
+    with pytest.raises(CorpusError, match=r"usable record in .*corpus\.jsonl, found corrupt_json 2"):
+        list(filter_lines(Settings(), "Calculator", corpus))
+    assert exit_code(CorpusError()) == EXIT_USAGE
+    with pytest.raises(CorpusError, match="usable record"):
+        list(annotate_file(Settings(), corpus, "Calculator", "fake", None, {}))

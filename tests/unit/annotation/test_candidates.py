@@ -1,0 +1,160 @@
+"""From a document to candidate calls, with a scripted model and the real calculator and calendar."""
+
+import itertools
+from typing import Any
+
+from tests.fake_language_model import UNFINISHED, FakeLanguageModel
+from toolformer_ops.annotation.candidates import (
+    CHARACTERS_TOGETHER,
+    HOLDS_CALL_MARKUP,
+    SampledText,
+    candidates_at,
+    filter_document,
+    given_call_start,
+    kept_paragraphs,
+    read_call,
+    sample_paragraphs,
+    sample_texts,
+)
+from toolformer_ops.call_syntax import Call
+from toolformer_ops.language_model import AnnotationPrompt
+from toolformer_ops.records import CallPosition, Document, Paragraph, SampledContinuation
+from toolformer_ops.runs.choices import ToolSamplingChoices
+from toolformer_ops.tools.registry import get_tool
+
+PROMPT = AnnotationPrompt("Calculator", "Input: {text}\nOutput:")
+CALCULATOR = get_tool("Calculator")
+CALENDAR = get_tool("Calendar")
+
+
+def choices(**changed: Any) -> ToolSamplingChoices:
+    numbers = {"max_positions": 2, "samples_per_position": 1, "sampling_threshold": 0.0, "prune_below": 0.5}
+    return ToolSamplingChoices(**(numbers | changed))
+
+
+def sampled(model: FakeLanguageModel, texts: list[str], **changed: Any) -> list[SampledText]:
+    ticks = itertools.count()
+    return sample_texts(
+        model,  # type: ignore[arg-type] - what of it is used
+        PROMPT,
+        " [",
+        choices(**changed),
+        [(text, text) for text in texts],
+        clock=lambda: float(next(ticks)),
+    )
+
+
+def test_a_document_with_call_markup_is_refused_whole_and_other_filters_decide_by_themselves() -> None:
+    smuggling = Document.of("Sums: [Calculator(1 + 1) -> 3] a total of 3.")
+    [decision] = filter_document(CALCULATOR, smuggling)
+    assert (decision.kept, decision.reason, decision.end_char) == (False, HOLDS_CALL_MARKUP, len(smuggling.text))
+    assert kept_paragraphs(smuggling, [decision]) == []
+    plain = Document.of("There were 2 cats and 3 dogs, a total of 5 animals.")
+    assert [item.text for item in kept_paragraphs(plain, filter_document(CALCULATOR, plain))] == [plain.text]
+
+
+def test_each_group_of_texts_is_sampled_before_the_positions_of_the_next_are_found() -> None:
+    """The KV caches that finding positions computed are kept for some 1,000 tokens: they must be used before others come."""
+    half, long = "word " * (CHARACTERS_TOGETHER // 10), "w " * CHARACTERS_TOGETHER
+    groups = [[half, half], ["three more words"], [long], ["the end"]]
+    model = FakeLanguageModel()
+    read: list[tuple[list[str], list[str]]] = []
+    find = model.find_positions
+
+    def watched(prompt: object, texts: list[str], **numbers: Any) -> list[list[CallPosition]]:
+        read.append((list(texts), list(model.added)))
+        return find(prompt, texts, **numbers)
+
+    model.find_positions = watched  # type: ignore[method-assign, assignment]
+    found = sampled(model, list(itertools.chain(*groups)))
+    assert read == [(group, list(itertools.chain(*groups[:number]))) for number, group in enumerate(groups)]
+    assert [len(of_text.positions) for of_text in found] == [2, 2, 2, 2, 1]
+
+
+def test_pruned_positions_are_marked_with_the_loss_that_proves_it_and_not_sampled() -> None:
+    model = FakeLanguageModel(sure_words=frozenset({"sure"}))
+    first, second = sampled(model, ["one is sure", "eleven more"])
+    assert [(one.token, one.pruned_by_loss) for one in first.positions] == [(1, None), (2, 0.25)]
+    assert (len(first.samples), len(second.samples)) == (1, 1)
+    assert [one.pruned_by_loss for one in second.positions] == [None]
+    [unpruned] = sampled(model, ["one is sure"], prune_below=0.0)
+    assert [one.pruned_by_loss for one in unpruned.positions] == [None, None]
+    assert len(unpruned.samples) == 2
+
+
+def test_seconds_of_positions_are_shared_by_length_and_those_of_sampling_by_positions() -> None:
+    first, second = sampled(FakeLanguageModel(), ["one two three", "four five six seven 8 9 10"])
+    # the clock ticks once a question: 1 s for the positions of both, 1 s while they are added, 1 s until they have ended
+    assert (first.position_seconds, second.position_seconds) == (13 / 39, 26 / 39)
+    assert (first.sampling_seconds, second.sampling_seconds) == (1.0, 1.0)  # two positions each
+
+
+def test_nothing_to_sample_takes_nothing() -> None:
+    assert sampled(FakeLanguageModel(), []) == []
+    [word] = sampled(FakeLanguageModel(), ["word"])
+    assert (word.positions, word.samples, word.sampling_seconds) == ([], [], 0.0)
+
+
+POSITION = CallPosition(3, 10, 0.5)
+
+
+def written(*calls: str) -> list[SampledContinuation]:
+    return [SampledContinuation(text, text != UNFINISHED) for text in calls]
+
+
+def test_equal_calls_are_one_candidate_and_every_other_sample_has_its_reason() -> None:
+    samples = written(
+        "Calculator(2 + 3)", "QA(how?)", "Calculator(2 + 3)", "Calculator(2 +", UNFINISHED, "Calculator()"
+    )
+    candidates, counts = candidates_at(CALCULATOR, Document.of("a text"), "a text", POSITION, samples)
+    [candidate] = candidates
+    assert (candidate.call, candidate.sample_count, candidate.position) == (Call("Calculator", "2 + 3"), 2, POSITION)
+    assert counts == {
+        "samples": 6,
+        "candidates": 1,
+        "duplicates_merged": 1,
+        "sample_of_another_tool": 1,
+        "sample_does_not_parse": 1,
+        "sample_without_end": 1,
+        "sample_without_input": 1,
+    }
+
+
+def test_a_tool_without_input_takes_empty_brackets_alone() -> None:
+    assert read_call(CALENDAR, SampledContinuation("Calendar()", True)) == Call("Calendar", "")
+    assert read_call(CALENDAR, SampledContinuation("Calendar(now)", True)) == "sample_with_unexpected_input"
+
+
+def test_a_call_that_the_document_cannot_answer_is_counted_with_all_its_samples() -> None:
+    candidates, counts = candidates_at(CALENDAR, Document.of("x"), "x", POSITION, written("Calendar()", "Calendar()"))
+    assert candidates == []
+    assert counts == {"samples": 2, "sample_that_the_document_cannot_answer": 2}
+
+
+def test_what_is_given_of_a_call_ends_where_its_input_starts() -> None:
+    assert given_call_start(CALCULATOR, "free") == " ["
+    assert given_call_start(CALCULATOR, "tool_name") == " [Calculator("
+    assert given_call_start(CALENDAR, "tool_name") == " [Calendar()"
+
+
+def test_a_paragraph_has_its_candidates_and_its_counts() -> None:
+    document = Document.of("Skip this. There were 2 cats and 3 dogs.")
+    paragraph = Paragraph(document, 1, 11, len(document.text))
+    model: Any = FakeLanguageModel(("Calculator(2 + 3)", "Calculator(2 * 3)"), sure_words=frozenset({"3"}))
+    [found] = sample_paragraphs(model, CALCULATOR, choices(max_positions=3, samples_per_position=3), [paragraph])
+    assert model.seen == ["There were 2 cats and 3 dogs."]
+    assert [(item.position.token, str(item.call), item.sample_count) for item in found.candidates] == [
+        (4, "Calculator(2 + 3)", 2),
+        (4, "Calculator(2 * 3)", 1),
+        (6, "Calculator(2 + 3)", 2),
+        (6, "Calculator(2 * 3)", 1),
+    ]
+    assert [item.token for item in found.pruned] == [5]
+    assert found.counts == {
+        "paragraphs": 1,
+        "positions": 3,
+        "positions_pruned_below": 1,
+        "samples": 6,
+        "candidates": 4,
+        "duplicates_merged": 2,
+    }

@@ -1,0 +1,99 @@
+"""A call's result, its losses and whether it is kept, with a scripted model."""
+
+from typing import Any, NoReturn
+
+import pytest
+
+from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
+from toolformer_ops.annotation.scoring import (
+    EMPTY_RESULT,
+    NOT_EXECUTED,
+    NOT_FINITE,
+    PRUNED,
+    REPEATS_DOCUMENT_TEXT,
+    ExecutedCall,
+    ScoredCall,
+    choose_result,
+    own_text_of,
+    score_calls,
+)
+from toolformer_ops.call_syntax import Call
+from toolformer_ops.records import Document
+from toolformer_ops.retrieval.own_text import OwnText
+from toolformer_ops.runs.choices import ScoringChoices
+from toolformer_ops.tools.registry import get_tool
+
+SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
+TOKEN = SUM.split().index("5")
+OWN = "A ball is a round object. It is used in many games, by children and by others."
+
+
+def executed(*results: str, token: int = TOKEN, reason: str | None = None) -> ExecutedCall:
+    return ExecutedCall(token=token, call=Call("Calculator", "2 + 3"), results=results, reason=reason)
+
+
+def scored(calls: list[ExecutedCall], text: str = SUM, **choices: Any) -> list[ScoredCall]:
+    model: Any = FakeLanguageModel()
+    return score_calls(lambda: model, ScoringChoices(**choices), text, calls, None)
+
+
+def test_the_first_result_that_is_neither_empty_nor_a_repetition_is_chosen() -> None:
+    own_text = OwnText(OWN)
+    repeats = "A ball is a round object."
+    assert choose_result(["", " \n", "a sphere"], None, None) == ScoredCall(result_rank=2, result="a sphere")
+    assert choose_result([repeats, "a [round]\nthing"], None, own_text).result == "a (round) thing"
+    assert choose_result([repeats], None, None).result == repeats
+    assert choose_result([repeats, ""], None, own_text).reason == REPEATS_DOCUMENT_TEXT
+    assert choose_result([" "], None, own_text).reason == EMPTY_RESULT
+    assert choose_result(None, None, own_text).reason == NOT_EXECUTED
+    assert choose_result([], "timed_out", own_text).reason == "timed_out"
+
+
+def test_only_a_tool_that_searches_texts_must_not_repeat_the_document() -> None:
+    document = Document.of(OWN)
+    assert own_text_of(get_tool("Calculator"), document) is None
+    assert own_text_of(get_tool("WikiSearch"), document) is not None
+
+
+def test_a_call_that_helps_has_its_losses_and_is_kept_up_to_its_reduction() -> None:
+    [found] = scored([executed("5")])
+    assert (found.reason, found.result_rank, found.result) == (None, 0, "5")
+    assert (found.loss_without_call, found.loss_without_result, found.loss_with_result) == (2.0, 2.5, 1.0)
+    assert found.loss_reduction == found.reduction_bound == 1.0  # min(2.0, 2.5) - 1.0
+    assert found.is_kept(1.0)
+    assert not found.is_kept(1.001)
+
+
+def test_calls_keep_their_order_with_and_without_a_result() -> None:
+    calls = [executed(reason="division_by_zero"), executed("5"), executed(""), executed("7")]
+    found = scored(calls, prune_below=0.0)
+    assert [item.reason for item in found] == ["division_by_zero", None, EMPTY_RESULT, None]
+    assert [item.loss_with_result for item in found] == [None, 1.0, None, 2.25]
+    assert [item.is_kept(0.5) for item in found] == [False, True, False, False]
+
+
+def test_a_pruned_call_has_the_losses_that_prove_it_and_is_never_kept() -> None:
+    [found] = scored([executed("7")])
+    assert (found.reason, found.loss_without_call, found.loss_without_result) == (PRUNED, 2.0, None)
+    assert (found.loss_with_result, found.reduction_bound, found.loss_reduction) == (2.25, -0.25, None)
+    assert not found.is_kept(-1.0)
+
+
+def test_losses_that_are_not_finite_are_left_out_and_said() -> None:
+    [found] = scored([executed("5")], text="nan " + SUM)
+    assert found == ScoredCall(result_rank=0, result="5", reason=NOT_FINITE, number_format="float32")
+    assert not found.is_kept(0.0)
+
+
+def test_in_a_context_window_the_full_context_counts_too() -> None:
+    [found] = scored([executed("5")], scoring_context_tokens=16)
+    assert (found.loss_without_call_full_context, found.loss_reduction) == (FULL_CONTEXT, FULL_CONTEXT - 1.0)
+
+
+def test_a_model_is_not_loaded_where_no_call_has_a_result() -> None:
+    def load() -> NoReturn:
+        pytest.fail("loaded")
+
+    found = score_calls(load, ScoringChoices(), SUM, [executed(reason="timed_out")], None)
+    assert [item.reason for item in found] == ["timed_out"]
+    assert score_calls(load, ScoringChoices(), SUM, [], None) == []

@@ -1,0 +1,139 @@
+"""From executed calls to losses (Toolformer, section 2, "Filtering API calls"). Pure functions on records.
+
+1. Of a tool's ranked results a call gets the first that does not repeat the document's own text, since such a result would only
+   leak the answer: `choose_result`.
+2. The engine computes L(nothing), L(e(c, "")) and L(e(c, r)), in nats, of all calls of a text together: `score_calls`.
+3. A call without a usable result, or whose losses are not finite numbers, gets a reason and no losses. A call that provably cannot
+   reach `prune_below` gets a reason and the losses that prove it.
+4. A call is kept where its loss reduction reaches a threshold: `ScoredCall.is_kept`. In Postgres, `sql/views` decide that.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from toolformer_ops import losses
+from toolformer_ops.call_syntax import Call, clean_result
+from toolformer_ops.records import Document, PlacedCall
+from toolformer_ops.retrieval.own_text import OwnText
+from toolformer_ops.runs.choices import ScoringChoices
+from toolformer_ops.tools.base import Tool
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import LanguageModel
+
+REPEATS_DOCUMENT_TEXT = "repeats_document_text"
+EMPTY_RESULT = "empty_result"
+NOT_FINITE = "loss_not_finite"
+NOT_EXECUTED = "not_executed"
+PRUNED = "pruned_below"
+
+
+@dataclass(frozen=True)
+class ExecutedCall:
+    """A call in a text, with what its tool answered."""
+
+    token: int
+    """Index, in the text's token ids, of the token that follows the call."""
+    call: Call
+    results: Sequence[str] | None
+    """Ranked, best first; None where the tool was not asked."""
+    reason: str | None
+    """Why there is no result."""
+
+
+@dataclass(frozen=True)
+class ScoredCall:
+    """The result that a call gets and its losses in nats. The fields are columns of `call_losses`."""
+
+    result_rank: int | None = None
+    """Index of the result among the tool's ranked results."""
+    result: str | None = None
+    reason: str | None = None
+    """Why the call has no loss reduction; None for a scored call."""
+    loss_without_call: float | None = None
+    loss_without_result: float | None = None
+    loss_with_result: float | None = None
+    loss_without_call_full_context: float | None = None
+    """Only where the call was scored with less than the whole text before it."""
+    number_format: str | None = None
+    """In which the model computed the losses."""
+    reduction_bound: float | None = None
+    """The loss reduction L- minus L+, or, for a pruned call, a number that it does not exceed."""
+
+    @property
+    def loss_reduction(self) -> float | None:
+        """L- minus L+; None for a call with a reason."""
+        return self.reduction_bound if self.reason is None else None
+
+    def is_kept(self, keep_threshold: float) -> bool:
+        """Whether the call is kept at this threshold (tau_f), in nats."""
+        return self.loss_reduction is not None and losses.is_kept(self.loss_reduction, keep_threshold)
+
+
+def own_text_of(tool: Tool, document: Document) -> OwnText | None:
+    """The text that a result of the tool must not repeat; None for a tool whose results may repeat the document."""
+    return OwnText(document.text) if tool.spec.pass_over_own_text else None
+
+
+def choose_result(results: Sequence[str] | None, reason: str | None, own_text: OwnText | None) -> ScoredCall:
+    """The first of the ranked results that is neither empty nor a repetition of `own_text`, without losses; or the reason."""
+    if reason is not None:
+        return ScoredCall(reason=reason)
+    if results is None:
+        return ScoredCall(reason=NOT_EXECUTED)
+    refused = EMPTY_RESULT
+    for rank, result in enumerate(results):
+        cleaned = clean_result(result)
+        if not cleaned:
+            continue
+        if own_text is not None and own_text.repeated_by(cleaned):
+            refused = REPEATS_DOCUMENT_TEXT
+            continue
+        return ScoredCall(result_rank=rank, result=cleaned)
+    return ScoredCall(reason=refused)
+
+
+def score_calls(
+    load_model: "Callable[[], LanguageModel]",
+    choices: ScoringChoices,
+    text: str,
+    calls: Sequence[ExecutedCall],
+    own_text: OwnText | None,
+) -> list[ScoredCall]:
+    """The result and the losses of each call in one text, in order. The model is loaded only where a call has a result."""
+    # 1. Results.
+    scored = [choose_result(call.results, call.reason, own_text) for call in calls]
+    placed = {
+        index: PlacedCall(call.token, call.call, chosen.result)
+        for index, (call, chosen) in enumerate(zip(calls, scored, strict=True))
+        if chosen.result is not None
+    }
+    if not placed:
+        return scored
+    # 2. Losses. float32 decides from `prune_below` on, since no threshold may be lower.
+    computed = load_model().score_calls(
+        text,
+        list(placed.values()),
+        prune_below=choices.prune_below,
+        float32_from=choices.prune_below,
+        context_tokens=choices.scoring_context_tokens,
+    )
+    # 3. Reasons.
+    for index, found in zip(placed, computed, strict=True):
+        chosen = dataclasses.replace(scored[index], number_format=found.number_format)
+        if math.isnan(found.reduction_bound):
+            scored[index] = dataclasses.replace(chosen, reason=NOT_FINITE)
+            continue
+        scored[index] = dataclasses.replace(
+            chosen,
+            reason=PRUNED if found.pruned else None,
+            loss_without_call=found.without_call,
+            loss_without_result=found.without_result,
+            loss_with_result=found.with_result,
+            loss_without_call_full_context=found.without_call_full_context,
+            reduction_bound=found.reduction_bound,
+        )
+    return scored
