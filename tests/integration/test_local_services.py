@@ -20,7 +20,7 @@ from toolformer_ops.config import REPOSITORY
 from toolformer_ops.local_services import postgres
 from toolformer_ops.local_services.accounts import relocated_directory
 from toolformer_ops.local_services.ports import accepts_connections
-from toolformer_ops.local_services.postgres import prepare_cluster, unfinished_data
+from toolformer_ops.local_services.postgres import prepare_cluster, recover, unfinished_data
 
 
 def _listening_addresses(process_id: int) -> set[str]:
@@ -126,6 +126,13 @@ def test_an_initdb_that_was_killed_is_done_again(tmp_path: Path) -> None:
         assert accepts_connections(server.address.port)
         assert not unfinished_data(tmp_path).exists()
     assert not accepts_connections(server.address.port)
+
+
+def test_a_postgres_without_supervisor_is_stopped(tmp_path: Path) -> None:
+    with start_postgres(tmp_path) as server:
+        assert recover(tmp_path) == [f"a Postgres without supervisor (process {server.process_id}) was stopped."]
+        assert not accepts_connections(server.address.port)
+        assert recover(tmp_path) == []
 
 
 def test_object_store_refuses_requests_that_are_not_signed(object_store_server: RunningObjectStore) -> None:

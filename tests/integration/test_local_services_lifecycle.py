@@ -87,7 +87,7 @@ def object_store(settings: Settings) -> ObjectStoreAddress:
 
 def test_services_start_stop_and_keep_what_they_were_given(state: StatePaths) -> None:
     settings = up(load_settings(), WITHOUT_AIRFLOW)
-    assert load_settings().database_dsn == settings.database_dsn, "the environment file leads elsewhere"
+    assert load_settings().database_dsn == settings.database_dsn, "the environment file holds another address"
     assert set(processes(settings)) == {"postgres", "object-store"}
     remember(settings, "0123456789abcdef")
     client = object_store(settings).client()
@@ -225,14 +225,14 @@ supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
 logfile={state.logs}/supervisord.log
 pidfile={state.state}/supervisord.pid
 """
-    supervisor.take_over(head + program.format("postgres", 100) + program.format("airflow", 100))
+    supervisor.apply(head + program.format("postgres", 100) + program.format("airflow", 100))
     supervisor.start()
     for service in ("postgres", "airflow"):
         assert supervisor.start_service(service)
         assert not supervisor.start_service(service)
     before = processes(settings)
 
-    supervisor.take_over(head + program.format("postgres", 100) + program.format("airflow", 200))
+    supervisor.apply(head + program.format("postgres", 100) + program.format("airflow", 200))
     assert processes(settings) == {"postgres": before["postgres"]}
     assert "airflow runs with other settings than those of now: it is stopped and started again" in caplog.text
     assert "postgres runs with other settings" not in caplog.text

@@ -54,7 +54,7 @@ DEMO_NUMBERS: Mapping[str, object] = MappingProxyType(
 
 
 def demo_parameters(corpus: str, model: str, **choices: object) -> RunChoices:
-    """The demo's parameters for a corpus and a model; `choices` go before the demo's numbers.
+    """Return the demo's choices for a corpus and a model; `choices` go before the demo's numbers.
 
     Raises:
         ParameterError: a choice is unknown or out of its bounds.
@@ -63,7 +63,7 @@ def demo_parameters(corpus: str, model: str, **choices: object) -> RunChoices:
 
 
 def demo_document_count(asked: int | None) -> int:
-    """How many documents of the demo corpus to take.
+    """Return how many documents of the demo corpus to take.
 
     Raises:
         ParameterError: fewer than one of each kind, or more than there are.
@@ -83,7 +83,7 @@ def corpus_parameters(
     model: str = "",
     parameters: str = "",
 ) -> RunChoices:
-    """The parameters of `make run`: the demo's numbers, and over them what the user chose.
+    """Return the choices of `make run`: the demo's numbers, and over them what the user chose.
 
     Args:
         settings: for the default model.
@@ -104,12 +104,12 @@ def corpus_parameters(
         choices["document_limit"] = limit
     for name in ("corpus", "model"):
         if name in choices:
-            raise ParameterError(f"--parameters: {name} has a place of its own on the command line.")
+            raise ParameterError(f"--parameters: {name} is given elsewhere on the command line.")
     return demo_parameters(corpus_uri(corpus), model_name(settings, model or settings.default_model), **choices)
 
 
 def corpus_uri(corpus: str) -> str:
-    """The corpus as the stages will name it.
+    """Return the corpus as the stages will name it.
 
     Raises:
         CorpusError: there is nothing at a local path.
@@ -125,7 +125,7 @@ def corpus_uri(corpus: str) -> str:
 
 
 def model_name(settings: Settings, chosen: str) -> str:
-    """The language model: a folder's absolute path, a hub id with its revision, or the demo model where nothing was chosen.
+    """Return the language model: a folder's absolute path, a hub id with its revision, or the demo model where nothing was chosen.
 
     Raises:
         ModelError: neither a folder that is there nor id@revision.

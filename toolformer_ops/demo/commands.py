@@ -72,7 +72,7 @@ def run_corpus(
 
 @app.command("study-calculator")
 def study_calculator(
-    out: Annotated[Path, typer.Option(help="Folder of the study; one that was killed goes on there.")],
+    out: Annotated[Path, typer.Option(help="Folder of the study; a study that was killed continues there.")],
     model: Annotated[str, typer.Option(help="Folder or id@revision; empty means the demo's model.")] = "",
     texts: Annotated[int, typer.Option(min=16, help="Sentences to annotate.")] = 448,
     steps: Annotated[int, typer.Option(min=1, help="Steps of the training.")] = 160,

@@ -39,31 +39,31 @@ class DemoDocument:
     title: str | None = None
 
     def json_line(self) -> str:
-        """The record as the ingestion reads it; fields that are None are left out."""
+        """Return the record as the ingestion reads it; fields that are None are left out."""
         fields = {"text": self.text, "url": self.url, "title": self.title, "kind": self.kind}
         return json.dumps({name: value for name, value in fields.items() if value is not None}, ensure_ascii=False)
 
 
 def demo_documents(kilt_records: Path) -> list[DemoDocument]:
-    """The whole demo corpus, kinds mixed evenly. `kilt_records` is what `write_kilt_records` wrote."""
+    """Return the whole demo corpus, kinds mixed evenly. `kilt_records` is what `write_kilt_records` wrote."""
     kinds = [own_documents(kind) for kind in OWN_KINDS]
     return mixed([*kinds, wikipedia_documents(kilt_records, WIKIPEDIA_DOCUMENTS)])
 
 
 def demo_size() -> int:
-    """How many documents the demo corpus has."""
+    """Return how many documents the demo corpus has."""
     return sum(len(own_documents(kind)) for kind in OWN_KINDS) + WIKIPEDIA_DOCUMENTS
 
 
 def own_documents(kind: str) -> list[DemoDocument]:
-    """The texts of one kind that were written for the demo, in the order of their file."""
+    """Return the texts of one kind that were written for the demo, in the order of their file."""
     lines = importlib.resources.files(__package__).joinpath("texts", f"{kind}.jsonl").read_text(encoding="utf-8")
     records = [json.loads(line) for line in lines.splitlines()]
     return [DemoDocument(kind, record["text"], record.get("url")) for record in records]
 
 
 def wikipedia_documents(kilt_records: Path, count: int) -> list[DemoDocument]:
-    """`count` summaries of one paragraph and ASCII letters, chosen by the hash of their titles.
+    """Return `count` summaries of one paragraph and ASCII letters, chosen by the hash of their titles.
 
     Raises:
         CorpusError: there are fewer than `count` of them.
@@ -86,7 +86,7 @@ def wikipedia_documents(kilt_records: Path, count: int) -> list[DemoDocument]:
 
 
 def mixed(kinds: Sequence[Sequence[DemoDocument]]) -> list[DemoDocument]:
-    """All documents, each kind spread evenly over the whole and in its own order."""
+    """Return all documents, each kind spread evenly over the whole, its documents in their order."""
     places = [
         ((place + 0.5) / len(kind), number, document)
         for number, kind in enumerate(kinds)
@@ -96,12 +96,12 @@ def mixed(kinds: Sequence[Sequence[DemoDocument]]) -> list[DemoDocument]:
 
 
 def json_lines(documents: Sequence[DemoDocument]) -> bytes:
-    """The corpus file: JSON Lines in UTF-8."""
+    """Return the corpus file: JSON Lines in UTF-8."""
     return "".join(f"{document.json_line()}\n" for document in documents).encode("utf-8")
 
 
 def corpus_key(content: bytes) -> str:
-    """Where the corpus lies in the bucket: named by its content, so that another content is another corpus."""
+    """Return the corpus's key in the bucket: named by its content, so that another content is another corpus."""
     return f"corpora/demo-{hashlib.sha256(content).hexdigest()[:16]}.jsonl"
 
 

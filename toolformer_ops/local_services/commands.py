@@ -74,7 +74,9 @@ def status_command() -> None:
     if not services:
         typer.echo("nothing is running; `make up` starts Postgres, S3 and Airflow")
         raise typer.Exit(1)
-    table = Table("service", "state", "address", "pid", "since", "memory", box=None, header_style="bold")
+    table = Table(box=None, header_style="bold")
+    for column in ("service", "state", "address", "pid", "since", "memory"):
+        table.add_column(column)
     for service in services:
         report = service.report
         running = (
@@ -94,7 +96,7 @@ def status_command() -> None:
 def logs_command(
     services: Annotated[list[str] | None, typer.Argument(help="Names as `status` shows them; all if none.")] = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Lines of each.")] = 20,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as they grow, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines too, until Ctrl-C.")] = False,
 ) -> None:
     """Show the last lines of what the services printed. The logs of Airflow's tasks are in its UI.
 
@@ -123,17 +125,17 @@ def sql_command(
     """
     from toolformer_ops.local_services.postgres import psql
 
-    program, environment = psql(load_settings())
+    command, environment = psql(load_settings())
     options = ["--no-psqlrc", "--set=ON_ERROR_STOP=1", "--pset=pager=off"]
     if query:
         statement = sys.stdin.read() if query == "-" else query
         finished = subprocess.run(
-            [program, *options, "--file=-"], input=statement, text=True, env=environment, check=False
+            [*command, *options, "--file=-"], input=statement, text=True, env=environment, check=False
         )
         raise typer.Exit(
             EXIT_USAGE if finished.returncode == _STATEMENT_FAILED else finished.returncode and EXIT_FAILED
         )
-    os.execve(program, [program, *options[1:2]], environment)  # noqa: S606 - an argument list, no shell
+    os.execve(command[0], [*command, *options[1:2]], environment)  # noqa: S606 - an argument list, no shell
 
 
 @app.command("migrate")

@@ -6,6 +6,7 @@ Airflow's tables, Airflow with its pools.
 """
 
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 import filelock
 import psutil
-from pydantic import Field, SecretStr
+from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from toolformer_ops.config import Settings, load_settings
@@ -53,13 +54,6 @@ _READY_SECONDS = {POSTGRES: 120.0, OBJECT_STORE: 60.0, AIRFLOW: 240.0}
 _POLL_SECONDS = 0.2
 _LOG_LINES = 15
 _MOST_LIVES = 6  # process ids seen of one program, 0 among them, before it counts as dying again and again
-
-_SETTINGS_OF_SERVICE = {
-    POSTGRES: ("database_dsn", "reader_dsn"),
-    OBJECT_STORE: ("s3_endpoint_url", "s3_access_key_id", "s3_secret_access_key", "s3_region", "s3_bucket"),
-    AIRFLOW: ("airflow_url", "airflow_username", "airflow_password"),
-}
-"""Which settings lead to a service."""
 
 
 class ServiceSettings(BaseSettings):
@@ -108,7 +102,7 @@ class ServiceStatus:
 
 
 def up(settings: Settings, only: Collection[str] | None = None) -> Settings:
-    """Start the services that do not run, repair what a crash left, and return the settings that lead to them.
+    """Start the services that do not run, repair what a crash left, and return the settings with their addresses.
 
     Args:
         settings: its `state_dir` holds everything.
@@ -211,25 +205,89 @@ class _Startup:
         self.ports: dict[str, int] = {}
 
     def run(self) -> Settings:
-        """Do what is missing, and return the settings that lead to the services."""
+        """Do what is missing, and return the settings with the addresses of the services."""
+        # 1. what a crash left, ports, configuration, the supervisor
         self._repair()
         self._configure()
         self.supervisor.start()
         self._tell_of_deaths()
+        secrets, ports, bucket = self.secrets, self.ports, self.settings.s3_bucket
+
+        # 2. Postgres with its roles and databases
         if POSTGRES in self.wanted:
-            self._start_postgres()
+            address = postgres.PostgresAddress(ports["postgres"], secrets.postgres_superuser)
+            self._start(POSTGRES, lambda: postgres.is_ready(address))
+            passwords = {
+                postgres.OWNER: secrets.postgres_owner,
+                postgres.READER: secrets.postgres_reader,
+                postgres.AIRFLOW: secrets.postgres_airflow,
+            }
+            postgres.ensure_roles(address, passwords)
+            postgres.ensure_databases(address)
+            logger.info("postgres: ready on %s:%d", LOOPBACK, address.port)
+
+        # 3. S3 with its bucket
+        endpoint = f"http://{LOOPBACK}:{ports['s3']}"
         if OBJECT_STORE in self.wanted:
-            self._start_object_store()
-        settings = self._found_settings()
-        self._write_environment(settings)
+            keys = {"access_key": secrets.s3_access_key, "secret_key": secrets.s3_secret_key}
+            store = object_store.ObjectStoreAddress(endpoint, region=self.settings.s3_region, **keys)
+            self._start(OBJECT_STORE, lambda: accepts_connections(ports["s3"]))
+            object_store.check_put_and_get(store, bucket, _READY_SECONDS[OBJECT_STORE])
+            logger.info("object store: ready on %s, bucket %s", endpoint, bucket)
+
+        # 4. the settings with their addresses, and the file `environment` with those of the services that were asked for
+        address_of = functools.partial(postgres.dsn, port=ports["postgres"], database=postgres.OWNER)
+        values_of_service = {
+            POSTGRES: {
+                "database_dsn": address_of(user=postgres.OWNER, password=secrets.postgres_owner),
+                "reader_dsn": address_of(user=postgres.READER, password=secrets.postgres_reader),
+            },
+            OBJECT_STORE: {
+                "s3_endpoint_url": endpoint,
+                "s3_access_key_id": secrets.s3_access_key,
+                "s3_secret_access_key": secrets.s3_secret_key,
+                "s3_region": self.settings.s3_region,
+                "s3_bucket": bucket,
+            },
+            AIRFLOW: {
+                "airflow_url": airflow.url(ports["airflow"]),
+                "airflow_username": airflow.USERNAME,
+                "airflow_password": secrets.airflow_admin,
+            },
+        }
+        found = {name: value for values in values_of_service.values() for name, value in values.items()}
+        settings = Settings.model_validate({**self.settings.model_dump(), **found})
+        offered = {
+            name: found[name] for service in SERVICES if service in self.wanted for name in values_of_service[service]
+        }
+        write_environment(self.paths.environment, offered)
+        for name, value in offered.items():
+            variable = f"TOOLFORMER_{name.upper()}"
+            if os.environ.get(variable, value) != value:
+                logger.warning(
+                    "%s is set in the environment and wins over that of the embedded service: unset it", variable
+                )
+
+        # 5. our tables
         if POSTGRES in self.wanted:
             engine = database.connect(settings)
             if any(name.startswith("migrations/") for name in schema.migrate(engine)):
                 with database.transaction(engine) as connection:
                     tell_of_older_calls(connection)
             engine.dispose()
+
+        # 6. Airflow's tables, Airflow with its pools
         if AIRFLOW in self.wanted:
-            self._start_airflow(settings)
+            variables = supervisor_environment(self.paths) | airflow.environment(self.paths)
+            if airflow.migrate(self.paths, airflow.database_dsn(ports["postgres"], secrets), variables):
+                logger.info("airflow: its database was migrated")
+            with AirflowClient.of(settings) as client:
+                self._start(AIRFLOW, lambda: airflow.is_healthy(client))
+                slots = airflow.set_pools(client, self.slots)
+            shown = ", ".join(f"{name} {count}" for name, count in sorted(slots.items()))
+            logger.info("airflow: ready on %s, slots of its pools: %s", settings.airflow_url, shown)
+
+        # 7. what runs now, for the next `up` to tell of deaths
         running = {report.name: report.process_id for report in self.supervisor.reports() if report.process_id}
         write_private(self.paths.started, json.dumps(running) + "\n")
         return settings
@@ -287,44 +345,6 @@ class _Startup:
                     "%s (process %d) had ended; the supervisor started it again", report.name, before[report.name]
                 )
 
-    def _start_postgres(self) -> None:
-        address = postgres.PostgresAddress(self.ports["postgres"], self.secrets.postgres_superuser)
-        self._start(POSTGRES, lambda: postgres.is_ready(address))
-        passwords = {
-            postgres.OWNER: self.secrets.postgres_owner,
-            postgres.READER: self.secrets.postgres_reader,
-            postgres.AIRFLOW: self.secrets.postgres_airflow,
-        }
-        postgres.ensure_roles(address, passwords)
-        postgres.ensure_databases(address)
-        logger.info("postgres: ready on %s:%d", LOOPBACK, address.port)
-
-    def _start_object_store(self) -> None:
-        address = object_store.ObjectStoreAddress(
-            endpoint=f"http://{LOOPBACK}:{self.ports['s3']}",
-            access_key=self.secrets.s3_access_key,
-            secret_key=self.secrets.s3_secret_key,
-            region=self.settings.s3_region,
-        )
-        self._start(OBJECT_STORE, lambda: accepts_connections(self.ports["s3"]))
-        object_store.check_put_and_get(address, self.settings.s3_bucket, _READY_SECONDS[OBJECT_STORE])
-        logger.info("object store: ready on %s, bucket %s", address.endpoint, self.settings.s3_bucket)
-
-    def _start_airflow(self, settings: Settings) -> None:
-        migrated = airflow.migrate(
-            airflow.database_dsn(self.ports["postgres"], self.secrets),
-            self.paths.airflow_schema,
-            supervisor_environment(self.paths) | airflow.environment(self.paths),
-            self.paths.logs / "airflow-migration.log",
-        )
-        if migrated:
-            logger.info("airflow: its database was migrated")
-        with AirflowClient.of(settings) as client:
-            self._start(AIRFLOW, lambda: airflow.is_healthy(client))
-            slots = airflow.set_pools(client, self.slots)
-        shown = ", ".join(f"{name} {count}" for name, count in sorted(slots.items()))
-        logger.info("airflow: ready on %s, slots of its pools: %s", settings.airflow_url, shown)
-
     def _start(self, service: str, ready: Callable[[], bool]) -> None:
         """Start the programs of a service, and return once `ready()`; raises with its log when one gives up."""
         if self.supervisor.start_service(service):
@@ -345,40 +365,6 @@ class _Startup:
                     f"The end of {log}:\n" + "\n".join(lines)
                 )
             time.sleep(_POLL_SECONDS)
-
-    def _found_settings(self) -> Settings:
-        port = self.ports["postgres"]
-        owner, reader = (
-            SecretStr(postgres.dsn(port=port, database=postgres.OWNER, user=user, password=password))
-            for user, password in (
-                (postgres.OWNER, self.secrets.postgres_owner),
-                (postgres.READER, self.secrets.postgres_reader),
-            )
-        )
-        found = {
-            "database_dsn": owner,
-            "reader_dsn": reader,
-            "s3_endpoint_url": f"http://{LOOPBACK}:{self.ports['s3']}",
-            "s3_access_key_id": SecretStr(self.secrets.s3_access_key),
-            "s3_secret_access_key": SecretStr(self.secrets.s3_secret_key),
-            "airflow_url": airflow.url(self.ports["airflow"]),
-            "airflow_username": airflow.USERNAME,
-            "airflow_password": SecretStr(self.secrets.airflow_admin),
-        }
-        return self.settings.model_copy(update=found)
-
-    def _write_environment(self, settings: Settings) -> None:
-        values = {}
-        for name in (name for service in SERVICES if service in self.wanted for name in _SETTINGS_OF_SERVICE[service]):
-            value = getattr(settings, name)
-            values[name] = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
-        write_environment(self.paths.environment, values)
-        for name, value in values.items():
-            variable = f"TOOLFORMER_{name.upper()}"
-            if os.environ.get(variable, value) != value:
-                logger.warning(
-                    "%s is set in the environment and wins over that of the embedded service: unset it", variable
-                )
 
 
 @contextlib.contextmanager

@@ -10,13 +10,13 @@ import os
 import shutil
 import socket
 import sys
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import boto3
+import tenacity
 from botocore.client import BaseClient
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
@@ -38,7 +38,7 @@ class ObjectStoreAddress:
     region: str = "us-east-1"
 
     def client(self, timeout_seconds: float = 5.0) -> BaseClient:
-        """A boto3 client that gives up on a request after `timeout_seconds`, without trying again by itself."""
+        """Return a boto3 client that gives up on a request after `timeout_seconds`, without trying again by itself."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -55,12 +55,12 @@ class ObjectStoreAddress:
 
 
 def weed_program() -> Path:
-    """The program `weed`, as the wheel installs it beside this Python; raises `ServiceError`."""
-    beside_python = Path(sys.executable).parent / "weed"
-    found = beside_python if beside_python.exists() else shutil.which("weed")
+    """Return the program `weed`, which the wheel installs next to this Python; raises `ServiceError`."""
+    next_to_python = Path(sys.executable).parent / "weed"
+    found = next_to_python if next_to_python.exists() else shutil.which("weed")
     if found is None:
         raise ServiceError(
-            f"expected the program weed at {beside_python} or on the PATH, found none. Run `make install`, or use an S3 of "
+            f"expected the program weed at {next_to_python} or on the PATH, found none. Run `make install`, or use an S3 of "
             f"your own (docs/operations.md)."
         )
     return Path(found)
@@ -77,7 +77,7 @@ def write_identities(path: Path, access_key: str, secret_key: str) -> None:
 
 
 def weed_command(data: Path, identities: Path, ports: Mapping[str, int]) -> list[str]:
-    """The words that run the server in the foreground; `ports` has at least the names of `WEED_PORTS`. They hold no secret."""
+    """Return the words that run the server in the foreground, without a secret. `ports` has at least the names of `WEED_PORTS`."""
     words = [
         str(weed_program()),
         "-logtostderr=true",
@@ -101,47 +101,44 @@ def check_put_and_get(address: ObjectStoreAddress, bucket: str, timeout_seconds:
 
     An open port proves little: after a kill -9 the server listens before it has found its volumes again.
     """
-    deadline = time.monotonic() + timeout_seconds
     client = address.client()
-    while True:
-        try:
-            return _put_and_get(client, bucket)
-        except (BotoCoreError, ClientError) as error:
-            if time.monotonic() > deadline:
-                raise ServiceError(
-                    f"expected to put and get an object in bucket {bucket} of {address.endpoint} within "
-                    f"{timeout_seconds:.0f} s, found: {error}. See `make logs` (object_store)."
-                ) from error
-        time.sleep(_POLL_SECONDS)
-
-
-def _put_and_get(client: BaseClient, bucket: str) -> None:
-    if bucket not in {entry["Name"] for entry in client.list_buckets().get("Buckets", [])}:
-        client.create_bucket(Bucket=bucket)
     key = f".ready/{uuid.uuid4()}"
-    client.put_object(Bucket=bucket, Key=key, Body=key.encode())
-    found = client.get_object(Bucket=bucket, Key=key)["Body"].read()
-    client.delete_object(Bucket=bucket, Key=key)
+    attempts = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type((BotoCoreError, ClientError)),
+        stop=tenacity.stop_after_delay(timeout_seconds),
+        wait=tenacity.wait_fixed(_POLL_SECONDS),
+        reraise=True,
+    )
+    try:
+        for attempt in attempts:
+            with attempt:
+                if bucket not in {entry["Name"] for entry in client.list_buckets().get("Buckets", [])}:
+                    client.create_bucket(Bucket=bucket)
+                client.put_object(Bucket=bucket, Key=key, Body=key.encode())
+                found = client.get_object(Bucket=bucket, Key=key)["Body"].read()
+                client.delete_object(Bucket=bucket, Key=key)
+    except (BotoCoreError, ClientError) as error:
+        raise ServiceError(
+            f"expected to put and get an object in bucket {bucket} of {address.endpoint} within {timeout_seconds:.0f} s, "
+            f"found: {error}. See `make logs` (object_store)."
+        ) from error
     if found != key.encode():
         raise ServiceError(f"expected {key!r} back from bucket {bucket}, found {found[:80]!r}. Run `make clean`.")
 
 
 def remove_sockets(ports: Mapping[str, int]) -> None:
-    """Remove the Unix sockets that `weed` makes in /tmp, named by port, and leaves there when it ends."""
+    """Remove the Unix sockets that `weed` makes in /tmp, named by port, and leaves there when it ends.
+
+    Only ours, and only where nobody listens: another `weed` of this machine may use a port that was ours once.
+    """
     for port in [*ports.values(), ports.get("admin", 0) + ADMIN_GRPC_OFFSET]:
         for path in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108 - weed's own place, not settable
-            if _is_left_behind(path):
-                path.unlink(missing_ok=True)
-
-
-def _is_left_behind(path: Path) -> bool:
-    """Whether a socket is ours and nobody listens on it; another `weed` of this machine may use a port that was ours once."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            ours = path.stat().st_uid == os.geteuid()
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            return ours
-        except OSError:
-            return False
-    return False
+            with socket.socket(socket.AF_UNIX) as probe:
+                try:
+                    is_ours = path.stat().st_uid == os.geteuid()
+                    probe.connect(str(path))
+                except ConnectionRefusedError:
+                    if is_ours:
+                        path.unlink(missing_ok=True)
+                except OSError:
+                    continue

@@ -32,7 +32,7 @@ WEED_PORTS = {
 }
 """Every port that SeaweedFS opens, by the option of `weed mini` that sets it. Without it, each would be a fixed number."""
 ADMIN_GRPC_OFFSET = 10_000
-"""The worker inside `weed` looks for the admin server's gRPC port here, whatever `-admin.port.grpc` says."""
+"""The worker inside `weed` looks for the admin server's gRPC port here, also when `-admin.port.grpc` names another."""
 
 SERVICE_OF_PORT = {"postgres": POSTGRES, "airflow": AIRFLOW} | dict.fromkeys(WEED_PORTS, OBJECT_STORE)
 PORT_OF_SERVICE = {POSTGRES: "postgres", OBJECT_STORE: "s3", AIRFLOW: "airflow"}
@@ -106,7 +106,7 @@ def recalled_ports(paths: StatePaths) -> dict[str, int]:
         known = json.loads(paths.ports.read_text(encoding="utf-8"))
         return {name: int(known[name]) for name in SERVICE_OF_PORT if name in known}
     except (ValueError, TypeError):
-        logger.warning("%s could not be read, so ports are chosen anew", paths.ports)
+        logger.warning("%s could not be read, so new ports are chosen", paths.ports)
         return {}
 
 

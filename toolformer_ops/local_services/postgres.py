@@ -140,7 +140,7 @@ def prepare_cluster(directory: Path, superuser_password: str) -> Cluster:
             f"--pwfile={password_file}",
             "--auth=scram-sha-256",
             "--encoding=UTF8",
-            # The same order of texts on every machine, whatever locales it has.
+            # The same order of texts on every machine, also where it has other locales.
             "--locale=C",
             "--locale-provider=builtin",
             "--builtin-locale=C.UTF-8",
@@ -220,7 +220,7 @@ def is_ready(address: PostgresAddress) -> bool:
             raise ServiceError(
                 f"expected the Postgres on port {address.port} to know our password, it does not: another server has taken "
                 f"the port, or the secrets in the state directory were lost. `make down`, then `make up` with another "
-                f"TOOLFORMER_POSTGRES_PORT; or `make clean` to begin anew."
+                f"TOOLFORMER_POSTGRES_PORT; or `make clean` to begin with an empty database."
             ) from error
         return False
 
@@ -282,8 +282,8 @@ def drop_database(address: PostgresAddress, database: str) -> None:
         cursor.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(database)))
 
 
-def psql(settings: Settings) -> tuple[str, dict[str, str]]:
-    """Return the program psql, and the environment that leads it to `settings.reader_dsn` without a password in `ps`.
+def psql(settings: Settings) -> tuple[list[str], dict[str, str]]:
+    """Return the words that run psql on `settings.reader_dsn`, and its environment: a password would be seen in `ps`.
 
     Raises:
         ConfigurationError: no `TOOLFORMER_READER_DSN` is known.
@@ -295,15 +295,6 @@ def psql(settings: Settings) -> tuple[str, dict[str, str]]:
             f"expected the read-only address in TOOLFORMER_READER_DSN or in {settings.state_dir / 'environment'}, found none. "
             f"`make up` writes it."
         )
-    url = make_url(address)
-    variables = {
-        "PGHOST": url.host,
-        "PGPORT": str(url.port or 5432),
-        "PGUSER": url.username,
-        "PGPASSWORD": str(url.password or ""),
-        "PGDATABASE": url.database,
-        "PGAPPNAME": "toolformer-ops sql",
-    }
     try:
         program = shutil.which(_wheel_programs() / "bin" / "psql")
     except ServiceError:
@@ -311,11 +302,13 @@ def psql(settings: Settings) -> tuple[str, dict[str, str]]:
     program = program or shutil.which("psql")
     if program is None:
         raise ServiceError("expected the program psql, found none. Install postgresql-client, or run `make install`.")
-    return program, os.environ | {name: value for name, value in variables.items() if value}
+    url = make_url(address)
+    environment = os.environ | {"PGPASSWORD": url.password or "", "PGAPPNAME": "toolformer-ops sql"}
+    return [program, f"--dbname={url.set(password=None)}"], environment
 
 
 def _wheel_programs() -> Path:
-    """The folder of Postgres 18 in the wheel, found without importing the wheel; raises `ServiceError`."""
+    """Return the folder of Postgres 18 in the wheel, found without importing the wheel; raises `ServiceError`."""
     spec = importlib.util.find_spec(_WHEEL)
     for location in (spec.submodule_search_locations if spec else None) or []:
         programs = Path(location) / _PROGRAMS

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 import dotenv
+import jinja2
 
 from toolformer_ops.errors import ServiceError
 
@@ -24,7 +25,7 @@ SERVICES = (POSTGRES, OBJECT_STORE, AIRFLOW)
 
 _ENVIRONMENT_HEADER = (
     "# Settings of this machine, read by toolformer_ops.config; mode 600, for it holds passwords.\n"
-    "# `make up` rewrites the lines of its own services. Lines for other settings may be added and are kept.\n"
+    "# `make up` rewrites the lines of the services that it starts. Lines for other settings may be added and are kept.\n"
 )
 
 
@@ -80,6 +81,18 @@ def write_private(path: Path, text: str) -> None:
     except BaseException:
         Path(unfinished).unlink()
         raise
+
+
+def rendered_template(name: str, **values: object) -> str:
+    """Return a configuration file from its template in this folder; a value that the template misses is an error."""
+    environment = jinja2.Environment(
+        autoescape=False,  # noqa: S701 - configuration files, no HTML
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    template = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    return environment.from_string(template).render(**values)
 
 
 def write_environment(path: Path, values: Mapping[str, str]) -> None:

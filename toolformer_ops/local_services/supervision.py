@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import psutil
 from supervisor.xmlrpc import SupervisorTransport
 
@@ -32,7 +31,7 @@ from toolformer_ops.local_services import airflow
 from toolformer_ops.local_services.accounts import Account
 from toolformer_ops.local_services.object_store import weed_command
 from toolformer_ops.local_services.postgres import Cluster
-from toolformer_ops.local_services.state_folder import SERVICES, StatePaths, write_private
+from toolformer_ops.local_services.state_folder import SERVICES, StatePaths, rendered_template, write_private
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ _START_SECONDS = 15.0
 _STOP_SECONDS = 120.0
 _GRACE_SECONDS = 10.0
 _POLL_SECONDS = 0.1
-# The path of a Unix socket may have 107 bytes, and supervisord makes its own under a longer name first.
+# The path of a Unix socket may have 107 bytes, and supervisord first makes it under a longer name.
 _LONGEST_SOCKET_PATH = 95
 _SPAWNED = re.compile(r" INFO spawned: '[^']+' with pid (\d+)$", re.MULTILINE)
 
@@ -157,18 +156,12 @@ class Supervisor:
         return messages
 
     def configure(self, cluster: Cluster | None, ports: Mapping[str, int]) -> None:
-        """Render the configuration, and have a supervisord that runs take over what is new or other.
+        """Render the configuration, and have a supervisord that runs apply what is new or other.
 
         Postgres and Airflow are left out as long as there is no cluster.
         """
-        template = (Path(__file__).parent / "supervisord.conf.jinja").read_text(encoding="utf-8")
-        environment = jinja2.Environment(
-            autoescape=False,  # noqa: S701 - a configuration file, no HTML
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            finalize=lambda value: str(value).replace("%", "%%"),  # in supervisord's files, % begins a replacement
-        )
-        rendered = environment.from_string(template).render(
+        rendered = rendered_template(
+            "supervisord.conf.jinja",
             paths=self._paths,
             socket=self.socket,
             log=self._log,
@@ -181,9 +174,9 @@ class Supervisor:
             airflow_environment=airflow.environment(self._paths),
             tied=lambda *arguments: shlex.join(tied_command(*arguments)),
         )
-        self.take_over(rendered)
+        self.apply(rendered.replace("%", "%%"))  # in supervisord's files, a single % begins a replacement
 
-    def take_over(self, configuration: str) -> None:
+    def apply(self, configuration: str) -> None:
         """Write `configuration`. A supervisord that runs restarts the services whose settings are other, and says so before."""
         write_private(self._paths.supervisor_configuration, configuration)
         if not self.answers():

@@ -1,4 +1,4 @@
-"""Settings that lead to no service."""
+"""Settings without the address of any service."""
 
 import pytest
 

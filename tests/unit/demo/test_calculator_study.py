@@ -1,4 +1,4 @@
-"""The calculator study draws honest sums, and goes on where it was killed."""
+"""The calculator study draws honest sums, and continues where it was killed."""
 
 import json
 from pathlib import Path
@@ -61,7 +61,7 @@ def test_the_release_holds_the_best_call_of_a_position_and_no_text_without_one()
     text = "It had 520 and sold 187, so it has 333 left."
     at = text.index(" 333")
     document = "0b9f9c9a-0d2e-5d6d-8f9d-111111111111"
-    [released] = study._released(
+    [released] = study.released_texts(
         [
             {"document_id": document, "text": text, "calls": [call(at, "707", 0.6), call(at, "333", 2.0)]},
             {"document_id": document, "text": "Nothing here.", "calls": []},
@@ -75,9 +75,9 @@ def test_a_killed_study_goes_on_after_its_last_whole_group(tmp_path: Path) -> No
     file = tmp_path / "annotated.jsonl"
     records = [{"document_id": str(number), "text": "", "calls": []} for number in range(37)]
     file.write_text("".join(json.dumps(record) + "\n" for record in records) + '{"document_id": "3', encoding="utf-8")
-    assert study._read_whole_lines(file) == records[:32]
-    assert study._read_whole_lines(file) == records[:32]
-    assert study._read_whole_lines(tmp_path / "none.jsonl") == []
+    assert study.read_whole_groups(file) == records[:32]
+    assert study.read_whole_groups(file) == records[:32]
+    assert study.read_whole_groups(tmp_path / "none.jsonl") == []
 
 
 def test_right_answers_and_calls_are_counted_by_template_and_operator() -> None:
@@ -93,9 +93,9 @@ def test_right_answers_and_calls_are_counted_by_template_and_operator() -> None:
         WrittenText(Prompt("It has"), " 4 + 2 = 6 now", " 4 + 2 = 6 now", (failed,), (), (), 9, "length"),
         WrittenText(Prompt("It has"), " 8 now", " 8 now", (), (), (), 9, "length"),
     ]
-    found = study._counted("with calls", sums, written)
-    assert (found.right, found.called, found.right_held_out, found.called_held_out) == (2, 1, 1, 0)
-    assert found.by_operator == {"+": "1 of 2", "-": "1 of 1"}
+    found = study.counted("with calls", sums, written)
+    assert [found[name] for name in ("right", "called", "right_held_out", "called_held_out")] == [2, 1, 1, 0]
+    assert found["by_operator"] == {"+": "1 of 2", "-": "1 of 1"}
     assert first_number(written[1].without_calls) == 6
 
 

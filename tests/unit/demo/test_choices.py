@@ -103,7 +103,7 @@ def test_limit_and_other_parameters_are_taken(settings: Settings, corpus: str) -
         ("[1]", "found list"),
         ('{"sed": 3}', "sed"),
         ('{"finetune_steps": 0}', "finetune_steps"),
-        ('{"corpus": "x"}', "corpus has a place of its own"),
+        ('{"corpus": "x"}', "corpus is given elsewhere"),
     ],
 )
 def test_parameters_that_cannot_be_are_named(settings: Settings, corpus: str, typed: str, message: str) -> None:

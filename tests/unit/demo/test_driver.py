@@ -8,6 +8,7 @@ from rich.console import Console
 
 from toolformer_ops.demo.driver import print_failure, watch
 from toolformer_ops.demo.progress import Snapshot
+from toolformer_ops.errors import AirflowError
 from toolformer_ops.local_services.airflow_client import TaskState
 
 
@@ -16,7 +17,7 @@ class ScriptedAirflow:
         self.states = states
         self.failed = failed or []
         self.running = TaskState(running, 0 if running == "QA.sample" else -1, "running", 1, "")
-        self.logs: list[list[str]] = []
+        self.logs: list[list[str] | Exception] = []
 
     def run_state(self, _dag_id: str, _run_id: str) -> str:
         return self.states.pop(0)
@@ -26,7 +27,10 @@ class ScriptedAirflow:
 
     def log_tail(self, _dag_id: str, _run_id: str, task: TaskState, lines: int) -> list[str]:
         if self.logs:
-            return self.logs.pop(0)[-lines:]
+            log = self.logs.pop(0)
+            if isinstance(log, Exception):
+                raise log
+            return log[-lines:]
         return [f"{task.name} said something", "CorpusError: expected a file, found nothing"][-lines:]
 
     def task_url(self, dag_id: str, run_id: str, task: TaskState) -> str:
@@ -87,12 +91,12 @@ def test_a_training_shows_its_newest_step() -> None:
     started = ["Pre Execute", "01:56:05 INFO training m on release r: 12 sequences"]
     stepped = [*started, "01:56:40 INFO step 1 of 12: loss 3.5958, 14 tokens/s, 6 min left"]
     measured = [*stepped, "01:58:40 INFO step 12 of 12: development perplexity 9.250, the best so far", "uploading"]
-    airflow.logs = [started, stepped, measured, measured]
+    airflow.logs = [AirflowError("there is no log yet"), started, stepped, measured]
     watch(airflow, "d", "r", None, shown, sleep=lambda _: None)
     assert [snapshot.line for snapshot in shown] == [
-        "running: finetune (before the first step)",
+        *["running: finetune (before the first step)"] * 2,
         "running: finetune (step 1 of 12: loss 3.5958, 14 tokens/s, 6 min left)",
-        *["running: finetune (step 12 of 12: development perplexity 9.250, the best so far)"] * 2,
+        "running: finetune (step 12 of 12: development perplexity 9.250, the best so far)",
     ]
 
 

@@ -1,6 +1,6 @@
 """From sums in prose to a model that computes them with the calculator, and how well: one process, one folder, no services.
 
-    annotate   the factory's method on one-sentence texts; done ones are kept in `annotated.jsonl`, so that a killed study goes on
+    annotate   the factory's method on one-sentence texts; done ones are kept in `annotated.jsonl`, where a killed study continues
     release    texts with kept calls, in the format of a release
     train      the finetuning of the factory
     measure    fresh sums: the model that it started from, the trained one without calls, and with them (`written.jsonl`)
@@ -9,12 +9,13 @@ Takes CPU minutes by the hundred texts. Does not replace a run through Airflow: 
 """
 
 import functools
+import itertools
 import json
 import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,11 @@ WRITTEN_TOKENS = 24
 """Enough for a call's result and the number behind it, and for a model that writes the sum out first."""
 ANNOTATED = "annotated.jsonl"
 WRITTEN = "written.jsonl"
+RELEASED_FIELDS = (
+    "result", "position_char", "position_probability",
+    "loss_without_call", "loss_without_result", "loss_with_result", "loss_reduction",
+)  # fmt: skip
+"""Fields of an annotated call that a released call has under the same name."""
 
 
 @dataclass(frozen=True)
@@ -72,21 +78,6 @@ class StudyPlan:
         )
 
 
-@dataclass(frozen=True)
-class Answered:
-    """How one way of writing did on the test."""
-
-    way: str
-    right: int
-    called: int
-    """Texts with a result of the calculator."""
-    right_held_out: int
-    """Right ones on templates that training never saw."""
-    called_held_out: int
-    by_operator: dict[str, str]
-    """Right of all, by operator."""
-
-
 def run_study(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> dict[str, Any]:
     """Do what is not done yet, and return what was measured; it is also written to `study.json`.
 
@@ -95,34 +86,44 @@ def run_study(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> 
         ModelError: the model is not there.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    seconds: dict[str, float] = {}
-    started = time.process_time()
-    annotated = _annotate(settings, model, plan, folder / ANNOTATED)
-    texts = _release(annotated, plan, folder / "release")
-    seconds["annotate"] = time.process_time() - started
-    trained = _train(settings, model, plan, folder)
-    seconds["train"] = time.process_time() - started - seconds["annotate"]
+    clock = [time.process_time()]
+    # 1. annotate
+    annotated = annotate(settings, model, plan, folder / ANNOTATED)
+    texts = released_texts(annotated)
+    if not texts:
+        raise NothingToReleaseError("expected texts with kept calls, found none. Annotate more texts (--texts).")
+    # 2. release
+    (folder / "release").mkdir(exist_ok=True)
+    with ReleaseWriter(folder / "release") as writer:
+        for text in texts:
+            writer.write(text)
+    clock.append(time.process_time())
+    # 3. train
+    trained = train(settings, model, plan, folder)
+    clock.append(time.process_time())
+    # 4. measure
     measured = measure(settings, model, str(trained), plan, folder / WRITTEN)
-    seconds["measure"] = time.process_time() - started - sum(seconds.values())
+    clock.append(time.process_time())
+    steps = zip(("annotate", "train", "measure"), itertools.pairwise(clock), strict=True)
     found = {
         "plan": asdict(plan),
-        "texts_with_kept_calls": texts,
-        "cpu_seconds": {name: round(value, 1) for name, value in seconds.items()},
+        "texts_with_kept_calls": len(texts),
+        "cpu_seconds": {name: round(ended - began, 1) for name, (began, ended) in steps},
         "test_sums": plan.test_sums,
-        "measured": [asdict(item) for item in measured],
+        "measured": measured,
     }
     (folder / "study.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     return found
 
 
-def _annotate(settings: Settings, model: str, plan: StudyPlan, file: Path) -> list[dict[str, Any]]:
-    """One record a text, `calls` being those that are kept."""
+def annotate(settings: Settings, model: str, plan: StudyPlan, file: Path) -> list[dict[str, Any]]:
+    """Return one record a text, with its kept `calls`; what `file` holds already is not annotated again."""
     from toolformer_ops.annotation.candidates import filter_document, kept_paragraphs
     from toolformer_ops.one_process.annotator import Annotator
     from toolformer_ops.runs.models import load_model
     from toolformer_ops.tools.registry import get_tool
 
-    done = _read_whole_lines(file)
+    done = read_whole_groups(file)
     documents = [Document.of(item.text) for item in training_sums(plan.texts, plan.seed)]
     tool = get_tool(TOOL)
     load = functools.cache(lambda: load_model(settings, model))
@@ -149,8 +150,8 @@ def _annotate(settings: Settings, model: str, plan: StudyPlan, file: Path) -> li
     return done
 
 
-def _read_whole_lines(file: Path) -> list[dict[str, Any]]:
-    """What an earlier study left, cut to whole groups, so that the rest is annotated in the same company."""
+def read_whole_groups(file: Path) -> list[dict[str, Any]]:
+    """Return what an earlier study left, cut to whole groups, so that the rest is annotated in the same batches."""
     if not file.exists():
         return []
     lines = [line for line in file.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
@@ -159,47 +160,32 @@ def _read_whole_lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def _release(annotated: Sequence[dict[str, Any]], plan: StudyPlan, folder: Path) -> int:
-    folder.mkdir(exist_ok=True)
-    texts = list(_released(annotated))
-    if not texts:
-        raise NothingToReleaseError("expected texts with kept calls, found none. Annotate more texts (--texts).")
-    with ReleaseWriter(folder) as writer:
-        for text in texts:
-            writer.write(text)
-    return len(texts)
-
-
-def _released(annotated: Sequence[dict[str, Any]]) -> Iterator[ReleasedText]:
-    """Texts with their best call at each position."""
+def released_texts(annotated: Sequence[dict[str, Any]]) -> list[ReleasedText]:
+    """Return the texts with kept calls, each with its best call at each position."""
+    texts = []
     for record in annotated:
         best: dict[int, dict[str, Any]] = {}
         for line in sorted(record["calls"], key=lambda line: (-line["loss_reduction"], line["call"])):
             best.setdefault(line["position_char"], line)
-        if best:
-            calls = [_released_call(line) for line in best.values()]
-            yield ReleasedText.of(uuid.UUID(record["document_id"]), record["text"], calls, None)
+        calls = [
+            ReleasedCall(
+                call_id=f"{line['document_id']}-{line['position_char']}",
+                tool=TOOL,
+                input=parse_call(line["call"]).input,
+                sampling_recipe_id="study",
+                execution_recipe_id="study",
+                scoring_recipe_id="study",
+                **{name: line[name] for name in RELEASED_FIELDS},
+            )
+            for line in best.values()
+        ]
+        if calls:
+            texts.append(ReleasedText.of(uuid.UUID(record["document_id"]), record["text"], calls, None))
+    return texts
 
 
-def _released_call(line: dict[str, Any]) -> ReleasedCall:
-    losses = {
-        name: line[name] for name in ("loss_without_call", "loss_without_result", "loss_with_result", "loss_reduction")
-    }
-    return ReleasedCall(
-        call_id=f"{line['document_id']}-{line['position_char']}",
-        tool=TOOL,
-        input=parse_call(line["call"]).input,
-        result=line["result"],
-        position_char=line["position_char"],
-        position_probability=line["position_probability"],
-        sampling_recipe_id="study",
-        execution_recipe_id="study",
-        scoring_recipe_id="study",
-        **losses,
-    )
-
-
-def _train(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> Path:
+def train(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> Path:
+    """Return the folder of the model that is trained on the release in `folder`; trained now unless it is there."""
     from toolformer_ops.finetuning.recipe import FinetuningRecipe
     from toolformer_ops.finetuning.release_training import train_on_release
     from toolformer_ops.language_model import model_identity
@@ -219,8 +205,8 @@ def _train(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> Pat
     return train_on_release(settings, recipe, model, folder / "release", dev_texts, place).directory
 
 
-def measure(settings: Settings, base: str, trained: str, plan: StudyPlan, file: Path) -> list[Answered]:
-    """Fresh sums, written by the model before training, by the trained one without calls, and with them.
+def measure(settings: Settings, base: str, trained: str, plan: StudyPlan, file: Path) -> list[dict[str, Any]]:
+    """Count fresh sums, written by the model before training, by the trained one without calls, and with them.
 
     What was written goes to `file`, one JSON line a text.
     """
@@ -237,53 +223,55 @@ def measure(settings: Settings, base: str, trained: str, plan: StudyPlan, file: 
         "trained, calls disabled": after.write(prompts, plain),
         "trained, with the calculator": after.write(prompts, calling),
     }
-    lines = [_written_line(way, *pair) for way, texts in ways.items() for pair in zip(sums, texts, strict=True)]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    return [_counted(way, sums, texts) for way, texts in ways.items()]
+    with file.open("w", encoding="utf-8") as out:
+        for way, texts in ways.items():
+            for item, text in zip(sums, texts, strict=True):
+                called = [call.input for call in text.calls if call.result is not None]
+                line = {
+                    "way": way,
+                    "prompt": item.prompt,
+                    "written": text.text,
+                    "right": is_right(item, text),
+                    "sum": f"{item.left} {item.operator} {item.right}",
+                    "called": called[0] if called else None,
+                    "held_out": item.held_out,
+                }
+                out.write(json.dumps(line) + "\n")
+    return [counted(way, sums, texts) for way, texts in ways.items()]
 
 
-def _written_line(way: str, asked: Sum, text: WrittenText) -> dict[str, Any]:
-    call = next((call for call in text.calls if call.result is not None), None)
-    return {
-        "way": way,
-        "prompt": asked.prompt,
-        "written": text.text,
-        "right": _is_right(asked, text),
-        "sum": f"{asked.left} {asked.operator} {asked.right}",
-        "called": call and call.input,
-        "held_out": asked.held_out,
-    }
-
-
-def _is_right(asked: Sum, text: WrittenText) -> bool:
+def is_right(asked: Sum, text: WrittenText) -> bool:
+    """Whether the first number that the model wrote is the sum's result."""
     return first_number_is_right(text.without_calls, [str(asked.result)])
 
 
-def _counted(way: str, sums: Sequence[Sum], written: Sequence[WrittenText]) -> Answered:
-    right = [_is_right(item, text) for item, text in zip(sums, written, strict=True)]
+def counted(way: str, sums: Sequence[Sum], written: Sequence[WrittenText]) -> dict[str, Any]:
+    """Return how one way of writing did: right ones, texts with a result of the calculator, both also on held-out templates."""
+    right = [is_right(item, text) for item, text in zip(sums, written, strict=True)]
     called = [any(call.tool == TOOL and call.result is not None for call in text.calls) for text in written]
     held_out = [item.held_out for item in sums]
     all_of = Counter(item.operator for item in sums)
     right_of = Counter(item.operator for item, hit in zip(sums, right, strict=True) if hit)
-    return Answered(
-        way,
-        sum(right),
-        sum(called),
-        sum(hit and out for hit, out in zip(right, held_out, strict=True)),
-        sum(hit and out for hit, out in zip(called, held_out, strict=True)),
-        {operator: f"{right_of[operator]} of {count}" for operator, count in sorted(all_of.items())},
-    )
+    return {
+        "way": way,
+        "right": sum(right),
+        "called": sum(called),
+        "right_held_out": sum(hit and out for hit, out in zip(right, held_out, strict=True)),
+        "called_held_out": sum(hit and out for hit, out in zip(called, held_out, strict=True)),
+        "by_operator": {operator: f"{right_of[operator]} of {count}" for operator, count in sorted(all_of.items())},
+    }
 
 
 def study_table(found: dict[str, Any]) -> Any:
     """What was measured, as a table of rich."""
     from rich.table import Table
 
-    count = found["test_sums"]
     table = Table(
-        "writes", "right", "calls", "right, new templates", "calls, new templates", "right by operator",
-        title=f"{count} fresh sums", caption=f"trained on {found['texts_with_kept_calls']} texts with kept calls",
-    )  # fmt: skip
+        title=f"{found['test_sums']} fresh sums",
+        caption=f"trained on {found['texts_with_kept_calls']} texts with kept calls",
+    )
+    for column in ("writes", "right", "calls", "right, new templates", "calls, new templates", "right by operator"):
+        table.add_column(column)
     for item in found["measured"]:
         by_operator = ", ".join(f"{operator} {text}" for operator, text in item["by_operator"].items())
         numbers = (item["right"], item["called"], item["right_held_out"], item["called_held_out"])

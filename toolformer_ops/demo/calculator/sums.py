@@ -4,9 +4,9 @@ No sum of the test (operator and both numbers) is among the training texts, and 
 templates that training never saw.
 """
 
-import functools
 import hashlib
 import importlib.resources
+import itertools
 import json
 import random
 from collections.abc import Iterator, Sequence
@@ -55,58 +55,52 @@ def _templates() -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines.splitlines()]
 
 
-@functools.cache
-def _words() -> dict[str, list[str]]:
-    """The words for each place of a template. Another order of these lists draws other sums."""
-    file = importlib.resources.files(__package__).joinpath("words.json")
-    return dict(json.loads(file.read_text(encoding="utf-8")))
-
-
 def _distinct(drawn: Iterator[Sum], count: int, taken: set[tuple[str, int, int]]) -> list[Sum]:
     found: dict[tuple[str, int, int], Sum] = {}
     while len(found) < count:
         item = next(drawn)
-        # a result that is also one of the numbers could be copied, and one that stands in the text twice has no clear place
+        # a result that is also one of the numbers could be copied, and one that is in the text twice has no clear place
         if item.key not in taken and item.result not in {item.left, item.right}:
             found.setdefault(item.key, item)
     return list(found.values())
 
 
 def _draw(templates: Sequence[dict[str, Any]], seed: int, purpose: str) -> Iterator[Sum]:
-    """Sums without end, the templates in turn."""
-    number = 0
-    while True:
+    """Yield sums without end, the templates in turn."""
+    words_file = importlib.resources.files(__package__).joinpath("words.json")
+    words = json.loads(words_file.read_text(encoding="utf-8"))  # in this order: another one draws other sums
+    for number in itertools.count():
         template = templates[number % len(templates)]
+        operator = template["operator"]
         key = hashlib.sha256(f"{seed}|{purpose}|{number}|{template['text']}".encode()).digest()
-        yield _filled(template, random.Random(key))  # noqa: S311 - not for secrets
-        number += 1
-
-
-def _filled(template: dict[str, Any], draw: random.Random) -> Sum:
-    operator = template["operator"]
-    left, right, result = _numbers(operator, draw, years="{a_year}" in template["text"])
-    words = {
-        **{place: draw.choice(choices) for place, choices in _words().items()},
-        "a": str(left),
-        "b": str(right),
-        "a_year": str(right),
-        "b_year": str(left),
-        "c": str(result),
-    }
-    return Sum(template["text"].format_map(words), operator, left, right, result, bool(template.get("held_out")))
-
-
-def _numbers(operator: str, draw: random.Random, *, years: bool) -> tuple[int, int, int]:
-    if years:
-        opened = draw.randint(1801, 1950)
-        closed = opened + draw.randint(11, 70)
-        return closed, opened, closed - opened
-    if operator == "-":
-        left = draw.randint(120, 990)
-        right = draw.randint(21, left - 12)
-        return left, right, left - right
-    if operator == "+":
-        left, right = draw.randint(110, 990), draw.randint(110, 990)
-        return left, right, left + right
-    left, right = draw.randint(12, 98), draw.randint(12, 98)
-    return (left, right, left * right) if operator == "*" else (left * right, right, left)
+        draw = random.Random(key)  # noqa: S311 - not for secrets
+        # 1. two numbers and what comes out of them
+        if "{a_year}" in template["text"]:
+            right = draw.randint(1801, 1950)
+            result = draw.randint(11, 70)
+            left = right + result
+        elif operator == "-":
+            left = draw.randint(120, 990)
+            right = draw.randint(21, left - 12)
+            result = left - right
+        elif operator == "+":
+            left, right = draw.randint(110, 990), draw.randint(110, 990)
+            result = left + right
+        else:
+            left, right = draw.randint(12, 98), draw.randint(12, 98)
+            result = left * right
+            if operator == "/":
+                left, result = result, left
+        # 2. the other words of the template
+        chosen = {place: draw.choice(choices) for place, choices in words.items()}
+        text = template["text"].format_map(
+            {**chosen, "a": left, "b": right, "a_year": right, "b_year": left, "c": result}
+        )
+        yield Sum(
+            text=text,
+            operator=operator,
+            left=left,
+            right=right,
+            result=result,
+            held_out=bool(template.get("held_out")),
+        )
