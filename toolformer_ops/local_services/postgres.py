@@ -296,15 +296,16 @@ def psql(settings: Settings) -> tuple[list[str], dict[str, str]]:
             f"`make up` writes it."
         )
     try:
-        program = shutil.which(_wheel_programs() / "bin" / "psql")
+        program = shutil.which(str(_wheel_programs() / "bin" / "psql"))
     except ServiceError:
         program = None
     program = program or shutil.which("psql")
     if program is None:
         raise ServiceError("expected the program psql, found none. Install postgresql-client, or run `make install`.")
     url = make_url(address)
-    environment = os.environ | {"PGPASSWORD": url.password or "", "PGAPPNAME": "toolformer-ops sql"}
-    return [program, f"--dbname={url.set(password=None)}"], environment
+    shown = URL.create("postgresql", username=url.username, host=url.host, port=url.port, database=url.database)
+    environment = {"PGPASSWORD": str(url.password or ""), "PGAPPNAME": "toolformer-ops sql"}
+    return [program, f"--dbname={shown}"], os.environ | environment
 
 
 def _wheel_programs() -> Path:
