@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toolformer_ops.config import Settings
+from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import PromptError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, Tool, ToolOutput, run_tool
@@ -126,3 +126,10 @@ def test_a_prompt_that_cannot_work_is_refused(shout: Tool, tmp_path: Path, promp
         (tmp_path / "shout.txt").write_bytes(prompt)
     with pytest.raises(PromptError, match=message):
         shout.prompt  # noqa: B018
+
+
+def test_the_page_about_tools_shows_the_files_of_the_example_package() -> None:
+    package = REPOSITORY / "tests" / "data" / "word_count_tool"
+    page = (REPOSITORY / "docs" / "tools.md").read_text(encoding="utf-8")
+    for name in ("pyproject.toml", "word_count_tool/word_count.py", "word_count_tool/word_count.txt"):
+        assert (package / name).read_text(encoding="utf-8") in page, name

@@ -1,1 +1,1 @@
-"""A tool for toolformer-ops in a package of its own; docs/tools.md explains it."""
+"""A tool for toolformer-ops in a separate package; docs/tools.md explains it."""
