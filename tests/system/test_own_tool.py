@@ -106,7 +106,7 @@ def test_the_trigger_form_offers_it(installed: None, tmp_path: Path) -> None:
 def test_a_dag_run_ends_with_its_calls_in_a_release(
     installed: None, settings: Settings, corpus: Path, writing_model_dir: Path, tmp_path: Path
 ) -> None:
-    # `airflow dags test` runs every task of the DAG in order, without a scheduler; each stage is a process of its own.
+    # `airflow dags test` runs every task of the DAG in order, without a scheduler; each stage is a process.
     airflow = {
         "AIRFLOW_HOME": str(tmp_path / "airflow"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(REPOSITORY / "dags"),

@@ -1,6 +1,6 @@
 """Search passages by BM25 in a Lucene index, with Pyserini's SimpleSearcher.
 
-Many questions go to Lucene at once, in its own threads.
+Many questions go to Lucene at once, in threads of Lucene.
 
 k1 = 0.9 and b = 0.4 are Pyserini's defaults (Lin et al., "Pyserini", SIGIR 2021; Trotman et al., 2012). A question is
 a bag of words: it goes through the English analyzer and never through a query parser, so that `"():*` mean nothing.
@@ -13,7 +13,8 @@ import functools
 import json
 import logging
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,6 +32,7 @@ BATCH_QUERIES = 64
 """Questions that go to Lucene at once."""
 
 _REMEMBERED_TERMS = 50_000
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _log = logging.getLogger(__name__)
 
@@ -100,7 +102,17 @@ class Bm25Index:
         self._threads = threads
         self._analyzer = searcher.get_analyzer()
         self._analyze = java_class("io.anserini.analysis.AnalyzerUtils").analyze
-        self._passages_holding = functools.lru_cache(maxsize=_REMEMBERED_TERMS)(_passage_counter(folder))
+        directory = java_class("org.apache.lucene.store.FSDirectory").open(
+            java_class("java.nio.file.Paths").get(str(folder))
+        )
+        reader = java_class("org.apache.lucene.index.DirectoryReader").open(directory)
+        term_class = java_class("org.apache.lucene.index.Term")
+
+        @functools.lru_cache(maxsize=_REMEMBERED_TERMS)
+        def passages_holding(term: str) -> int:
+            return int(reader.docFreq(term_class("contents", term)))
+
+        self._passages_holding = passages_holding
 
     @classmethod
     def open(cls, index_dir: Path, threads: int = 1) -> "Bm25Index":
@@ -138,11 +150,14 @@ class Bm25Index:
         answers: dict[str, SearchAnswer] = {}
         sound: list[str] = []
         for query in dict.fromkeys(queries):
-            reason = _refusal(query)
-            if reason is None:
-                sound.append(query)
+            if len(query) > QUERY_CHARACTERS:
+                answers[query] = SearchAnswer(reason="query_too_long")
+            elif not any(map(str.isalnum, query)):
+                answers[query] = SearchAnswer(reason="empty_query")
+            elif _SURROGATE.search(query):  # Java strings are UTF-16: no lone halves
+                answers[query] = SearchAnswer(reason="search_failed")
             else:
-                answers[query] = SearchAnswer(reason=reason)
+                sound.append(query)
         with java_thread():
             for start in range(0, len(sound), BATCH_QUERIES):
                 batch = sound[start : start + BATCH_QUERIES]
@@ -160,47 +175,23 @@ class Bm25Index:
 
     def _search_batch(self, batch: list[str], top: int) -> list[SearchAnswer]:
         """One batch; where it fails as a whole, each question by itself, so that only the culprit goes without an answer."""
+        list_class = java_class("java.util.ArrayList")
+        queries, ids = list_class(), list_class()
         try:
-            return self._ask_lucene(batch, top)
-        except Exception as error:  # whatever Java throws
+            for number, query in enumerate(batch):
+                queries.add(query)
+                ids.add(str(number))
+            hits = self._searcher.batch_search(queries, ids, top, self._threads)
+            answers = []
+            for number in range(len(batch)):
+                found = tuple(
+                    FoundPassage.read(hit.docid, float(hit.score), hit.lucene_document.get("raw"))
+                    for hit in hits.get(str(number))
+                )
+                answers.append(SearchAnswer(found) if found else SearchAnswer(reason="no_match"))
+        except Exception as error:  # Java may throw anything
             if len(batch) == 1:
                 _log.warning("Lucene could not search %r: %s", batch[0], str(error).splitlines()[0])
                 return [SearchAnswer(reason="search_failed")]
             return [self._search_batch([query], top)[0] for query in batch]
-
-    def _ask_lucene(self, batch: list[str], top: int) -> list[SearchAnswer]:
-        list_class = java_class("java.util.ArrayList")
-        queries, ids = list_class(), list_class()
-        for number, query in enumerate(batch):
-            queries.add(query)
-            ids.add(str(number))
-        hits = self._searcher.batch_search(queries, ids, top, self._threads)
-        answers = []
-        for number in range(len(batch)):
-            found = tuple(
-                FoundPassage.read(hit.docid, float(hit.score), hit.lucene_document.get("raw"))
-                for hit in hits.get(str(number))
-            )
-            answers.append(SearchAnswer(found) if found else SearchAnswer(reason="no_match"))
         return answers
-
-
-def _passage_counter(folder: Path) -> Callable[[str], int]:
-    """A function that says in how many passages of the index a term occurs."""
-    directory = java_class("org.apache.lucene.store.FSDirectory").open(
-        java_class("java.nio.file.Paths").get(str(folder))
-    )
-    reader = java_class("org.apache.lucene.index.DirectoryReader").open(directory)
-    term_class = java_class("org.apache.lucene.index.Term")
-    return lambda term: int(reader.docFreq(term_class("contents", term)))
-
-
-def _refusal(query: str) -> str | None:
-    """Why a question is not worth asking Lucene, or None."""
-    if len(query) > QUERY_CHARACTERS:
-        return "query_too_long"
-    if not any(character.isalnum() for character in query):
-        return "empty_query"
-    if any("\ud800" <= character <= "\udfff" for character in query):  # Java strings are UTF-16: no lone halves
-        return "search_failed"
-    return None

@@ -9,7 +9,6 @@ Measured on two shared cores: 675,219 passages in 106 s (6,400/s), at most 500 M
 KILT's 22 million passages would take about an hour and 9 GB.
 """
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -17,10 +16,12 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from filelock import FileLock
 
 from toolformer_ops.errors import RejectedRecordError, SearchIndexError
 from toolformer_ops.retrieval.bm25_index import stored_form
@@ -60,13 +61,13 @@ class IndexReport:
 
 @dataclass
 class _Tally:
-    """What has been read so far."""
+    """What has been read of a source so far."""
 
-    digest: "hashlib._Hash"
+    digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
     documents: int = 0
     passages: int = 0
     without_passages: int = 0
-    rejected: Counter[str] | None = None
+    rejected: Counter[str] = field(default_factory=Counter)
 
 
 def build(open_source: OpenSource, source_uri: str, index_dir: Path, threads: int) -> IndexReport:
@@ -77,17 +78,38 @@ def build(open_source: OpenSource, source_uri: str, index_dir: Path, threads: in
     """
     index_dir.mkdir(parents=True, exist_ok=True)
     start_java(threads)
-    with _only_builder(index_dir):
+    with FileLock(index_dir / "build.lock"):  # released when this process ends, however it does
+        # 1. Nothing is built where the index is of this very source.
         present = _present(open_source, index_dir)
         if present is not None:
             _log.info("the index of %s is already in %s: %d passages", source_uri, index_dir, present.passages)
             return IndexReport(index_dir, present, built=False)
+        # 2. All passages go into a folder that no reader looks at.
         _remove(index_dir, "building-*")
         aside = index_dir / f"building-{os.getpid()}"
+        parameters = index_parameters()
         try:
             with open_source() as source:
                 tally = _fill(source, aside, threads)
-            manifest = _publish(index_dir, aside, source_uri, tally)
+            # 3. The folder gets its name, and the manifest names it; then what it replaces is removed.
+            source_sha256 = tally.digest.hexdigest()
+            fingerprint = fingerprint_of(source_sha256, parameters)
+            manifest = IndexManifest(
+                fingerprint=fingerprint,
+                source_uri=source_uri,
+                source_sha256=source_sha256,
+                parameters=parameters,
+                documents=tally.documents,
+                passages=tally.passages,
+                rejected=dict(sorted(tally.rejected.items())),
+                documents_without_passages=tally.without_passages,
+                folder=f"lucene-{fingerprint[:16]}",
+            )
+            if (index_dir / manifest.folder).exists():  # left by a build that was killed before its manifest
+                shutil.rmtree(index_dir / manifest.folder)
+            aside.rename(index_dir / manifest.folder)
+            write_manifest(index_dir, manifest)
+            _remove(index_dir, "lucene-*", keep=manifest.folder)
         finally:
             shutil.rmtree(aside, ignore_errors=True)  # renamed where all went well
     _log.info(
@@ -97,16 +119,8 @@ def build(open_source: OpenSource, source_uri: str, index_dir: Path, threads: in
     return IndexReport(index_dir, manifest, built=True)
 
 
-@contextmanager
-def _only_builder(index_dir: Path) -> Iterator[None]:
-    """Wait until no other process builds in this folder. The lock goes with the process that holds it."""
-    with (index_dir / "build.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def _present(open_source: OpenSource, index_dir: Path) -> IndexManifest | None:
-    """The manifest in `index_dir` if it is of this very source and these parameters."""
+    """The manifest in `index_dir` if it is of this very source and these parameters, and its index is whole."""
     if not (index_dir / MANIFEST).exists():
         return None
     try:
@@ -128,8 +142,8 @@ def _present(open_source: OpenSource, index_dir: Path) -> IndexManifest | None:
 
 
 def _fill(source: BinaryIO, folder: Path, threads: int) -> _Tally:
-    """Index all passages of `source` into `folder`."""
-    tally = _Tally(hashlib.sha256(), rejected=Counter())
+    """Index all passages of `source` into `folder`: while Java indexes one batch, Python cuts the next."""
+    tally = _Tally()
     indexer = java_class("io.anserini.index.SimpleIndexer")(
         ["-input", "", "-collection", "JsonCollection", "-index", str(folder), "-storeRaw", "-quiet",
          "-memoryBuffer", str(WRITE_BUFFER_MEGABYTES), "-threads", str(threads)]
@@ -137,17 +151,17 @@ def _fill(source: BinaryIO, folder: Path, threads: int) -> _Tally:
     accepted = 0
     try:
         with ThreadPoolExecutor(max_workers=1) as java:
-            under_way: Future[int] | None = None
+            under_way: Future[Any] | None = None
             for batch in _batches(source, tally):
-                accepted += under_way.result() if under_way else 0
-                under_way = java.submit(_add, indexer, batch)
-            accepted += under_way.result() if under_way else 0
+                accepted += int(under_way.result()) if under_way else 0
+                under_way = java.submit(indexer.addRawDocuments, batch)
+            accepted += int(under_way.result()) if under_way else 0
     finally:
         indexer.close()
     if tally.passages == 0:
         raise SearchIndexError(
             f"expected KILT records with text, found {tally.documents} articles without passages and rejected "
-            f"{dict(tally.rejected or {})}. Check the source."
+            f"{dict(tally.rejected)}. Check the source."
         )
     if accepted != tally.passages or _passages_in(folder) != tally.passages:
         raise SearchIndexError(
@@ -156,16 +170,12 @@ def _fill(source: BinaryIO, folder: Path, threads: int) -> _Tally:
     return tally
 
 
-def _add(indexer: Any, batch: list[str]) -> int:
-    return int(indexer.addRawDocuments(batch))
-
-
 def _passages_in(folder: Path) -> int | None:
     """Passages that a reader finds, None where it finds no index (closing a writer reports its errors only to Java's log)."""
     searcher_class = java_class("io.anserini.search.SimpleSearcher")
     try:
         searcher = searcher_class(str(folder))
-    except Exception as error:  # whatever Java throws
+    except Exception as error:  # Java may throw anything
         _log.warning("no Lucene index in %s: %s", folder, str(error).splitlines()[0])
         return None
     try:
@@ -177,14 +187,13 @@ def _passages_in(folder: Path) -> int | None:
 def _batches(source: BinaryIO, tally: _Tally) -> Iterator[list[str]]:
     """Passages in their stored form, `BATCH_PASSAGES` and a few at a time, counted in `tally` as they go by."""
     batch: list[str] = []
-    rejected = tally.rejected if tally.rejected is not None else Counter()
     for number, line in enumerate(_lines(source, tally.digest), start=1):
         try:
             if line is None:
                 raise RejectedRecordError("line_too_long")  # noqa: TRY301
             record = parse_record(line, number)
         except RejectedRecordError as rejection:
-            rejected[rejection.reason] += 1
+            tally.rejected[rejection.reason] += 1
             continue
         before = len(batch)
         batch.extend(stored_form(passage) for passage in passages_of(record))
@@ -212,31 +221,6 @@ def _lines(source: BinaryIO, digest: "hashlib._Hash") -> Iterator[bytes | None]:
             digest.update(rest)
         digest.update(rest)
         yield None
-
-
-def _publish(index_dir: Path, aside: Path, source_uri: str, tally: _Tally) -> IndexManifest:
-    """Give the finished folder its name, point the manifest at it, and remove what it replaces."""
-    parameters = index_parameters()
-    source_sha256 = tally.digest.hexdigest()
-    fingerprint = fingerprint_of(source_sha256, parameters)
-    folder = f"lucene-{fingerprint[:16]}"
-    manifest = IndexManifest(
-        fingerprint=fingerprint,
-        source_uri=source_uri,
-        source_sha256=source_sha256,
-        parameters=parameters,
-        documents=tally.documents,
-        passages=tally.passages,
-        rejected=dict(sorted((tally.rejected or {}).items())),
-        documents_without_passages=tally.without_passages,
-        folder=folder,
-    )
-    if (index_dir / folder).exists():  # left by a build that was killed before its manifest
-        shutil.rmtree(index_dir / folder)
-    aside.rename(index_dir / folder)
-    write_manifest(index_dir, manifest)
-    _remove(index_dir, "lucene-*", keep=folder)
-    return manifest
 
 
 def _remove(index_dir: Path, pattern: str, keep: str = "") -> None:

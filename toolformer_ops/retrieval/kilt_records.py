@@ -97,62 +97,52 @@ def _clean(text: str) -> str:
 
 def passages_of(record: KiltRecord, passage_words: int = PASSAGE_WORDS) -> Iterator[Passage]:
     """The passages of an article in reading order; none where it holds only its title and headings."""
-    number = 0
-    for section, paragraphs in _sections(record):
-        for text, first, last in _join_short(paragraphs, passage_words):
+    joined: list[_Piece] = []
+    number = words = 0
+    for piece in (*_pieces(record, passage_words), None):
+        fits = piece and joined and piece.heading == joined[0].heading and words + piece.words <= passage_words
+        if joined and not fits:
             number += 1
-            passage_id = f"{record.number}-{number}"
-            yield Passage(passage_id, record.wikipedia_id, record.title, section, text, (first, last))
+            yield Passage(
+                passage_id=f"{record.number}-{number}",
+                wikipedia_id=record.wikipedia_id,
+                title=record.title,
+                section=joined[0].section,
+                text=" ".join(item.text for item in joined),
+                paragraphs=(joined[0].paragraph, joined[-1].paragraph),
+            )
+            joined, words = [], 0
+        if piece:
+            joined.append(piece)
+            words += piece.words
 
 
-def _sections(record: KiltRecord) -> Iterator[tuple[tuple[str, ...], list[tuple[int, str]]]]:
-    """Each heading path with the numbered paragraphs below it. The first paragraph is skipped where it is the title."""
+@dataclass(frozen=True)
+class _Piece:
+    """A sentence, or a part of one that is longer than a passage."""
+
+    text: str
+    words: int
+    paragraph: int
+    """Index into the record's `text`."""
+    heading: int
+    """Index of the heading above it, 0 in the introduction; two sections may have one path."""
+    section: tuple[str, ...]
+
+
+def _pieces(record: KiltRecord, passage_words: int) -> Iterator[_Piece]:
+    """The sentences below each heading. The first paragraph is skipped where it is the title."""
     section: tuple[str, ...] = ()
-    paragraphs: list[tuple[int, str]] = []
+    heading = 0
     for index, paragraph in enumerate(record.paragraphs):
         if not paragraph or (index == 0 and paragraph == record.title):
             continue
-        if paragraph.startswith(_SECTION):
-            if paragraphs:
-                yield section, paragraphs
-            section, paragraphs = _heading_path(paragraph), []
-        else:
-            paragraphs.append((index, _BULLET.sub("", paragraph, count=1)))
-    if paragraphs:
-        yield section, paragraphs
-
-
-def _heading_path(paragraph: str) -> tuple[str, ...]:
-    """`Section::::History.:Origins.` is ("History", "Origins")."""
-    steps = _HEADING_STEP.split(paragraph[len(_SECTION) :])
-    return tuple(step for step in (part.strip().removesuffix(".") for part in steps) if step)
-
-
-def _join_short(paragraphs: list[tuple[int, str]], passage_words: int) -> Iterator[tuple[str, int, int]]:
-    """Pieces of at most `passage_words` words, each with the first and last paragraph it draws on."""
-    pieces: list[str] = []
-    words = first = last = 0
-    for index, paragraph in paragraphs:
-        for piece, size in _pieces(paragraph, passage_words):
-            if pieces and words + size > passage_words:
-                yield " ".join(pieces), first, last
-                pieces, words = [], 0
-            if not pieces:
-                first = index
-            pieces.append(piece)
-            words += size
-            last = index
-    if pieces:
-        yield " ".join(pieces), first, last
-
-
-def _pieces(paragraph: str, passage_words: int) -> Iterator[tuple[str, int]]:
-    """Sentences with their number of words; a sentence longer than a passage in several pieces."""
-    for sentence in split_sentences(paragraph):
-        words = sentence.split()
-        if len(words) <= passage_words:
-            yield sentence, len(words)
+        if paragraph.startswith(_SECTION):  # `Section::::History.:Origins.` is ("History", "Origins")
+            steps = (step.strip().removesuffix(".") for step in _HEADING_STEP.split(paragraph[len(_SECTION) :]))
+            section, heading = tuple(filter(None, steps)), index
             continue
-        for start in range(0, len(words), passage_words):
-            part = words[start : start + passage_words]
-            yield " ".join(part), len(part)
+        for sentence in split_sentences(_BULLET.sub("", paragraph, count=1)):
+            words = sentence.split()
+            parts = [words[start : start + passage_words] for start in range(0, len(words), passage_words)]
+            for part in parts:
+                yield _Piece(" ".join(part), len(part), index, heading=heading, section=section)

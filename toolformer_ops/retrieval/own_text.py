@@ -1,13 +1,13 @@
 """Tell whether a tool's result repeats the document that asks for it, so that it can be passed over.
 
-A document that itself comes from Wikipedia finds its own next sentence in a Wikipedia index. Such a result makes the
+A document that itself comes from Wikipedia finds its next sentence in a Wikipedia index. Such a result makes the
 following tokens easy to predict without helping anyone, so results that repeat the document are not offered to it
 (the paper does not say how it handles this; there the language model's corpus is CCNet and the index is KILT's
 Wikipedia).
 
 The rule: of all runs of 8 words in the result (lower case, punctuation ignored), the share that also occurs in the
 document reaches 0.2. In a result of 64 tokens that is about one sentence in three or four. A result of 7 words or fewer
-repeats the document only if it is a sentence of 4 words or more that stands there ("A ball is a round object."); a short
+repeats the document only if it is a sentence of 4 words or more that occurs there ("A ball is a round object."); a short
 answer ("Scranton", "the Coca-Cola Company"), which the text may be about to give, is not a repetition.
 
 Measured with 500 of 10,033 Wikipedia summaries as documents and their titles as terms: all 611 results from the document's
@@ -47,21 +47,13 @@ class OwnText:
 
     def share_repeated(self, result: str) -> float:
         """Share, in [0, 1], of the result's 8-word runs that the document holds; 0 for a result of 7 words or fewer."""
-        return self._share(_words(result))
+        runs = _runs(_words(result))
+        return sum(run in self._runs for run in runs) / len(runs) if runs else 0.0
 
     def repeated_by(self, result: str) -> bool:
         """Whether `result` repeats the document and must be passed over."""
         words = _words(result)
         if len(words) >= RUN_WORDS:
-            return self._share(words) >= SHARE
+            return self.share_repeated(result) >= SHARE
         is_sentence = len(words) >= SENTENCE_WORDS and _SENTENCE_END.search(result) is not None
         return is_sentence and f" {' '.join(words)} " in self._text
-
-    def _share(self, words: list[str]) -> float:
-        runs = _runs(words)
-        return sum(run in self._runs for run in runs) / len(runs) if runs else 0.0
-
-
-def repeats_text(result: str, document_text: str) -> bool:
-    """`OwnText(document_text).repeated_by(result)`, for a single question."""
-    return OwnText(document_text).repeated_by(result)

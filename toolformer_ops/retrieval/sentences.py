@@ -28,26 +28,20 @@ def split_sentences(text: str) -> list[str]:
     sentences = []
     start = 0
     for match in _END.finditer(text):
-        if match.group(0)[0] == "." and _is_abbreviation(text[start : match.start()]):
-            continue
+        before = text[start : match.start()][-_LONGEST_ABBREVIATION:]
+        if match.group(0)[0] == "." and before and not before[-1].isspace():
+            # A full stop behind an initial or an abbreviation belongs to it, and ends nothing.
+            word = before.rsplit(maxsplit=1)[-1].lstrip(_OPENING)
+            if (_INITIALS.fullmatch(word) and word[-1].isupper()) or _ABBREVIATIONS.fullmatch(word):
+                continue
         sentences.append(text[start : match.end()].strip())
         start = match.end()
     sentences.append(text[start:].strip())
     return [sentence for sentence in sentences if sentence]
 
 
-def _is_abbreviation(before: str) -> bool:
-    """Whether the full stop after `before` belongs to its last word."""
-    if not before or before[-1].isspace():
-        return False
-    word = before[-_LONGEST_ABBREVIATION:].rsplit(maxsplit=1)[-1].lstrip(_OPENING)
-    if _INITIALS.fullmatch(word) and word[-1].isupper():
-        return True
-    return _ABBREVIATIONS.fullmatch(word) is not None
-
-
 def count_tokens(text: str) -> int:
-    """Words and punctuation marks in `text`: a stand-in, without a model, for its tokens."""
+    """Words and punctuation marks in `text`: an estimate, without a model, of its tokens."""
     return sum(1 for _ in _TOKEN.finditer(text))
 
 

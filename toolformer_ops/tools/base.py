@@ -1,6 +1,6 @@
 """What a tool is (`Tool`, `ToolSpec`), and how a batch of inputs is run through an open tool (`run_tool`).
 
-A tool is a class derived from `Tool` in a module, with a prompt file beside that module; docs/tools.md shows a whole one. It
+A tool is a class derived from `Tool` in a module, with a prompt file in the same folder; docs/tools.md shows a whole one. It
 writes its `spec`, and `run`, or `open` where an index or a model has to be loaded first. Importing a tool's module is cheap,
 since DAG files do it: torch, Java and models are loaded by `open`, in the process that runs the tool.
 """

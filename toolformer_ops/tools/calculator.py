@@ -100,11 +100,6 @@ def _numbers_in(text: str) -> set[str]:
 # Arithmetic
 
 
-def number_value(written: str) -> Fraction:
-    """The exact value of a number as it is written, such as `658,893` or `2.87`."""
-    return Fraction(written.replace(",", ""))
-
-
 def evaluate(expression: str) -> Fraction:
     """The exact value of an expression.
 
@@ -125,8 +120,8 @@ def evaluate(expression: str) -> Fraction:
         match = _TOKEN.match(text, end)
         if match is None:
             raise NoValueError("invalid_expression")
-        number = match["number"]
-        tokens.append(number_value(number) if number else _OPERATORS.get(match["sign"], match["sign"]))
+        number, sign = match["number"], match["sign"]
+        tokens.append(Fraction(number.replace(",", "")) if number else _OPERATORS.get(sign, sign))
         end = match.end()
     # 2. The value of the tokens, which must be one sum and nothing behind it.
     parser = _Parser(tokens)

@@ -1,7 +1,7 @@
 """Answer a question with a model that reads the best passages: an encoder-decoder checkpoint, or a causal language model.
 
 The paper asks Atlas, a retrieval-augmented encoder-decoder finetuned on Natural Questions (appendix A.1). A
-checkpoint here is read as it is: passages and question stand in the prompt `prompts/read_passages.txt`, and what the
+checkpoint here is read as it is: passages and question fill the prompt `prompts/read_passages.txt`, and what the
 model writes, greedily, up to the end of the line is the answer. Only safetensors are loaded, and no code that comes
 with a model is run.
 """

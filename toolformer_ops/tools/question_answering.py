@@ -144,18 +144,6 @@ _KINDS = (
 """What a question asks for, by its words, and what a sentence must hold to have it; the first that fits."""
 
 
-class TermStatistics(Protocol):
-    """What the index knows about words."""
-
-    def terms(self, text: str) -> tuple[str, ...]:
-        """The words of `text`, stemmed, without stop words."""
-        ...
-
-    def inverse_document_frequency(self, term: str) -> float:
-        """How rare a term is, at least 0."""
-        ...
-
-
 class BestSentenceReader:
     """Answers with the sentence in the passages that matches the question best.
 
@@ -179,8 +167,8 @@ class BestSentenceReader:
 
     passages = 5
 
-    def __init__(self, statistics: TermStatistics) -> None:
-        self._statistics = statistics
+    def __init__(self, index: PassageSearch) -> None:
+        self._index = index
 
     def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
         """The best sentence of each passage, best first; none where every sentence only repeats the question."""
@@ -212,11 +200,11 @@ class BestSentenceReader:
         return tuple(dict.fromkeys(sentence for _, sentence in scored))
 
     def _terms(self, text: str) -> frozenset[str]:
-        return frozenset(self._statistics.terms(text))
+        return frozenset(self._index.terms(text))
 
     def _weight(self, terms: frozenset[str]) -> float:
         # sorted: a sum of floats depends on the order, and that of a set of strings changes from process to process
-        return sum(self._statistics.inverse_document_frequency(term) for term in sorted(terms))
+        return sum(self._index.inverse_document_frequency(term) for term in sorted(terms))
 
 
 def holds_what_is_asked(question: str, sentence: str) -> bool:

@@ -85,7 +85,7 @@ def _load(points: Sequence[EntryPoint]) -> Tool:
         raise ToolError(f"{where}: expected one entry point of that name, found {others}. Rename or uninstall one.")
     try:
         tool = point.load()
-    except Exception as error:  # whatever a module of somebody else raises when it is imported
+    except Exception as error:  # a module of somebody else may raise anything when it is imported
         raise ToolError(
             f"{where}: importing it failed with {type(error).__name__}: {error}. Mend the module, or uninstall {package}."
         ) from error
@@ -104,5 +104,7 @@ def _load(points: Sequence[EntryPoint]) -> Tool:
     try:
         tool.prompt  # noqa: B018 - read and checked here, before a run starts
     except Exception as error:
-        raise ToolError(f"{where}: {error} Ship the prompt file in the package, beside the module.") from error
+        raise ToolError(
+            f"{where}: {error} Ship the prompt file in the package, in the folder of the module."
+        ) from error
     return tool

@@ -2,12 +2,16 @@
 
 import pytest
 
-from toolformer_ops.retrieval.own_text import OwnText, repeats_text
+from toolformer_ops.retrieval.own_text import OwnText
 
 DOCUMENT = (
     "The Flodden Window in Middleton is said to be the oldest war memorial in the United Kingdom. Sir Richard Assheton of "
     "Middleton, who built the church, was granted a knighthood for his part in the battle."
 )
+
+
+def repeats_text(result: str, document_text: str) -> bool:
+    return OwnText(document_text).repeated_by(result)
 
 
 def test_the_documents_own_sentence_is_found_out() -> None:

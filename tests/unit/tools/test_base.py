@@ -1,4 +1,4 @@
-"""A tool that writes only its own has working defaults; a batch survives an input that raises, hangs, or is too long."""
+"""A tool that has only a spec and `run` works by defaults; a batch survives an input that raises, hangs, or is too long."""
 
 import importlib.util
 import sys
@@ -84,7 +84,7 @@ PROMPT = "Input: He said hello.\nOutput: He said [Shout(hello)] HELLO.\n\nInput:
 
 @pytest.fixture
 def shout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
-    """A tool of somebody else's, in a module with its prompt beside it."""
+    """A tool of somebody else's, in a module with its prompt in the same folder."""
     (tmp_path / "shout.py").write_text(SHOUT)
     (tmp_path / "shout.txt").write_text(PROMPT)
     spec = importlib.util.spec_from_file_location("shout", tmp_path / "shout.py")
