@@ -2,10 +2,8 @@
 
     records.py        prompts, settings, and what comes back: texts and the calls made in them
     model.py          `WritingModel`: a model with its tools; `write` for texts, `generate` with transformers' interface
-    together.py       many texts at once: one pass a token, tool calls run together
-    writer.py         one text: which token follows, when a call starts, and what becomes of it
-    continuation.py   its tokens, with and without calls
-    tool_runs.py      the tools, and the calls that wait for them
+    together.py       many texts at once: one decode step for all of them, tool calls run together
+    writer.py         one text: its tokens, which token follows, when a call starts, and how it ends
 
-The caches are `language_model/rows.py`. Does not train (`finetuning/`) and does not judge what was written (`evaluation/`).
+The KV caches are `language_model/rows.py`. Does not train (`finetuning/`) and does not judge what was written (`evaluation/`).
 """

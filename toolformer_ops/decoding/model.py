@@ -18,8 +18,7 @@ from torch import Tensor
 
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
-from toolformer_ops.decoding.together import Listener, Together
-from toolformer_ops.decoding.tool_runs import ToolRuns
+from toolformer_ops.decoding.together import Listener, Together, ToolRuns
 from toolformer_ops.errors import ModelError, ObjectNotFoundError, ParameterError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
@@ -161,17 +160,38 @@ class WritingModel:
             raise ParameterError("expected input_ids of shape (batch, tokens), found none of that shape.")
         config = self._configuration(generation_config, kwargs, ids.shape[1])
         mask = torch.ones_like(ids) if attention_mask is None else attention_mask
-        encoded = [tuple(row[kept.bool()].tolist()) for row, kept in zip(ids, mask, strict=True)]
+        encoded = [tuple(row[attended.bool()].tolist()) for row, attended in zip(ids, mask, strict=True)]
         days = dates or [None] * len(encoded)
         prompts = [Prompt(self._tokenization.decode(row), day) for row, day in zip(encoded, days, strict=True)]
+        asked = config.stop_strings or ()
+        stops = [asked] if isinstance(asked, str) else [str(text) for text in asked]
+        if len(stops) > 1:
+            raise ParameterError(f"stop_strings: expected one text, found {len(stops)}.")
         limits = replace(
-            decoding or DecodingSettings(), max_new_tokens=config.max_new_tokens, stop=_stop(config.stop_strings)
+            decoding or DecodingSettings(), max_new_tokens=config.max_new_tokens, stop=stops[0] if stops else None
         )
-        listener = _stream_to(streamer, ids)
-        written = self._together(listener).write(prompts, encoded, limits)
+        if streamer is not None and len(ids) != 1:
+            raise ParameterError(f"streamer: expected a batch of one, found {len(ids)} rows.")
+
+        def put(_: int, tokens: tuple[int, ...]) -> None:
+            for token in tokens:
+                streamer.put(torch.tensor([token]))
+
+        if streamer is not None:
+            streamer.put(ids.cpu())
+        written = self._together(None if streamer is None else put).write(prompts, encoded, limits)
         if streamer is not None:
             streamer.end()
-        sequences = self._sequences(ids, written, config)
+
+        # Prompts and continuations in one tensor, with the end-of-text token where the model wrote it.
+        end = self.tokenizer.eos_token_id
+        padding = config.pad_token_id if config.pad_token_id is not None else self._padding_id
+        rows = [
+            [*text.token_ids, *([end] if text.end == "end_of_text" and end is not None else [])] for text in written
+        ]
+        width = max(map(len, rows), default=0)
+        new = torch.tensor([row + [padding] * (width - len(row)) for row in rows], dtype=ids.dtype, device=ids.device)
+        sequences = torch.cat([ids, new.reshape(len(rows), width)], dim=1)
         return GeneratedSequences(sequences, tuple(written)) if config.return_dict_in_generate else sequences
 
     def _together(self, listener: Listener | None) -> Together:
@@ -203,38 +223,6 @@ class WritingModel:
             longest = getattr(config, "max_length", None)
             config.max_new_tokens = max(1, longest - prompt_tokens) if longest else DecodingSettings.max_new_tokens
         return config
-
-    def _sequences(self, ids: Tensor, written: Sequence[WrittenText], config: Any) -> Tensor:
-        end = self.tokenizer.eos_token_id
-        rows = [
-            [*text.token_ids, *([end] if text.end == "end_of_text" and end is not None else [])] for text in written
-        ]
-        padding = config.pad_token_id if config.pad_token_id is not None else self._padding_id
-        width = max(map(len, rows), default=0)
-        new = torch.tensor([row + [padding] * (width - len(row)) for row in rows], dtype=ids.dtype, device=ids.device)
-        return torch.cat([ids, new.reshape(len(rows), width)], dim=1)
-
-
-def _stop(stop_strings: Any) -> str | None:
-    if stop_strings is None or isinstance(stop_strings, str):
-        return stop_strings or None
-    if len(stop_strings) > 1:
-        raise ParameterError(f"stop_strings: expected one text, found {len(stop_strings)}.")
-    return str(stop_strings[0]) if stop_strings else None
-
-
-def _stream_to(streamer: Any, ids: Tensor) -> Listener | None:
-    if streamer is None:
-        return None
-    if len(ids) != 1:
-        raise ParameterError(f"streamer: expected a batch of one, found {len(ids)} rows.")
-    streamer.put(ids.cpu())
-
-    def put(_: int, tokens: tuple[int, ...]) -> None:
-        for token in tokens:
-            streamer.put(torch.tensor([token]))
-
-    return put
 
 
 def _fetched(settings: Settings, uri: str) -> Path:

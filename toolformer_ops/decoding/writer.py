@@ -1,17 +1,17 @@
-"""One input while it is written: which token comes next, when a call starts, and what is left of a call in the end.
+"""One text while it is written: its tokens, which token comes next, when a call starts, and how a call ends.
 
-A state machine without a network: it is given logits, and appends to its continuation or takes back from it. A call
+A state machine without a network: it is given logits, and appends to its continuation or removes from it. A call
 
     starts       where " [" is among the k most likely tokens (or a bare "[", where white space comes before it);
     is written   greedily, up to its arrow; a barred tool's name cannot be written;
     waits        for its tool;
     is woven in  with its result, in the spelling of the training texts, `[Tool(input) -> result]`; or is forgotten where anything
-                 went wrong: the text goes on where the call started, with the most likely token that starts none.
+                 went wrong: the text continues where the call started, with the most likely token that starts none.
 
-So no broken bracket is left. Does not run tools (`tool_runs.py`) and owns no cache (`language_model/rows.py`).
+So no broken bracket is left. Does not run tools (`together.py`) and owns no KV cache (`language_model/rows.py`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -19,11 +19,71 @@ import torch
 from torch import Tensor
 
 from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START, Call, call_with_result, parse_call
-from toolformer_ops.decoding.continuation import Continuation
 from toolformer_ops.decoding.records import DecodingSettings, End, MadeCall, Prompt, WrittenText
 from toolformer_ops.errors import CallSyntaxError
+from toolformer_ops.language_model.tokenization import Tokenization
 
 BRACKET = CALL_START.strip()
+BORDER_TOKENS = 4
+"""Tokens of the prompt that are decoded with the continuation, so that the white space at its beginning is kept."""
+STOP_TAIL_TOKENS = 16
+"""Tokens in which a stop text is looked for, beside one for each of its characters."""
+
+
+@dataclass
+class Continuation:
+    """The continuation of one prompt."""
+
+    prompt_ids: tuple[int, ...]
+    tokenization: Tokenization
+    max_positions: int
+    """The model's window, tokens."""
+    ids: list[int] = field(default_factory=list)
+    calls: list[tuple[int, int]] = field(default_factory=list)
+    """Spans of tokens that are calls with their results: (first, end)."""
+    _fed: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def append(self, tokens: Sequence[int]) -> None:
+        """More tokens."""
+        self.ids.extend(tokens)
+
+    def cut(self, length: int) -> None:
+        """Keep the first `length` tokens."""
+        del self.ids[length:]
+        self._fed = min(self._fed, length)
+
+    def feed(self) -> tuple[int, tuple[int, ...]]:
+        """How many tokens of the continuation are valid in its KV cache, and those that the cache lacks; counts them as fed."""
+        valid, self._fed = self._fed, len(self.ids)
+        return valid, tuple(self.ids[valid:])
+
+    def fits(self, tokens: int) -> bool:
+        """Whether a continuation of so many tokens, and one more, has room in the model's window."""
+        return len(self.prompt_ids) + tokens < self.max_positions
+
+    def text(self, first: int = 0, end: int | None = None) -> str:
+        """The text of tokens `first` to `end` (exclusive), with the white space that they have after what comes before them."""
+        return self._behind(
+            [*self.prompt_ids[-BORDER_TOKENS:], *self.ids[:first]][-BORDER_TOKENS:], self.ids[first:end]
+        )
+
+    def text_without_calls(self) -> str:
+        """The whole text with the calls taken out."""
+        starts = [0, *(end for _, end in self.calls)]
+        ends = [*(first for first, _ in self.calls), len(self.ids)]
+        outside = [token for first, end in zip(starts, ends, strict=True) for token in self.ids[first:end]]
+        return self._behind(self.prompt_ids[-BORDER_TOKENS:], outside)
+
+    def ends_with(self, stop: str) -> bool:
+        """Whether `stop` is in what was written last, outside calls."""
+        first = max(self.calls[-1][1] if self.calls else 0, len(self.ids) - STOP_TAIL_TOKENS - len(stop))
+        return stop in self.text(first)
+
+    def _behind(self, before: Sequence[int], ids: Sequence[int]) -> str:
+        return self.tokenization.decode([*before, *ids])[len(self.tokenization.decode(before)) :]
 
 
 class State(Enum):
@@ -42,9 +102,9 @@ class _OpenCall:
     start: int
     """Index of its first token in the continuation."""
     resume: int
-    """Index at which the text goes on if the call is forgotten: `start`, unless the marker " [" is several tokens."""
+    """Index at which the text continues if the call is forgotten: `start`, unless the marker " [" is several tokens."""
     fallback: int
-    """The token that stands there then."""
+    """The token that comes there then."""
     spaced: bool
     """Whether it begins with a space."""
     call: Call | None = None
@@ -70,11 +130,11 @@ class Writer:
     _text_tokens: int = 0
 
     def choose(self, logits: Tensor) -> None:
-        """Go on, given the logits of what follows, (vocabulary,); afterwards `state` says what the writer is doing."""
+        """Continue, given the logits of the next token, (vocabulary,); afterwards `state` says what the writer is doing."""
         if self.state is State.CALLING:
-            self._go_on_call(self._opened(), logits)
+            self._continue_call(logits)
         else:
-            self._write(logits)
+            self._continue_text(logits)
 
     @property
     def waiting_call(self) -> Call:
@@ -92,15 +152,23 @@ class Writer:
     def take_result(self, result: str | None, reason: str | None, seconds: float) -> None:
         """Weave the result in, or forget the call and note the reason."""
         opened, call = self._opened(), self.waiting_call
-        woven = self._spelled(opened, call_with_result(call, result)) if result is not None else ()
-        if woven and not self.written.fits(opened.start + len(woven)):
-            result, reason = None, "no_room_for_result"
-        made = MadeCall(call.tool, call.input, result, reason, 0, 0, seconds)
+        woven: tuple[int, ...] = ()
+        if result is not None:  # spelled as in the training texts
+            text, continuation = call_with_result(call, result), self.written.tokenization.continuation
+            woven = continuation(f" {text}") if opened.spaced else continuation(text, after="\n")
+            if woven and not self.written.fits(opened.start + len(woven)):
+                result, reason = None, "no_room_for_result"
+        made = MadeCall(
+            tool=call.tool, input=call.input, result=result, reason=reason, start_char=0, end_char=0, seconds=seconds
+        )
         if result is None:
             self._calls.append((made, opened.start, opened.start))
             self._forget(opened)
             return
-        same = _common(self.written.ids[opened.start :], woven)
+        # Keep the tokens that both begin with, so that the KV cache stays valid for them; at least one is written anew.
+        before = self.written.ids[opened.start :]
+        longest = min(len(before), len(woven) - 1)
+        same = next((index for index in range(longest) if before[index] != woven[index]), longest)
         self.written.cut(opened.start + same)
         self.written.append(woven[same:])
         self.written.calls.append((opened.start, len(self.written)))
@@ -109,45 +177,62 @@ class Writer:
 
     def result(self) -> WrittenText:
         """What was written, once it is done."""
+        calls = []
+        for made, first, end in self._calls:
+            start = len(self.written.text(0, first))
+            if end == first:
+                calls.append(replace(made, start_char=start, end_char=start))
+            else:
+                text = self.written.text(0, end)
+                calls.append(replace(made, start_char=text.index(BRACKET, start), end_char=len(text)))
         return WrittenText(
-            self.prompt,
-            self._before_stop(self.written.text()),
-            self._before_stop(self.written.text_without_calls()),
-            tuple(self._placed(*item) for item in self._calls),
-            tuple(self._abandoned),
-            tuple(self.written.ids),
-            self.chosen,
-            self._end,
+            prompt=self.prompt,
+            text=self._before_stop(self.written.text()),
+            without_calls=self._before_stop(self.written.text_without_calls()),
+            calls=tuple(calls),
+            abandoned=tuple(self._abandoned),
+            token_ids=tuple(self.written.ids),
+            tokens=self.chosen,
+            end=self._end,
         )
 
-    def _write(self, logits: Tensor) -> None:
+    def _continue_text(self, logits: Tensor) -> None:
         if self._text_tokens >= self.settings.max_new_tokens or not self.written.fits(len(self.written) + 1):
             self._finish("length")
             return
         if not self.tools:
             self._take(int(logits.argmax()))
             return
-        markers = list(self._markers())
+        # 1. Token ids of what starts a call and lacks only its last token here.
+        tokenization, ids = self.written.tokenization, self.written.ids
+        spaced, bare = tokenization.marker_ids, tokenization.bare_marker_ids
+        markers = []
+        if tuple(ids[len(ids) - len(spaced) + 1 :]) == spaced[:-1]:
+            markers.append(spaced)
+        before = self.written.text(max(0, len(ids) - 4)) if ids else self.prompt.text
+        if len(bare) == 1 and bare != spaced[-1:] and (not before or before[-1].isspace()):
+            markers.append(bare)
+        # 2. The most likely token that starts none.
         plain = logits.clone()
         plain[[marker[-1] for marker in markers]] = -torch.inf
         fallback = int(plain.argmax())
+        # 3. Start a call where a marker is among the k most likely tokens, else write the other token.
         if self.settings.allows_calls and self._started < self.settings.calls_per_input:
             for marker in markers:
-                if _rank(logits, marker[-1]) <= self.settings.call_start_rank:
-                    self._start_call(marker, fallback)
+                last = marker[-1]
+                # Of equally likely tokens the lower id ranks first, as `argmax` has it.
+                rank = 1 + int((logits > logits[last]).sum()) + int((logits[:last] == logits[last]).sum())
+                if rank <= self.settings.call_start_rank:
+                    resume = len(self.written)
+                    self._open = _OpenCall(
+                        start=resume - len(marker) + 1, resume=resume, fallback=fallback, spaced=marker == spaced
+                    )
+                    self._started += 1
+                    self.chosen += 1
+                    self.state = State.CALLING
+                    self.written.append(marker[-1:])
                     return
         self._take(fallback)
-
-    def _markers(self) -> Iterator[tuple[int, ...]]:
-        """Token ids of what starts a call and lacks only its last token here."""
-        tokenization, ids = self.written.tokenization, self.written.ids
-        spaced = tokenization.marker_ids
-        if tuple(ids[len(ids) - len(spaced) + 1 :]) == spaced[:-1]:
-            yield spaced
-        before = self.written.text(max(0, len(ids) - 4)) if ids else self.prompt.text
-        bare = tokenization.bare_marker_ids
-        if len(bare) == 1 and bare != spaced[-1:] and (not before or before[-1].isspace()):
-            yield bare
 
     def _take(self, token: int) -> None:
         """One token of text."""
@@ -163,19 +248,10 @@ class Writer:
     def _finish(self, end: End) -> None:
         self.state, self._end = State.DONE, end
 
-    def _start_call(self, marker: tuple[int, ...], fallback: int) -> None:
-        resume = len(self.written)
-        spaced = marker == self.written.tokenization.marker_ids
-        self._open = _OpenCall(resume - len(marker) + 1, resume, fallback, spaced)
-        self._started += 1
-        self.chosen += 1
-        self.state = State.CALLING
-        self.written.append(marker[-1:])
-
-    def _go_on_call(self, opened: _OpenCall, logits: Tensor) -> None:
-        if len(self.written) - opened.start >= self.settings.max_call_tokens or not self.written.fits(
-            len(self.written) + 1
-        ):
+    def _continue_call(self, logits: Tensor) -> None:
+        opened = self._opened()
+        too_long = len(self.written) - opened.start >= self.settings.max_call_tokens
+        if too_long or not self.written.fits(len(self.written) + 1):
             self._abandon(opened, "call_too_long")
             return
         token = self._most_likely_in_call(opened, logits)
@@ -186,43 +262,32 @@ class Writer:
         self.written.append([token])
         text = self._call_text(opened)
         if ARROW in text:
-            self._ask(opened, text)
+            try:
+                call = parse_call(text)
+            except CallSyntaxError:
+                self._abandon(opened, "not_a_call")
+                return
+            if call.tool not in self.tools or call.tool in self.settings.barred_tools:
+                self._abandon(opened, "unknown_tool")
+                return
+            opened.call, self.state = call, State.WAITING
         elif CALL_END in text or "\n" in text:
             self._abandon(opened, "not_a_call")
 
     def _most_likely_in_call(self, opened: _OpenCall, logits: Tensor) -> int | None:
         """The most likely token that does not spell a barred tool's name; None where every token does."""
-        if not self.settings.barred_tools or "(" in self._call_text(opened):
-            return int(logits.argmax())
-        return next(
-            (
-                token
-                for token in torch.argsort(logits, descending=True, stable=True).tolist()
-                if token in self.written.tokenization.end_ids or not self._spells_barred(opened, token)
-            ),
-            None,
-        )
-
-    def _spells_barred(self, opened: _OpenCall, token: int) -> bool:
-        """Whether the name would be a barred tool's, or the beginning of one and of no other tool's."""
-        name, bracket, _ = self._call_text(opened, token).partition("(")
-        name = name.strip()
         barred = self.settings.barred_tools
-        if bracket:
-            return name in barred
+        if not barred or "(" in self._call_text(opened):
+            return int(logits.argmax())
         others = self.tools.difference(barred)
-        return name != "" and _begins(barred, name) and not _begins(others, name)
-
-    def _ask(self, opened: _OpenCall, text: str) -> None:
-        try:
-            call = parse_call(text)
-        except CallSyntaxError:
-            self._abandon(opened, "not_a_call")
-            return
-        if call.tool not in self.tools or call.tool in self.settings.barred_tools:
-            self._abandon(opened, "unknown_tool")
-            return
-        opened.call, self.state = call, State.WAITING
+        for token in torch.argsort(logits, descending=True, stable=True).tolist():
+            # A name is refused where it is a barred tool's, or the beginning of one and of no other tool's.
+            name, bracket, _ = self._call_text(opened, token).partition("(")
+            name = name.strip()
+            only_barred = name != "" and _begins(barred, name) and not _begins(others, name)
+            if token in self.written.tokenization.end_ids or not (name in barred if bracket else only_barred):
+                return int(token)
+        return None
 
     def _abandon(self, opened: _OpenCall, reason: str) -> None:
         self._abandoned.append(reason)
@@ -239,35 +304,12 @@ class Writer:
         return self._open
 
     def _call_text(self, opened: _OpenCall, *more: int) -> str:
-        """What was written behind the bracket, and `more` tokens."""
+        """What was written after the bracket, and `more` tokens."""
         return self.written.tokenization.decode([*self.written.ids[opened.start :], *more]).partition(BRACKET)[2]
-
-    def _spelled(self, opened: _OpenCall, call: str) -> tuple[int, ...]:
-        """A call with its result as the training texts spell it."""
-        continuation = self.written.tokenization.continuation
-        return continuation(f" {call}") if opened.spaced else continuation(call, after="\n")
 
     def _before_stop(self, text: str) -> str:
         return text[: text.rindex(self.settings.stop)] if self._end == "stop" and self.settings.stop else text
 
-    def _placed(self, made: MadeCall, first: int, end: int) -> MadeCall:
-        start = len(self.written.text(0, first))
-        if end == first:
-            return replace(made, start_char=start, end_char=start)
-        text = self.written.text(0, end)
-        return replace(made, start_char=text.index(BRACKET, start), end_char=len(text))
-
 
 def _begins(names: Sequence[str] | frozenset[str], beginning: str) -> bool:
     return any(name.startswith(beginning) for name in names)
-
-
-def _common(left: Sequence[int], right: Sequence[int]) -> int:
-    """Length of the common beginning, at least one token of `right` left over."""
-    longest = min(len(left), len(right) - 1)
-    return next((index for index in range(longest) if left[index] != right[index]), longest)
-
-
-def _rank(logits: Tensor, token: int) -> int:
-    """1 for the most likely token; of equally likely ones the lower id comes first, as `argmax` has it."""
-    return 1 + int((logits > logits[token]).sum()) + int((logits[:token] == logits[token]).sum())

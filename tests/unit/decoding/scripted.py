@@ -15,8 +15,7 @@ from torch import Tensor
 from tests.tiny_models import train_tokenizer
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
-from toolformer_ops.decoding.together import Together
-from toolformer_ops.decoding.tool_runs import ToolRuns
+from toolformer_ops.decoding.together import Together, ToolRuns
 from toolformer_ops.language_model.rows import Row
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.tools.base import ToolOutput, ToolSpec

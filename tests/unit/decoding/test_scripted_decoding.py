@@ -9,8 +9,7 @@ import pytest
 from tests.unit.decoding.scripted import END, ScriptedRows, TellingTool, tokenization, write
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
-from toolformer_ops.decoding.together import Together
-from toolformer_ops.decoding.tool_runs import ToolRuns
+from toolformer_ops.decoding.together import Together, ToolRuns
 from toolformer_ops.errors import ModelError, ParameterError, ToolError
 from toolformer_ops.tools.base import ToolOutput
 
@@ -38,7 +37,7 @@ def qa() -> TellingTool:
 @pytest.fixture
 def tools(calculator: TellingTool, qa: TellingTool, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ToolRuns]:
     by_name = {"Calculator": calculator, "QA": qa}
-    monkeypatch.setattr("toolformer_ops.decoding.tool_runs.get_tool", by_name.__getitem__)
+    monkeypatch.setattr("toolformer_ops.decoding.together.get_tool", by_name.__getitem__)
 
     def make(*names: str, time_limit: float = 60.0) -> ToolRuns:
         settings = Settings(_env_file=None, tool_time_limit_seconds=time_limit)  # type: ignore[call-arg]
