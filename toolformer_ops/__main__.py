@@ -19,7 +19,7 @@ import sys
 
 import typer
 
-from toolformer_ops.commands import decoding, evaluation, exporting, people, reporting, stages
+from toolformer_ops.commands import decoding, evaluation, people, reporting, stages
 from toolformer_ops.demo import commands as demo_commands
 from toolformer_ops.errors import EXIT_USAGE, ToolformerError, exit_code
 from toolformer_ops.local_services import commands as service_commands
@@ -36,7 +36,6 @@ for part in (
     people.app,
     decoding.app,
     evaluation.app,
-    exporting.app,
     reporting.app,
     service_commands.app,
     demo_commands.app,

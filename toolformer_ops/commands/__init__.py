@@ -1,10 +1,9 @@
 """Subcommands.
 
     stages.py      what Airflow's tasks start
-    people.py      run a tool, try a filter, explain a call, annotate a file, estimate a run
+    people.py      call a tool, try a filter, explain a call, annotate a file, estimate a run, export a release
     decoding.py    let a model write with tools
     evaluation.py  evaluate a model; the questions of DATESET
-    exporting.py   a release in other programs' formats
     reporting.py   the page of a run's evaluations
 
 They parse and print; the work is elsewhere.

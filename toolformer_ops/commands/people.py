@@ -1,10 +1,12 @@
-"""Subcommands for people: run a tool, try a filter, explain one call's losses, annotate a file, estimate a run. No Airflow.
+"""Subcommands for people: call a tool, try a filter, explain a call, annotate a file, estimate a run, export a release.
 
 Results go to stdout, what is said about them to stderr.
 """
 
 import functools
 import json
+import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +14,8 @@ import typer
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import EXIT_NO_RESULT, ParameterError
+
+EXPORT_FORMATS = ("chat",)
 
 app = typer.Typer()
 
@@ -30,10 +34,11 @@ def _model_name(model: str) -> str:
     return name
 
 
-@app.command("call")
+# An input may begin with a minus sign, which must not be read as an option.
+@app.command("call", context_settings={"ignore_unknown_options": True})
 def call(
     tool: Annotated[str, typer.Argument(help="Name of a tool, such as Calculator.")],
-    call_input: Annotated[str, typer.Argument(help="What stands between the brackets of the call.")] = "",
+    call_input: Annotated[str, typer.Argument(help="What is between the brackets of the call.")] = "",
     date: Annotated[str, typer.Option(help="Date of the document, for the Calendar: 2023-01-30.")] = "",
     model: Model = "",
 ) -> None:
@@ -41,6 +46,8 @@ def call(
 
     Example: toolformer-ops call Calculator "27 + 4 * 2"
     """
+    if re.match("--[a-z]", call_input):
+        raise ParameterError(f"expected an option of `call` (--date, --model) or an input, found {call_input}.")
     from toolformer_ops.one_process.annotator import run_one
 
     output = run_one(load_settings(), tool, call_input, date or None, functools.partial(_model_name, model))
@@ -65,7 +72,7 @@ def filter_file(corpus: Corpus, tool: ToolOption) -> None:
 @app.command("explain")
 def explain(
     text: Annotated[str, typer.Option(help="The text around the call, without calls.")],
-    at: Annotated[int, typer.Option(help="Offset in the text, in characters, at which the call stands.")],
+    at: Annotated[int, typer.Option(help="Offset in the text, in characters, before which the call is.")],
     call_text: Annotated[str, typer.Option("--call", help="The call, such as 'Calculator(400 / 1400)'.")],
     date: Annotated[str, typer.Option(help="Date of the document, for the Calendar: 2023-01-30.")] = "",
     model: Model = "",
@@ -158,3 +165,23 @@ def parameters() -> None:
 
     schema: dict[str, Any] = RunChoices.model_json_schema()
     typer.echo(json.dumps(schema, indent=2))
+
+
+@app.command("export")
+def export(
+    release: Annotated[str, typer.Argument(help="A release: its folder, or its s3:// address.")],
+    out: Annotated[str, typer.Argument(help="Where to write: a .jsonl file or a folder, local or s3://.")],
+    export_format: Annotated[
+        str, typer.Option("--format", help="chat: messages with tools and tool results, as JSON Lines.")
+    ] = "chat",
+    seed: Annotated[int, typer.Option(help="Another seed chooses other openings of the texts.", min=0)] = 0,
+) -> None:
+    """Write a release as chat messages with tools, as chat templates and TRL take them; print what was written as JSON.
+
+    Example: toolformer-ops export --format chat s3://toolformer/releases/0123456789abcdef chat/
+    """
+    if export_format not in EXPORT_FORMATS:
+        raise ParameterError(f"--format: expected one of {', '.join(EXPORT_FORMATS)}, found {export_format!r}.")
+    from toolformer_ops.release.chat_export import export_chat
+
+    typer.echo(json.dumps(asdict(export_chat(load_settings(), release, out, seed)), indent=2))

@@ -58,18 +58,13 @@ def _field(value: Any) -> str:
     if isinstance(value, Mapping):
         return _escaped(json.dumps(value))
     if isinstance(value, list | tuple):
-        return _escaped(_array(value))
+        items = (
+            "NULL" if item is None else '"' + str(item).replace("\\", "\\\\").replace('"', '\\"') + '"'
+            for item in value
+        )
+        return _escaped("{" + ",".join(items) + "}")
     return str(value)
 
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
-
-
-def _array(values: Sequence[Any]) -> str:
-    items = ("NULL" if value is None else _quoted(str(value)) for value in values)
-    return "{" + ",".join(items) + "}"
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -38,13 +38,10 @@ def data_model(connection: Connection) -> str:
         for column in columns[relation.name]:
             name = f"**{column.name}**" if column.is_key else column.name
             optional = "" if kind or column.is_required else ", or null"
-            lines.append(f"| {name} | {column.type}{optional} | {_cell(column.description)} |")
+            meaning = column.description.replace("|", "\\|").replace("\n", " ")
+            lines.append(f"| {name} | {column.type}{optional} | {meaning} |")
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def main() -> None:

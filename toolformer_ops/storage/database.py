@@ -1,6 +1,6 @@
 """Postgres: connect, run named SQL, load by COPY, make partitions.
 
-Statements lie in `sql/queries/NAME.sql` and take bound parameters (`:name`); nothing here builds SQL from values. The tables are in
+Statements are in `sql/queries/NAME.sql` and take bound parameters (`:name`); nothing here builds SQL from values. The tables are in
 `sql/migrations`, which `schema.py` applies. Owns no table.
 """
 
@@ -86,8 +86,10 @@ def connect_dsn(dsn: str, setting: str) -> Engine:
             return engine
     except DBAPIError as error:
         engine.dispose()
+        place = f"{url.username or ''}@{url.host or 'local socket'}:{url.port or 5432}/{url.database or ''}"
+        reason = str(error.orig).strip().splitlines()[0].rstrip(".") if error.orig else str(error)
         raise DatabaseError(
-            f"expected Postgres at {_place(url)} ({setting}), found: {_first_line(error)}. "
+            f"expected Postgres at {place} ({setting}), found: {reason}. "
             f"Start it by `make up`, or set {setting} to where it is."
         ) from error
 
@@ -262,13 +264,11 @@ def raw_cursor(connection: Connection) -> Cursor:
 
 
 def _bound(parameters: Mapping[str, object]) -> dict[str, object]:
-    return {name: _adapted(value) for name, value in parameters.items()}
-
-
-def _adapted(value: object) -> object:
-    if isinstance(value, Mapping):
-        return Json(value)
-    return list(value) if isinstance(value, tuple) else value
+    """Mappings as JSON, tuples as lists."""
+    return {
+        name: Json(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
+        for name, value in parameters.items()
+    }
 
 
 def _url(dsn: str, setting: str) -> URL:
@@ -288,14 +288,6 @@ def _url(dsn: str, setting: str) -> URL:
     names = {"username": "user", "password": "password", "host": "host", "database": "dbname"}
     fields: dict[str, Any] = {ours: parts.pop(theirs, None) for ours, theirs in names.items()}
     return URL.create("postgresql+psycopg2", port=port, query=parts, **fields)
-
-
-def _place(url: URL) -> str:
-    return f"{url.username or ''}@{url.host or 'local socket'}:{url.port or 5432}/{url.database or ''}"
-
-
-def _first_line(error: DBAPIError) -> str:
-    return str(error.orig).strip().splitlines()[0].rstrip(".") if error.orig else str(error)
 
 
 def _translated(what: str, error: BaseException) -> DatabaseError:

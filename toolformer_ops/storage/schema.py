@@ -6,7 +6,6 @@ whenever one of their files changes; `sql/reader_role.sql` runs each time. All i
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psycopg2
@@ -25,18 +24,47 @@ def migrate(engine: Engine, folder: Path = database.SQL_DIR) -> list[str]:
     Raises:
         DatabaseError: a migration was changed after it was applied, the database is ahead of this code, or Postgres refuses.
     """
+    applied: list[str] = []
     with database.transaction(engine) as connection:
         database.execute(connection, "lock_name", name="schema")
         database.execute(connection, "create_schema_files")
         known = {row.name: row.sha256 for row in database.fetch_all(connection, "schema_files")}
-        applied = _apply_migrations(connection, folder, known)
-        applied += _apply_views(connection, folder, known)
+        # 1. Migrations: each once.
+        migrations = _files(folder, "migrations")
+        ahead = [name for name in known if name.startswith("migrations/") and name not in migrations]
+        if ahead:
+            raise DatabaseError(
+                f"expected a database that this code made, found {', '.join(ahead)} of a newer one. Use the newer code."
+            )
+        for name, path in migrations.items():
+            if name not in known:
+                _apply(connection, name, path)
+                applied.append(name)
+            elif known[name] != _sha256(path):
+                raise DatabaseError(
+                    f"{name}: expected the content that was applied ({known[name][:12]}), found {_sha256(path)[:12]}. "
+                    f"Put the old content back and write the change as a new numbered migration."
+                )
+        # 2. Views: all anew where one has changed, dropped in the reverse of the order in which they use each other.
+        views = _files(folder, "views")
+        old = {name: sha256 for name, sha256 in known.items() if name.startswith("views/")}
+        if old != {name: _sha256(path) for name, path in views.items()}:
+            with database.raw_cursor(connection) as cursor:
+                for name in sorted(old, reverse=True):
+                    try:
+                        cursor.execute(sql.SQL("drop view if exists {}").format(sql.Identifier(view_name(Path(name)))))
+                    except psycopg2.Error as error:
+                        raise DatabaseError(f"{name}: the old view cannot be replaced: {error}") from error
+            database.execute(connection, "forget_views")
+            for name, path in views.items():
+                _apply(connection, name, path)
+                applied.append(name)
+        # 3. The read-only role's rights, on all that there is now.
         _run_script(connection, folder / "reader_role.sql")
-        warnings = [
-            notice for notice in database.raw_cursor(connection).connection.notices if notice.startswith("WARNING")
-        ]
-    for warning in warnings:
-        logger.warning("database: %s", warning.removeprefix("WARNING:").strip())
+        notices = list(database.raw_cursor(connection).connection.notices)
+    for notice in notices:
+        if notice.startswith("WARNING"):
+            logger.warning("database: %s", notice.removeprefix("WARNING:").strip())
     logger.info("database: %d schema files applied (%s)", len(applied), ", ".join(applied) or "nothing new")
     return applied
 
@@ -46,48 +74,14 @@ def view_name(path: Path) -> str:
     return path.stem.split("_", 1)[1]
 
 
-def _apply_migrations(connection: Connection, folder: Path, known: Mapping[str, str]) -> list[str]:
-    found = {f"migrations/{path.name}": path for path in sorted((folder / "migrations").glob("*.sql"))}
-    ahead = [name for name in known if name.startswith("migrations/") and name not in found]
-    if ahead:
-        raise DatabaseError(
-            f"expected a database that this code made, found {', '.join(ahead)} of a newer one. Use the newer code."
-        )
-    applied = []
-    for name, path in found.items():
-        if name not in known:
-            _run_script(connection, path)
-            _record(connection, name, path)
-            applied.append(name)
-        elif known[name] != _sha256(path):
-            raise DatabaseError(
-                f"{name}: expected the content that was applied ({known[name][:12]}), found {_sha256(path)[:12]}. "
-                f"Put the old content back and write the change as a new numbered migration."
-            )
-    return applied
+def _files(folder: Path, kind: str) -> dict[str, Path]:
+    """The SQL files of one kind by their names in `schema_files`, in order."""
+    return {f"{kind}/{path.name}": path for path in sorted((folder / kind).glob("*.sql"))}
 
 
-def _apply_views(connection: Connection, folder: Path, known: Mapping[str, str]) -> list[str]:
-    found = {f"views/{path.name}": path for path in sorted((folder / "views").glob("*.sql"))}
-    old = {name: sha256 for name, sha256 in known.items() if name.startswith("views/")}
-    if old == {name: _sha256(path) for name, path in found.items()}:
-        return []
-    _drop_views(connection, sorted(old, reverse=True))
-    database.execute(connection, "forget_views")
-    for name, path in found.items():
-        _run_script(connection, path)
-        _record(connection, name, path)
-    return list(found)
-
-
-def _drop_views(connection: Connection, names: Sequence[str]) -> None:
-    with database.raw_cursor(connection) as cursor:
-        for name in names:
-            view = sql.Identifier(view_name(Path(name)))
-            try:
-                cursor.execute(sql.SQL("drop view if exists {}").format(view))
-            except psycopg2.Error as error:
-                raise DatabaseError(f"{name}: the old view cannot be replaced: {error}") from error
+def _apply(connection: Connection, name: str, path: Path) -> None:
+    _run_script(connection, path)
+    database.execute(connection, "insert_schema_file", name=name, sha256=_sha256(path))
 
 
 def _run_script(connection: Connection, path: Path) -> None:
@@ -96,10 +90,6 @@ def _run_script(connection: Connection, path: Path) -> None:
             cursor.execute(path.read_text(encoding="utf-8"))
         except psycopg2.Error as error:
             raise DatabaseError(f"{path.name}: Postgres refused: {error}") from error
-
-
-def _record(connection: Connection, name: str, path: Path) -> None:
-    database.execute(connection, "insert_schema_file", name=name, sha256=_sha256(path))
 
 
 def _sha256(path: Path) -> str:
