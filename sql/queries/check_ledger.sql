@@ -1,36 +1,36 @@
--- What the ledger says of one tool in one run beside what is there: one row a stage and document that the stage had to do.
---   ledger_rows                 1 where the stage has finished the document
---   rows_written, rows_found    rows by the ledger (execute: calls with a result or a reason), and rows that are there
---   rows_expected               rows that the stage before asks for
---   items_in, items_out         samples drawn, and samples that became candidates, duplicates or were rejected with a reason
+-- Rows to check: one for each document of a run and stage of a tool that the document passes; the ledger, and the rows that exist.
+--   ledger_rows                      1 where the stage has finished the document
+--   rows_written, rows_found         rows by the ledger (execute: calls with a result or a reason), and rows that exist
+--   rows_expected                    rows that the stage before asks for
+--   items_in, items_out              samples drawn, and samples that became candidates, duplicates or were rejected with a reason
 --   pruned_in_ledger, pruned_found   positions that were not sampled, by the ledger and by their rows
-select * from (
+create temporary table checked_ledger as
 with decided as (
     select document_id, count(*) as decisions, bool_or(kept) as is_kept
     from filter_decisions
-    where filter_recipe_id = current_setting('toolformer.filter_recipe_id')
+    where filter_recipe_id = :filter_recipe_id
     group by document_id
 ),
 called as (
     select call.document_id, count(*) as calls, count(result.input_key) as answered
     from candidate_calls call
     left join call_results result
-        on result.tool = current_setting('toolformer.tool')
-       and result.tool_version = current_setting('toolformer.tool_version')
+        on result.tool = :tool
+       and result.tool_version = :tool_version
        and result.input_key = call.input_key
-    where call.sampling_recipe_id = current_setting('toolformer.sampling_recipe_id')
+    where call.sampling_recipe_id = :sampling_recipe_id
     group by call.document_id
 ),
 judged as (
     select document_id, count(*) as losses
     from call_losses
-    where scoring_recipe_id = current_setting('toolformer.scoring_recipe_id')
+    where scoring_recipe_id = :scoring_recipe_id
     group by document_id
 ),
 pruned as (
     select document_id, count(*) as positions
     from pruned_positions
-    where sampling_recipe_id = current_setting('toolformer.sampling_recipe_id')
+    where sampling_recipe_id = :sampling_recipe_id
     group by document_id
 ),
 ledger as (
@@ -46,10 +46,10 @@ ledger as (
                  where starts_with(count.key, 'sample_')), 0) as samples_accounted_for
     from stage_ledger
     where (stage, recipe_id) in (
-        ('filter', current_setting('toolformer.filter_recipe_id')),
-        ('sample', current_setting('toolformer.sampling_recipe_id')),
-        ('execute', current_setting('toolformer.execution_recipe_id')),
-        ('score', current_setting('toolformer.scoring_recipe_id'))
+        ('filter', :filter_recipe_id),
+        ('sample', :sampling_recipe_id),
+        ('execute', :execution_recipe_id),
+        ('score', :scoring_recipe_id)
     )
 ),
 due as (
@@ -57,7 +57,7 @@ due as (
     from run_documents member
     left join decided on decided.document_id = member.document_id
     cross join (values ('filter'), ('sample'), ('execute'), ('score')) as stages (stage)
-    where member.run_id = current_setting('toolformer.run_id')
+    where member.run_id = :run_id
       and (stages.stage = 'filter' or decided.is_kept)
 )
 select
@@ -85,4 +85,3 @@ left join called on called.document_id = due.document_id
 left join judged on judged.document_id = due.document_id
 left join pruned on pruned.document_id = due.document_id
 left join ledger on ledger.document_id = due.document_id and ledger.stage = due.stage
-) as ledger

@@ -1,15 +1,13 @@
--- The scored calls of one tool in one run: their losses, and the loss reduction computed anew.
+-- Rows to check: the scored calls of one tool in one run with their losses.
+create temporary table checked_losses as
 select
     cast(loss.call_id as text) as call_id,
     loss.loss_without_call,
     loss.loss_without_result,
+    loss.loss_without_call_full_context,
     loss.loss_with_result,
-    loss.loss_reduction,
-    loss_reduction(
-        loss.loss_without_call, loss.loss_without_result, loss.loss_without_call_full_context, loss.loss_with_result
-    ) as reduction_by_definition
+    loss.loss_reduction
 from call_losses loss
-join run_documents member on member.document_id = loss.document_id
-where loss.scoring_recipe_id = current_setting('toolformer.scoring_recipe_id')
-  and member.run_id = current_setting('toolformer.run_id')
+join run_documents member on member.run_id = :run_id and member.document_id = loss.document_id
+where loss.scoring_recipe_id = :scoring_recipe_id
   and loss.reason is null

@@ -1,15 +1,13 @@
--- The four recipes of one tool in one run, and whether each is described in `recipes` for this stage and tool.
-select
-    recipe.stage,
-    recipe.recipe_id,
-    case when described.recipe_id is null then 0 else 1 end as described
+-- Rows to check: the four recipes of one tool in one run, and whether `recipes` describes each for its stage and tool.
+create temporary table checked_recipes as
+select recipe.stage, recipe.recipe_id, described.recipe_id is not null as described
 from (values
-    ('filter', current_setting('toolformer.filter_recipe_id')),
-    ('sample', current_setting('toolformer.sampling_recipe_id')),
-    ('execute', current_setting('toolformer.execution_recipe_id')),
-    ('score', current_setting('toolformer.scoring_recipe_id'))
+    ('filter', :filter_recipe_id),
+    ('sample', :sampling_recipe_id),
+    ('execute', :execution_recipe_id),
+    ('score', :scoring_recipe_id)
 ) as recipe (stage, recipe_id)
 left join recipes described
     on described.recipe_id = recipe.recipe_id
    and described.stage = recipe.stage
-   and described.tool = current_setting('toolformer.tool')
+   and described.tool = :tool

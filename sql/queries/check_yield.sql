@@ -1,23 +1,18 @@
--- How much of one tool's work in one run was kept: one row. Calls that are never released (input only after) count as
--- kept, pruned ones as not kept.
-select * from (
+-- Row to check: how much of one tool's work in one run was kept, and the bounds of the run. Calls that are never released (input only
+-- after) count as kept, pruned ones as not kept.
+create temporary table checked_yield as
 with judged as (
-    select
-        loss.document_id,
-        is_kept(
-            loss.reason, loss.loss_reduction, cast(current_setting('toolformer.keep_threshold') as double precision)
-        ) as is_kept
+    select loss.document_id, is_kept(loss.reason, loss.loss_reduction, :keep_threshold) as is_kept
     from call_losses loss
-    join run_documents member on member.document_id = loss.document_id
-    where loss.scoring_recipe_id = current_setting('toolformer.scoring_recipe_id')
-      and member.run_id = current_setting('toolformer.run_id')
+    join run_documents member on member.run_id = :run_id and member.document_id = loss.document_id
+    where loss.scoring_recipe_id = :scoring_recipe_id
       and (loss.reason is null or loss.reason = 'pruned_below')
 )
 select
-    current_setting('toolformer.tool') as tool,
-    count(*) as scored_calls,
+    :tool as tool,
     count(*) filter (where is_kept) as kept_calls,
     count(distinct document_id) filter (where is_kept) as kept_texts,
-    coalesce(cast(count(*) filter (where is_kept) as double precision) / nullif(count(*), 0), 0) as kept_share
+    cast(:min_kept_texts as bigint) as min_kept_texts,
+    coalesce(cast(count(*) filter (where is_kept) as double precision) / nullif(count(*), 0), 0) as kept_share,
+    cast(:max_kept_share as double precision) as max_kept_share
 from judged
-) as yield

@@ -2,18 +2,27 @@
 
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 from sqlalchemy import text as sql_text
+from sqlalchemy.engine import CursorResult
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ObjectStoreError, ParameterError, QualityError, ToolError
-from toolformer_ops.quality import CheckResult
+from toolformer_ops.errors import DatabaseError, ObjectStoreError, ParameterError, QualityError, ToolError
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter, read_release
-from toolformer_ops.stages.checking import LEDGER_CHECKS, check_release, check_tool
+from toolformer_ops.stages.checking import (
+    RELEASE_CHECKS,
+    TOOL_CHECKS,
+    Check,
+    CheckResult,
+    check_release,
+    check_tool,
+    run_checks,
+)
 from toolformer_ops.stages.release import release, release_prefix
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
@@ -194,9 +203,7 @@ def test_check_fails_on_broken_data_and_names_a_row(settings: Settings, run: Ann
         "calls_removed_give_the_text_back": "document_id ",
         "what_was_pruned_cannot_be_kept": "pruned call ",
     }
-    key = (
-        "stage_of_document " if expected in {check.name for check in LEDGER_CHECKS} else keys.get(expected, "call_id ")
-    )
+    key = "stage_of_document " if expected in TOOL_CHECKS["checked_ledger"] else keys.get(expected, "call_id ")
     assert key in failing[expected]
 
 
@@ -290,7 +297,7 @@ def test_tool_without_a_released_call_is_a_warning(settings: Settings) -> None:
     release(settings, run.run_id)
     check_release(settings, run.run_id)
     assert _stored(run, "release") == {
-        "every_tool_is_present": "expected a call of every tool that the run asked for, found otherwise in 1 of 2 rows: "
+        "every_tool_is_present": "expected a call of every tool of the run, found otherwise in 1 of 2 rows: "
         "tool QA (released_calls 0)"
     }
 
@@ -355,3 +362,142 @@ def test_release_that_is_not_there_is_said(settings: Settings, run: AnnotatedRun
     store.delete(f"{release_prefix(release_id)}/manifest.json")
     with pytest.raises(ObjectStoreError, match=r"found no manifest\.json"):
         check_release(settings, run.run_id)
+
+
+# A check
+
+
+HOLDS_AND_BREAKS: dict[str, tuple[str, list[str], list[str]]] = {
+    "recipes_are_described": ("stage, recipe_id, described", ["'filter', 'a', true"], ["'filter', 'a', false"]),
+    "every_document_is_in_the_ledger": ("stage_of_document, ledger_rows", ["'s', 1"], ["'s', 0", "'s', 2"]),
+    "ledger_equals_rows": (
+        "stage_of_document, rows_written, rows_found, rows_expected",
+        ["'s', 0, 0, 0", "'s', 2, 2, 2"],
+        ["'s', 1, 2, 2", "'s', 2, 2, 1", "'s', 2, 1, 2"],
+    ),
+    "every_sample_is_accounted_for": ("stage_of_document, items_in, items_out", ["'s', 5, 5"], ["'s', 5, 4", "'s', 4, 5"]),
+    "every_pruned_position_is_stored": (
+        "stage_of_document, pruned_in_ledger, pruned_found", ["'s', 0, 0", "'s', 3, 3"], ["'s', 1, 0", "'s', 0, 1"]
+    ),
+    "call_ids_are_unique": ("call_id", ["'a'", "'b'"], ["'c'", "'c'", "null"]),
+    "document_ids_are_unique": ("document_id", ["'a'", "'b'"], ["'c'", "'c'", "null"]),
+    "positions_lie_inside_the_text": (
+        "call_id, position_char, text_length", ["'a', 1, 2", "'b', 44, 45"], ["'c', 0, 45", "'d', 45, 45", "'e', null, 45"]
+    ),
+    "probabilities_are_probabilities": (
+        "call_id, position_probability",
+        ["'a', 0.0::float", "'b', 0.5", "'c', 1.0"],
+        ["'d', 1.1", "'e', -0.1", "'f', 'NaN'", "'g', null", "'h', 'Infinity'"],
+    ),
+    "losses_are_finite": (
+        "call_id, loss_without_call, loss_without_result, loss_with_result",
+        ["'a', 0::float, 0::float, 0::float", "'b', 1e308, 2, 3"],
+        ["'c', 'NaN', 2, 3", "'d', 1, 'Infinity', 3", "'e', 1, 2, -1", "'f', null, 2, 3", "'g', 1, 2, null"],
+    ),
+    "reduction_equals_its_definition": (
+        "call_id, loss_without_call, loss_without_result, loss_without_call_full_context, loss_with_result, loss_reduction",
+        ["'a', 2::float, 3::float, null::float, 0.5::float, 1.5::float", "'b', 2, 3, 1, 0.5, 0.5"],
+        ["'c', 2, 3, 1, 0.5, 1.5", "'d', 2, 3, null, 0.5, 1.5000000000000002", "'e', 2, 3, null, 0.5, null"],
+    ),
+    "what_was_pruned_cannot_be_kept": (
+        "pruned, bound, prune_below", ["'a', 0.25::float, 0.5"], ["'b', 0.5, 0.5", "'c', 'NaN', 0.5", "'d', null, 0.5"]
+    ),
+    "calls_removed_give_the_text_back": ("document_id, gives_text_back", ["'a', true"], ["'b', false", "'c', null"]),
+    "every_text_has_a_call": ("document_id, call_count", ["'a', 1"], ["'b', 0"]),
+    "enough_texts_are_kept": ("tool, kept_texts, min_kept_texts", ["'a', 0, 0", "'b', 3, 3"], ["'c', 2, 3"]),
+    "kept_share_is_plausible": ("tool, kept_share, max_kept_share", ["'a', 0, 1", "'b', 1, 1"], ["'c', 0.51, 0.5"]),
+    "some_call_is_kept": ("tool, kept_calls", ["'a', 1"], ["'b', 0"]),
+    "release_is_what_is_registered": ("what, on_s3, registered", ["'a', '7', '7'"], ["'b', '7', '8'", "'c', null, '7'"]),
+    "tools_are_those_of_the_run": ("call_id, tool", ["'a', 'QA'"], ["'b', 'Oracle'"]),
+    "every_tool_is_present": ("tool, released_calls", ["'a', 1"], ["'b', 0"]),
+}  # fmt: skip
+"""The columns of the rows that a check reads, rows that hold, and rows that break the claim."""
+
+
+@pytest.mark.parametrize("name", HOLDS_AND_BREAKS)
+def test_a_check_returns_exactly_the_rows_that_break_its_claim(postgres_dsn: str, name: str) -> None:
+    columns, holding, breaking = HOLDS_AND_BREAKS[name]
+    engine = database.connect_dsn(postgres_dsn, database.DSN_SETTING)
+    rows = ", ".join(f"({row})" for row in [*holding, *breaking])
+    batch = f"(select * from (values {rows}) as rows_to_check ({columns})) as subselect"
+    with engine.connect() as connection:
+        connection.execute(sql_text("create temporary table checked_tools as select 'QA' as tool"))
+        found = connection.execute(sql_text(Check.load(name).statement.replace("{batch}", batch))).all()
+    keys = [row.split(",")[0].strip("'") for row in breaking]
+    assert sorted(str(row[0]) for row in found) == sorted(key.replace("null", "None") for key in keys)
+
+
+def test_every_check_has_a_file_a_table_and_a_test() -> None:
+    files = {path.stem for path in (database.SQL_DIR / "checks").glob("*.sql")}
+    used = {name for checks in (TOOL_CHECKS, RELEASE_CHECKS) for names in checks.values() for name in names}
+    assert files == used == set(HOLDS_AND_BREAKS)
+    assert {name for name in files if Check.load(name).severity == "warn"} == {
+        "some_call_is_kept",
+        "every_tool_is_present",
+    }
+
+
+def test_a_check_without_a_severity_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "checks").mkdir()
+    (tmp_path / "checks" / "odd.sql").write_text("-- perhaps: every call id once\nselect 1\n")
+    monkeypatch.setattr(database, "SQL_DIR", tmp_path)
+    with pytest.raises(DatabaseError, match=r"odd\.sql: expected a first line '-- fail: claim' or '-- warn: claim'"):
+        Check.load("odd")
+
+
+def _probabilities(dsn: str, rows: str) -> CheckResult:
+    """The result of the check of probabilities on rows with these columns."""
+
+    def write_rows(engine: Engine) -> None:
+        with database.transaction(engine) as connection:
+            connection.execute(sql_text(f"create temporary table checked_calls as {rows}"))
+
+    engine = database.connect_dsn(dsn, database.DSN_SETTING)
+    [result] = run_checks(engine, write_rows, {"checked_calls": ("probabilities_are_probabilities",)})
+    return result
+
+
+def test_message_counts_the_rows_and_names_the_first_few(postgres_dsn: str) -> None:
+    rows = (
+        "select 'r' || n as call_id, cast(case when n < 10 then 0.5 else 2.5 end as double precision) as position_probability "
+        "from generate_series(0, 19) n"
+    )
+    result = _probabilities(postgres_dsn, rows)
+    assert not result.success
+    assert result.message == (
+        "expected position probabilities in [0, 1], found otherwise in 10 of 20 rows: "
+        + "; ".join(f"call_id r{n} (position_probability 2.5)" for n in range(10, 15))
+    )
+    assert result.observed["rows"] == 20
+    assert result.observed["unexpected"] == 10
+    assert len(result.observed["examples"]) == 5
+    assert result.observed["examples"][0] == {"call_id": "r10", "position_probability": 2.5}
+
+
+def test_no_rows_fulfil_every_check(postgres_dsn: str) -> None:
+    result = _probabilities(postgres_dsn, "select '' as call_id, 0.5 as position_probability where false")
+    assert result.success
+    assert result.observed == {"rows": 0, "unexpected": 0, "examples": []}
+
+
+def test_check_that_cannot_be_run_is_an_error_and_not_a_pass(postgres_dsn: str) -> None:
+    with pytest.raises(
+        DatabaseError, match=r"check probabilities_are_probabilities could not be run: .*position_probability"
+    ):
+        _probabilities(postgres_dsn, "select 'r1' as call_id")
+
+
+def test_only_the_first_offending_rows_leave_postgres(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[int] = []
+
+    def counted(cursor: Any, size: int = 1) -> Any:
+        rows = fetchmany(cursor, size)
+        fetched.append(cursor.rowcount)
+        return rows
+
+    fetchmany = CursorResult.fetchmany
+    monkeypatch.setattr(CursorResult, "fetchmany", counted)
+    rows = "select 'r' || n as call_id, 2.5 as position_probability from generate_series(1, 400000) n"
+    result = _probabilities(postgres_dsn, rows)
+    assert result.observed["unexpected"] == 400_000
+    assert fetched == [5]

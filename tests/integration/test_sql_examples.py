@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from toolformer_ops.config import REPOSITORY
 from toolformer_ops.storage import database
 
 EXAMPLES = sorted(path.stem for path in (database.SQL_DIR / "examples").glob("*.sql"))
@@ -142,6 +143,9 @@ def test_each_example_answers_its_question(annotated: Engine, reader_dsn: str, n
 
 def test_there_are_twelve_examples_and_each_opens_with_its_question() -> None:
     assert len(EXAMPLES) == 12
+    assert "`sql/examples/` holds the twelve questions" in (REPOSITORY / "docs" / "database.md").read_text(
+        encoding="utf-8"
+    )
     for name in EXAMPLES:
         question = (database.SQL_DIR / "examples" / f"{name}.sql").read_text().splitlines()[0]
         assert question.startswith("-- ")

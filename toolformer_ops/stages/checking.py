@@ -1,119 +1,111 @@
 """Quality gates: test a tool's rows after scoring, and the release (table `quality_results`).
 
-A check with severity `fail` that does not hold stops the run with a message that names rows; `warn` is reported. How checks are
-run is `quality.py`'s business; here is what is claimed. Mends nothing.
+A check is a file of `sql/checks`. Its first line says what happens where it does not hold (`fail` stops the run with a message
+that names rows, `warn` is reported) and what is expected; its statement returns the offending rows. Great Expectations runs it.
+
+GX binds no parameters, and runs a statement twice. So the rows to check are first written into temporary tables on GX's
+connection, by statements of `sql/queries` with bound parameters, or by COPY from a release's files: a check reads one such table,
+`{batch}`, and needs no parameter. Only five offending rows leave Postgres. Repairs nothing.
 """
 
 import logging
+import math
+import os
 import tempfile
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
 from toolformer_ops.call_syntax import take_out, weave
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ParameterError, QualityError
-from toolformer_ops.quality import (
-    Check,
-    CheckResult,
-    QueryRows,
-    Subject,
-    among,
-    between,
-    equal,
-    finite,
-    greater,
-    present,
-    run_checks,
-    unique,
-)
+from toolformer_ops.errors import DatabaseError, ParameterError, QualityError
 from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_texts
+from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.micro_batches import RunTool, load_run_tool
 from toolformer_ops.storage import database
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from toolformer_ops.runs.choices import RunChoices
 
 logger = logging.getLogger(__name__)
 
 RELEASE = "release"
+"""The subject of a release's checks in `quality_results`; the others are named by their tool."""
+FIRST_ROWS = "select count(*) over () as unexpected, offending.* from (\n{statement}\n) as offending limit 5"
+"""What Great Expectations is given: the rows that a message names, each with the number of all offending rows."""
 
-CALL_CHECKS = (
-    Check("call_ids_are_unique", "every call id once", (present("call_id"), unique("call_id"))),
-    Check(
-        "positions_lie_inside_the_text",
-        "positions after the start and before the end of the text",
-        (between("position_char", 1), greater("text_length", "position_char")),
-    ),
-    Check(
-        "probabilities_are_probabilities",
-        "position probabilities in [0, 1]",
-        (present("position_probability"), between("position_probability", 0.0, 1.0)),
-    ),
-)
-LOSS_CHECKS = (
-    Check(
-        "losses_are_finite",
-        "finite losses of at least 0 nats for every scored call",
-        (*finite("loss_without_call"), *finite("loss_without_result"), *finite("loss_with_result")),
-    ),
-    Check(
-        "reduction_equals_its_definition",
-        "loss_reduction = min(loss_without_call, loss_without_result, loss_without_call_full_context) - loss_with_result",
-        (equal("loss_reduction", "reduction_by_definition"),),
-    ),
-)
-LEDGER_CHECKS = (
-    Check(
+TOOL_CHECKS: Mapping[str, Sequence[str]] = {
+    "checked_recipes": ("recipes_are_described",),
+    "checked_ledger": (
         "every_document_is_in_the_ledger",
-        "a ledger row for every stage that a document passes (else run the stage again)",
-        (between("ledger_rows", 1, 1),),
-    ),
-    Check(
         "ledger_equals_rows",
-        "as many rows as the ledger says and the stage before asks for",
-        (equal("rows_written", "rows_found"), equal("rows_found", "rows_expected")),
-    ),
-    Check(
         "every_sample_is_accounted_for",
-        "samples = candidates + duplicates + rejected samples",
-        (equal("items_in", "items_out"),),
-    ),
-    Check(
         "every_pruned_position_is_stored",
-        "as many rows in pruned_positions as the ledger counts positions pruned",
-        (equal("pruned_in_ledger", "pruned_found"),),
     ),
-)
-PRUNING_CHECKS = (
-    Check(
-        "what_was_pruned_cannot_be_kept",
-        "a bound below prune_below for every pruned position and call",
-        (present("bound"), greater("prune_below", "bound")),
+    "checked_calls": ("call_ids_are_unique", "positions_lie_inside_the_text", "probabilities_are_probabilities"),
+    "checked_losses": ("losses_are_finite", "reduction_equals_its_definition"),
+    "checked_pruned": ("what_was_pruned_cannot_be_kept",),
+    "checked_texts": ("calls_removed_give_the_text_back",),
+    "checked_yield": ("enough_texts_are_kept", "kept_share_is_plausible", "some_call_is_kept"),
+}
+"""The tables of rows to check of a tool, and the checks on each."""
+
+RELEASE_CHECKS: Mapping[str, Sequence[str]] = {
+    "checked_registration": ("release_is_what_is_registered",),
+    "checked_texts": ("document_ids_are_unique", "calls_removed_give_the_text_back", "every_text_has_a_call"),
+    "checked_calls": (
+        *TOOL_CHECKS["checked_calls"],
+        *TOOL_CHECKS["checked_losses"],
+        "tools_are_those_of_the_run",
     ),
-)
-RECIPE_CHECKS = (
-    Check(
-        "recipes_are_described",
-        "each recipe of the tool described in `recipes` for its stage and tool",
-        (between("described", 1, 1),),
-    ),
-)
-TEXT_CHECKS = (
-    Check(
-        "calls_removed_give_the_text_back",
-        "the text back, byte for byte, after its calls are taken out",
-        (among("gives_text_back", [True]),),
-    ),
-)
+    "checked_tools": ("every_tool_is_present",),
+}
+"""The same of a release."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A claim about all rows of a table, and what happens where it does not hold."""
+
+    name: str
+    """The name of its file, and in `quality_results`."""
+    severity: str
+    """`fail` or `warn`."""
+    expected: str
+    """The claim in words, such as `position probabilities in [0, 1]`."""
+    statement: str
+    """Returns the rows of `{batch}` that break the claim; the first column names a row."""
+
+    @classmethod
+    def load(cls, name: str) -> "Check":
+        """The check in `sql/checks/NAME.sql`.
+
+        Raises:
+            DatabaseError: the file does not begin with `-- fail: ...` or `-- warn: ...`.
+        """
+        path = database.SQL_DIR / "checks" / f"{name}.sql"
+        first, *lines = path.read_text(encoding="utf-8").splitlines()
+        severity, _, expected = first.removeprefix("-- ").partition(": ")
+        if severity not in ("fail", "warn") or not expected:
+            raise DatabaseError(f"{path}: expected a first line '-- fail: claim' or '-- warn: claim', found {first!r}.")
+        statement = "\n".join(line for line in lines if not line.startswith("--"))
+        return cls(name, severity, expected, statement)
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What a check found."""
+
+    check: Check
+    success: bool
+    observed: Mapping[str, Any]
+    """`rows`, `unexpected` and `examples`; JSON values only."""
+    message: str
 
 
 def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
-    """Test what a tool's stages left in Postgres; returns all results where none with severity `fail` failed.
+    """Test what a tool's stages wrote to Postgres; returns all results where none with severity `fail` failed.
 
     Raises:
         QualityError: a check failed; the message names the first rows.
@@ -122,54 +114,30 @@ def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, run_id, tool)
-        texts = _kept_texts(connection, run)
+    results = run_checks(engine, lambda own: write_rows_of_tool(own, run), TOOL_CHECKS)
+    return conclude(engine, run_id, tool, results)
+
+
+def write_rows_of_tool(engine: Engine, run: RunTool) -> None:
+    """Write the temporary tables of `TOOL_CHECKS` on the single connection of `engine`."""
     parameters = {
-        "run_id": run_id,
-        "tool": tool,
+        "run_id": run.run_id,
+        "tool": run.tool,
         "tool_version": run.tool_version,
         "filter_recipe_id": run.filter_recipe_id,
         "sampling_recipe_id": run.sampling_recipe_id,
         "execution_recipe_id": run.execution_recipe_id,
         "scoring_recipe_id": run.scoring_recipe_id,
-        "keep_threshold": repr(run.keep_threshold),
+        "keep_threshold": run.keep_threshold,
+        "min_kept_texts": run.choices.min_kept_texts,
+        "max_kept_share": run.choices.max_kept_share,
     }
-    results = run_checks(
-        engine,
-        [
-            Subject(QueryRows("check_recipes", parameters), "stage", RECIPE_CHECKS),
-            Subject(QueryRows("check_ledger", parameters), "stage_of_document", LEDGER_CHECKS),
-            Subject(QueryRows("check_calls", parameters), "call_id", CALL_CHECKS),
-            Subject(QueryRows("check_losses", parameters), "call_id", LOSS_CHECKS),
-            Subject(QueryRows("check_pruned", parameters), "pruned", PRUNING_CHECKS),
-            Subject(texts, "document_id", TEXT_CHECKS),
-            Subject(QueryRows("check_yield", parameters), "tool", yield_checks(run.choices)),
-        ],
-    )
-    return _conclude(engine, run_id, tool, results)
-
-
-def yield_checks(choices: "RunChoices") -> tuple[Check, ...]:
-    """The bounds that the run sets on what a tool keeps, and a warning where it keeps nothing."""
-    fewest, largest_share = choices.min_kept_texts, choices.max_kept_share
-    return (
-        Check(
-            "enough_texts_are_kept",
-            f"at least {fewest} texts with a kept call (min_kept_texts)",
-            (between("kept_texts", fewest),),
-        ),
-        Check(
-            "kept_share_is_plausible",
-            f"at most {largest_share:.0%} of the scored calls kept (max_kept_share): more, and results leak into the text",
-            (between("kept_share", 0.0, largest_share),),
-        ),
-        Check("some_call_is_kept", "at least one kept call", (between("kept_calls", 1),), "warn"),
-    )
-
-
-def _kept_texts(connection: Connection, run: RunTool) -> "pd.DataFrame":
-    """One row a text with calls that this tool would release: whether weaving them in and taking them out gives it back."""
-    import pandas as pd
-
+    with database.transaction(engine) as connection:
+        database.execute(connection, "check_without_nested_loops")
+        for query in ("check_recipes", "check_ledger", "check_calls", "check_losses", "check_pruned", "check_yield"):
+            database.execute(connection, query, **parameters)
+        database.execute(connection, "check_texts")
+    # The texts are read in pages, for which nested loops are right.
     tool = ReleaseTool(
         tool=run.tool,
         sampling_recipe_id=run.sampling_recipe_id,
@@ -177,17 +145,22 @@ def _kept_texts(connection: Connection, run: RunTool) -> "pd.DataFrame":
         scoring_recipe_id=run.scoring_recipe_id,
         keep_threshold=run.keep_threshold,
     )
-    choose_calls(connection, run.run_id, [tool], max_examples=None)
-    rows: list[tuple[str, bool]] = []
-    for text in chosen_texts(connection, [tool]):
-        calls = [call.woven for call in text.calls]
-        inside = all(0 <= call.position_char <= len(text.text) for call in calls)
-        rows.append((str(text.document_id), inside and take_out(weave(text.text, calls), [run.tool]) == text.text))
-    return pd.DataFrame(rows, columns=["document_id", "gives_text_back"])
+
+    def gives_back(text: str, calls: Sequence[Any]) -> bool:
+        inside = all(0 <= call.position_char <= len(text) for call in calls)
+        return inside and take_out(weave(text, [call.woven for call in calls]), [run.tool]) == text
+
+    with database.transaction(engine) as connection:
+        choose_calls(connection, run.run_id, [tool], max_examples=None)
+        rows = (
+            (str(chosen.document_id), gives_back(chosen.text, chosen.calls))
+            for chosen in chosen_texts(connection, [tool])
+        )
+        database.copy_insert(connection, "checked_texts", ("document_id", "gives_text_back"), rows)
 
 
 def check_release(settings: Settings, run_id: str) -> list[CheckResult]:
-    """Test the run's release as it lies on S3; returns all results where none with severity `fail` failed.
+    """Test the run's release as it is on S3; returns all results where none with severity `fail` failed.
 
     Raises:
         QualityError: a check failed; the message names the first rows.
@@ -199,7 +172,6 @@ def check_release(settings: Settings, run_id: str) -> list[CheckResult]:
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
         releases = database.fetch_all(connection, "release_of_run", run_id=run_id)
-        tools = [row.tool for row in database.fetch_all(connection, "check_release_tools", run_id=run_id)]
     if not releases:
         raise ParameterError(f"run {run_id}: expected a release, found none. Run `toolformer-ops stage release` first.")
     [release] = releases
@@ -207,89 +179,145 @@ def check_release(settings: Settings, run_id: str) -> list[CheckResult]:
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="check-release-", dir=settings.state_dir) as folder:
         manifest = store.fetch(store.key_of(release.uri), Path(folder))
-        texts, calls = _release_frames(Path(folder), tools)
-    registered = {
-        "texts": (len(texts), release.documents),
-        "calls": (len(calls), release.calls),
-        "manifest": (manifest.sha256, release.manifest_sha256),
-    }
-    results = run_checks(
-        engine,
-        [
-            Subject(_registered_frame(registered), "what", REGISTERED_CHECKS),
-            Subject(texts, "document_id", RELEASED_TEXT_CHECKS),
-            Subject(calls, "call_id", (*CALL_CHECKS, *LOSS_CHECKS, _tool_check(tools))),
-            Subject(_tool_frame(calls, tools), "tool", TOOL_PRESENCE_CHECKS),
-        ],
+        results = run_checks(
+            engine,
+            lambda own: write_rows_of_release(own, run_id, Path(folder), manifest.sha256),
+            RELEASE_CHECKS,
+        )
+    return conclude(engine, run_id, RELEASE, results)
+
+
+CALL_COLUMNS = (
+    "call_id",
+    "tool",
+    "position_char",
+    "position_probability",
+    "loss_without_call",
+    "loss_without_result",
+    "loss_without_call_full_context",
+    "loss_with_result",
+    "loss_reduction",
+)
+"""Columns of `checked_calls` that are fields of `release.format.ReleasedCall`."""
+
+
+def write_rows_of_release(engine: Engine, run_id: str, folder: Path, manifest_sha256: str) -> None:
+    """Write the temporary tables of `RELEASE_CHECKS` on the single connection of `engine`, from a release's files."""
+    with database.transaction(engine) as connection:
+        database.execute(connection, "check_released")
+        [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
+        texts = (
+            (str(text.document_id), len(text.calls), text.gives_text_back(run.tools)) for text in read_release(folder)
+        )
+        database.copy_insert(connection, "checked_texts", ("document_id", "call_count", "gives_text_back"), texts)
+        calls = (
+            (len(text.plain_text), *(getattr(call, column) for column in CALL_COLUMNS))
+            for text in read_release(folder)
+            for call in text.calls
+        )
+        database.copy_insert(connection, "checked_calls", ("text_length", *CALL_COLUMNS), calls)
+        database.execute(connection, "check_released_tools", run_id=run_id)
+        database.execute(connection, "check_registration", run_id=run_id, manifest_sha256=manifest_sha256)
+
+
+def run_checks(
+    engine: Engine, write_rows: Callable[[Engine], None], checks: Mapping[str, Sequence[str]]
+) -> list[CheckResult]:
+    """Run checks by Great Expectations on tables of rows; one result a check, in order.
+
+    `write_rows` writes the tables that `checks` names, as temporary tables of the engine that it is given.
+
+    Raises:
+        DatabaseError: a statement could not be run; nothing is known then, and no check counts as passed.
+    """
+    # 1. Great Expectations takes 3 to 11 s to import, and reads the environment while it is imported.
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import (
+        DataContextConfig,
+        InMemoryStoreBackendDefaults,
+        ProgressBarsConfig,
     )
-    return _conclude(engine, run_id, RELEASE, results)
 
-
-RELEASED_TEXT_CHECKS = (
-    Check("document_ids_are_unique", "every text once", (present("document_id"), unique("document_id"))),
-    *TEXT_CHECKS,
-    Check("every_text_has_a_call", "at least one call in every text", (between("call_count", 1),)),
-)
-REGISTERED_CHECKS = (
-    Check(
-        "release_is_what_is_registered",
-        "on S3 what `dataset_releases` says: number of texts and calls, and the manifest's hash",
-        (equal("on_s3", "registered"),),
-    ),
-)
-TOOL_PRESENCE_CHECKS = (
-    Check(
-        "every_tool_is_present",
-        "a call of every tool that the run asked for",
-        (between("released_calls", 1),),
-        "warn",
-    ),
-)
-
-
-def _tool_check(tools: Sequence[str]) -> Check:
-    return Check("tools_are_those_of_the_run", f"calls of {', '.join(tools)} alone", (among("tool", tools),))
-
-
-def _release_frames(folder: Path, tools: Sequence[str]) -> "tuple[pd.DataFrame, pd.DataFrame]":
-    """The release's texts and its calls, one row each."""
-    import pandas as pd
-
-    from toolformer_ops.release.format import read_release
-
-    texts: list[tuple[str, bool, int]] = []
-    calls: list[dict[str, object]] = []
-    for text in read_release(folder):
-        texts.append((str(text.document_id), text.gives_text_back(tools), len(text.calls)))
-        for call in text.calls:
-            full_context = call.loss_without_call_full_context
-            rivals = [
-                call.loss_without_call,
-                call.loss_without_result,
-                *([] if full_context is None else [full_context]),
+    logging.getLogger("great_expectations").setLevel(logging.WARNING)
+    # Without this configuration it makes a folder for its HTML reports.
+    config = DataContextConfig(store_backend_defaults=InMemoryStoreBackendDefaults())
+    context: Any = gx.get_context(mode="ephemeral", project_config=config)
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    with warnings.catch_warnings():
+        # It recommends its Postgres source, which refuses an address with a socket.
+        warnings.filterwarnings("ignore", message="You are using a generic SQLDatasource")
+        source = context.data_sources.add_sql(
+            "checks",
+            connection_string=engine.url.render_as_string(hide_password=False),
+            create_temp_table=False,
+            kwargs={"pool_size": 1, "max_overflow": 0},  # one connection, which owns the temporary tables
+        )
+    own_engine: Engine = source.get_execution_engine().engine
+    expect: Any = gx.expectations
+    results: list[CheckResult] = []
+    try:
+        # 2. The rows to check.
+        write_rows(own_engine)
+        for table, names in checks.items():
+            # 3. One validation for each table: its number of rows, and the first offending rows of each check.
+            loaded = {name: Check.load(name) for name in names}
+            expectations = [expect.ExpectTableRowCountToBeBetween(min_value=0, meta={"check": "rows"})] + [
+                expect.UnexpectedRowsExpectation(
+                    unexpected_rows_query=FIRST_ROWS.replace("{statement}", check.statement), meta={"check": name}
+                )
+                for name, check in loaded.items()
             ]
-            by_definition = min(rivals) - call.loss_with_result
-            length = len(text.plain_text)
-            calls.append({**vars(call), "text_length": length, "reduction_by_definition": by_definition})
-    return pd.DataFrame(texts, columns=["document_id", "gives_text_back", "call_count"]), pd.DataFrame(calls)
+            asset = source.add_query_asset(table, query=f"select * from {table}")  # noqa: S608 - a name of TOOL_CHECKS
+            batch = asset.add_batch_definition_whole_table(table).get_batch()
+            suite = gx.ExpectationSuite(name=table, expectations=expectations)
+            # 4. GX reports an error inside an expectation flat or by metric, and its results in an order that it chooses.
+            found: dict[str, Any] = {}
+            for result in batch.validate(suite, result_format="COMPLETE").results:
+                name = result.expectation_config.meta["check"]
+                information = result.exception_info or {}
+                entries = [information] if "raised_exception" in information else information.values()
+                if raised := [entry["exception_message"] for entry in entries if entry.get("raised_exception")]:
+                    raise DatabaseError(f"check {name} could not be run: {raised[0]}")
+                found[name] = result.result
+            rows = int(found["rows"]["observed_value"])
+            results += [
+                result_of(check, rows, found[name]["details"]["unexpected_rows"]) for name, check in loaded.items()
+            ]
+    finally:
+        own_engine.dispose()
+    return results
 
 
-def _registered_frame(registered: dict[str, tuple[object, object]]) -> "pd.DataFrame":
-    import pandas as pd
+def result_of(check: Check, rows: int, offending: Sequence[Mapping[str, Any]]) -> CheckResult:
+    """The result of a check on so many rows, by the first rows that break it; each says in `unexpected` how many there are."""
 
-    rows = [(what, str(found), str(said)) for what, (found, said) in registered.items()]
-    return pd.DataFrame(rows, columns=["what", "on_s3", "registered"])
+    def json_value(value: object) -> object:
+        is_json = (
+            isinstance(value, bool | int | str) or value is None or (isinstance(value, float) and math.isfinite(value))
+        )
+        return value if is_json else str(value)
+
+    unexpected = int(offending[0]["unexpected"]) if offending else 0
+    examples = [{name: json_value(value) for name, value in row.items() if name != "unexpected"} for row in offending]
+    observed = {"rows": rows, "unexpected": unexpected, "examples": examples}
+    if not offending:
+        return CheckResult(check, True, observed, f"{check.expected}: so in all {rows} rows")
+    named = []
+    for example in examples:
+        (key, value), *others = example.items()
+        details = ", ".join(f"{name} {other}" for name, other in others)
+        named.append(f"{key} {value} ({details})" if details else f"{key} {value}")
+    message = f"expected {check.expected}, found otherwise in {unexpected} of {rows} rows: {'; '.join(named)}"
+    return CheckResult(check, False, observed, message)
 
 
-def _tool_frame(calls: "pd.DataFrame", tools: Sequence[str]) -> "pd.DataFrame":
-    import pandas as pd
+def conclude(engine: Engine, run_id: str, subject: str, results: list[CheckResult]) -> list[CheckResult]:
+    """Store all results, report them, and return them.
 
-    released = calls["tool"].value_counts() if len(calls) else {}
-    return pd.DataFrame([(tool, int(released.get(tool, 0))) for tool in tools], columns=["tool", "released_calls"])
-
-
-def _conclude(engine: Engine, run_id: str, subject: str, results: list[CheckResult]) -> list[CheckResult]:
-    """Store all results, report them, and raise where a check with severity `fail` failed."""
+    Raises:
+        QualityError: a check with severity `fail` failed.
+    """
     with database.transaction(engine) as connection:
         for result in results:
             database.execute(

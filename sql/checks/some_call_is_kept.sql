@@ -1,0 +1,4 @@
+-- warn: at least one kept call
+select tool, kept_calls
+from {batch}
+where kept_calls < 1
