@@ -106,7 +106,7 @@ def test_second_finetune_of_one_release_finds_the_model_and_does_nothing(
     other = _run(settings, tiny_model_dir, "run-2", finetune_device_batch=4)
     assert release(settings, "run-1") == release(settings, "run-2")
     model_id = finetune(settings, "run-1")
-    monkeypatch.setattr(finetuning, "_train", _must_not_train)
+    monkeypatch.setattr(finetuning, "trained_files", _must_not_train)
     assert finetune(settings, "run-2") == model_id  # trained, not yet published
     publish(settings, "run-1")
     keys = list(ObjectStore(settings).list("models/"))
@@ -126,17 +126,17 @@ def test_two_machines_that_train_at_once_end_as_one_model(
 ) -> None:
     release(settings, run.run_id)
     elsewhere = settings.model_copy(update={"state_dir": tmp_path / "elsewhere"})
-    real = finetuning._train
+    real = finetuning.trained_files
     first: list[str] = []
 
     def train_while_the_other_does(*arguments: Any) -> dict[str, Path]:
-        monkeypatch.setattr(finetuning, "_train", real)
+        monkeypatch.setattr(finetuning, "trained_files", real)
         first.append(finetune(elsewhere, run.run_id))
         files = real(*arguments)
         files["README.md"].write_text("another bytes of the same model")
         return files
 
-    monkeypatch.setattr(finetuning, "_train", train_while_the_other_does)
+    monkeypatch.setattr(finetuning, "trained_files", train_while_the_other_does)
     assert finetune(settings, run.run_id) == first[0] == publish(settings, run.run_id)
     ObjectStore(settings).fetch(model_prefix(first[0]), tmp_path / "model")
     assert (tmp_path / "model" / "README.md").read_text().startswith("# Finetuned model")

@@ -1,22 +1,20 @@
 """Finetune the run's language model on the run's release, and publish it on S3 (Toolformer, section 2 and appendix B).
 
-Owns `finetuned_models` and `run_models`. A model is named by the release, the model it starts from and the numbers of the
-training, so two finetunes of one release under one recipe are one model, and the second finds it there. A run may have a second
-model, the paper's baseline: the same texts without their calls. `finetune` leaves the trained files on S3 with a draft of
-their manifest, where nobody takes them for a model; `publish` writes the manifest itself and then the row. So the two may run on
-different machines, and either may be killed and run again: training goes on from its last checkpoint in the state folder.
-At most `max_examples_per_tool` texts a tool are in a release, which `sql/queries/release_choose_calls.sql` sees to; nothing
-is left out here. How training goes is `finetuning/`'s business.
+Writes `finetuned_models` and `run_models`. A model's id is the hash of the release, the model that the training starts from, and
+the choices of the training: two finetunes of one release under one recipe are one model, and the second finds it on S3. A run may
+have a second model, the paper's baseline: the same texts without their calls. `finetune` puts the trained files on S3 with a draft
+of their manifest, which nothing reads as a model; `publish` writes the manifest and then the row. So the two may run on different
+machines, and either may be killed and run again: training continues from its last checkpoint in the state folder.
+Every text of the release is trained on (`release_choose_calls.sql` bounds them). Training itself is in `finetuning/`.
 """
 
-import fcntl
 import json
 import logging
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import filelock
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import NothingToReleaseError, ObjectNotFoundError, ParameterError, RecipeMismatchError
@@ -36,17 +34,17 @@ DRAFT = "draft.json"
 
 @dataclass(frozen=True)
 class FinetuningRun:
-    """What a run asks for."""
+    """A run with its release and the recipe of one of its two models."""
 
     run_id: str
     choices: RunChoices
     recipe: FinetuningRecipe
     release_prefix: str
-    """Where the release lies in the bucket."""
+    """Prefix of the release's files in the bucket."""
 
 
 def model_prefix(model_id: str) -> str:
-    """Where a model lies in the bucket."""
+    """Prefix of a model's files in the bucket."""
     return f"{PREFIX}/{model_id}"
 
 
@@ -77,7 +75,7 @@ def load_finetuning_run(
         choices=choices.part(FinetuningChoices),
         without_calls=without_calls,
     )
-    return FinetuningRun(run_id, choices, recipe, store.key_of(releases[0].uri))
+    return FinetuningRun(run_id=run_id, choices=choices, recipe=recipe, release_prefix=store.key_of(releases[0].uri))
 
 
 def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) -> str:
@@ -94,43 +92,41 @@ def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) ->
     run = load_finetuning_run(settings, store, run_id, without_calls=without_calls)
     model_id = run.recipe.model_id
     folder = settings.state_dir / "finetuning" / model_id
-    with _alone(folder):
-        if _is_trained(store, model_id):
+    # 1. One process of this machine at a time; the lock of a killed one is free.
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(folder.with_suffix(".lock"))
+    try:
+        lock.acquire(blocking=False)
+    except filelock.Timeout:
+        logger.info("another process trains model %s: waiting for it", model_id)
+        lock.acquire()
+    try:
+        # 2. Nothing is left to do where the model is on S3, published or not.
+        prefix = model_prefix(model_id)
+        if store.read_manifest(prefix) is not None:
+            logger.info("model %s is published already: nothing to train", model_id)
             return model_id
-        files = _train(settings, store, run, folder)
-        manifest = store.upload(model_prefix(model_id), files)
-        # Of two machines that train it at once the first draft is the model; no manifest names the files of the other.
-        store.put_if_absent(f"{manifest.prefix}/{DRAFT}", manifest.to_bytes())
+        if store.exists(f"{prefix}/{DRAFT}"):
+            logger.info("model %s is trained already and waits to be published", model_id)
+            return model_id
+        # 3. Train and upload. Of two machines that train it at once the first draft is the model; no manifest names the files
+        # of the other.
+        manifest = store.upload(prefix, trained_files(settings, store, run, folder))
+        store.put_if_absent(f"{prefix}/{DRAFT}", manifest.to_bytes())
         shutil.rmtree(folder)
-    logger.info("model %s lies in %s, not published yet", model_id, store.uri(manifest.folder))
+    finally:
+        lock.release()
+    logger.info("model %s is in %s, not published yet", model_id, store.uri(manifest.folder))
     return model_id
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process of this machine trains this model; a killed one holds nobody up."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            logger.info("another process trains model %s: waiting for it", folder.name)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def trained_files(settings: Settings, store: ObjectStore, run: FinetuningRun, folder: Path) -> dict[str, Path]:
+    """Train on the run's release in `folder`; returns the files of the model by name.
 
-
-def _is_trained(store: ObjectStore, model_id: str) -> bool:
-    if store.read_manifest(model_prefix(model_id)) is not None:
-        logger.info("model %s is published already: nothing to train", model_id)
-        return True
-    if store.exists(f"{model_prefix(model_id)}/{DRAFT}"):
-        logger.info("model %s is trained already and waits to be published", model_id)
-        return True
-    return False
-
-
-def _train(settings: Settings, store: ObjectStore, run: FinetuningRun, folder: Path) -> dict[str, Path]:
-    """Read the release, train, and return the files of the model by name."""
+    Raises:
+        RecipeMismatchError: the base model is not the one that the run was started with.
+        ModelError: the base model is not there.
+    """
     from toolformer_ops.finetuning.release_training import train_on_release
     from toolformer_ops.language_model import model_identity
 
@@ -144,12 +140,7 @@ def _train(settings: Settings, store: ObjectStore, run: FinetuningRun, folder: P
         )
     store.fetch(run.release_prefix, folder / "release")
     trained = train_on_release(
-        settings,
-        recipe,
-        run.choices.model,
-        folder / "release",
-        development_texts(settings, recipe),
-        folder,
+        settings, recipe, run.choices.model, folder / "release", development_texts(settings, recipe), folder
     )
     files = (path for path in trained.directory.rglob("*") if path.is_file())
     return {path.relative_to(trained.directory).as_posix(): path for path in files}
@@ -180,7 +171,13 @@ def publish(settings: Settings, run_id: str, *, without_calls: bool = False) -> 
     prefix = model_prefix(run.recipe.model_id)
     manifest = store.read_manifest(prefix)
     if manifest is None:
-        manifest = _draft(store, run)
+        try:
+            manifest = Manifest.from_bytes(prefix, store.get(f"{prefix}/{DRAFT}"))
+        except ObjectNotFoundError as error:
+            raise ParameterError(
+                f"run {run_id}: expected the trained model {store.uri(prefix)}, found none. Run `toolformer-ops stage "
+                f"finetune --run {run_id}{' --without-calls' if without_calls else ''}` first."
+            ) from error
         store.conclude(manifest)
     store.delete(f"{prefix}/{DRAFT}")
     record = json.loads(store.get(f"{manifest.folder}/{DEFINITION}"))
@@ -208,14 +205,3 @@ def publish(settings: Settings, run_id: str, *, without_calls: bool = False) -> 
         )
     logger.info("published model %s: %s", run.recipe.model_id, store.uri(manifest.folder))
     return run.recipe.model_id
-
-
-def _draft(store: ObjectStore, run: FinetuningRun) -> Manifest:
-    prefix = model_prefix(run.recipe.model_id)
-    try:
-        return Manifest.from_bytes(prefix, store.get(f"{prefix}/{DRAFT}"))
-    except ObjectNotFoundError as error:
-        raise ParameterError(
-            f"run {run.run_id}: expected the trained model {store.uri(prefix)}, found none. Run `toolformer-ops stage "
-            f"finetune --run {run.run_id}{' --without-calls' if run.recipe.without_calls else ''}` first."
-        ) from error
