@@ -65,7 +65,24 @@ def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
     Raises:
         CorpusError: there is no such file, folder or bucket, or no file of these kinds lies in it.
     """
-    files = _find_objects(settings, uri) if uri.startswith("s3://") else _find_local(Path(uri.removeprefix("file://")))
+    if uri.startswith("s3://"):
+        from toolformer_ops.storage.object_store import ObjectStore
+
+        store = ObjectStore(settings)
+        try:
+            found = store.list_uri(uri)
+        except ObjectNotFoundError as error:
+            raise CorpusError(f"expected the corpus at {uri}: {error}. Check the run's corpus address.") from error
+        taken = [name for name in found if name == uri or _is_taken(Path(name.removeprefix(f"{uri}/")))]
+        files = [CorpusFile(name, functools.partial(store.open_uri, name)) for name in taken]
+    else:
+        path = Path(uri.removeprefix("file://"))
+        if not path.exists():
+            raise CorpusError(
+                f"expected the corpus, a file or a folder, at {path}, found nothing. Check the run's corpus address."
+            )
+        below = (found for found in path.rglob("*") if _is_taken(found.relative_to(path)) and found.is_file())
+        files = [_local_file(found) for found in ([path] if path.is_file() else below)]
     if not files:
         raise CorpusError(
             f"expected files ending in {', '.join(SUFFIXES[:3])} (or these with .gz, .zst) in {uri}, found none."
@@ -73,32 +90,10 @@ def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
     return sorted(files, key=lambda file: file.uri)
 
 
-def _find_local(path: Path) -> list[CorpusFile]:
-    if path.is_file():
-        return [_local_file(path)]
-    if not path.is_dir():
-        raise CorpusError(
-            f"expected the corpus, a file or a folder, at {path}, found nothing. Check the run's corpus address."
-        )
-    return [_local_file(found) for found in path.rglob("*") if _is_taken(found.relative_to(path)) and found.is_file()]
-
-
 def _local_file(path: Path) -> CorpusFile:
     # A name that is not UTF-8 is shown with escapes, since Postgres stores no other text.
     name = os.fsencode(path).decode("utf-8", "backslashreplace")
     return CorpusFile(f"file://{name}", lambda: path.open("rb"))
-
-
-def _find_objects(settings: Settings, uri: str) -> list[CorpusFile]:
-    from toolformer_ops.storage.object_store import ObjectStore
-
-    store = ObjectStore(settings)
-    try:
-        found = store.list_uri(uri)
-    except ObjectNotFoundError as error:
-        raise CorpusError(f"expected the corpus at {uri}: {error}. Check the run's corpus address.") from error
-    taken = [name for name in found if name == uri or _is_taken(Path(name.removeprefix(f"{uri}/")))]
-    return [CorpusFile(name, functools.partial(store.open_uri, name)) for name in taken]
 
 
 def _is_taken(path: Path) -> bool:
@@ -123,16 +118,29 @@ def read_lines(file: CorpusFile, max_line_bytes: int) -> Iterator[Line]:
     Raises:
         CorpusError, ObjectStoreError: the source fails.
     """
-    found = 0
+    number = read = 0
     with closing(_open(file)) as stored:
         try:
-            for line in _split(unpacked(stored, file.uri, as_named=True), max_line_bytes):
-                found += 1
-                yield line
+            stream = unpacked(stored, file.uri, as_named=True)
+            while held := stream.readline(max_line_bytes + 1):  # more is not held of a line
+                number += 1
+                content = held.removesuffix(b"\n")
+                if len(content) > max_line_bytes:
+                    length, rest = len(content), held
+                    while not rest.endswith(b"\n") and (rest := stream.readline(_BUFFER_BYTES)):
+                        length += len(rest.removesuffix(b"\n"))
+                    limit = f"expected at most {max_line_bytes} bytes (TOOLFORMER_MAX_LINE_BYTES)"
+                    detail = f"{limit}, found {length}: {content[:80]!r}"
+                    line = Line(number, reason="line_too_long", detail=detail[:DETAIL_CHARACTERS])
+                else:
+                    line = Line(number, content.removeprefix(_BYTE_ORDER_MARK) if number == 1 else content)
+                if line.reason or line.content.strip():
+                    read += 1
+                    yield line
         except CorpusError as error:
-            yield Line(0, reason="unreadable_file", detail=f"after {found} lines: {error}"[:DETAIL_CHARACTERS])
+            yield Line(0, reason="unreadable_file", detail=f"after {read} lines: {error}"[:DETAIL_CHARACTERS])
             return
-    if not found:
+    if not read:
         yield Line(0, reason="empty_file", detail="expected JSON Lines, found no line that is not blank")
 
 
@@ -141,28 +149,6 @@ def _open(file: CorpusFile) -> IO[bytes]:
         return file.open()
     except OSError as error:
         raise CorpusError(f"expected to read {file.uri}, found: {error.strerror or error}.") from error
-
-
-def _split(stream: BinaryIO, max_line_bytes: int) -> Iterator[Line]:
-    """Cut a stream into lines, holding at most a buffer and `max_line_bytes`; raises `CorpusError` where it breaks off."""
-    number = 0
-    while held := stream.readline(max_line_bytes + 1):
-        number += 1
-        length = len(held.removesuffix(b"\n"))
-        if length > max_line_bytes:
-            rest = b""
-            while not rest.endswith(b"\n") and (rest := stream.readline(_BUFFER_BYTES)):
-                length += len(rest.removesuffix(b"\n"))
-            detail = (
-                f"expected at most {max_line_bytes} bytes (TOOLFORMER_MAX_LINE_BYTES), found {length}: {held[:80]!r}"
-            )
-            yield Line(number, reason="line_too_long", detail=detail[:DETAIL_CHARACTERS])
-            continue
-        content = held.removesuffix(b"\n")
-        if number == 1:
-            content = content.removeprefix(_BYTE_ORDER_MARK)
-        if content.strip():
-            yield Line(number, content)
 
 
 # Packed files

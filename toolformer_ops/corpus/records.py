@@ -16,8 +16,7 @@ from toolformer_ops.corpus.files import DETAIL_CHARACTERS
 from toolformer_ops.records import Document, document_id_of
 
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_DELETE = "\x7f"
-_PICTURE_OF_DELETE = "\u2421"
+_PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\u2421"}
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?![0-9])")
 
 
@@ -65,32 +64,8 @@ def read_record(content: bytes) -> Record | Rejection:
         return _rejection("invalid_utf8", f"byte {error.start}: {content[error.start : error.start + 20]!r}")
     except (ValueError, RecursionError) as error:  # ValueError: also whole numbers of more than 4,300 digits
         return _rejection("corrupt_json", f"{error}: {content[:80]!r}")
-    return _problem(value) or _record(value)
-
-
-def _problem(value: Any) -> Rejection | None:
-    if not isinstance(value, dict):
-        return _rejection("not_an_object", f"expected a JSON object, found {type(value).__name__}")
-    if "text" not in value:
-        return _rejection("no_text", f"found the fields {', '.join(map(ascii, value)) or 'none'}")
-    if not isinstance(value["text"], str):
-        return _rejection("text_not_a_string", f"found {type(value['text']).__name__}")
-    if not value["text"].strip():
-        return _rejection("empty_text", f"found {len(value['text'])} characters of white space")
-    return None
-
-
-def escape_control_characters(text: str) -> tuple[str, int]:
-    """The text with control characters (not tab, line feed, carriage return) as their visible pictures, and their number."""
-    return _CONTROL.subn(_picture, text)
-
-
-def _picture(match: re.Match[str]) -> str:
-    character = match.group()
-    return _PICTURE_OF_DELETE if character == _DELETE else chr(0x2400 + ord(character))
-
-
-def _record(value: dict[str, Any]) -> Record | Rejection:
+    if problem := _problem(value):
+        return problem
     ignored: list[str] = []
     text, escaped_characters = escape_control_characters(value["text"])
     url = _optional_string(value, "url", ignored)
@@ -103,14 +78,31 @@ def _record(value: dict[str, Any]) -> Record | Rejection:
             return _rejection("lone_surrogate", f"{name}, character {error.start}: {found}, half of a pair")
     record_id = value.get("id")
     return Record(
-        text,
-        url,
-        _date(value.get("date"), ignored),
-        title,
-        None if record_id is None else str(record_id),
-        escaped_characters,
-        tuple(ignored),
+        text=text,
+        url=url,
+        document_date=_date(value.get("date"), ignored),
+        title=title,
+        record_id=None if record_id is None else str(record_id),
+        escaped_characters=escaped_characters,
+        ignored=tuple(ignored),
     )
+
+
+def escape_control_characters(text: str) -> tuple[str, int]:
+    """The text with control characters (not tab, line feed, carriage return) as their visible pictures, and their number."""
+    return _CONTROL.subn(lambda match: _PICTURES[match.group()], text)
+
+
+def _problem(value: Any) -> Rejection | None:
+    if not isinstance(value, dict):
+        return _rejection("not_an_object", f"expected a JSON object, found {type(value).__name__}")
+    if "text" not in value:
+        return _rejection("no_text", f"found the fields {', '.join(map(ascii, value)) or 'none'}")
+    if not isinstance(value["text"], str):
+        return _rejection("text_not_a_string", f"found {type(value['text']).__name__}")
+    if not value["text"].strip():
+        return _rejection("empty_text", f"found {len(value['text'])} characters of white space")
+    return None
 
 
 def _optional_string(value: dict[str, Any], name: str, ignored: list[str]) -> str | None:
