@@ -228,15 +228,15 @@ KILLED_AFTER_TWO_BATCHES = textwrap.dedent("""
     from toolformer_ops.config import load_settings
     from toolformer_ops.stages import ingestion
 
-    write, batches = ingestion._FileIngestion._write, []
+    write, batches = ingestion.write_batch, []
 
-    def write_two(self, connection, batch):
+    def write_two(connection, corpus_id, file_uri, batch, tally):
         if len(batches) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         batches.append(len(batch))
-        return write(self, connection, batch)
+        write(connection, corpus_id, file_uri, batch, tally)
 
-    ingestion._FileIngestion._write = write_two
+    ingestion.write_batch = write_two
     ingestion.ingest_corpus(load_settings(), sys.argv[1], records_per_transaction=3)
 """)
 
