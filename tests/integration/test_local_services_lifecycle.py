@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.local_services import lifecycle, ports
+from toolformer_ops.local_services import lifecycle, ports, supervision
 from toolformer_ops.local_services.accounts import relocated_directory
 from toolformer_ops.local_services.commands import app
 from toolformer_ops.local_services.lifecycle import ServiceStatus, delete_state, down, status, up
@@ -238,6 +238,19 @@ pidfile={state.state}/supervisord.pid
     assert "postgres runs with other settings" not in caplog.text
     assert supervisor.start_service("airflow")
     assert processes(settings)["airflow"] != before["airflow"]
+
+
+def test_a_service_with_other_settings_starts_again_though_another_was_asked_for(
+    state: StatePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = processes(up(load_settings(), WITHOUT_AIRFLOW))
+    command = supervision.weed_command
+    monkeypatch.setattr(supervision, "weed_command", lambda *values: [*command(*values), "-s3.domainName=s3.example"])
+    settings = up(load_settings(), ["postgres"])
+    after = processes(settings)
+    assert after["postgres"] == before["postgres"]
+    assert after["object-store"] != before["object-store"]
+    assert object_store(settings).client().list_buckets()["Buckets"]
 
 
 def test_addresses_are_shown_whole_in_a_narrow_terminal(state: StatePaths, monkeypatch: pytest.MonkeyPatch) -> None:

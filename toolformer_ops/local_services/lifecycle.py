@@ -193,7 +193,7 @@ def _memory_bytes(process_id: int) -> int:
 class _Startup:
     """One run of `up`. The caller holds the lock of the state folder, and its folders are made."""
 
-    def __init__(self, settings: Settings, paths: StatePaths, wanted: Collection[str]) -> None:
+    def __init__(self, settings: Settings, paths: StatePaths, wanted: set[str]) -> None:
         self.settings = settings
         self.paths = paths
         self.wanted = wanted
@@ -308,8 +308,8 @@ class _Startup:
     def _repair(self) -> None:
         messages = self.supervisor.recover()
         if {report.service for report in self.supervisor.reports()} - set(SERVICES):
-            messages.append(
-                "the services that run were started by an earlier version: they are stopped and started again."
+            logger.warning(
+                "the services that run were started by an earlier version: they are stopped before they start again"
             )
             self.supervisor.shut_down()
         if POSTGRES not in self._running():
@@ -328,12 +328,14 @@ class _Startup:
             cluster = postgres.prepare_cluster(paths.postgres, secrets.postgres_superuser)
         object_store.write_identities(paths.identities, secrets.s3_access_key, secrets.s3_secret_key)
         changed = airflow.write_configuration(paths, secrets, self.ports, sum(self.slots.values()))
-        if changed and AIRFLOW in self._running():
+        running = self._running()
+        if changed and AIRFLOW in running:
             logger.warning(
                 "airflow: %s changed, so it is restarted; tasks that run now are cut off and tried again",
                 ", ".join(changed),
             )
         self.supervisor.configure(cluster, self.ports)
+        self.wanted |= running - self._running()  # what that stopped starts again, also where it was not asked for
 
     def _tell_of_deaths(self) -> None:
         before: dict[str, int] = {}
