@@ -32,7 +32,7 @@ INPUT_TOO_LONG = "input_too_long"
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ToolSpec:
     """Names, numbers and needs of one tool: the only home of its thresholds."""
 

@@ -16,7 +16,7 @@ from toolformer_ops.errors import ModelError
 from toolformer_ops.retrieval.bm25_index import FoundPassage
 from toolformer_ops.retrieval.sentences import cut_at_sentence_end
 from toolformer_ops.tools.base import TEXT_SLOT, load_prompt
-from toolformer_ops.tools.sequence_to_sequence import load_checkpoint
+from toolformer_ops.tools.sequence_to_sequence import load_checkpoint, write_in_batches
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
@@ -95,28 +95,11 @@ class SequenceToSequenceReader:
 
     def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
         """One answer a question; none where the model writes nothing or the question alone is too long for it."""
-        import torch
-
         prompts = [self.fitting_prompt(question, found) for question, found in zip(questions, passages, strict=True)]
-        order = sorted(
-            (number for number, prompt in enumerate(prompts) if prompt), key=lambda number: len(prompts[number])
-        )
-        answers: dict[int, tuple[str, ...]] = {}
-        for start in range(0, len(order), BATCH_QUESTIONS):
-            batch = order[start : start + BATCH_QUESTIONS]
-            packed = self._tokenizer([prompts[number] for number in batch], return_tensors="pt", padding=True)
-            packed = packed.to(self._model.device)  # (question, token)
-            with torch.inference_mode():
-                written = self._model.generate(
-                    input_ids=packed["input_ids"],
-                    attention_mask=packed["attention_mask"],
-                    max_new_tokens=ANSWER_TOKENS,
-                    do_sample=False,
-                    num_beams=1,
-                )  # (question, new token)
-            texts = self._tokenizer.batch_decode(written, skip_special_tokens=True)
-            answers |= {number: answer_of(str(text)) for number, text in zip(batch, texts, strict=True)}
-        return [answers.get(number, ()) for number in range(len(prompts))]
+        encoded = [self._tokenizer(prompt)["input_ids"] for prompt in prompts if prompt]
+        options = {"max_new_tokens": ANSWER_TOKENS, "num_beams": 1}
+        written = iter(write_in_batches(self._model, self._tokenizer, encoded, BATCH_QUESTIONS, **options))
+        return [answer_of(next(written)[0]) if prompt else () for prompt in prompts]
 
     def fitting_prompt(self, question: str, passages: Sequence[FoundPassage]) -> str:
         """The prompt with as many of the best passages as the model takes; empty where it takes not even the question."""

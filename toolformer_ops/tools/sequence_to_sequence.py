@@ -1,8 +1,9 @@
-"""Load an encoder-decoder checkpoint for a tool, as the NLLB translator and one of the QA readers do.
+"""Load an encoder-decoder checkpoint and let it write, for the NLLB translator and for one of the QA readers.
 
 Only safetensors are loaded, and no code that comes with a model is run.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from toolformer_ops.config import Settings
@@ -32,3 +33,27 @@ def load_checkpoint(setting: str, name: str, revision: str | None, settings: Set
             f"with safetensors and a tokenizer, found: {str(error).splitlines()[0]}. Convert other weights with save_pretrained."
         ) from error
     return model.to(settings.device).eval(), tokenizer
+
+
+def write_in_batches(
+    model: Any, tokenizer: Any, encoded: Sequence[list[int]], batch: int, **options: Any
+) -> list[tuple[str, bool]]:
+    """What the model writes for the token ids of each text, in order, and whether it came to an end.
+
+    Texts of similar length are in one batch. `options` go to transformers' `generate`; nothing is drawn at random.
+    """
+    import torch
+
+    written: dict[int, tuple[str, bool]] = {}
+    order = sorted(range(len(encoded)), key=lambda number: (len(encoded[number]), encoded[number]))
+    for start in range(0, len(order), batch):
+        numbers = order[start : start + batch]
+        ids = {"input_ids": [encoded[number] for number in numbers]}
+        padded = tokenizer.pad(ids, padding=True, return_tensors="pt").to(model.device)  # (text, token)
+        with torch.inference_mode():
+            output = model.generate(**padded, do_sample=False, **options)  # (text, new token)
+        # The first token starts the decoder; NLLB's is the end token.
+        finished = (output[:, 1:] == tokenizer.eos_token_id).any(dim=1).tolist()
+        texts = tokenizer.batch_decode(output, skip_special_tokens=True)
+        written |= dict(zip(numbers, zip(texts, finished, strict=True), strict=True))
+    return [written[number] for number in range(len(encoded))]

@@ -16,7 +16,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, ToolError
 from toolformer_ops.tools.base import TEXT_SLOT, ToolOutput, load_prompt
 from toolformer_ops.tools.languages import ENGLISH, ENGLISH_CODE, NLLB_CODE, Language
-from toolformer_ops.tools.sequence_to_sequence import load_checkpoint
+from toolformer_ops.tools.sequence_to_sequence import load_checkpoint, write_in_batches
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
@@ -92,41 +92,28 @@ class NllbTranslator:
 
     def translate(self, texts: Sequence[Translatable]) -> list[ToolOutput]:
         """Beam search over batches of similar length; texts in languages that the checkpoint lacks get a reason."""
-        import torch
-
-        # 1. Token ids of each text, with the source language's token first and the end token last.
         outputs: dict[int, ToolOutput] = {}
-        encoded: dict[int, list[int]] = {}
+        encoded: dict[int, list[int]] = {}  # with the source language's token first and the end token last
         for index, item in enumerate(texts):
             code = self._source_code(item)
             if code is None:
                 outputs[index] = ToolOutput.none("language_not_supported")
                 continue
             self._tokenizer.src_lang = code
-            encoded[index] = self._tokenizer(item.text)["input_ids"]
-            if len(encoded[index]) > NLLB_MAX_INPUT_TOKENS:
-                del encoded[index]
+            token_ids = self._tokenizer(item.text)["input_ids"]
+            if len(token_ids) > NLLB_MAX_INPUT_TOKENS:
                 outputs[index] = ToolOutput.none("input_too_long")
-        order = sorted(encoded, key=lambda index: (len(encoded[index]), encoded[index]))
-        for start in range(0, len(order), NLLB_BATCH):
-            # 2. One batch.
-            batch = order[start : start + NLLB_BATCH]
-            ids = {"input_ids": [encoded[index] for index in batch]}
-            padded = self._tokenizer.pad(ids, padding=True, return_tensors="pt").to(self._model.device)
-            with torch.inference_mode():
-                written = self._model.generate(  # (batch, tokens)
-                    **padded,
-                    forced_bos_token_id=self._english_token,
-                    num_beams=NLLB_BEAMS,
-                    do_sample=False,
-                    max_new_tokens=MAX_NEW_TOKENS,
-                    max_length=None,
-                )
-            # 3. Its texts, where the model came to an end; the end token is also NLLB's first decoder token, hence 1:.
-            finished = (written[:, 1:] == self._tokenizer.eos_token_id).any(dim=1).tolist()
-            decoded = self._tokenizer.batch_decode(written, skip_special_tokens=True)
-            for index, text, complete in zip(batch, decoded, finished, strict=True):
-                outputs[index] = _output(text) if complete else ToolOutput.none("translation_unfinished")
+            else:
+                encoded[index] = token_ids
+        options = {
+            "forced_bos_token_id": self._english_token,
+            "num_beams": NLLB_BEAMS,
+            "max_new_tokens": MAX_NEW_TOKENS,
+            "max_length": None,
+        }
+        written = write_in_batches(self._model, self._tokenizer, list(encoded.values()), NLLB_BATCH, **options)
+        for index, (text, finished) in zip(encoded, written, strict=True):
+            outputs[index] = _output(text) if finished else ToolOutput.none("translation_unfinished")
         return [outputs[index] for index in range(len(texts))]
 
     def _knows(self, code: str) -> bool:

@@ -92,7 +92,7 @@ class TellingTool:
 
     @property
     def spec(self) -> ToolSpec:
-        return ToolSpec(self.name, "", "", "1", "")
+        return ToolSpec(name=self.name, purpose="", prompt_file="")
 
     def effective_input(self, call_input: str, document: Any) -> str | None:
         return call_input

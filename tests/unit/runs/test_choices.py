@@ -82,7 +82,14 @@ def test_a_choice_that_is_in_two_sets_is_the_same_in_both() -> None:
 
 
 def test_a_tools_number_fills_what_was_not_chosen() -> None:
-    spec = ToolSpec("T", "p", "f", sampling_threshold=0.25, max_positions=9, samples_per_position=8)
+    spec = ToolSpec(
+        name="T",
+        purpose="p",
+        prompt_file="f",
+        sampling_threshold=0.25,
+        max_positions=9,
+        samples_per_position=8,
+    )
     chosen = RunChoices.parse({**LEAST, "max_positions": 2, "seed": 3}).for_tool(spec)
     assert (chosen.max_positions, chosen.samples_per_position, chosen.sampling_threshold) == (2, 8, 0.25)
     assert (chosen.seed, chosen.prune_below) == (3, 0.5)

@@ -1,5 +1,6 @@
 """What changes a recipe, what does not, and which later recipes a change reaches."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from toolformer_ops.runs.recipes import ToolRecipes, tool_recipes
 from toolformer_ops.stages.release import ToolsOfRun, release_definition
 from toolformer_ops.tools.base import ToolSpec
 
-SPEC = ToolSpec("Calculator", "computes", "calculator.txt", "1", "appendix A", max_positions=20)
+SPEC = ToolSpec(name="Calculator", purpose="computes", prompt_file="calculator.txt", max_positions=20)
 GIVEN: dict[str, Any] = {"corpus": "c", "model": "m"}
 
 
@@ -55,7 +56,7 @@ def test_the_same_input_has_the_same_recipes() -> None:
         ({"model_identity": "n"}, ["sample", "execute", "score"]),
         ({"dtype": "bfloat16"}, ["sample", "execute", "score"]),
         (
-            {"spec": ToolSpec("Calculator", "p", "f", "2", "s", max_positions=20)},
+            {"spec": replace(SPEC, filter_version="2")},
             ["filter", "sample", "execute", "score"],
         ),
     ],
