@@ -19,7 +19,7 @@ from toolformer_ops.demo.corpus import DemoDocument, own_documents, wikipedia_do
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.records import CallPosition, Document, PlacedCall, SampledContinuation
-from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.choices import RunChoices, SamplingChoices
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 FIXED_RESULTS = {
@@ -135,16 +135,16 @@ def _prompt(tool: str) -> AnnotationPrompt:
 
 def _real_text_job(name: str, texts: int) -> Job:
     tool = get_tool(name)
-    parameters = RunChoices(corpus="-", model="-", call_prefix="tool_name")
+    choices = SamplingChoices(call_prefix="tool_name").for_tool(tool.spec)
     return Job(
         tool=name,
         prompt=_prompt(name),
         texts=tuple(_kept_texts(name, texts)),
-        at_most=tool.spec.max_positions,
-        threshold=tool.spec.sampling_threshold,
-        samples=tool.spec.samples_per_position,
-        max_new_tokens=parameters.max_call_tokens,
-        call_start=given_call_start(tool, parameters.call_prefix),
+        at_most=choices.max_positions,
+        threshold=choices.sampling_threshold,
+        samples=choices.samples_per_position,
+        max_new_tokens=choices.max_call_tokens,
+        call_start=given_call_start(tool, choices.call_prefix),
         injects_calls=False,
     )
 

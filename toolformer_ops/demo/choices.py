@@ -53,7 +53,7 @@ DEMO_NUMBERS: Mapping[str, object] = MappingProxyType(
 """Fields of `RunChoices` in which the demo differs from the defaults."""
 
 
-def demo_parameters(corpus: str, model: str, **choices: object) -> RunChoices:
+def demo_choices(corpus: str, model: str, **choices: object) -> RunChoices:
     """Return the demo's choices for a corpus and a model; `choices` go before the demo's numbers.
 
     Raises:
@@ -75,7 +75,7 @@ def demo_document_count(asked: int | None) -> int:
     return count
 
 
-def corpus_parameters(
+def corpus_choices(
     settings: Settings,
     corpus: str,
     tools: Sequence[str] = (),
@@ -91,7 +91,7 @@ def corpus_parameters(
         tools: names; one item may hold several with commas or spaces between them. None: all tools.
         limit: the first documents only.
         model: folder or id@revision; empty means the setting `default_model`, else the demo model.
-        parameters: other fields of `RunChoices` as a JSON object.
+        parameters: other choices as a JSON object.
 
     Raises:
         CorpusError, ToolError, ModelError, ParameterError: what was typed cannot be; nothing was started.
@@ -105,7 +105,7 @@ def corpus_parameters(
     for name in ("corpus", "model"):
         if name in choices:
             raise ParameterError(f"--parameters: {name} is given elsewhere on the command line.")
-    return demo_parameters(corpus_uri(corpus), model_name(settings, model or settings.default_model), **choices)
+    return demo_choices(corpus_uri(corpus), model_name(settings, model or settings.default_model), **choices)
 
 
 def corpus_uri(corpus: str) -> str:

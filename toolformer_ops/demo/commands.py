@@ -59,11 +59,11 @@ def run_corpus(
     from rich.console import Console
 
     from toolformer_ops.config import load_settings
-    from toolformer_ops.demo.choices import corpus_parameters
+    from toolformer_ops.demo.choices import corpus_choices
     from toolformer_ops.demo.driver import run_corpus as run
 
     settings = load_settings()
-    chosen = corpus_parameters(settings, corpus, tools or (), limit, model, parameters)
+    chosen = corpus_choices(settings, corpus, tools or (), limit, model, parameters)
     try:
         run(Console(), settings, chosen)
     except KeyboardInterrupt:

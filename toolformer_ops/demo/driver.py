@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from toolformer_ops.config import Settings
-from toolformer_ops.demo.choices import demo_parameters
+from toolformer_ops.demo.choices import demo_choices
 from toolformer_ops.demo.corpus import corpus_key, demo_documents, json_lines, write_kilt_records
 from toolformer_ops.demo.model import demo_model_path, prepare_demo_model
 from toolformer_ops.demo.progress import ProgressDisplay, Snapshot, read_progress
@@ -58,12 +58,12 @@ def run_demo(console: Console, settings: Settings, documents: int) -> None:
     store.put_if_absent(corpus_key(content), content)
     uri = store.uri(corpus_key(content))
     say(console, f"The demo corpus is {uri}; this run takes its first {documents} documents.")
-    choices = demo_parameters(uri, str(demo_model_path(settings.state_dir)), document_limit=documents)
+    choices = demo_choices(uri, str(demo_model_path(settings.state_dir)), document_limit=documents)
     run_dags(console, settings, choices, "demo", started)
 
 
 def run_corpus(console: Console, settings: Settings, choices: RunChoices) -> None:
-    """Run over a user's own corpus, which `choices.corpus_parameters` has already checked.
+    """Run over a user's own corpus, which `choices.corpus_choices` has already checked.
 
     Raises:
         As `run_demo`.

@@ -70,29 +70,29 @@ def tool_recipes(
     model's weights and tokenizer.
     """
     model = {"model": model_identity, "dtype": dtype}
-    filtering = Recipe("filter", spec.name, {"filter_version": spec.filter_version})
+    filtering = Recipe(stage="filter", tool=spec.name, definition={"filter_version": spec.filter_version})
     sampling = Recipe(
-        "sample",
-        spec.name,
-        {
+        stage="sample",
+        tool=spec.name,
+        definition={
             "sampling_version": SAMPLING_VERSION,
             "prompt": prompt_text,
             "markers": [CALL_START, ARROW, CALL_END],
             **choices.for_tool(spec).deciding(),
             **model,
         },
-        filtering.recipe_id,
+        parent_recipe_id=filtering.recipe_id,
     )
     execution = Recipe(
-        "execute",
-        spec.name,
-        {"execution_version": EXECUTION_VERSION, "tool_version": tool_version},
-        sampling.recipe_id,
+        stage="execute",
+        tool=spec.name,
+        definition={"execution_version": EXECUTION_VERSION, "tool_version": tool_version},
+        parent_recipe_id=sampling.recipe_id,
     )
     scoring = Recipe(
-        "score",
-        spec.name,
-        {
+        stage="score",
+        tool=spec.name,
+        definition={
             "scoring_version": SCORING_VERSION,
             "weights": list(TOKEN_WEIGHTS),
             "joined_by": "\n",
@@ -100,6 +100,6 @@ def tool_recipes(
             "own_text_rule": own_text.RULE if spec.pass_over_own_text else None,
             **model,
         },
-        execution.recipe_id,
+        parent_recipe_id=execution.recipe_id,
     )
-    return ToolRecipes(filtering, sampling, execution, scoring)
+    return ToolRecipes(filter=filtering, sampling=sampling, execution=execution, scoring=scoring)

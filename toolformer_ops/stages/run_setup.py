@@ -50,7 +50,14 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices) -> list[str]
     identity = model_identity(*split_revision(choices.model))
     versions = {name: tool.version(settings, identity) for name, tool in tools.items()}
     recipes = {
-        name: tool_recipes(tool.spec, tool.prompt, versions[name], identity, settings.dtype, choices)
+        name: tool_recipes(
+            spec=tool.spec,
+            prompt_text=tool.prompt,
+            tool_version=versions[name],
+            model_identity=identity,
+            dtype=settings.dtype,
+            choices=choices,
+        )
         for name, tool in tools.items()
     }
     with database.transaction(database.connect(settings)) as connection:

@@ -8,9 +8,9 @@ from toolformer_ops.config import Settings
 from toolformer_ops.demo.choices import (
     DEMO_DOCUMENTS,
     DEMO_NUMBERS,
-    corpus_parameters,
+    corpus_choices,
+    demo_choices,
     demo_document_count,
-    demo_parameters,
 )
 from toolformer_ops.demo.model import demo_model_path
 from toolformer_ops.errors import CorpusError, ModelError, ParameterError, ToolError
@@ -30,7 +30,7 @@ def settings(settings_of_no_service: Settings, tmp_path: Path) -> Settings:
 
 
 def test_the_demos_numbers_are_run_parameters_and_can_be_overruled() -> None:
-    parameters = demo_parameters("corpus", "model", max_positions=7)
+    parameters = demo_choices("corpus", "model", max_positions=7)
     numbers = {name: getattr(parameters, name) for name in DEMO_NUMBERS}
     assert numbers == {**DEMO_NUMBERS, "max_positions": 7}
 
@@ -51,48 +51,48 @@ def test_more_documents_than_there_are_or_too_few_is_an_error(count: int) -> Non
 
 
 def test_tools_may_be_named_in_any_way_and_default_to_all(settings: Settings, corpus: str) -> None:
-    assert corpus_parameters(settings, corpus).tools == PAPER_TOOLS
+    assert corpus_choices(settings, corpus).tools == PAPER_TOOLS
     for typed in (["calculator,QA"], ["Calculator", "qa"], ["Calculator QA"], ["Calculator", "Calculator,QA"]):
-        assert corpus_parameters(settings, corpus, typed).tools == ("Calculator", "QA")
+        assert corpus_choices(settings, corpus, typed).tools == ("Calculator", "QA")
 
 
 def test_an_unknown_tool_is_an_error_that_lists_the_tools(settings: Settings, corpus: str) -> None:
     with pytest.raises(ToolError, match=r"Calculator, Calendar, WikiSearch, QA, MT.*Abacus"):
-        corpus_parameters(settings, corpus, ["Calculator,Abacus"])
+        corpus_choices(settings, corpus, ["Calculator,Abacus"])
 
 
 def test_a_relative_path_becomes_absolute(settings: Settings, corpus: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(corpus).parent)
-    assert corpus_parameters(settings, "posts.jsonl").corpus == corpus
-    assert corpus_parameters(settings, f"file://{corpus}").corpus == corpus
+    assert corpus_choices(settings, "posts.jsonl").corpus == corpus
+    assert corpus_choices(settings, f"file://{corpus}").corpus == corpus
 
 
 @pytest.mark.parametrize("missing", ["no-such-file.jsonl", " "])
 def test_a_corpus_that_is_not_there_is_an_error(settings: Settings, missing: str) -> None:
     with pytest.raises(CorpusError, match="expected a corpus"):
-        corpus_parameters(settings, missing)
+        corpus_choices(settings, missing)
 
 
 def test_a_corpus_on_s3_is_looked_up_later(settings: Settings) -> None:
-    assert corpus_parameters(settings, "s3://bucket/posts.jsonl").corpus == "s3://bucket/posts.jsonl"
+    assert corpus_choices(settings, "s3://bucket/posts.jsonl").corpus == "s3://bucket/posts.jsonl"
 
 
 def test_the_model_is_the_one_given_else_the_default_else_the_demos(settings: Settings, corpus: str) -> None:
     demo = str(demo_model_path(settings.state_dir))
     with_default = settings.model_copy(update={"default_model": "org/model@abc"})
-    assert corpus_parameters(settings, corpus).model == demo
-    assert corpus_parameters(with_default, corpus).model == "org/model@abc"
-    assert corpus_parameters(with_default, corpus, model="org/other@def").model == "org/other@def"
-    assert corpus_parameters(with_default, corpus, model=str(Path(corpus).parent)).model == str(Path(corpus).parent)
+    assert corpus_choices(settings, corpus).model == demo
+    assert corpus_choices(with_default, corpus).model == "org/model@abc"
+    assert corpus_choices(with_default, corpus, model="org/other@def").model == "org/other@def"
+    assert corpus_choices(with_default, corpus, model=str(Path(corpus).parent)).model == str(Path(corpus).parent)
 
 
 def test_a_model_without_a_revision_is_an_error(settings: Settings, corpus: str) -> None:
     with pytest.raises(ModelError, match=r"id@revision, found 'org/model'"):
-        corpus_parameters(settings, corpus, model="org/model")
+        corpus_choices(settings, corpus, model="org/model")
 
 
 def test_limit_and_other_parameters_are_taken(settings: Settings, corpus: str) -> None:
-    parameters = corpus_parameters(settings, corpus, limit=5, parameters='{"seed": 3, "finetune": false}')
+    parameters = corpus_choices(settings, corpus, limit=5, parameters='{"seed": 3, "finetune": false}')
     assert (parameters.document_limit, parameters.seed, parameters.finetune) == (5, 3, False)
 
 
@@ -108,4 +108,4 @@ def test_limit_and_other_parameters_are_taken(settings: Settings, corpus: str) -
 )
 def test_parameters_that_cannot_be_are_named(settings: Settings, corpus: str, typed: str, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
-        corpus_parameters(settings, corpus, parameters=typed)
+        corpus_choices(settings, corpus, parameters=typed)
