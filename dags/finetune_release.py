@@ -2,7 +2,7 @@
 
 **How to trigger.** Give the id of a release (table `dataset_releases`). Everything else is as in the run that made the release
 (language model, seed), but for the finetuning and the evaluation, which the form asks for; its defaults are the paper's. For the
-paper's tables choose suites, say where their data lie (`docs/evaluation.md` says where they can be had; pods read them from S3
+paper's tables choose suites, say where their data are (`docs/evaluation.md` says where they can be had; pods read them from S3
 alone), and finetune the baseline too. `toolformer-ops evaluate` does the same for a model that is trained already.
 
 **What it costs.** Training is nearly all of it. The paper's 2,000 steps of 128 sequences of 1,024 tokens are 262 million tokens,
@@ -20,7 +20,7 @@ shown under the run's tab "Evaluation" and linked from the task `evaluation.repo
 1. Open the log of the first failed task; its last line says what was expected, what was found, and the remedy: a data set that is
    not there or of another format, a tool that is down, a model whose vocabulary lacks the markers of calls.
 2. Exit status 2 is a wrong request, 3 a release without texts (no model is published); neither is retried. Everything else was
-   retried twice; a training goes on from its last checkpoint.
+   retried twice; a training starts at its last checkpoint.
 3. Mend the cause and clear the failed task with what follows. What was trained and scored is not trained and scored again.
 """
 

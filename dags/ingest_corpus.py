@@ -7,7 +7,7 @@ run this one alone only to see what a corpus holds before annotating it.
 **What it costs.** No GPU. A few thousand texts a second; disk in Postgres of about one and a half times the text.
 
 **When it is red.** The last line of the task's log says what was looked for and where. A bad record never makes it red: it
-stands in `rejected_documents` with file, line and reason, and texts in = texts out + rejected. Clearing the task goes on where
+is in `rejected_documents` with file, line and reason, and texts in = texts out + rejected. A cleared task starts where
 it stopped; a corpus that is read twice is read once.
 """
 

@@ -1,6 +1,6 @@
 """`toolformer-ops stage NAME`: the contract between a DAG and the work.
 
-A run's parameters lie in Postgres, so that the arguments are ids only. Logs go to stderr. `start-run`, `start-finetuning`, `plan`,
+A run's parameters are in Postgres, so that the arguments are ids only. Logs go to stderr. `start-run`, `start-finetuning`, `plan`,
 `release` and `finetune` print one JSON value on the last line of stdout: the ids and counts that the next task needs.
 """
 
@@ -167,7 +167,7 @@ def start_finetuning(
 
 @app.command("finetune")
 def finetune(run: Run, without_calls: WithoutCalls = False) -> None:
-    """Finetune the language model on the run's release, on all GPUs there are; goes on from the last checkpoint.
+    """Finetune the language model on the run's release, on all GPUs there are, from the last checkpoint on.
 
     Example: toolformer-ops stage finetune --run night-1
     """
@@ -202,7 +202,7 @@ def report_evaluation(run: Run) -> None:
 def evaluate(
     run: Run, suite: Annotated[str, typer.Option("--suite", help="lama, math, qa, mlqa, temporal or perplexity.")]
 ) -> None:
-    """Evaluate the run's models on one suite of the paper, the language model beside them, into `evaluation_scores`.
+    """Evaluate the run's models on one suite of the paper, and the language model for comparison, into `evaluation_scores`.
 
     Example: toolformer-ops stage evaluate --run night-1 --suite math
     """

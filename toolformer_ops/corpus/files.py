@@ -63,7 +63,7 @@ def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
     `uri` is an address as `records.normal_uri` writes it. Hidden files and folders are passed over.
 
     Raises:
-        CorpusError: there is no such file, folder or bucket, or no file of these kinds lies in it.
+        CorpusError: there is no such file, folder or bucket, or no file of these kinds is in it.
     """
     if uri.startswith("s3://"):
         from toolformer_ops.storage.object_store import ObjectStore

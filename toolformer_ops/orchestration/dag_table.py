@@ -18,8 +18,8 @@ PAGE = REPOSITORY / "docs" / "dags.md"
 INTRODUCTION = """# The DAGs
 
 Made by `python -m toolformer_ops.orchestration.dag_table` from `dags/`; do not edit. Every task starts one command,
-`python -m toolformer_ops stage ...`, on the Airflow worker, or with `TOOLFORMER_RUNNER=kubernetes` in a pod. Where a task
-stands behind a pool, the pool's slots are the limit.
+`python -m toolformer_ops stage ...`, on the Airflow worker, or with `TOOLFORMER_RUNNER=kubernetes` in a pod. The slots of
+a task's pool limit how many run at once.
 """
 
 
@@ -63,7 +63,7 @@ def main() -> None:
 def _default(name: str, param: Any) -> str:
     field = RunChoices.model_fields.get(name)
     if field is None or field.is_required():
-        return "required"  # a deployment may give it a default by its settings
+        return "required"  # a deployment's settings may hold a default
     if param.value is None or param.value == []:
         return ""
     return f"`{', '.join(param.value)}`" if isinstance(param.value, list) else f"`{param.value}`"

@@ -1,6 +1,6 @@
 """What all DAGs and stage tasks share: default arguments, pools, time limits, assets, and what a task does besides its stage.
 
-Does not create the pools: `pools.json` beside this file does, by `airflow pools import`.
+Does not create the pools: `pools.json` in this folder does, by `airflow pools import`.
 """
 
 from collections.abc import Mapping, Sequence

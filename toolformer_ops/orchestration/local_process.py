@@ -66,7 +66,7 @@ class Ending:
 
 
 class RunningProcess:
-    """A started process in a process group of its own, whose lines are handed on as they come."""
+    """A started process in a new process group, whose lines are handed on as they come."""
 
     def __init__(self, argv: Sequence[str], on_line: Callable[[str], None]) -> None:
         self._on_line = on_line
@@ -77,7 +77,7 @@ class RunningProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            # Safe beside threads: the library is loaded already, and the call neither allocates nor locks.
+            # Safe with threads: the library is loaded already, and the call neither allocates nor locks.
             preexec_fn=_end_with_parent,  # noqa: PLW1509
             text=True,
             encoding="utf-8",

@@ -1,4 +1,4 @@
-"""What became of a run: which tools are done before the release, and at the end whether anything failed.
+"""How a run ends: which tools are done before the release, and at the end whether anything failed.
 
 A tool that fails does not stop the others, and the release comes out without it; nor does a suite that cannot be evaluated stop the
 others. So that this is seen, the last task closes the run in `annotation_runs` and is red with the list of what failed, though
@@ -31,7 +31,7 @@ def task_states(context: "Context") -> dict[str, str | None]:
 
 
 def failed_tasks(states: Mapping[str, str | None], task_ids: Iterable[str]) -> list[str]:
-    """Tasks that failed themselves, not those that only stood behind one, in the order of `task_ids`; with the number of shards."""
+    """Tasks that failed themselves, not those that only waited for one, in the order of `task_ids`; with the number of shards."""
     failed = []
     for task_id in task_ids:
         shard = re.compile(rf"{re.escape(task_id)}_\d+")

@@ -1,4 +1,4 @@
-"""The factory of stage tasks: one call in a DAG file gives a local process or a pod for the very same arguments.
+"""The factory of stage tasks: one call in a DAG file makes a local process or a pod with the same arguments.
 
 Stages whose last line the DAG needs, such as the plan's list of shards, always run on the Airflow worker; they need Postgres and
 S3, and no GPU. The others run where `TOOLFORMER_RUNNER` says.
@@ -38,7 +38,7 @@ def stage(
 
     Args:
         name: stage of `python -m toolformer_ops stage`.
-        task_id: the task's own name, where a stage stands in the graph more than once; else the stage's.
+        task_id: the task's name, where a stage is in the graph more than once; by default the stage's.
         tool: for stages that work for one tool.
         arguments: what follows the stage's name; templated.
         pool: `gpu` where the stage loads a model, `cpu` where not.

@@ -1,16 +1,16 @@
 """A release's files: Parquet with one row a text, and the reader and writer of it (pyarrow).
 
-`stages/release.py` fills it, `stages/checking.py` tests it, `stages/finetuning.py` and other programs read it. Equal texts
-give equal bytes: rows come in the order they are written, in row groups and files of fixed size.
+`stages/release.py` fills it, `stages/checking.py` tests it, `stages/finetuning.py` and other programs read it. Releases of
+equal texts are equal byte for byte: rows come in the order they are written, in row groups and files of fixed size.
 Does not decide which calls are released.
 """
 
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,34 +21,6 @@ ROW_GROUP_TEXTS = 1_000
 FILE_TEXTS = 20_000
 """Texts a file; with web texts of 3 kB some 30 MB."""
 
-CALL_TYPE = pa.struct(
-    [
-        pa.field("call_id", pa.string(), nullable=False),
-        pa.field("tool", pa.string(), nullable=False),
-        pa.field("input", pa.string(), nullable=False),
-        pa.field("result", pa.string(), nullable=False),
-        pa.field("position_char", pa.int32(), nullable=False),
-        pa.field("position_probability", pa.float64(), nullable=False),
-        pa.field("loss_without_call", pa.float64(), nullable=False),
-        pa.field("loss_without_result", pa.float64(), nullable=False),
-        pa.field("loss_with_result", pa.float64(), nullable=False),
-        pa.field("loss_reduction", pa.float64(), nullable=False),
-        pa.field("sampling_recipe_id", pa.string(), nullable=False),
-        pa.field("execution_recipe_id", pa.string(), nullable=False),
-        pa.field("scoring_recipe_id", pa.string(), nullable=False),
-        pa.field("loss_without_call_full_context", pa.float64()),
-    ]
-)
-SCHEMA = pa.schema(
-    [
-        pa.field("document_id", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("plain_text", pa.string(), nullable=False),
-        pa.field("calls", pa.list_(pa.field("element", CALL_TYPE, nullable=False)), nullable=False),
-        pa.field("tools", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
-        pa.field("url", pa.string()),
-    ]
-)
 COLUMN_MEANINGS = {
     "document_id": "hash of `plain_text`: the id of the text in the table `documents`",
     "text": "the text with its calls and their results",
@@ -91,6 +63,26 @@ class ReleasedCall:
         return WovenCall(self.position_char, Call(self.tool, self.input), self.result)
 
 
+_ARROW_TYPES: Mapping[Any, tuple[pa.DataType, bool]] = {
+    str: (pa.string(), False),
+    int: (pa.int32(), False),
+    float: (pa.float64(), False),
+    float | None: (pa.float64(), True),
+}
+"""Of the fields of `ReleasedCall`, and whether they may be null."""
+CALL_TYPE = pa.struct([pa.field(field.name, *_ARROW_TYPES[field.type]) for field in fields(ReleasedCall)])
+SCHEMA = pa.schema(
+    [
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("plain_text", pa.string(), nullable=False),
+        pa.field("calls", pa.list_(pa.field("element", CALL_TYPE, nullable=False)), nullable=False),
+        pa.field("tools", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
+        pa.field("url", pa.string()),
+    ]
+)
+
+
 @dataclass(frozen=True)
 class ReleasedText:
     """One text as it is released: at least one call."""
@@ -109,7 +101,7 @@ class ReleasedText:
         """Weave `calls` into a text.
 
         Raises:
-            CallSyntaxError: a call's position lies outside the text.
+            CallSyntaxError: a call's position is outside the text.
         """
         in_order = tuple(sorted(calls, key=lambda call: (call.position_char, call.call_id)))
         woven = weave(plain_text, [call.woven for call in in_order])
@@ -121,7 +113,7 @@ class ReleasedText:
         return tuple(sorted({call.tool for call in self.calls}))
 
     def gives_text_back(self, tools: Sequence[str]) -> bool:
-        """Whether taking the calls of `tools` out gives the plain text, and putting its own calls in gives the text."""
+        """Whether the text without the calls of `tools` is the plain text, and the plain text with `calls` is the text."""
         if not all(0 <= call.position_char <= len(self.plain_text) for call in self.calls):
             return False
         woven = weave(self.plain_text, [call.woven for call in self.calls])

@@ -230,7 +230,7 @@ def insert_rows(connection: Connection, rows: Iterable[TableRow]) -> int:
 def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None:
     """Make the partition of one of `PARTITIONED_TABLES` for a recipe unless it is there; several processes may try at once.
 
-    Made as a table of its own and then attached, which unlike CREATE TABLE ... PARTITION OF blocks no stage that reads or writes
+    Made as a separate table and then attached, which unlike CREATE TABLE ... PARTITION OF blocks no stage that reads or writes
     the other partitions.
 
     Raises:

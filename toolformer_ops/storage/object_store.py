@@ -1,11 +1,11 @@
 """S3 through boto3: files named by their content, publications whose manifest is written last and only if absent.
 
-A publication lies under a prefix such as `releases/4f0c...`:
+A publication is under a prefix such as `releases/4f0c...`:
 
     releases/4f0c.../data-91b2d4.../part-00000.parquet     the files, in a folder named by the hash of their names and contents
     releases/4f0c.../manifest.json                         written last, by a conditional put: it makes the publication exist
 
-A reader that meets no manifest sees nothing. Two writers of one prefix cannot mix their files, since different contents lie in
+A reader that finds no manifest sees nothing. Two writers of one prefix cannot mix their files, since different contents are in
 different folders, and the conditional put (`If-None-Match: *`) lets one of them win; a writer that was killed leaves at most
 files that no manifest names.
 
@@ -79,7 +79,7 @@ class ObjectStore:
         """The key of an s3:// address in this bucket.
 
         Raises:
-            ConfigurationError: the address lies elsewhere.
+            ConfigurationError: the address is not in this bucket.
         """
         key = uri.removeprefix(self.uri(""))
         if key == uri:
@@ -209,10 +209,10 @@ class ObjectStore:
         return self._open(*place)
 
     def list_uri(self, uri: str) -> Sequence[str]:
-        """Addresses of the files at an address: itself where it is a file, what lies below it where it is a folder; sorted.
+        """Addresses of the files at an address: itself where it is a file, all below it where it is a folder; sorted.
 
         Raises:
-            CorpusError: there is no such file or folder, or nothing lies in it.
+            CorpusError: there is no such file or folder, or nothing is in it.
             ObjectNotFoundError: there is no such bucket.
         """
         place = self._place(uri)

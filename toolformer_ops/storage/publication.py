@@ -29,7 +29,7 @@ class PublishedFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a publication holds; equal contents give equal manifests, byte for byte."""
+    """What a publication holds; the manifests of equal contents are equal, byte for byte."""
 
     prefix: str
     """Key of the publication, without a slash at its end."""
@@ -59,7 +59,7 @@ class Manifest:
         return f"{self.folder}/{file.name}"
 
     def to_bytes(self) -> bytes:
-        """The manifest as it lies on S3."""
+        """The manifest as it is on S3."""
         value = {
             "format": MANIFEST_FORMAT,
             "content_sha256": self.content_sha256,
