@@ -1,5 +1,5 @@
 -- Which calls help most?
--- The kept calls of the newest run that save most, as they stand in their sentences.
+-- The kept calls of the newest run that save most, in their sentences.
 select tool, round(loss_reduction::numeric, 2) as nats_saved, right(text_before, 60) || ' [' || call_text || ' -> ' || result || ']' || left(text_after, 60) as sentence
 from kept_calls
 where run_id = (select run_id from annotation_runs order by started_at desc limit 1)

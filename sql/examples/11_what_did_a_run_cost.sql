@@ -1,5 +1,5 @@
 -- What did a run cost, and what was it expected to?
--- The newest run that ended or was estimated, by tool: what `toolformer-ops estimate --store` said before, beside the truth.
+-- The newest run that ended or was estimated, by tool: the estimate of `toolformer-ops estimate --store`, and what the run took.
 with newest as (
     select estimate, cost
     from annotation_runs

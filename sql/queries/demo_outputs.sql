@@ -1,4 +1,4 @@
--- What a run ended in: its release and its finetuned model; null where it has none.
+-- The release and the finetuned model of a run; null where it has none.
 select r.state, release.uri as release_uri, release.documents as released_texts, release.calls as released_calls,
        release.lacking_tools, model.uri as model_uri, model.training_loss
 from annotation_runs r

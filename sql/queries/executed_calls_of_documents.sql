@@ -1,4 +1,4 @@
--- The candidate calls of these documents with their paragraph's bounds and what the tool answered (nulls where it was not asked).
+-- The candidate calls of these documents with their paragraph's bounds and the tool's results (nulls where it was not run).
 select c.document_id, c.call_id, c.paragraph, f.start_char, f.end_char, c.position_token, c.position_char, c.call_input, c.call_text,
        c.input_key, c.effective_input, r.results, r.reason
 from candidate_calls c

@@ -2,8 +2,8 @@ create view run_documents as
 select r.run_id, member.document_id, member.ordinal
 from annotation_runs r
 cross join lateral (
-    -- A subquery with a `with` is planned on its own, for one corpus. Joined directly to annotation_runs, which is too small to have
-    -- statistics, it would be taken for a few documents, and all that reads it would be joined row by row.
+    -- Postgres plans a subquery with a `with` separately, for one corpus. In a direct join with annotation_runs, which is too small to
+    -- have statistics, it would expect a few documents, and join everything that reads this view row by row.
     with corpus as (
         select document_id, ordinal from corpus_documents where corpus_id = r.corpus_id
     )

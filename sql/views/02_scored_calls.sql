@@ -31,8 +31,8 @@ select rt.run_id,
        rt.scoring_recipe_id
 from run_tools rt
 cross join lateral (
-    -- A subquery with a `with` is planned on its own. Its recipes are constants, so that Postgres reads only their partitions; joined
-    -- directly to run_tools, it would read all of them.
+    -- Postgres plans a subquery with a `with` separately. The recipes are constants in it, so that only their partitions are read; a
+    -- direct join with run_tools would read all of them.
     with scored as (
         select * from call_losses where scoring_recipe_id = rt.scoring_recipe_id and reason is null
     )
@@ -62,14 +62,14 @@ comment on column scored_calls.loss_without_result is 'L(e(c, "")), nats.';
 comment on column scored_calls.loss_with_result is 'L+ = L(e(c, r)), nats.';
 comment on column scored_calls.loss_reduction is 'min(loss_without_call, loss_without_result, loss_without_call_full_context where there is one) - loss_with_result, nats.';
 comment on column scored_calls.keep_threshold is 'tau_f of the tool in this run, nats.';
-comment on column scored_calls.position_char is 'The character of documents.text before which the call stands, from 0.';
-comment on column scored_calls.position_token is 'The token before which the call stands, from 0.';
+comment on column scored_calls.position_char is 'The character of documents.text before which the call is inserted, from 0.';
+comment on column scored_calls.position_token is 'The token before which the call is inserted, from 0.';
 comment on column scored_calls.position_probability is 'p_i, the probability that a call starts here, 0 to 1.';
 comment on column scored_calls.paragraph is 'The paragraph''s number in the document, from 0.';
 comment on column scored_calls.call_input is 'The call''s input as the model wrote it.';
-comment on column scored_calls.effective_input is 'What the tool was really asked.';
-comment on column scored_calls.sample_count is 'How many samples gave this call at this position.';
-comment on column scored_calls.input_only_after is 'Whether the input stands only after the call in the text.';
+comment on column scored_calls.effective_input is 'The input that the tool received.';
+comment on column scored_calls.sample_count is 'Number of samples that are this call at this position.';
+comment on column scored_calls.input_only_after is 'Whether the input occurs in the text only after the call.';
 comment on column scored_calls.result_rank is 'Which of the tool''s results was taken, from 0.';
 comment on column scored_calls.loss_without_call_full_context is 'L(nothing) given the whole text before the call, nats; null where the other losses are not in a context window.';
 comment on column scored_calls.number_format is 'float32, bfloat16 or float16: the numbers in which the losses were computed.';

@@ -3,7 +3,7 @@ select s.*, not s.input_only_after as releasable
 from scored_calls s
 where is_kept(null, s.loss_reduction, s.keep_threshold);  -- no scored call has a reason against it
 comment on view kept_calls is 'The method''s keep rule (Toolformer, section 2): the scored calls with loss_reduction >= keep_threshold. A release takes those that are releasable.';
-comment on column kept_calls.releasable is 'Whether a release may take it: its input does not stand only after the call.';
+comment on column kept_calls.releasable is 'Whether a release may take it: its input does not occur only after the call.';
 do $$  -- the other columns are those of scored_calls, and so are their comments
 declare
     described record;

@@ -8,7 +8,7 @@ select rt.run_id,
        counted.releasable_calls
 from run_tools rt
 cross join lateral (
-    with asked as (
+    with thresholds as (
         select usual.threshold
         from unnest(array[0.5, 1.0, 2.0]::double precision[]) as usual (threshold)
         where usual.threshold >= rt.prune_below  -- below it, not all calls were computed
@@ -24,13 +24,13 @@ cross join lateral (
         where loss.scoring_recipe_id = rt.scoring_recipe_id
           and is_kept(loss.reason, loss.loss_reduction, least(0.5, rt.keep_threshold))
     )
-    select asked.threshold,
+    select thresholds.threshold,
            count(reached.document_id) as calls,
            count(distinct reached.document_id) as texts,
            count(reached.document_id) filter (where not reached.input_only_after) as releasable_calls
-    from asked
-    left join reached on is_kept(reached.reason, reached.loss_reduction, asked.threshold)
-    group by asked.threshold
+    from thresholds
+    left join reached on is_kept(reached.reason, reached.loss_reduction, thresholds.threshold)
+    group by thresholds.threshold
 ) counted;
 comment on view threshold_counts is 'The paper''s Table 2: how many calls, in how many texts, save at least a threshold, for each tool of each run at 0.5, 1.0 and 2.0 nats and at the tool''s own threshold. Every count is exact; a threshold below the run''s prune_below has no row.';
 comment on column threshold_counts.run_id is 'The run.';
@@ -39,4 +39,4 @@ comment on column threshold_counts.threshold is 'tau_f, nats.';
 comment on column threshold_counts.is_keep_threshold is 'Whether it is the tool''s own threshold in this run.';
 comment on column threshold_counts.calls is 'Number of scored calls with loss_reduction >= threshold.';
 comment on column threshold_counts.texts is 'Number of texts with at least one of them.';
-comment on column threshold_counts.releasable_calls is 'Of calls those whose input does not stand only after them.';
+comment on column threshold_counts.releasable_calls is 'Of calls those whose input does not occur only after them.';

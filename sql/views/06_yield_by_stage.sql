@@ -23,6 +23,15 @@ cross join lateral (
            or (done.stage = 'score' and done.recipe_id = rt.scoring_recipe_id)
         group by done.stage, counted.name
     ),
+    unsampled as (
+        select count(*) as texts
+        from stage_ledger done
+        join members using (document_id)
+        where done.stage = 'sample'
+          and done.recipe_id = rt.sampling_recipe_id
+          and coalesce((done.counts ->> 'positions')::bigint, 0) = 0
+          and coalesce((done.counts ->> 'positions_pruned_below')::bigint, 0) = 0
+    ),
     scored as materialized (
         select loss.document_id, loss.call_id, is_kept(loss.reason, loss.loss_reduction, rt.keep_threshold) as is_kept
         from call_losses loss
@@ -68,6 +77,8 @@ cross join lateral (
            count
     from ledger
     union all
+    select 2, 'sample', 'texts_without_position', true, texts from unsampled where texts > 0
+    union all
     select 5, 'keep', 'kept', false, calls from kept
     union all
     select 5, 'keep', 'kept_texts', false, texts from kept
@@ -86,11 +97,11 @@ cross join lateral (
     cross join unreleasable
     cross join released
 ) found;
-comment on view yield_by_stage is 'How many texts, paragraphs, positions, samples and calls each stage of a run has, by tool, and why the others were lost. Includes the work of earlier runs under the same recipes. Each stage adds up: what enters it is what leaves it plus its losses.';
+comment on view yield_by_stage is 'How many texts, paragraphs, positions, samples and calls each stage of a run has, by tool, and why the others were lost. Includes the work of earlier runs under the same recipes. Each stage adds up in its unit: what enters it is what leaves it plus its losses.';
 comment on column yield_by_stage.run_id is 'The run.';
 comment on column yield_by_stage.tool is 'The tool''s name.';
 comment on column yield_by_stage.step is 'Order of the stages, 1 to 6.';
 comment on column yield_by_stage.stage is 'filter, sample, execute, score, keep or release.';
-comment on column yield_by_stage.reason is 'What is counted: texts, paragraphs, positions, samples, candidates, executed, scored, kept, released, ..., or the reason for a loss. positions_pruned_below and pruned_below: provably cannot reach the run''s prune_below. better_call_at_position: a call of any tool at the same position saves more. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the tool is lacking in the release, or the release was made before these reasons were counted or before the call was scored.';
+comment on column yield_by_stage.reason is 'What is counted: texts, paragraphs, positions, samples, candidates, executed, scored, kept, released, ..., or the reason for a loss. texts_without_position: no call starts in the text with the least probability. positions_pruned_below and pruned_below: provably cannot reach the run''s prune_below. better_call_at_position: a call of any tool at the same position saves more. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the tool is lacking in the release, or the release was made before these reasons were counted or before the call was scored.';
 comment on column yield_by_stage.is_loss is 'Whether the row counts a loss; reason then says why.';
-comment on column yield_by_stage.count is 'How many: paragraphs in filter, samples in sample (positions, positions_pruned_below: positions), calls from there on (inputs and executed: inputs; texts, kept_texts: texts).';
+comment on column yield_by_stage.count is 'How many: paragraphs in filter, samples in sample (positions, positions_pruned_below: positions; texts_without_position: texts), calls from there on (inputs and executed: inputs; texts, kept_texts: texts).';

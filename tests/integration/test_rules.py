@@ -119,6 +119,7 @@ def run(settings: Settings) -> AnnotatedRun:
     return run
 
 
+PARTITIONED = tuple(database.PARTITIONED_TABLES)
 OF_ONE_TOOL = "where run_id = 'run-1' and tool = 'QA'"
 RECIPES = {
     "sampling_recipe_ids": [recipe_id("sample", "QA")],
@@ -126,12 +127,31 @@ RECIPES = {
     "scoring_recipe_ids": [recipe_id("score", "QA")],
 }
 CHOICE = {"run_id": "run-1", "tools": ["QA"], **RECIPES, "keep_thresholds": [0.5], "max_examples": None}
+OF_TOOL = {
+    "run_id": "run-1",
+    "tool": "QA",
+    "tool_version": "1",
+    "filter_recipe_id": recipe_id("filter", "QA"),
+    "sampling_recipe_id": recipe_id("sample", "QA"),
+    "execution_recipe_id": recipe_id("execute", "QA"),
+    "scoring_recipe_id": recipe_id("score", "QA"),
+    "keep_threshold": 0.5,
+    "min_kept_texts": 0,
+    "max_kept_share": 1.0,
+    "document_ids": [uuid.UUID(int=1)],
+}
 PAGE = {**RECIPES, "after": uuid.UUID(int=0), "until": uuid.UUID(int=2**128 - 1)}
 READS: dict[str, tuple[str, dict[str, object]]] = {
     "scored_calls": (f"select * from scored_calls {OF_ONE_TOOL}", {}),
     "kept_calls": (f"select * from kept_calls {OF_ONE_TOOL} order by loss_reduction desc limit 10", {}),
     "threshold_counts": (f"select * from threshold_counts {OF_ONE_TOOL}", {}),
     "yield_by_stage": (f"select * from yield_by_stage {OF_ONE_TOOL}", {}),
+    **{
+        name: (database.query(name), OF_TOOL)
+        for name in ("check_ledger", "check_calls", "check_losses", "check_pruned", "check_yield")
+    },
+    "calls_of_documents": (database.query("calls_of_documents"), OF_TOOL),
+    "executed_calls_of_documents": (database.query("executed_calls_of_documents"), OF_TOOL),
     "release_choose_calls": (database.query("release_choose_calls"), CHOICE),
     "release_calls_of_texts": (database.query("release_calls_of_texts"), PAGE),
 }
@@ -145,9 +165,13 @@ def test_what_reads_one_tool_scans_only_the_partitions_of_its_recipes(run: Annot
             database.execute(connection, "release_choose_calls", **CHOICE)
         explain = text(f"explain (analyze, format json) {_without_comment(statement)}")
         [node] = connection.execute(explain, parameters).scalar_one()
-    scanned = set(_scanned(node["Plan"]))
-    partitions = {name for name in scanned if name.startswith(("call_losses", "candidate_calls"))}
-    assert partitions == {f"call_losses_{recipe_id('score', 'QA')}", f"candidate_calls_{recipe_id('sample', 'QA')}"}
+    partitions = {name for name in _scanned(node["Plan"]) if name.startswith(PARTITIONED)}
+    assert partitions
+    assert partitions <= {
+        f"call_losses_{recipe_id('score', 'QA')}",
+        f"candidate_calls_{recipe_id('sample', 'QA')}",
+        f"pruned_positions_{recipe_id('sample', 'QA')}",
+    }
 
 
 def _without_comment(statement: str) -> str:

@@ -178,7 +178,8 @@ def test_what_enters_a_stage_is_what_leaves_it_plus_its_losses(annotated: Engine
     enters, leaves = ENTERS_AND_LEAVES[stage]
     sums = _rows(
         annotated,
-        "select tool, sum(count) filter (where reason = :enters), sum(count) filter (where is_loss or reason = :leaves) "
+        "select tool, sum(count) filter (where reason = :enters), "
+        "sum(count) filter (where reason = :leaves or is_loss and reason <> 'texts_without_position') "
         "from yield_by_stage where run_id = :run_id and stage = :stage group by tool",
         enters=enters,
         leaves=leaves,
@@ -220,6 +221,23 @@ def test_every_scored_call_is_kept_or_below_the_threshold(annotated: Engine, run
         run_id=run_id,
     )
     assert scored == kept + below > 0
+
+
+def test_a_text_in_which_no_call_starts_is_counted(annotated: Engine) -> None:
+    with annotated.begin() as connection:
+        connection.execute(
+            text(
+                "update stage_ledger set counts = cast(:counts as jsonb) where stage = 'sample' and document_id::text like 'd1%'"
+            ),
+            {"counts": '{"paragraphs": 1, "positions": 0}'},
+        )
+    counted = (
+        "select run_id, tool, is_loss, count from yield_by_stage where reason = 'texts_without_position' and count > 0"
+    )
+    assert _rows(annotated, f"{counted} order by run_id") == [
+        ("r1", "Calculator", True, 1),
+        ("r2", "Calculator", True, 1),
+    ]
 
 
 RELEASE_OF_R2 = (

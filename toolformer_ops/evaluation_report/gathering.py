@@ -46,7 +46,7 @@ def _facts(connection: Connection, store: ObjectStore, run: Row[Any]) -> RunFact
     releases = database.fetch_all(connection, "release_of_run", run_id=run.run_id)
     release = releases[0] if releases else None
     models = []
-    for row in database.fetch_all(connection, "report_models_of_run", run_id=run.run_id):
+    for row in database.fetch_all(connection, "models_of_run", run_id=run.run_id):
         variant: Variant = "without_calls" if row.without_calls else "with_tools"
         curve = _curve(store, row.uri, VARIANT_NAMES[variant])
         models.append(TrainedModel(variant, row.model_id, uri=row.uri, definition=row.definition, curve=curve))

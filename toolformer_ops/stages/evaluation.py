@@ -141,7 +141,7 @@ def load_evaluation_run(settings: Settings, run_id: str, suite: str) -> Evaluati
     """
     with database.transaction(database.connect(settings)) as connection:
         runs = database.fetch_all(connection, "run_by_id", run_id=run_id)
-        finetuned = database.fetch_all(connection, "evaluation_models_of_run", run_id=run_id)
+        finetuned = database.fetch_all(connection, "models_of_run", run_id=run_id)
         known = database.fetch_all(connection, "evaluation_known_scores", run_id=run_id, suite=suite)
     if not runs:
         raise ParameterError(f"--run: expected a started run, found {run_id!r}. The table annotation_runs lists them.")
