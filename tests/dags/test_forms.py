@@ -37,7 +37,7 @@ def test_no_field_has_to_be_filled_in_but_corpus_model_and_release(local_dags: d
             assert may_be_null or asked_for or param.value not in (None, "", []), name
 
 
-def test_the_form_has_the_fields_of_the_run_parameters(local_dags: dict[str, DAG]) -> None:
+def test_the_form_has_the_fields_of_a_runs_choices(local_dags: dict[str, DAG]) -> None:
     assert set(local_dags["annotate_corpus"].params) == set(RunChoices.model_fields)
     assert set(local_dags["ingest_corpus"].params) == {"corpus"}
 
@@ -111,13 +111,13 @@ BAD = [
 
 
 @pytest.mark.parametrize("change", GOOD, ids=str)
-def test_the_form_and_the_run_parameters_take(local_dags: dict[str, DAG], change: dict[str, Any]) -> None:
+def test_the_form_and_the_choices_take(local_dags: dict[str, DAG], change: dict[str, Any]) -> None:
     values = validated(local_dags["annotate_corpus"], **(GIVEN | change))
     assert as_a_stage_reads(values) == RunChoices(**(GIVEN | change))
 
 
 @pytest.mark.parametrize("change", BAD, ids=str)
-def test_the_form_and_the_run_parameters_refuse(local_dags: dict[str, DAG], change: dict[str, Any]) -> None:
+def test_the_form_and_the_choices_refuse(local_dags: dict[str, DAG], change: dict[str, Any]) -> None:
     with pytest.raises(ParamValidationError):
         validated(local_dags["annotate_corpus"], **(GIVEN | change))
     with pytest.raises(ParameterError):

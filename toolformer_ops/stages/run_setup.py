@@ -19,7 +19,7 @@ from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchErr
 from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.runs.choices import CHOSEN_ANEW, RunChoices, values_in
 from toolformer_ops.runs.models import split_revision
-from toolformer_ops.runs.recipes import SAMPLING_VERSION, ToolRecipes, tool_recipes
+from toolformer_ops.runs.recipes import SAMPLING_VERSION, tool_recipes
 from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import get_tool, tool_names
 
@@ -73,12 +73,53 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices) -> list[str]
             raise CorpusError(
                 f"expected at least one usable record in {uri}, found none; rejected_documents says why each was refused."
             )
-        # 3. The run, its recipes, and the partitions of their rows.
+        # 3. The run.
         _register_run(
             connection, settings, run_id, choices, corpus_id=corpus_id, corpus_uri=uri, model_identity=identity
         )
         for name, of_tool in recipes.items():
-            _register_tool(connection, run_id, of_tool, versions[name], thresholds[name], choices)
+            # 4. The tool's recipes; where that of sampling is new, the calls of earlier versions are not used again.
+            for recipe in of_tool.in_order():
+                is_new = database.execute(
+                    connection,
+                    "insert_recipe",
+                    recipe_id=recipe.recipe_id,
+                    stage=recipe.stage,
+                    tool=recipe.tool,
+                    parent_recipe_id=recipe.parent_recipe_id,
+                    definition=json.dumps(dict(recipe.definition)),
+                )
+                if is_new and recipe is of_tool.sampling:
+                    alike = {"model": identity, "dtype": settings.dtype}
+                    tell_of_older_calls(connection, name, alike | choices.for_tool(tools[name].spec).deciding())
+            # 5. The tool of the run, with its recipes.
+            ids = {
+                "filter_recipe_id": of_tool.filter.recipe_id,
+                "sampling_recipe_id": of_tool.sampling.recipe_id,
+                "execution_recipe_id": of_tool.execution.recipe_id,
+                "scoring_recipe_id": of_tool.scoring.recipe_id,
+            }
+            database.execute(
+                connection,
+                "insert_run_tool",
+                run_id=run_id,
+                tool=name,
+                tool_version=versions[name],
+                keep_threshold=thresholds[name],
+                prune_below=choices.prune_below,
+                **ids,
+            )
+            [row] = database.fetch_all(connection, "run_tool_by_id", run_id=run_id, tool=name)
+            changed = [column for column, value in ids.items() if getattr(row, column) != value]
+            if changed:
+                raise RecipeMismatchError(
+                    f"run {run_id}, {name}: {', '.join(changed)} are not those the run was started with, because the code, "
+                    f"the model or the index changed meanwhile. Start a new run."
+                )
+            # 6. The partitions of its rows.
+            for table in ("candidate_calls", "pruned_positions"):
+                database.ensure_partition(connection, table, ids["sampling_recipe_id"])
+            database.ensure_partition(connection, "call_losses", ids["scoring_recipe_id"])
     logger.info("run %s: %s over %s with %s", run_id, ", ".join(recipes), choices.corpus, identity)
     return list(recipes)
 
@@ -161,57 +202,6 @@ def _register_run(
             f"run {run_id} was started with other parameters. Take another run id, or the parameters that "
             f"annotation_runs holds for it."
         )
-
-
-def _register_tool(
-    connection: Connection,
-    run_id: str,
-    recipes: ToolRecipes,
-    tool_version: str,
-    keep_threshold: float,
-    choices: RunChoices,
-) -> None:
-    tool = recipes.sampling.tool
-    for recipe in recipes.in_order():
-        is_new = database.execute(
-            connection,
-            "insert_recipe",
-            recipe_id=recipe.recipe_id,
-            stage=recipe.stage,
-            tool=tool,
-            parent_recipe_id=recipe.parent_recipe_id,
-            definition=json.dumps(dict(recipe.definition)),
-        )
-        if is_new and recipe is recipes.sampling:
-            alike = {key: recipe.definition[key] for key in ("model", "dtype")}
-            alike |= choices.for_tool(get_tool(tool).spec).deciding()
-            tell_of_older_calls(connection, tool, alike)
-    ids = {
-        "filter_recipe_id": recipes.filter.recipe_id,
-        "sampling_recipe_id": recipes.sampling.recipe_id,
-        "execution_recipe_id": recipes.execution.recipe_id,
-        "scoring_recipe_id": recipes.scoring.recipe_id,
-    }
-    database.execute(
-        connection,
-        "insert_run_tool",
-        run_id=run_id,
-        tool=tool,
-        tool_version=tool_version,
-        keep_threshold=keep_threshold,
-        prune_below=choices.prune_below,
-        **ids,
-    )
-    [row] = database.fetch_all(connection, "run_tool_by_id", run_id=run_id, tool=tool)
-    changed = [name for name, value in ids.items() if getattr(row, name) != value]
-    if changed:
-        raise RecipeMismatchError(
-            f"run {run_id}, {tool}: {', '.join(changed)} are not those the run was started with, because the code, "
-            f"the model or the index changed meanwhile. Start a new run."
-        )
-    for table in ("candidate_calls", "pruned_positions"):
-        database.ensure_partition(connection, table, recipes.sampling.recipe_id)
-    database.ensure_partition(connection, "call_losses", recipes.scoring.recipe_id)
 
 
 def tell_of_older_calls(connection: Connection, tool: str = "", alike: Mapping[str, Any] | None = None) -> None:

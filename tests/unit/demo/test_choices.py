@@ -29,7 +29,7 @@ def settings(settings_of_no_service: Settings, tmp_path: Path) -> Settings:
     return settings_of_no_service.model_copy(update={"state_dir": tmp_path / "state"})
 
 
-def test_the_demos_numbers_are_run_parameters_and_can_be_overruled() -> None:
+def test_the_demos_numbers_are_choices_of_a_run_and_can_be_overruled() -> None:
     parameters = demo_choices("corpus", "model", max_positions=7)
     numbers = {name: getattr(parameters, name) for name in DEMO_NUMBERS}
     assert numbers == {**DEMO_NUMBERS, "max_positions": 7}
