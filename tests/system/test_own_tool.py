@@ -38,7 +38,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--quiet"]
     run = [sys.executable, "-m", "pip", "install", *options, "--target", str(folder), str(PACKAGE)]
-    subprocess.run(run, check=True, timeout=120)
+    subprocess.run(run, check=True, timeout=600)
     return folder
 
 
@@ -55,7 +55,7 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-def python(*arguments: str, timeout: float = 120, **environment: str) -> str:
+def python(*arguments: str, timeout: float = 600, **environment: str) -> str:
     """What a Python process prints; its errors are the test's."""
     command = [sys.executable, *arguments]
     where = {"cwd": REPOSITORY, "env": os.environ | environment}
@@ -122,7 +122,7 @@ def test_a_dag_run_ends_with_its_calls_in_a_release(
     }
     python("-m", "airflow", "db", "migrate", **airflow)
     log = python(
-        "-m", "airflow", "dags", "test", "annotate_corpus", "--conf", json.dumps(choices), timeout=600, **airflow
+        "-m", "airflow", "dags", "test", "annotate_corpus", "--conf", json.dumps(choices), timeout=1800, **airflow
     )
     with database.transaction(database.connect(settings)) as connection:
         [(run_id, state)] = connection.exec_driver_sql("select run_id, state from annotation_runs").all()
