@@ -9,6 +9,7 @@ import configparser
 import hashlib
 import importlib.metadata
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ from toolformer_ops.local_services import postgres
 from toolformer_ops.local_services.airflow_client import AirflowClient
 from toolformer_ops.local_services.ports import LOOPBACK
 from toolformer_ops.local_services.state_folder import GeneratedSecrets, StatePaths, rendered_template, write_private
+
+logger = logging.getLogger(__name__)
 
 USERNAME = "admin"
 COMMANDS: Mapping[str, tuple[str, ...]] = {
@@ -104,8 +107,8 @@ def environment(paths: StatePaths) -> dict[str, str]:
     }
 
 
-def migrate(paths: StatePaths, dsn: str, variables: Mapping[str, str]) -> bool:
-    """Run `airflow db migrate` with these variables, unless this Airflow has migrated this database; False when nothing was to do.
+def migrate(paths: StatePaths, dsn: str, variables: Mapping[str, str]) -> None:
+    """Run `airflow db migrate` with these variables, unless this Airflow has migrated this database.
 
     Looking into the note of the last migration saves six seconds. The output goes to `logs/airflow-migration.log`.
 
@@ -120,7 +123,8 @@ def migrate(paths: StatePaths, dsn: str, variables: Mapping[str, str]) -> bool:
         noted = None
     schema = _schema_version(dsn)
     if schema is not None and noted == {"airflow": version, "schema": schema}:
-        return False
+        return
+    logger.info("airflow: migrating its database")
     with log.open("ab") as output:
         finished = subprocess.run(
             [sys.executable, "-m", "airflow", "db", "migrate"],
@@ -135,7 +139,6 @@ def migrate(paths: StatePaths, dsn: str, variables: Mapping[str, str]) -> bool:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
         raise ServiceError(f"expected `airflow db migrate` to succeed, found status {finished.returncode}:\n{tail}")
     write_private(marker, json.dumps({"airflow": version, "schema": _schema_version(dsn)}) + "\n")
-    return True
 
 
 def _schema_version(dsn: str) -> str | None:

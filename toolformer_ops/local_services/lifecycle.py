@@ -279,8 +279,7 @@ class _Startup:
         # 6. Airflow's tables, Airflow with its pools
         if AIRFLOW in self.wanted:
             variables = supervisor_environment(self.paths) | airflow.environment(self.paths)
-            if airflow.migrate(self.paths, airflow.database_dsn(ports["postgres"], secrets), variables):
-                logger.info("airflow: its database was migrated")
+            airflow.migrate(self.paths, airflow.database_dsn(ports["postgres"], secrets), variables)
             with AirflowClient.of(settings) as client:
                 self._start(AIRFLOW, lambda: airflow.is_healthy(client))
                 slots = airflow.set_pools(client, self.slots)
