@@ -36,7 +36,7 @@ def prompt_tokenizer() -> Any:
     )
     texts = [path.read_text(encoding="utf-8") for path in sorted(PROMPTS.glob("*.txt"))]
     backend.train_from_iterator([*texts, *(" [ " for _ in range(50))], trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END_OF_TEXT)  # type: ignore[no-untyped-call]
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END_OF_TEXT)
 
 
 def words_of_one_token(tokenizer: Any) -> list[str]:
@@ -98,7 +98,7 @@ def random_network(config: Any, seed: int = 0) -> Any:
 
     state = torch.random.get_rng_state()
     torch.manual_seed(seed)
-    network = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+    network = AutoModelForCausalLM.from_config(config)
     torch.random.set_rng_state(state)
     return network
 

@@ -207,7 +207,7 @@ class WritingModel:
 
         from transformers import GenerationConfig
 
-        config = copy.deepcopy(given) if given is not None else GenerationConfig()  # type: ignore[no-untyped-call]
+        config = copy.deepcopy(given) if given is not None else GenerationConfig()
         if unknown := config.update(**changes):
             raise ParameterError(
                 f"expected fields of transformers' GenerationConfig, found {', '.join(sorted(unknown))}."

@@ -21,6 +21,8 @@ LARGEST_EXPONENT = 700.0
 class ReleaseTrainer(Trainer):
     """`development` may be empty: then the last step counts."""
 
+    control: TrainerControl
+
     def __init__(
         self, *, development: TokenSequences, checkpoints: Checkpoints, log: TrainingLog, **arguments: Any
     ) -> None:

@@ -44,7 +44,7 @@ def load_weights(path_or_hub_id: str, revision: str | None, dtype: str, device: 
     _check_device(device)
     if torch.device(device).type == "cpu":
         torch.set_num_threads(threads)
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()
     source, pinned = _source(path_or_hub_id, revision)
     loaded: Any
     try:
