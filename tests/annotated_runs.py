@@ -11,7 +11,11 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.stages.filtering import FilterDecisionRow
+from toolformer_ops.stages.sampling import CandidateCallRow
+from toolformer_ops.stages.scoring import CallLossesRow
 from toolformer_ops.storage import database
+from toolformer_ops.storage.database import TableRow
 
 STAGES = ("filter", "sample", "execute", "score")
 WITHOUT_CALL = 3.0
@@ -107,48 +111,59 @@ class AnnotatedRun:
         call = Call(tool, call_input)
         sampling, scoring = recipe_id("sample", tool), recipe_id("score", tool)
         call_id = content_uuid(sampling, str(document.document_id), str(position), str(call))
-        losses = (None, None, None) if reason else (WITHOUT_CALL, WITHOUT_CALL + 0.5, WITHOUT_CALL - saves)
         self.calls[tool, document.document_id] += 1
+        scored = reason is None
+        rows: list[TableRow] = [
+            CandidateCallRow(
+                sampling_recipe_id=sampling,
+                call_id=call_id,
+                document_id=document.document_id,
+                paragraph=0,
+                position_token=1,
+                position_char=position,
+                position_probability=probability,
+                call_input=call_input,
+                call_text=str(call),
+                input_key=content_uuid(call_input),
+                effective_input=call_input,
+                sample_count=1,
+                input_only_after=input_only_after,
+            ),
+            CallLossesRow(
+                scoring_recipe_id=scoring,
+                call_id=call_id,
+                document_id=document.document_id,
+                result_rank=0,
+                result=result,
+                reason=reason,
+                loss_without_call=WITHOUT_CALL if scored else None,
+                loss_without_result=WITHOUT_CALL + 0.5 if scored else None,
+                loss_with_result=WITHOUT_CALL - saves if scored else None,
+                loss_without_call_full_context=None,
+                number_format=None,
+            ),
+        ]
         with database.transaction(self.engine) as connection:
-            database.copy_insert(
-                connection,
-                "candidate_calls",
-                (
-                    "sampling_recipe_id", "call_id", "document_id", "paragraph", "position_token", "position_char",
-                    "position_probability", "call_input", "call_text", "input_key", "effective_input", "sample_count",
-                    "input_only_after",
-                ),
-                [
-                    (
-                        sampling, call_id, document.document_id, 0, 1, position, probability, call_input, str(call),
-                        content_uuid(call_input), call_input, 1, input_only_after,
-                    )
-                ],
-            )  # fmt: skip
-            database.copy_insert(
-                connection,
-                "call_losses",
-                (
-                    "scoring_recipe_id", "call_id", "document_id", "result_rank", "result", "reason",
-                    "loss_without_call", "loss_without_result", "loss_with_result",
-                ),
-                [(scoring, call_id, document.document_id, 0, result, reason, *losses)],
-            )  # fmt: skip
+            database.insert_rows(connection, rows)
         return call_id
 
     def complete(self, *tools: str, without: Document | None = None) -> None:
         """Write filter decisions and the ledger of these tools for all documents (but the score of `without`)."""
         with database.transaction(self.engine) as connection:
             for tool in tools:
-                database.copy_insert(
-                    connection,
-                    "filter_decisions",
-                    ("filter_recipe_id", "document_id", "paragraph", "start_char", "end_char", "kept", "reason"),
-                    [
-                        (recipe_id("filter", tool), item.document_id, 0, 0, len(item.text), True, "test")
-                        for item in self.documents
-                    ],
-                )
+                decisions = [
+                    FilterDecisionRow(
+                        filter_recipe_id=recipe_id("filter", tool),
+                        document_id=item.document_id,
+                        paragraph=0,
+                        start_char=0,
+                        end_char=len(item.text),
+                        kept=True,
+                        reason="test",
+                    )
+                    for item in self.documents
+                ]
+                database.insert_rows(connection, decisions)
                 for stage in STAGES:
                     rows = [
                         (stage, recipe_id(stage, tool), item.document_id, *self._ledger(stage, tool, item))

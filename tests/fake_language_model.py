@@ -1,7 +1,7 @@
 """A language model without weights for tests of the stages: what it answers follows from the text alone.
 
 Tokens are words. Positions are the last `at_most` words but the first. At each position the samples are `script` in turn. The loss
-without a call is 2 nats; with a result it is 1 where the result stands right after the position, else 2.25. Prunes as the real
+without a call is 2 nats; with a result it is 1 where the result is the word after the position, else 2.25. Prunes as the real
 one does.
 """
 

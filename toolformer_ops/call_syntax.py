@@ -7,8 +7,8 @@ The paper writes the special tokens of a call as " [", "->" and "]" (footnote 1)
     e(c, r)   [Calculator(400 / 1400) -> 0.29]
 
 Woven into a text at character offset o, a call brings one space with it. Before a word that carries its own white space,
-or at the end of the text, the space stands before the call (`of [call] 54`); before a word that has none, because the white
-space before it belongs to what precedes, the space stands after it (`\\n[call] Hello`). `take_out` gives the text back byte
+or at the end of the text, the space comes before the call (`of [call] 54`); before a word that has none, because the white
+space before it belongs to what precedes, the space comes after it (`\\n[call] Hello`). `take_out` returns the text byte
 for byte: the space to remove is the one before the call if there is one, else the one after it. That is the same text whichever of
 two neighbouring spaces was the added one, since they are equal characters.
 
@@ -87,17 +87,17 @@ def call_with_result(call: Call, result: str) -> str:
 
 
 def clean_result(result: str) -> str:
-    """A result as it may stand inside a call: one line, no square brackets, no white space around it."""
+    """A result as it may be written inside a call: one line, no square brackets, no white space around it."""
     return result.translate(_RESULT_BRACKETS).strip()
 
 
 def weave(text: str, calls: Iterable[WovenCall]) -> str:
     """Put calls with their results into `text`.
 
-    At one offset several calls stand in the order given. `take_out` is the inverse.
+    Several calls at one offset keep the order given. `take_out` is the inverse.
 
     Raises:
-        CallSyntaxError: an offset lies outside the text.
+        CallSyntaxError: an offset is outside the text.
     """
     pieces: list[str] = []
     end = 0

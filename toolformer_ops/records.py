@@ -61,12 +61,12 @@ class Document:
     text: str
     url: str | None = None
     document_date: datetime.date | None = None
-    """The date that the record itself gives; None where it gives none (the Calendar tool then looks at `url`)."""
+    """The date in the record; None where it has none (the Calendar tool then looks at `url`)."""
 
     @classmethod
     def of(cls, text: str, url: str | None = None, document_date: datetime.date | None = None) -> "Document":
         """A document that is not (yet) in the database."""
-        return cls(document_id_of(text), text, url, document_date)
+        return cls(document_id=document_id_of(text), text=text, url=url, document_date=document_date)
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class PlacedCall:
 
 @dataclass(frozen=True)
 class CallLosses:
-    """The weighted losses of one call, in nats; not finite where the model gave no finite number.
+    """The weighted losses of one call, in nats; not finite where the model computed no finite number.
 
     None is a loss that was not computed: a bound proves that the call cannot be kept (`language_model/scoring.py`).
     """

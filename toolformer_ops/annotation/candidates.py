@@ -81,7 +81,11 @@ def filter_document(tool: Tool, document: Document) -> list[FilterDecision]:
 
 def kept_paragraphs(document: Document, decisions: Sequence[FilterDecision]) -> list[Paragraph]:
     """The paragraphs of a document that a filter kept."""
-    return [Paragraph(document, item.paragraph, item.start_char, item.end_char) for item in decisions if item.kept]
+    return [
+        Paragraph(document=document, number=item.paragraph, start_char=item.start_char, end_char=item.end_char)
+        for item in decisions
+        if item.kept
+    ]
 
 
 def annotation_prompt(tool: Tool) -> AnnotationPrompt:
@@ -123,8 +127,15 @@ def sample_paragraphs(
             distinct, counted = candidates_at(tool, paragraph.document, paragraph.text, position, samples)
             candidates += distinct
             counts.update(counted)
-        seconds = of_text.position_seconds + of_text.sampling_seconds
-        found.append(SampledParagraph(paragraph, candidates, pruned, counts, seconds))
+        found.append(
+            SampledParagraph(
+                paragraph=paragraph,
+                candidates=candidates,
+                pruned=pruned,
+                counts=counts,
+                seconds=of_text.position_seconds + of_text.sampling_seconds,
+            )
+        )
     return found
 
 
@@ -175,7 +186,12 @@ def sample_texts(
     # 3. Each text's share of the seconds.
     seconds_a_position = sampling_seconds / max(1, sum(map(len, samples)))
     return [
-        SampledText(of_text, of_positions, seconds, seconds_a_position * len(of_positions))
+        SampledText(
+            positions=of_text,
+            samples=of_positions,
+            position_seconds=seconds,
+            sampling_seconds=seconds_a_position * len(of_positions),
+        )
         for of_text, of_positions, seconds in zip(positions, samples, position_seconds, strict=True)
     ]
 
@@ -215,7 +231,15 @@ def candidates_at(
             counts["sample_that_the_document_cannot_answer"] += sample_count
             continue
         only_after = tool.input_only_after(call.input, text[: position.char], text[position.char :])
-        candidates.append(Candidate(position, call, effective_input, sample_count, only_after))
+        candidates.append(
+            Candidate(
+                position=position,
+                call=call,
+                effective_input=effective_input,
+                sample_count=sample_count,
+                input_only_after=only_after,
+            )
+        )
         counts["candidates"] += 1
         counts["duplicates_merged"] += sample_count - 1
     return candidates, counts

@@ -52,14 +52,11 @@ class TreeDecoder:
 
     def step(self, trees: Sequence[Tree], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
         """Append `tokens[n][r]` to row r of tree n; returns their last hidden states, (rows, hidden) a tree."""
+        return halving(self._step, list(zip(trees, tokens, strict=True)), "texts")
 
-        def run(numbers: Sequence[int]) -> list[Tensor]:
-            return self._step([trees[number] for number in numbers], [tokens[number] for number in numbers])
-
-        return halving(run, range(len(trees)), "texts")
-
-    def _step(self, trees: Sequence[Tree], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
-        """One pass; what it has added to a tree counts only once it is through."""
+    def _step(self, rows: Sequence[tuple[Tree, Sequence[int]]]) -> list[Tensor]:
+        """One pass over trees, each with its rows' tokens; what it has added to a tree counts only once it is through."""
+        trees, tokens = [tree for tree, _ in rows], [of_tree for _, of_tree in rows]
         steps = Steps(trees)
         hidden = self._pass(steps, tokens, [tree.lengths + tree.steps for tree in trees])
         for tree in trees:
@@ -70,13 +67,10 @@ class TreeDecoder:
         """Append all of `tokens[n]`, at least one, to the single row of tree n; their hidden states, (tokens, hidden) a tree."""
         for tree in trees:
             tree.fold()
+        return halving(self._extend, list(zip(trees, tokens, strict=True)), "texts")
 
-        def run(numbers: Sequence[int]) -> list[Tensor]:
-            return self._extend([trees[number] for number in numbers], [tokens[number] for number in numbers])
-
-        return halving(run, range(len(trees)), "texts")
-
-    def _extend(self, trees: Sequence[Tree], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
+    def _extend(self, rows: Sequence[tuple[Tree, Sequence[int]]]) -> list[Tensor]:
+        trees, tokens = [tree for tree, _ in rows], [of_tree for _, of_tree in rows]
         extensions = Extensions(trees, tokens)
         positions = [
             tree.lengths + torch.arange(len(row), device=tree.lengths.device)

@@ -109,6 +109,7 @@ class Tree:
             more_values = old_values.new_empty((*old_values.shape[:2], _CAPACITY_STEP, old_values.shape[3]))
             old_keys, old_values = torch.cat([old_keys, more], 2), torch.cat([old_values, more_values], 2)
             self.own[layer] = (old_keys, old_values)
-        old_keys[: self.rows, :, self.steps] = keys
-        old_values[: self.rows, :, self.steps] = values
-        return old_keys[: self.rows, :, : self.steps + 1], old_values[: self.rows, :, : self.steps + 1]
+        rows = len(keys)  # there may be more places than rows
+        old_keys[:rows, :, self.steps] = keys
+        old_values[:rows, :, self.steps] = values
+        return old_keys[:rows, :, : self.steps + 1], old_values[:rows, :, : self.steps + 1]

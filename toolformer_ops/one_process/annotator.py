@@ -116,7 +116,7 @@ def annotate_file(
     """
     tool = get_tool(tool_name)
     choices = RunChoices.parse({"tools": (tool.spec.name,), **values, "corpus": str(corpus), "model": model_name})
-    model = functools.cache(lambda: load_model(settings, model_name))
+    model = functools.cache(functools.partial(load_model, settings, model_name))
     annotator = Annotator(settings=settings, tool=tool, choices=choices, model=model)
     documents = (record.document() for _, record in read_corpus(settings, corpus) if isinstance(record, Record))
     for number, document in enumerate(documents):

@@ -134,7 +134,9 @@ def probe_tool(
     for annotated in annotator.annotate(texts):
         counts = annotated.counts
         rows = counts["positions_pruned_below"] + counts["inputs"] + 2 * counts["candidates"]
-        probed.append(ProbedText(counts["positions"], counts["candidates"], rows, annotated.seconds))
+        probed.append(
+            ProbedText(positions=counts["positions"], calls=counts["candidates"], rows=rows, seconds=annotated.seconds)
+        )
     return probed
 
 

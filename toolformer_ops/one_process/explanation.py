@@ -1,4 +1,4 @@
-"""Explain one call: run its tool, score it token by token, and say what comes of it; and the table that people see.
+"""Explain one call: run its tool, score it token by token, and say whether it is kept; and the table that people see.
 
 Nothing is pruned and nothing is kept. The numbers are those that a run would store (`one_process/annotator.py`).
 """
@@ -20,7 +20,7 @@ from toolformer_ops.tools.registry import get_tool
 
 
 def token_at(starts: tuple[int, ...], text: str, at: int) -> int:
-    """The token before which a call at character offset `at` stands: the one that starts there, or with the space before it.
+    """The token before which a call at character offset `at` is put: the one that starts there, or with the space before it.
 
     Raises:
         ParameterError: no token but the first starts there; the message names the nearest offsets that can be used.
@@ -49,7 +49,7 @@ def explain_call(
     `context_tokens` is how much text before the call it is scored with; None is all.
 
     Raises:
-        ParameterError: the offset is outside the text or where no call can stand.
+        ParameterError: the offset is outside the text or where no call can be put.
         CallSyntaxError: the call does not parse.
     """
     # 1. What can be checked without the model, whose tokenizer loads in a second: call, date, offset.

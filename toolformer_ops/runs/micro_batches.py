@@ -212,7 +212,10 @@ def work_off(settings: Settings, engine: Engine, work: StageWork[Loaded]) -> Cou
                 recipe_id=work.recipe_id,
                 document_ids=list(batch),
             )
-            documents = [Document(row.document_id, row.text, row.url, row.document_date) for row in rows]
+            documents = [
+                Document(document_id=row.document_id, text=row.text, url=row.url, document_date=row.document_date)
+                for row in rows
+            ]
             return work.load(connection, documents) if documents else None
 
     def write(done: MicroBatch) -> None:

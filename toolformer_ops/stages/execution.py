@@ -97,7 +97,7 @@ class ExecuteWork(StageWork[Asked]):
             tool_version=self.run.tool_version,
             input_keys=list(inputs),
         )
-        return Asked(calls, inputs, {row.input_key: row.reason for row in known})
+        return Asked(calls=calls, inputs=inputs, known={row.input_key: row.reason for row in known})
 
     def compute(self, loaded: Asked) -> MicroBatch:
         """Run the tool on the inputs that have no row yet, all of them at once."""
@@ -133,7 +133,9 @@ class ExecuteWork(StageWork[Asked]):
             counts: Counter[str] = Counter(reasons[key] or "with_result" for key in keys)
             counts["calls"], counts["inputs"] = len(keys), len(set(keys))
             counts["executed"], counts["from_cache"] = len(claimed), len(set(keys)) - len(claimed)
-            outcomes.append(DocumentOutcome(document_id, len(claimed), counts, seconds * len(claimed)))
+            outcomes.append(
+                DocumentOutcome(document_id, rows_written=len(claimed), counts=counts, seconds=seconds * len(claimed))
+            )
         return MicroBatch(outcomes, rows)
 
 

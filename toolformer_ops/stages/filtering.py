@@ -74,8 +74,14 @@ class FilterWork(StageWork[Sequence[Document]]):
             counts = Counter(decision.reason for decision in decisions)
             counts["paragraphs"] = len(decisions)
             counts["kept"] = sum(decision.kept for decision in decisions)
-            seconds = time.perf_counter() - started
-            outcomes.append(DocumentOutcome(document.document_id, len(decisions), counts, seconds))
+            outcomes.append(
+                DocumentOutcome(
+                    document.document_id,
+                    rows_written=len(decisions),
+                    counts=counts,
+                    seconds=time.perf_counter() - started,
+                )
+            )
         return MicroBatch(outcomes, rows)
 
 

@@ -134,8 +134,14 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
         by_id = {item.document_id: item for item in documents}
         kept: dict[uuid.UUID, list[Paragraph]] = {document_id: [] for document_id in by_id}
         for row in rows:
-            paragraph = Paragraph(by_id[row.document_id], row.paragraph, row.start_char, row.end_char)
-            kept[row.document_id].append(paragraph)
+            kept[row.document_id].append(
+                Paragraph(
+                    document=by_id[row.document_id],
+                    number=row.paragraph,
+                    start_char=row.start_char,
+                    end_char=row.end_char,
+                )
+            )
         return kept
 
     def compute(self, loaded: dict[uuid.UUID, list[Paragraph]]) -> MicroBatch:

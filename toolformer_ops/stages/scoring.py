@@ -130,8 +130,11 @@ class ScoreWork(StageWork[Loaded]):
                 for call, found in zip(together, scored, strict=True):
                     rows.append(CallLossesRow.of(self.recipe_id, call.call_id, document.document_id, found))
                     counts[found.reason or "scored"] += 1
-            seconds = time.perf_counter() - started
-            outcomes.append(DocumentOutcome(document.document_id, len(calls), counts, seconds))
+            outcomes.append(
+                DocumentOutcome(
+                    document.document_id, rows_written=len(calls), counts=counts, seconds=time.perf_counter() - started
+                )
+            )
         return MicroBatch(outcomes, rows)
 
 

@@ -46,7 +46,7 @@ def parameters(**values: object) -> RunChoices:
     return RunChoices.model_validate(given | values)
 
 
-def test_the_probe_is_the_kept_texts_with_the_smallest_hashes_whatever_their_order() -> None:
+def test_the_probe_is_the_kept_texts_with_the_smallest_hashes_in_any_order() -> None:
     documents = [Document.of(text) for text in [*SUMS, NO_SUM]]
     calculator = get_tool("Calculator")
     for given in (documents, documents[::-1]):

@@ -8,7 +8,7 @@ import pytest
 from toolformer_ops.runs.micro_batches import FeedingTimes, feed
 
 THE_END = 30.0
-"""Seconds after which a thread that waits in vain gives up."""
+"""Seconds after which a thread stops waiting."""
 
 
 class FailedError(Exception):
@@ -146,7 +146,7 @@ def test_a_write_that_fails_at_last_is_raised() -> None:
         feed(range(2), make("read"), make("compute"), make("write"))
 
 
-def test_waiting_is_told_apart_from_reading_and_writing_beside_the_work() -> None:
+def test_waiting_is_told_apart_from_reading_and_writing_during_the_work() -> None:
     times = FeedingTimes(computing=97.0, reading=5.0, writing=6.0, waiting_for_reading=1.0, waiting_for_writing=2.0)
     assert times.share_waited == pytest.approx(0.03)  # 3 of 100
     assert str(times) == (
