@@ -12,6 +12,7 @@ from sqlalchemy import Engine, text
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.config import Settings
 from toolformer_ops.losses import is_kept
+from toolformer_ops.records import CallLosses
 from toolformer_ops.storage import database
 
 RECIPE = "0123456789abcdef"
@@ -67,6 +68,23 @@ def test_the_loss_reduction_is_the_smallest_loss_without_the_result_minus_the_lo
 ) -> None:
     with engine.connect() as connection:
         assert connection.execute(text(f"select loss_reduction({losses})")).scalar_one() == reduction
+
+
+def test_the_loss_reduction_is_the_same_in_sql_and_in_python(engine: Engine) -> None:
+    finite = (0.0, 5e-324, 0.1, 0.5, 1.0, 1.7976931348623157e308)
+    statement = text(
+        "select loss_reduction(cast(:nothing as double precision), cast(:without as double precision), "
+        "cast(:whole as double precision), cast(:result as double precision))"
+    )
+    with engine.connect() as connection:
+        for nothing, without, result in itertools.product(finite, repeat=3):
+            for whole in (None, 0.25):
+                in_python = CallLosses(nothing, without, result, whole)
+                values = {"nothing": nothing, "without": without, "whole": whole, "result": result}
+                assert connection.execute(statement, values).scalar_one() == in_python.reduction_bound
+                pruned = CallLosses(nothing, None, result, whole)
+                assert pruned.pruned
+                assert connection.execute(statement, {**values, "without": None}).scalar_one() is None
 
 
 def test_the_keep_rule_is_the_same_in_sql_and_in_python(engine: Engine) -> None:

@@ -7,12 +7,12 @@ never leave a corpus and never change their ordinal: new texts of a changed file
 contains stays, without a line.
 """
 
+import datetime
 import logging
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from sqlalchemy import Connection, Engine
 
@@ -27,9 +27,43 @@ logger = logging.getLogger(__name__)
 
 RECORDS_PER_TRANSACTION = 2000
 BYTES_PER_TRANSACTION = 32_000_000
-DOCUMENT_COLUMNS = ("document_id", "text", "url", "document_date", "title", "escaped_characters")
-MEMBER_COLUMNS = ("corpus_id", "document_id", "ordinal", "file_uri", "line")
-REJECTION_COLUMNS = ("corpus_id", "file_uri", "line", "reason", "detail")
+
+
+@dataclass(frozen=True)
+class DocumentRow(database.TableRow):
+    """A new text."""
+
+    table = "documents"
+    document_id: uuid.UUID
+    text: str
+    url: str | None
+    document_date: datetime.date | None
+    title: str | None
+    escaped_characters: int
+
+
+@dataclass(frozen=True)
+class CorpusDocumentRow(database.TableRow):
+    """A text of the corpus, and the line in which it was found first."""
+
+    table = "corpus_documents"
+    corpus_id: str
+    document_id: uuid.UUID
+    ordinal: int
+    file_uri: str
+    line: int
+
+
+@dataclass(frozen=True)
+class RejectedDocumentRow(database.TableRow):
+    """A line that is refused."""
+
+    table = "rejected_documents"
+    corpus_id: str
+    file_uri: str
+    line: int
+    reason: str
+    detail: str
 
 
 @dataclass(frozen=True)
@@ -186,12 +220,16 @@ def write_batch(
     rows = database.fetch_all(connection, "places_of_documents", corpus_id=corpus_id, document_ids=ids)
     places: dict[uuid.UUID, tuple[str, int | None]] = {row.document_id: (row.file_uri, row.line) for row in rows}
     [last] = database.fetch_all(connection, "next_ordinal", corpus_id=corpus_id)
-    documents: list[tuple[Any, ...]] = []
-    members: list[tuple[Any, ...]] = []
-    rejections: list[tuple[Any, ...]] = []
+    documents: list[DocumentRow] = []
+    members: list[CorpusDocumentRow] = []
+    rejections: list[RejectedDocumentRow] = []
     for number, read in batch:
         if isinstance(read, Rejection):
-            rejections.append((corpus_id, file_uri, number, read.reason, read.detail))
+            rejections.append(
+                RejectedDocumentRow(
+                    corpus_id=corpus_id, file_uri=file_uri, line=number, reason=read.reason, detail=read.detail
+                )
+            )
             continue
         tally.ignored_fields.update(read.ignored)
         document_id, here = read.document_id, (file_uri, number)
@@ -203,9 +241,24 @@ def write_batch(
         tally.counts["accepted"] += 1
         places[document_id] = here
         if place is None:
-            members.append((corpus_id, document_id, last.ordinal + len(members), file_uri, number))
+            members.append(
+                CorpusDocumentRow(
+                    corpus_id=corpus_id,
+                    document_id=document_id,
+                    ordinal=last.ordinal + len(members),
+                    file_uri=file_uri,
+                    line=number,
+                )
+            )
             documents.append(
-                (document_id, read.text, read.url, read.document_date, read.title, read.escaped_characters)
+                DocumentRow(
+                    document_id=document_id,
+                    text=read.text,
+                    url=read.url,
+                    document_date=read.document_date,
+                    title=read.title,
+                    escaped_characters=read.escaped_characters,
+                )
             )
         elif place != here:
             database.execute(
@@ -216,7 +269,6 @@ def write_batch(
                 document_id=document_id,
                 line=number,
             )
-    database.copy_insert(connection, "documents", DOCUMENT_COLUMNS, documents)
-    tally.new_documents += database.copy_insert(connection, "corpus_documents", MEMBER_COLUMNS, members)
-    database.copy_insert(connection, "rejected_documents", REJECTION_COLUMNS, rejections)
+    database.insert_rows(connection, [*documents, *rejections])
+    tally.new_documents += database.insert_rows(connection, members)
     tally.counts.update(records=len(batch), rejected=len(rejections))
