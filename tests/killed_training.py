@@ -28,11 +28,11 @@ def kill() -> None:
 
 def arm(where: str, step: int) -> None:
     """Let the kill happen at this point."""
-    line, write, conclude = ProgressLines._training_line, torch.save, Checkpoints.conclude
+    line, write, conclude = ProgressLines.on_log, torch.save, Checkpoints.conclude
 
-    def after_line(self: ProgressLines, state: Any, logs: Any) -> None:
-        line(self, state, logs)
-        if where == "line" and state.global_step == step:
+    def after_line(self: ProgressLines, args: Any, state: Any, control: Any, logs: Any = None, **options: Any) -> None:
+        line(self, args, state, control, logs, **options)
+        if where == "line" and state.global_step == step and "loss" in logs:
             kill()
 
     def half_written(value: Any, path: Any, *arguments: Any, **options: Any) -> None:
@@ -48,7 +48,7 @@ def arm(where: str, step: int) -> None:
             kill()
         conclude(self, concluded, best_step)
 
-    ProgressLines._training_line = after_line
+    ProgressLines.on_log = after_line
     torch.save = half_written
     Checkpoints.conclude = before_whole
 

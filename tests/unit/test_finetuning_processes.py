@@ -12,8 +12,16 @@ from tests.finetuning_jobs import DEV_TEXTS, recipe_of
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError, TrainingError, TrainingProcessError
 from toolformer_ops.finetuning import processes
-from toolformer_ops.finetuning.job import TrainingJob, read_trained, write_trained
-from toolformer_ops.finetuning.processes import FAILURE, ZERO3, devices_of, launch_command, write_failure
+from toolformer_ops.finetuning.processes import (
+    FAILURE,
+    ZERO3,
+    TrainingJob,
+    devices_of,
+    launch_command,
+    read_trained,
+    write_failure,
+    write_trained,
+)
 from toolformer_ops.finetuning.training import TrainedModel, TrainingPlan
 from toolformer_ops.finetuning.training_log import DevelopmentScore
 
@@ -76,12 +84,12 @@ def test_job_and_result_come_back_as_they_were_written(job: TrainingJob, tmp_pat
 
 
 def test_first_failure_of_a_process_is_that_of_the_training(job: TrainingJob) -> None:
-    assert isinstance(processes._failure(job, 1), TrainingProcessError)
+    assert isinstance(processes.failure_of(job, 1), TrainingProcessError)
     for error in (DeviceMemoryError("too little"), TrainingError("diverged"), ModelError("not there")):
         (job.folder / FAILURE).unlink(missing_ok=True)
         write_failure(job, error)
         write_failure(job, TrainingProcessError("the others were ended"))
-        failure = processes._failure(job, 1)
+        failure = processes.failure_of(job, 1)
         assert (type(failure), str(failure)) == (type(error), str(error))
 
 

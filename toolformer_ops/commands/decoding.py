@@ -1,15 +1,15 @@
-"""`toolformer-ops generate`: let a model write, with tools at hand. The text goes to stdout, what is said about it to stderr."""
+"""`toolformer-ops generate`: let a model write and call tools. The text goes to stdout, remarks about it to stderr."""
 
 import datetime
 import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -45,15 +45,21 @@ def generate(
     time_limit: Annotated[float, typer.Option(help="Seconds a tool call may take; 0: the setting.", min=0.0)] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line a text: text, calls, results, times.")] = False,
 ) -> None:
-    """Let a model continue texts and call tools while it writes; calls stand out in the output.
+    """Let a model continue texts and call tools while it writes; calls are marked in the output.
 
     Example: toolformer-ops generate --model s3://toolformer/models/1a2b "The shop had 520 shirts and sold 187, so it has"
     """
     from toolformer_ops.decoding.model import WritingModel
     from toolformer_ops.decoding.records import DecodingSettings, Prompt
+    from toolformer_ops.tools.registry import get_tool
 
-    settings = _settings(time_limit)
-    day = _day(date)
+    settings = load_settings()
+    if time_limit:
+        settings = settings.model_copy(update={"tool_time_limit_seconds": time_limit})
+    try:
+        day = datetime.date.fromisoformat(date) if date else None
+    except ValueError as error:
+        raise ParameterError(f"--date: expected a date such as 2023-01-30, found {date!r}.") from error
     asked = [Prompt(text, day) for text in _prompts(prompts or [], file)]
     decoding = DecodingSettings(
         max_new_tokens=max_tokens, call_start_rank=k, calls_per_input=calls, stop=stop.replace("\\n", "\n") or None
@@ -61,26 +67,23 @@ def generate(
     name = model or settings.default_model
     if not name:
         raise ParameterError("--model: expected a language model, found none, and TOOLFORMER_DEFAULT_MODEL is not set.")
-    writer = WritingModel.load(settings, name, tools=_tool_names(tools))
-    written = writer.write(asked, decoding)
-    for text in written:
-        if as_json:
-            typer.echo(json.dumps(_json_line(text, writer.identity), ensure_ascii=False))
-        else:
-            _print(text)
-            _explain(text)
-
-
-def _settings(time_limit: float) -> Settings:
-    settings = load_settings()
-    return settings.model_copy(update={"tool_time_limit_seconds": time_limit}) if time_limit else settings
-
-
-def _day(date: str) -> datetime.date | None:
-    try:
-        return datetime.date.fromisoformat(date) if date else None
-    except ValueError as error:
-        raise ParameterError(f"--date: expected a date such as 2023-01-30, found {date!r}.") from error
+    allowed = [get_tool(tool.strip()).spec.name for tool in tools.split(",")] if tools.strip() else None
+    writer = WritingModel.load(settings, name, tools=allowed)
+    for text in writer.write(asked, decoding):
+        if not as_json:
+            print_text(text)
+            continue
+        line = {
+            "prompt": text.prompt.text,
+            "text": text.text,
+            "without_calls": text.without_calls,
+            "calls": [asdict(replace(call, seconds=round(call.seconds, 6))) for call in text.calls],
+            "abandoned": list(text.abandoned),
+            "tokens": text.tokens,
+            "end": text.end,
+            "model": writer.identity,
+        }
+        typer.echo(json.dumps(line, ensure_ascii=False))
 
 
 def _prompts(given: list[str], file: Path | None) -> list[str]:
@@ -100,14 +103,8 @@ def _prompts(given: list[str], file: Path | None) -> list[str]:
     return found
 
 
-def _tool_names(tools: str) -> list[str] | None:
-    from toolformer_ops.tools.registry import get_tool
-
-    return [get_tool(name.strip()).spec.name for name in tools.split(",")] if tools.strip() else None
-
-
-def _print(text: "WrittenText") -> None:
-    """Prompt and continuation, the calls in colour where stdout is a terminal."""
+def print_text(text: "WrittenText") -> None:
+    """Prompt and continuation, the calls in colour where stdout is a terminal; on stderr the calls that have no result."""
     from rich.console import Console
     from rich.text import Text
 
@@ -117,26 +114,10 @@ def _print(text: "WrittenText") -> None:
         if call.result is not None:
             styled.stylize("bold cyan", offset + call.start_char, offset + call.end_char)
     Console(soft_wrap=True, highlight=False).print(styled)
-
-
-def _explain(text: "WrittenText") -> None:
     for call in text.calls:
         if call.result is None:
             typer.echo(
-                f"{call.tool}({call.input}): no result ({call.reason}), so the text goes on without it", err=True
+                f"{call.tool}({call.input}): no result ({call.reason}), so the text continues without it", err=True
             )
     for reason in text.abandoned:
         typer.echo(f"a call was given up while it was written: {reason}", err=True)
-
-
-def _json_line(text: "WrittenText", model: str) -> dict[str, Any]:
-    return {
-        "prompt": text.prompt.text,
-        "text": text.text,
-        "without_calls": text.without_calls,
-        "calls": [asdict(replace(call, seconds=round(call.seconds, 6))) for call in text.calls],
-        "abandoned": list(text.abandoned),
-        "tokens": text.tokens,
-        "end": text.end,
-        "model": model,
-    }

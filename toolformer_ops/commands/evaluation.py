@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +12,7 @@ from toolformer_ops.errors import EXIT_FAILED, ParameterError, UsageError
 
 if TYPE_CHECKING:
     from toolformer_ops.evaluation.records import Variant
-    from toolformer_ops.evaluation.session import Entrant, Outcome
+    from toolformer_ops.evaluation.session import Entrant
 
 app = typer.Typer()
 
@@ -56,22 +55,41 @@ def evaluate(
 
     Example: toolformer-ops evaluate --model models/tuned --suite math,qa --data data --limit 200 --tool Calculator
     """
+    from toolformer_ops.evaluation.comparing import compare as compare_evaluations
     from toolformer_ops.evaluation.data_files import DataFolder
     from toolformer_ops.evaluation.session import Outcome, load_suites
     from toolformer_ops.evaluation.session import evaluate as run
+    from toolformer_ops.evaluation.tables import print_call_table, print_comparisons, print_scores, wide_console
 
     settings = load_settings()
     ranks = _ranks(k)
     if not compare and (base or without_calls):
-        raise UsageError("--base, --without-calls: expected --compare beside them, found none. Add --compare.")
+        raise UsageError("--base, --without-calls: expected --compare with them, found none. Add --compare.")
     if compare and not base:
         raise UsageError("--compare: expected the model before finetuning as --base, found none.")
     outcome = Outcome()
     suites = load_suites(DataFolder(settings, data), suite.split(","), limit or None, outcome)
-    entrants = [_entrant(settings, model, _variants([0, *ranks] if compare else ranks), tool)]
+    # Each k once, 0 first.
+    names: tuple[Variant, Variant] = ("disabled", "with_tools")
+    variants = [(names[rank > 0], rank) for rank in sorted({0, *ranks} if compare else set(ranks))]
+    entrants = [_entrant(settings, model, variants, tool)]
     others: tuple[tuple[str, Variant], ...] = ((base, "base"), (without_calls, "without_calls"))
     entrants += [_entrant(settings, address, [(variant, 0)], ()) for address, variant in others if address]
-    _print(run(entrants, suites, outcome), as_json=as_json)
+    run(entrants, suites, outcome)
+    comparisons = compare_evaluations(outcome.evaluations)
+    if as_json:
+        found = {
+            "scores": [dataclasses.asdict(score) for score in outcome.scores],
+            "differences": [dataclasses.asdict(one) for one in comparisons],
+            "left_out": outcome.left_out,
+            "failures": outcome.failures,
+        }
+        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+    else:
+        console = wide_console()
+        print_scores(console, outcome.scores)
+        print_call_table(console, outcome.scores)
+        print_comparisons(console, comparisons)
     if outcome.failures:
         raise typer.Exit(EXIT_FAILED)
 
@@ -87,12 +105,6 @@ def _entrant(settings: Settings, model: str, variants: "list[tuple[Variant, int]
     return Entrant(load, tuple(variants))
 
 
-def _variants(ranks: Iterable[int]) -> "list[tuple[Variant, int]]":
-    """Each k once, 0 first."""
-    names: tuple[Variant, Variant] = ("disabled", "with_tools")
-    return [(names[rank > 0], rank) for rank in sorted(set(ranks))]
-
-
 def _ranks(text: str) -> list[int]:
     try:
         ranks = [int(part) for part in text.split(",")]
@@ -101,26 +113,6 @@ def _ranks(text: str) -> list[int]:
     if not ranks or min(ranks) < 0:
         raise ParameterError(f"--k: expected whole numbers from 0 with commas between, found {text!r}.")
     return ranks
-
-
-def _print(outcome: "Outcome", *, as_json: bool) -> None:
-    from toolformer_ops.evaluation.comparing import compare
-    from toolformer_ops.evaluation.tables import print_call_table, print_comparisons, print_scores, wide_console
-
-    comparisons = compare(outcome.evaluations)
-    if as_json:
-        found = {
-            "scores": [dataclasses.asdict(score) for score in outcome.scores],
-            "differences": [dataclasses.asdict(one) for one in comparisons],
-            "left_out": outcome.left_out,
-            "failures": outcome.failures,
-        }
-        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
-        return
-    console = wide_console()
-    print_scores(console, outcome.scores)
-    print_call_table(console, outcome.scores)
-    print_comparisons(console, comparisons)
 
 
 @app.command("dateset")

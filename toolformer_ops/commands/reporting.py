@@ -16,7 +16,7 @@ def report(
     out: Annotated[Path, typer.Option("--out", help="Where to write the page.")] = Path("evaluation-report.html"),
     show: Annotated[bool, typer.Option("--open", help="Also show it in this machine's browser.")] = False,
 ) -> None:
-    """Fetch the page of a run's evaluations; it needs no network and no other file. Prints where it lies.
+    """Fetch the page of a run's evaluations; it needs no network and no other file. Prints its path.
 
     Example: toolformer-ops report --run manual__2026-11-21T16:30:00+00:00 --out report.html
     """

@@ -31,7 +31,7 @@ from toolformer_ops.tools.registry import tool_names
 logger = logging.getLogger(__name__)
 
 GREEDY = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
-"""Fields of a generation config that can have no other value, beside None."""
+"""Fields of a generation config that can have only this value, or None."""
 UNUSED = (
     "repetition_penalty",
     "no_repeat_ngram_size",

@@ -57,12 +57,12 @@ class MadeCall:
 
     tool: str
     input: str
-    """As it stands between the brackets."""
+    """The text between the brackets."""
     result: str | None
     reason: str | None
     """Why there is no result, in snake_case; None where there is one."""
     start_char: int
-    """Where the call starts in the continuation: its bracket; for a call without a result the place where it would stand."""
+    """Where the call starts in the continuation: its bracket; for a call without a result the place where it started."""
     end_char: int
     """Where it ends (exclusive)."""
     seconds: float

@@ -27,7 +27,7 @@ BRACKET = CALL_START.strip()
 BORDER_TOKENS = 4
 """Tokens of the prompt that are decoded with the continuation, so that the white space at its beginning is kept."""
 STOP_TAIL_TOKENS = 16
-"""Tokens in which a stop text is looked for, beside one for each of its characters."""
+"""Tokens in which a stop text is looked for, in addition to one for each of its characters."""
 
 
 @dataclass

@@ -13,7 +13,7 @@ its seven templates gives. These numbers come out exactly so (the dates counted 
     holiday_from   How many units ago/until HOLIDAY?     401-500                           4 units x 3 of these =  1,200
 
 "what" is day of the week, day of the month, month and year (no year for a holiday of this year); units are days, weeks, months
-and years. In was_ago the unit is drawn for each question from those of which at least one lies between the two dates; the answer
+and years. In was_ago the unit is drawn for each question from those of which at least one is between the two dates; the answer
 is the current date minus so many units, which for weeks, months and years need not be the past date itself.
 
 Months and years are counted as calendars do (dateutil's relativedelta): the same day of another month, or its last day where it
@@ -118,7 +118,7 @@ def dateset_lines(seed: int = 0) -> bytes:
 
 
 def whole_units(today: datetime.date, other: datetime.date, unit: str) -> int:
-    """How many whole days, weeks, months or years lie between today and another date, before or after it, counted from today."""
+    """How many whole days, weeks, months or years are between today and another date, before or after it, counted from today."""
     days = abs((other - today).days)
     if unit == "days":
         return days
@@ -204,7 +204,7 @@ def federal_holidays(year: int) -> list[tuple[datetime.date, str]]:
 
 
 def write_date(date: datetime.date) -> str:
-    """As the paper writes it: `August 14, 2020`, whatever the locale."""
+    """As the paper writes it: `August 14, 2020`, in every locale."""
     return f"{_MONTHS[date.month - 1]} {date.day}, {date.year}"
 
 

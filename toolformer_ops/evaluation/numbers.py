@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 TOLERANCE = Fraction(5, 1000)
-"""How far a number may lie from a right number that is not whole."""
+"""Largest distance from a right number that is not whole."""
 
 _NUMBER = re.compile(
     r"(?<![\w.,])"  # not inside a word or another number

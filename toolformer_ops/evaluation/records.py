@@ -98,5 +98,5 @@ class EvaluatedInput:
 
     @property
     def has_call(self) -> bool:
-        """Whether a call gave a result that stands in the text."""
+        """Whether a call has a result, which is then part of the text."""
         return any(call.result is not None for call in self.calls)

@@ -1,7 +1,7 @@
 """Evaluate models on suites: data first, then model by model, each loaded once for all its variants.
 
 Data are read before any model is loaded, so that a missing file costs no time. A suite whose tool is down, or whose data are not
-there, fails by name: none of its scores is kept, whatever model they are of, and the other suites go on. Of a suite that is
+there, fails by name: its scores of all models are dropped, and the other suites continue. Of a suite that is
 named as a whole (`math`) those data sets are evaluated that are there, with a warning for each other one; one that is named
 itself (`math:gsm8k`) must be there.
 """
@@ -133,7 +133,7 @@ def load_suite(folder: DataFolder, name: str, named: tuple[DataSet, ...] | None,
     if not questions and not texts:
         raise EvaluationDataError(" ".join(missing))
     for reason in missing:
-        logger.warning("suite %s goes on without a data set. %s", name, reason)
+        logger.warning("suite %s is evaluated without a data set. %s", name, reason)
     return LoadedSuite(name, tuple(questions), tuple(texts))
 
 
@@ -149,7 +149,7 @@ def evaluate(entrants: Iterable[Entrant], suites: Sequence[LoadedSuite], outcome
         ]
         for suite in open_suites:
             if suite.name == PERPLEXITY:
-                # Texts are read once, with calls disabled whatever k is.
+                # Texts are read once, with calls disabled for every k.
                 first = asked[0]
                 variant: Variant = "disabled" if first.variant == "with_tools" else first.variant
                 disabled = dataclasses.replace(first, variant=variant, call_start_rank=0)

@@ -1,6 +1,6 @@
-"""Scores in Postgres (`evaluation_scores`), and every evaluated input as JSON Lines on S3 beside the run's report.
+"""Scores in Postgres (`evaluation_scores`), and every evaluated input as JSON Lines on S3 next to the run's report.
 
-The files lie in `reports/RUN/inputs/SUITE/VARIANT-kK.jsonl`, one for each suite and variant; a new evaluation replaces its own.
+The files are `reports/RUN/inputs/SUITE/VARIANT-kK.jsonl`, one for each suite and variant; a new evaluation replaces it.
 Each row of a score names its file with its hash. Files are written before rows, so that no row names what is not there.
 """
 
@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
@@ -26,7 +26,7 @@ CONTENT_TYPE = "application/x-ndjson"
 
 @dataclass(frozen=True)
 class InputsFile:
-    """The evaluated inputs of one suite and variant, as they lie on S3."""
+    """The evaluated inputs of one suite and variant, on S3."""
 
     uri: str
     sha256: str
@@ -34,7 +34,7 @@ class InputsFile:
 
 
 def inputs_prefix(run_id: str) -> str:
-    """Where a run's evaluated inputs lie in the bucket."""
+    """The prefix of a run's evaluated inputs in the bucket."""
     return f"reports/{run_id}/inputs"
 
 
@@ -46,7 +46,8 @@ def write_inputs(store: "ObjectStore", run_id: str, inputs: Sequence[EvaluatedIn
     """
     first = inputs[0]
     key = f"{inputs_prefix(run_id)}/{first.suite}/{first.variant}-k{first.call_start_rank}.jsonl"
-    content = "".join(json.dumps(_as_json(one), ensure_ascii=False) + "\n" for one in inputs).encode()
+    values = [dataclasses.asdict(one) | {"date": one.date.isoformat() if one.date else None} for one in inputs]
+    content = "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values).encode()
     store.put(key, content, CONTENT_TYPE)
     return InputsFile(store.uri(key), hashlib.sha256(content).hexdigest())
 
@@ -59,7 +60,11 @@ def read_inputs(store: "ObjectStore", run_id: str) -> Iterator[EvaluatedInput]:
     """
     for key in store.list(f"{inputs_prefix(run_id)}/"):
         for line in store.get(key).splitlines():  # of bytes: a text may hold other line ends than "\n"
-            yield _from_json(json.loads(line))
+            values = json.loads(line)
+            values["answers"] = tuple(values["answers"])
+            values["calls"] = tuple(MadeCall(**call) for call in values["calls"])
+            values["date"] = datetime.date.fromisoformat(values["date"]) if values["date"] else None
+            yield EvaluatedInput(**values)
 
 
 def write_scores(
@@ -99,19 +104,3 @@ def scores_of_run(connection: Connection, run_id: str) -> list[SuiteScore]:
     """
     rows = database.fetch_all(connection, "evaluation_scores_of_run", run_id=run_id)
     return [SuiteScore(**row._mapping) for row in rows]
-
-
-def _as_json(one: EvaluatedInput) -> dict[str, Any]:
-    return dataclasses.asdict(one) | {"date": one.date.isoformat() if one.date else None}
-
-
-def _from_json(values: dict[str, Any]) -> EvaluatedInput:
-    date = values["date"]
-    return EvaluatedInput(
-        **{
-            **values,
-            "answers": tuple(values["answers"]),
-            "calls": tuple(MadeCall(**call) for call in values["calls"]),
-            "date": datetime.date.fromisoformat(date) if date else None,
-        }
-    )

@@ -82,30 +82,16 @@ def _suite_table(suite: str, scores: Sequence[SuiteScore]) -> Table:
         counts = sorted({score.inputs for score in scores if (score.subset, score.metric) == (subset, metric)})
         by = metric.removeprefix("perplexity_").replace("_", " ") + ", " if suite == PERPLEXITY else ""
         table.add_column(f"{subset} ({by}n {'/'.join(map(str, counts))})", justify="right")
-    cells = {(_row(score), (score.subset, score.metric)): _cell(score) for score in scores}
-    for row in sorted({_row(score) for score in scores}):
-        table.add_row(_row_name(row), *(cells.get((row, column), NOTHING) for column in columns))
+    show = "{:.2f}".format if suite == PERPLEXITY else _percent
+    by_model: dict[tuple[int, int, str], dict[tuple[str, str], str]] = {}
+    for score in scores:
+        cells = by_model.setdefault((VARIANTS.index(score.variant), score.call_start_rank, score.model), {})
+        cells[score.subset, score.metric] = f"{show(score.score)} ({show(score.low)} to {show(score.high)})"
+    for (place, rank, _), cells in sorted(by_model.items()):
+        variant = VARIANTS[place]
+        name = VARIANT_NAMES[variant] + (f", k = {rank}" if variant == "with_tools" else "")
+        table.add_row(name, *(cells.get(column, NOTHING) for column in columns))
     return table
-
-
-_Row = tuple[int, int, str]
-"""The variant's place, k, the model."""
-
-
-def _row(score: SuiteScore) -> _Row:
-    return VARIANTS.index(score.variant), score.call_start_rank, score.model
-
-
-def _row_name(row: _Row) -> str:
-    place, rank, _ = row
-    variant = VARIANTS[place]
-    return VARIANT_NAMES[variant] + (f", k = {rank}" if variant == "with_tools" else "")
-
-
-def _cell(score: SuiteScore) -> str:
-    if score.suite == PERPLEXITY:
-        return f"{score.score:.2f} ({score.low:.2f} to {score.high:.2f})"
-    return f"{_percent(score.score)} ({_percent(score.low)} to {_percent(score.high)})"
 
 
 def _percent(share: float | None) -> str:

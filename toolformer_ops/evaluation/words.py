@@ -1,17 +1,17 @@
-"""Whether a right answer stands among the first words of a text (sections 4.2.1, 4.2.3 and 4.2.4 of the paper).
+"""Whether a right answer is among the first words of a text (sections 4.2.1, 4.2.3 and 4.2.4 of the paper).
 
 What a word is, where the first 5, 10 or 20 are counted: a run of characters without white space that holds a letter or a digit,
 as `don't`, `U.S.`, `twenty-one` or `1,461`. Scripts that are written without spaces (Chinese, Japanese, Thai, Lao, Burmese, Khmer)
 have no such runs: there each letter is a word, so that ten words of Chinese are ten characters.
 
-How words are compared: an answer is right where its pieces stand one after another among the pieces of those first words. Pieces
+How words are compared: an answer is right where its pieces follow one another among the pieces of those first words. Pieces
 are what is left of a text when
 
 - compatible forms are made equal (NFKC: full-width digits, ligatures), accents are taken off Latin, Greek and Cyrillic letters,
   and case is folded: `Beyoncé` is `beyonce`;
 - separators of thousands are taken out of a number (`1,461` is `1461`), its decimal point is kept, and so is a minus sign right
   before it (`-5` is not `5`; `1914-1918` is two numbers);
-- `%` is the word percent, and an `'s` at the end of a word is a piece of its own, as if written `s`;
+- `%` is the word percent, and an `'s` at the end of a word is a separate piece, as if written `s`;
 - other apostrophes and the dots of abbreviations are taken out (`don't` is `dont`, `U.S.` is `us`), and all else that is no
   letter, digit or combining mark parts two pieces: `twenty-one` is two.
 
@@ -65,37 +65,33 @@ def pieces(text: str) -> tuple[str, ...]:
 
 
 def stands_among_first_words(text: str, answers: Sequence[str], count: int) -> bool:
-    """Whether one of `answers` stands within the first `count` words of `text`; an answer without pieces never does."""
+    """Whether one of `answers` is within the first `count` words of `text`; an answer without pieces never is."""
     written = pieces(first_words(text, count))
-    return any(_holds(written, _without_article(pieces(answer))) for answer in answers)
+    for answer in map(pieces, answers):
+        named = answer[1:] if len(answer) > 1 and answer[0] in _ARTICLES else answer
+        size = len(named)
+        if size > 0 and any(written[start : start + size] == named for start in range(len(written) - size + 1)):
+            return True
+    return False
 
 
 def _marked(text: str) -> str:
     """The text with a space wherever two pieces part."""
-    kept: list[str] = []
+    marked: list[str] = []
     for index, character in enumerate(text):
         before, after = text[index - 1 : index], text[index + 1 : index + 2]
         if _is_unspaced(character) and character.isalnum():
-            kept += [" ", character]
+            marked += [" ", character]
         elif character.isalnum() or unicodedata.category(character).startswith("M"):
-            kept += [" ", character] if before and _is_unspaced(before) and character.isalnum() else [character]
+            marked += [" ", character] if before and _is_unspaced(before) and character.isalnum() else [character]
         elif character == "." and before.isdigit() and after.isdigit():
-            kept.append(character)
+            marked.append(character)
         elif character == "-" and after.isdigit() and not before.isalnum() and before not in {".", ")", "-"}:
-            kept += [" ", character]
+            marked += [" ", character]
         else:
-            kept.append(" ")
-    return "".join(kept)
+            marked.append(" ")
+    return "".join(marked)
 
 
 def _is_unspaced(character: str) -> bool:
     return any(first <= ord(character) <= last for first, last in _UNSPACED)
-
-
-def _without_article(answer: tuple[str, ...]) -> tuple[str, ...]:
-    return answer[1:] if len(answer) > 1 and answer[0] in _ARTICLES else answer
-
-
-def _holds(written: tuple[str, ...], answer: tuple[str, ...]) -> bool:
-    size = len(answer)
-    return size > 0 and any(written[start : start + size] == answer for start in range(len(written) - size + 1))

@@ -31,7 +31,7 @@ VARIABLES = {
     INK: "var(--ink)",
     LINE: "var(--line)",
 }
-"""matplotlib draws with colours that stand for the style sheet's variables, which differ between light and dark."""
+"""matplotlib draws with placeholders of the style sheet's variables, which differ between light and dark."""
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "toolformer-ops",

@@ -1,4 +1,4 @@
-"""Which evaluated inputs the page shows, and where the calls stand in what was written. Pure values."""
+"""Which evaluated inputs the page shows, and where the calls are in what was written. Pure values."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from toolformer_ops.evaluation.records import EvaluatedInput
 
 EXAMPLES = 20
 PROMPT_CHARACTERS = 1_200
-"""A longer prompt is cut at its start: the question stands at its end."""
+"""A longer prompt is cut at its start: the question is at its end."""
 ANSWERS = 6
 """Most accepted answers that are shown."""
 
@@ -76,7 +76,7 @@ def choose_examples(inputs: Iterable[EvaluatedInput], at_most: int = EXAMPLES) -
 
 
 def segments(written: str, calls: Sequence[MadeCall]) -> tuple[Segment, ...]:
-    """`written` as text and calls in turn; a call without a result stands where it would have stood."""
+    """`written` as text and calls in turn; a call without a result is at the place where it started."""
     pieces: list[Segment] = []
     end = 0
     for call in sorted(calls, key=lambda call: (call.start_char, call.end_char)):

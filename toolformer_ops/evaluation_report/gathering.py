@@ -1,6 +1,6 @@
 """Everything on a run's page, from Postgres (scores, run, release, models) and S3 (loss curves, what was written).
 
-Reads only. Curves are those files that a finetuned model has beside its weights; a model without them has no curve.
+Reads only. Curves come from the logs in the folder of a finetuned model; a model without them has no curve.
 """
 
 import json

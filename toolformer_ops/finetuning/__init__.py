@@ -8,9 +8,9 @@
     checkpoints.py       checkpoints that are whole or none, and the weights of the best step
     training_log.py      progress lines, losses and perplexities by step
     curves.py            the same as a picture and for TensorBoard
-    model_card.py        what stands beside the weights
+    model_card.py        the description beside the weights
     release_training.py  a release in a local folder to the folder that is published
-    processes.py         several GPUs: one process each; `job.py` is what they are told, `zero3.json` how they share
+    processes.py         several GPUs: one process each, with the job that they are told; `zero3.json` is how they share
 
 `stages/finetuning.py` reads the release from S3, keeps the books and publishes.
 """

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolformerError, exit_code
-from toolformer_ops.finetuning.job import TrainingJob, write_trained
-from toolformer_ops.finetuning.processes import RESULT, end_with_parent, write_failure
+from toolformer_ops.finetuning.processes import RESULT, TrainingJob, end_with_parent, write_failure, write_trained
 from toolformer_ops.finetuning.release_training import train_job
 
 

@@ -1,6 +1,6 @@
 """One forward pass: sequences packed into rows without attention between them, and the loss of the text alone.
 
-Packing: several short sequences stand in one row and their position ids restart; transformers then masks them from one another, in
+Packing: several short sequences share a row and their position ids restart; transformers then masks them from one another, in
 layers with a sliding window, too (`masking_utils.find_packed_sequence_indices`), with any attention, not flash attention
 alone. Models that take their positions from the attention mask (ALiBi: BLOOM) cannot do this; `packs_exactly` tries it out, and
 those get one sequence a row, padded at the right. Either way padding, start tokens and borders are never scored.
@@ -8,6 +8,7 @@ those get one sequence a row, padded at the right. Either way padding, start tok
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,47 +29,40 @@ Collate = Callable[[Sequence[Mapping[str, Sequence[int]]]], Batch]
 
 
 def fill_rows(lengths: Sequence[int], row_tokens: int) -> list[list[int]]:
-    """Which sequences stand in which row: as many rows of about equal width as together cost least to compute.
+    """The sequences of each row: as many rows of about equal width as together cost least to compute.
 
     No row is wider than `row_tokens`, or than the longest sequence.
     """
     widest = max(row_tokens, *lengths)
-    plans = (_equal_rows(lengths, count) for count in range(1, len(lengths) + 1))
-    return min((rows for rows in plans if _width(lengths, rows) <= widest), key=lambda rows: _cost(lengths, rows))
-
-
-def _equal_rows(lengths: Sequence[int], count: int) -> list[list[int]]:
-    """Each sequence goes into the row that is the emptiest by then, the longest sequences first."""
-    rows: list[list[int]] = [[] for _ in range(count)]
-    filled = [0] * count
-    for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
-        row = filled.index(min(filled))
-        rows[row].append(index)
-        filled[row] += lengths[index]
-    return rows
-
-
-def _width(lengths: Sequence[int], rows: list[list[int]]) -> int:
-    return max(sum(lengths[index] for index in row) for row in rows)
-
-
-def _cost(lengths: Sequence[int], rows: list[list[int]]) -> float:
-    """Of all tokens of the batch, padding included; a token's attention costs more the wider its row is."""
-    width = _width(lengths, rows)
-    return len(rows) * width * (1 + width / ATTENTION_WIDTH)
+    longest_first = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
+    cheapest, least_cost = [[index] for index in range(len(lengths))], math.inf
+    for count in range(1, len(lengths) + 1):
+        # Each sequence goes into the row that is the emptiest by then.
+        rows: list[list[int]] = [[] for _ in range(count)]
+        filled = [0] * count
+        for index in longest_first:
+            row = filled.index(min(filled))
+            rows[row].append(index)
+            filled[row] += lengths[index]
+        # All tokens of the batch cost, padding included; a token's attention costs more the wider its row is.
+        width = max(filled)
+        cost = count * width * (1 + width / ATTENTION_WIDTH)
+        if width <= widest and cost < least_cost:
+            cheapest, least_cost = rows, cost
+    return cheapest
 
 
 def packed_batch(examples: Sequence[Mapping[str, Sequence[int]]], padding_id: int, row_tokens: int) -> Batch:
     """Sequences in rows of at most `row_tokens` tokens, with position ids that restart at each sequence; no attention mask.
 
-    Padding stands at the end of a row, each token of it a sequence of its own.
+    Padding is at the end of a row, each token of it a separate sequence.
     """
     sequences = [example["input_ids"] for example in examples]
     return _in_rows(sequences, fill_rows([len(ids) for ids in sequences], row_tokens), padding_id)
 
 
 def _in_rows(sequences: Sequence[Sequence[int]], rows: list[list[int]], padding_id: int) -> Batch:
-    width = _width([len(ids) for ids in sequences], rows)
+    width = max(sum(len(sequences[index]) for index in row) for row in rows)
     input_ids = torch.full((len(rows), width), padding_id, dtype=torch.long)  # (row, position)
     position_ids = torch.zeros_like(input_ids)
     labels = torch.full_like(input_ids, NOT_SCORED)

@@ -33,7 +33,8 @@ class Checkpoints:
 
     def last_step(self) -> int | None:
         """The step of the newest whole checkpoint; None where there is none."""
-        return max((_step(path) for path in self.folder.glob("checkpoint-*") if self._is_whole(path)), default=None)
+        whole = [path for path in self.folder.glob("checkpoint-*") if self._is_whole(path)]
+        return max((int(path.name.rpartition("-")[2]) for path in whole), default=None)
 
     def forget_broken(self) -> None:
         """Remove checkpoints that are not whole, or not of this training."""
@@ -43,9 +44,14 @@ class Checkpoints:
 
     def conclude(self, step: int, best_step: int | None) -> None:
         """Declare the checkpoint of `step` whole, keep the weights of the best step, and remove all others."""
-        if best_step == step:
-            self._keep_weights(step)
         path = self.path(step)
+        if best_step == step:
+            best = self._best(step)
+            partial = best.with_name(f"{best.name}.partial")
+            for stale in (best, partial):
+                shutil.rmtree(stale, ignore_errors=True)
+            copy_weights(path, partial)
+            partial.replace(best)
         value = {"key": self._key, "files": _sizes(path)}
         partial = path / f"{WHOLE}.partial"
         with partial.open("w", encoding="utf-8") as file:
@@ -63,14 +69,6 @@ class Checkpoints:
 
     def _best(self, step: int | None) -> Path:
         return self.folder / f"best-{step}"
-
-    def _keep_weights(self, step: int) -> None:
-        best = self._best(step)
-        partial = best.with_name(f"{best.name}.partial")
-        for stale in (best, partial):
-            shutil.rmtree(stale, ignore_errors=True)
-        copy_weights(self.path(step), partial)
-        partial.replace(best)
 
     def _is_whole(self, path: Path) -> bool:
         try:
@@ -91,10 +89,6 @@ def copy_weights(source: Path, target: Path) -> None:
     for path in source.glob(CONFIGURATION):
         if path.name not in NOT_WEIGHTS:
             shutil.copyfile(path, target / path.name)
-
-
-def _step(path: Path) -> int:
-    return int(path.name.rpartition("-")[2])
 
 
 def _sizes(path: Path) -> dict[str, int]:

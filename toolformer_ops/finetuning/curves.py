@@ -3,13 +3,12 @@
     curves.png                                  loss, and perplexity with the best step marked
     tensorboard/events.out.tfevents.finetuning  the same numbers, and learning rate, gradient norm and speed
 
-So no step stands twice, however often the training was killed.
+So no step is there twice, however often the training was killed.
 """
 
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from toolformer_ops.finetuning.training_log import TrainingLog, read_lines
 
@@ -25,22 +24,16 @@ TAGS = {
 
 def write_curves(directory: Path, title: str) -> None:
     """Write both into the model's folder, which holds the logs."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+    from torch.utils.tensorboard import SummaryWriter
+
     log = TrainingLog(directory)
     training, development = read_lines(log.training), read_lines(log.development)
     best = log.best()
-    _write_picture(directory / PICTURE, title, training, development, best.step if best else None)
-    _write_events(directory / EVENTS, training, development)
 
-
-def _write_picture(
-    path: Path, title: str, training: list[dict[str, Any]], development: list[dict[str, Any]], best_step: int | None
-) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
+    # 1. The picture.
     figure = Figure(figsize=(8, 6), layout="constrained")
-    FigureCanvasAgg(figure)
     above, below = figure.subplots(2, 1, sharex=True)
     steps = [line["step"] for line in training]
     above.plot(steps, [line["loss"] for line in training], color="tab:blue", marker="." if len(steps) < 20 else "")
@@ -48,7 +41,7 @@ def _write_picture(
     if development:
         points = [(line["step"], line["perplexity"]) for line in development]
         below.plot(*zip(*points, strict=True), color="tab:orange", marker="o", label="development documents")
-        chosen = [point for point in points if point[0] == best_step]
+        chosen = [point for point in points if best is not None and point[0] == best.step]
         below.plot(*zip(*chosen, strict=True), color="tab:green", marker="*", markersize=14, linestyle="", label="kept")
         below.legend()
     else:
@@ -57,13 +50,10 @@ def _write_picture(
     below.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axes in (above, below):
         axes.grid(visible=True, alpha=0.3)
-    figure.savefig(path, dpi=120, metadata={"Software": None})
+    figure.savefig(directory / PICTURE, dpi=120, metadata={"Software": None})
 
-
-def _write_events(path: Path, training: list[dict[str, Any]], development: list[dict[str, Any]]) -> None:
-    from torch.utils.tensorboard import SummaryWriter
-
-    path.parent.mkdir(exist_ok=True)
+    # 2. TensorBoard's file, under a name that does not tell the machine's.
+    (directory / EVENTS).parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         with SummaryWriter(folder) as writer:
             for line in training:
@@ -74,4 +64,4 @@ def _write_events(path: Path, training: list[dict[str, Any]], development: list[
                 writer.add_scalar("development/loss", line["loss"], line["step"])
                 writer.add_scalar("development/perplexity", line["perplexity"], line["step"])
         [events] = Path(folder).iterdir()
-        shutil.move(events, path)  # its own name tells the machine's
+        shutil.move(events, directory / EVENTS)

@@ -1,7 +1,7 @@
 """Several GPUs: one process each, started by `accelerate launch` as an argument list; DeepSpeed's ZeRO-3 spreads the weights.
 
-The processes run `python -m toolformer_ops.finetuning JOB`. They end when the process that started them does, even by -9. Without
-DeepSpeed every process holds all weights.
+The processes run `python -m toolformer_ops.finetuning JOB`, where JOB is a training as JSON. They end when the process that started
+them does, even by -9. Without DeepSpeed every process holds all weights.
 """
 
 import ctypes
@@ -14,14 +14,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from toolformer_ops import errors
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError, TrainingProcessError
-from toolformer_ops.finetuning.job import TrainingJob, read_trained
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
-from toolformer_ops.finetuning.training import TrainedModel
+from toolformer_ops.finetuning.training import TrainedModel, TrainingPlan
+from toolformer_ops.finetuning.training_log import DevelopmentScore
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +35,56 @@ PR_SET_PDEATHSIG = 1
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """What to train, on what, and where."""
+
+    recipe: FinetuningRecipe
+    model: str
+    """The model to start from: a folder, or hub id@revision."""
+    release_dir: Path
+    """Folder with the release's files."""
+    dev_texts: tuple[str, ...]
+    """Development documents."""
+    folder: Path
+    """Everything that the training writes."""
+    plan: TrainingPlan
+
+    def write(self, path: Path) -> None:
+        """Write as JSON."""
+        value = asdict(self) | {
+            "recipe": self.recipe.model_dump(mode="json"),
+            "release_dir": str(self.release_dir),
+            "folder": str(self.folder),
+        }
+        path.write_text(json.dumps(value), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "TrainingJob":
+        """Read what `write` wrote."""
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return cls(
+            recipe=FinetuningRecipe.model_validate(value["recipe"]),
+            model=value["model"],
+            release_dir=Path(value["release_dir"]),
+            dev_texts=tuple(value["dev_texts"]),
+            folder=Path(value["folder"]),
+            plan=TrainingPlan(**value["plan"]),
+        )
+
+
+def write_trained(trained: TrainedModel, path: Path) -> None:
+    """Write a training's result as JSON."""
+    path.write_text(json.dumps(asdict(trained) | {"directory": str(trained.directory)}), encoding="utf-8")
+
+
+def read_trained(path: Path) -> TrainedModel:
+    """Read what `write_trained` wrote."""
+    value = json.loads(path.read_text(encoding="utf-8"))
+    best = DevelopmentScore(**value["best"]) if value["best"] else None
+    return TrainedModel(**(value | {"directory": Path(value["directory"]), "best": best}))
 
 
 def devices_of(settings: Settings, recipe: FinetuningRecipe, processes: int | None) -> list[str] | None:
@@ -66,7 +118,7 @@ def train_in_processes(settings: Settings, job: TrainingJob, devices: Sequence[s
     Raises:
         DeviceMemoryError: a pass does not fit into a device's memory.
         TrainingError: the loss stopped being a finite number.
-        TrainingProcessError: a process ended otherwise; its own words are in the log.
+        TrainingProcessError: a process ended otherwise; the log has its message.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
     for name in (RESULT, FAILURE):
@@ -75,9 +127,18 @@ def train_in_processes(settings: Settings, job: TrainingJob, devices: Sequence[s
     plan = dataclasses.replace(job.plan, deepspeed=str(ZERO3) if shared else None)
     dataclasses.replace(job, plan=plan).write(job.folder / JOB)
     logger.info("training in %d processes%s", len(devices), " with DeepSpeed ZeRO-3" if shared else "")
+    on_cpu = settings.device == "cpu"
+    environment = dict(os.environ) | {
+        "TOOLFORMER_DEVICE": "cpu" if on_cpu else "cuda",
+        "TOOLFORMER_THREADS": str(settings.threads),
+        "OMP_NUM_THREADS": str(settings.threads),
+        "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1",  # DeepSpeed would unpickle its checkpoints
+    }
+    if not on_cpu:
+        environment[VISIBLE] = ",".join(devices)
     process = subprocess.Popen(
         launch_command(job, len(devices)),
-        env=_environment(settings, devices),
+        env=environment,
         preexec_fn=end_with_parent,  # noqa: PLW1509 - one prctl, no lock is taken
     )
     try:
@@ -88,7 +149,7 @@ def train_in_processes(settings: Settings, job: TrainingJob, devices: Sequence[s
             process.wait()
     if status == 0 and (job.folder / RESULT).is_file():
         return read_trained(job.folder / RESULT)
-    raise _failure(job, status)
+    raise failure_of(job, status)
 
 
 def launch_command(job: TrainingJob, processes: int) -> list[str]:
@@ -125,7 +186,8 @@ def write_failure(job: TrainingJob, error: Exception) -> None:
         partial.replace(path)
 
 
-def _failure(job: TrainingJob, status: int) -> ToolformerError:
+def failure_of(job: TrainingJob, status: int) -> ToolformerError:
+    """The error that a process wrote before it ended, or one that names the status."""
     path = job.folder / FAILURE
     if path.is_file():
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -134,17 +196,5 @@ def _failure(job: TrainingJob, status: int) -> ToolformerError:
             return failure
     return TrainingProcessError(
         f"expected the training processes to end with status 0, found {status}. The log above names the reason; the next start "
-        "goes on from the last checkpoint."
+        "continues from the last checkpoint."
     )
-
-
-def _environment(settings: Settings, devices: Sequence[str]) -> dict[str, str]:
-    ours = {
-        "TOOLFORMER_DEVICE": "cpu" if settings.device == "cpu" else "cuda",
-        "TOOLFORMER_THREADS": str(settings.threads),
-        "OMP_NUM_THREADS": str(settings.threads),
-        "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1",  # DeepSpeed would unpickle its checkpoints
-    }
-    if settings.device != "cpu":
-        ours[VISIBLE] = ",".join(devices)
-    return dict(os.environ) | ours

@@ -1,7 +1,7 @@
-"""Train a model on a release that lies in a local folder, on all GPUs there are, and write the folder that is published.
+"""Train a model on a release in a local folder, on all GPUs there are, and write the folder that is published.
 
 Needs neither Postgres nor S3; `stages/finetuning.py` fetches the release, chooses the development documents and publishes.
-Where memory runs short the device batch is halved, at one sequence activations are computed twice, and the training goes on
+Where memory runs short the device batch is halved, at one sequence activations are computed twice, and the training continues
 from its last checkpoint.
 """
 
@@ -12,15 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError
 from toolformer_ops.finetuning.curves import write_curves
-from toolformer_ops.finetuning.job import TrainingJob
 from toolformer_ops.finetuning.model_card import write_model_card
-from toolformer_ops.finetuning.processes import devices_of, train_in_processes
+from toolformer_ops.finetuning.processes import TrainingJob, devices_of, train_in_processes
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.sequences import TokenSequences
-from toolformer_ops.finetuning.training import BaseModel, TrainedModel, TrainingPlan, load_base_model, passes, train
+from toolformer_ops.finetuning.training import TrainedModel, TrainingPlan, load_base_model, passes, train
 from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.models import split_revision
 
@@ -37,11 +38,11 @@ def train_on_release(
     *,
     processes: int | None = None,
 ) -> TrainedModel:
-    """Train `model` (a folder, or hub id@revision) by `recipe`; the files to publish lie in the result's directory.
+    """Train `model` (a folder, or hub id@revision) by `recipe`; the files to publish are in the result's directory.
 
     `dev_texts` are the development documents, scored as plain text; without any the last step is kept. `folder` holds all that the
-    training writes, and a training that was killed goes on from there. `device_batch` is the most sequences of one
-    forward pass. `recipe.without_calls` trains the baseline on the plain texts. `processes` (None: one a GPU) share each batch.
+    training writes, and a training that was killed continues from there. `recipe.without_calls` trains the baseline on the plain
+    texts. `processes` (None: one a GPU) share each batch.
 
     Raises:
         ModelError: the model is not there, its vocabulary cannot write a call, or one sequence does not fit into memory.
@@ -50,26 +51,40 @@ def train_on_release(
     plan = TrainingPlan(
         device_batch=recipe.choices.finetune_device_batch, checkpoint_steps=recipe.choices.finetune_checkpoint_steps
     )
-    job = TrainingJob(recipe, model, release_dir, tuple(dev_texts), folder, plan)
+    job = TrainingJob(
+        recipe=recipe, model=model, release_dir=release_dir, dev_texts=tuple(dev_texts), folder=folder, plan=plan
+    )
     devices = devices_of(settings, recipe, processes)
     while True:
         try:
-            trained = _start(settings, job, devices)
+            trained = train_job(settings, job) if devices is None else train_in_processes(settings, job, devices)
         except DeviceMemoryError as error:
             reason = str(error)
         else:
             break
+        # Not within the handler, whose traceback holds what fills the memory.
         job = dataclasses.replace(job, plan=plan_for_less_memory(job, len(devices or (0,)), reason))
-        _free_memory()
-    _write_records(settings, job, trained)
-    return trained
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
-
-def _start(settings: Settings, job: TrainingJob, devices: Sequence[str] | None) -> TrainedModel:
-    if devices is not None:
-        return train_in_processes(settings, job, devices)
-    trained = train_job(settings, job)
     assert trained is not None, "the only process is the first"  # noqa: S101
+    best = trained.best
+    record: dict[str, Any] = {
+        "model_id": recipe.model_id,
+        "release_id": recipe.release_id,
+        "definition": recipe.definition,
+        "texts": sum(1 for _ in read_release(job.release_dir)),
+        "training_loss_nats_per_token": trained.training_loss,
+        "training_seconds": trained.seconds,
+        "precision": trained.precision,
+        "device": settings.device,
+        "development_documents": len(job.dev_texts),
+        "best_step": best.step if best else None,
+        "development_perplexity": best.perplexity if best else None,
+    }
+    write_model_card(record, trained.directory)
+    write_curves(trained.directory, f"Model {recipe.model_id}")
     return trained
 
 
@@ -78,12 +93,16 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
     name, revision = split_revision(job.model)
     base = load_base_model(settings, name, revision)
     recipe = job.recipe
-    sequences, development = _sequences(job, base)
+    length = min(recipe.choices.finetune_length, base.max_positions)
+    sequences = TokenSequences.of(
+        read_release(job.release_dir), base.tokenization, length, without_calls=recipe.without_calls
+    )
+    development = TokenSequences.of_beginnings(job.dev_texts, base.tokenization, length)
     logger.info(
         "training %s on release %s%s: %d sequences of at most %d tokens, %d tokens in all; %d steps of %d sequences see each "
         "%.1f times; %d development documents",
         recipe.base_model, recipe.release_id, " without calls" if recipe.without_calls else "", len(sequences),
-        min(recipe.choices.finetune_length, base.max_positions), sequences.tokens, recipe.choices.finetune_steps,
+        length, sequences.tokens, recipe.choices.finetune_steps,
         recipe.choices.finetune_batch, passes(recipe, sequences),
         len(development),
     )  # fmt: skip
@@ -92,15 +111,6 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
             "no development documents, in the corpus outside the release or asked for: the last step is kept"
         )
     return train(settings, recipe, base, sequences, development, job.folder, job.plan)
-
-
-def _sequences(job: TrainingJob, base: BaseModel) -> tuple[TokenSequences, TokenSequences]:
-    length = min(job.recipe.choices.finetune_length, base.max_positions)
-    texts = read_release(job.release_dir)
-    return (
-        TokenSequences.of(texts, base.tokenization, length, without_calls=job.recipe.without_calls),
-        TokenSequences.of_beginnings(job.dev_texts, base.tokenization, length),
-    )
 
 
 def plan_for_less_memory(job: TrainingJob, processes: int, reason: str) -> TrainingPlan:
@@ -122,32 +132,5 @@ def plan_for_less_memory(job: TrainingJob, processes: int, reason: str) -> Train
             f"{reason} Not even one sequence of {recipe.choices.finetune_length} tokens fits. Choose a device with "
             "more memory, a shorter finetune_length, or a smaller model."
         )
-    logger.warning("out of memory with %d sequences at once: going on with %s", size, remedy)
+    logger.warning("out of memory with %d sequences at once: continuing with %s", size, remedy)
     return less
-
-
-def _free_memory() -> None:
-    import torch
-
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
-def _write_records(settings: Settings, job: TrainingJob, trained: TrainedModel) -> None:
-    recipe, best = job.recipe, trained.best
-    record: dict[str, Any] = {
-        "model_id": recipe.model_id,
-        "release_id": recipe.release_id,
-        "definition": recipe.definition,
-        "texts": sum(1 for _ in read_release(job.release_dir)),
-        "training_loss_nats_per_token": trained.training_loss,
-        "training_seconds": trained.seconds,
-        "precision": trained.precision,
-        "device": settings.device,
-        "development_documents": len(job.dev_texts),
-        "best_step": best.step if best else None,
-        "development_perplexity": best.perplexity if best else None,
-    }
-    write_model_card(record, trained.directory)
-    write_curves(trained.directory, f"Model {recipe.model_id}")

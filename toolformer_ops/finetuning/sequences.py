@@ -22,7 +22,7 @@ MIN_LENGTH = 16
 
 
 def call_spans(text: ReleasedText) -> list[tuple[int, int]]:
-    """Where the calls stand in the text with calls: (first character, end), the one added space included."""
+    """Where the calls are in the text with calls: (first character, end), the one added space included."""
     spans: list[tuple[int, int]] = []
     shift = 0
     for call in text.calls:
@@ -118,7 +118,7 @@ class TokenSequences:
 
 
 class ShuffledPasses:
-    """`count` examples: pass after pass over the sequences, each pass in an order of its own that follows from the seed.
+    """`count` examples: pass after pass over the sequences, each pass in another order, which follows from the seed.
 
     The i-th example is the same whoever asks, so that a resumed training sees what the undisturbed one would have seen.
     """

@@ -4,7 +4,6 @@ Runs alike in one process and as one of several that `accelerate launch` started
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -26,25 +25,23 @@ class ReleaseTrainer(Trainer):
     def __init__(
         self, *, development: TokenSequences, checkpoints: Checkpoints, log: TrainingLog, **arguments: Any
     ) -> None:
-        super().__init__(compute_loss_func=_mean_over_tokens, **arguments)
+        super().__init__(compute_loss_func=mean_over_tokens, **arguments)
         self._development = development
         self._checkpoints = checkpoints
         self._log = log
         self._collate: Collate = arguments["data_collator"]
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        """Loss (nats a token) and perplexity of the development documents, written to the log."""
-        loss = self._development_loss()
-        perplexity = math.exp(min(loss, LARGEST_EXPONENT))
-        metrics = {"development_loss": loss, "development_perplexity": perplexity}
-        self.log(dict(metrics))
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        return metrics
+        """Loss (nats a token) and perplexity of the development documents, written to the log.
 
-    def _development_loss(self) -> float:
-        """Mean over the tokens of all development sequences; each process takes every n-th batch, all of them equally many."""
+        The mean is over the tokens of all development sequences; each process takes every n-th batch, all of them equally many.
+        """
         model: Any = self.model_wrapped if self.is_deepspeed_enabled else self.model
-        batches = _by_length(self._development, self.args.per_device_train_batch_size)
+        # The longest sequences come first, so that memory runs short at once or never.
+        sequences = (self._development[index] for index in range(len(self._development)))
+        examples = [{"input_ids": ids} for ids in sorted(sequences, key=len, reverse=True)]
+        size = self.args.per_device_train_batch_size
+        batches = [examples[first : first + size] for first in range(0, len(examples), size)]
         processes = self.accelerator.num_processes
         summed = torch.zeros(2, dtype=torch.float64, device=self.args.device)  # (loss, tokens)
         model.eval()
@@ -59,8 +56,12 @@ class ReleaseTrainer(Trainer):
                 logits = model(**inputs).logits  # (row, position, vocabulary)
             summed += torch.stack([text_loss(logits, labels).double(), scored_tokens(labels).double()])
         model.train()
-        loss, tokens = self.accelerator.reduce(summed, "sum").tolist()
-        return float(loss / max(tokens, 1.0))
+        nats, tokens = self.accelerator.reduce(summed, "sum").tolist()
+        loss = float(nats / max(tokens, 1.0))
+        metrics = {"development_loss": loss, "development_perplexity": math.exp(min(loss, LARGEST_EXPONENT))}
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
@@ -90,13 +91,7 @@ class DevelopmentSchedule(TrainerCallback):
         return control
 
 
-def _mean_over_tokens(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int) -> torch.Tensor:
+def mean_over_tokens(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int) -> torch.Tensor:
     """The share of one forward pass in the mean loss over all tokens of the effective batch, nats."""
     tokens = torch.as_tensor(num_items_in_batch, device=labels.device).clamp(min=1)
     return text_loss(outputs["logits"], labels) / tokens
-
-
-def _by_length(sequences: TokenSequences, size: int) -> list[list[Mapping[str, list[int]]]]:
-    """Batches of `size` sequences, the longest first, so that memory runs short at once or never."""
-    examples = sorted((sequences[index] for index in range(len(sequences))), key=len, reverse=True)
-    return [[{"input_ids": ids} for ids in examples[first : first + size]] for first in range(0, len(examples), size)]

@@ -82,7 +82,7 @@ def load_base_model(settings: Settings, path_or_hub_id: str, revision: str | Non
     Raises:
         ModelError: it is not there, or its vocabulary cannot write a call.
     """
-    # Of several processes each has a GPU of its own, to which Trainer moves what it needs there.
+    # Of several processes each has one GPU, to which Trainer moves what it needs there.
     device = "cpu" if PROCESSES_VARIABLE in os.environ else settings.device
     network, tokenizer, _ = load_network(path_or_hub_id, revision, "float32", device, settings.threads)
     # The engine's tokenization sets the tokenizer up for itself; the one that is published stays as it was.
@@ -148,7 +148,10 @@ def train(
     loss, best = log.training_loss(), log.best()
     if len(development) and best is None:
         raise TrainingError("expected a finite development perplexity, found none. No model is published.")
-    _write_model(base, checkpoints.weights(best.step if best else None), directory)
+    shutil.rmtree(directory, ignore_errors=True)  # of a training that was killed
+    copy_weights(checkpoints.weights(best.step if best else None), directory)
+    base.network.config.save_pretrained(directory)  # the checkpoint's says that there is no cache
+    base.tokenizer.save_pretrained(directory)
     for path in (log.training, log.development):
         shutil.copyfile(path, directory / path.name)
     return TrainedModel(directory, loss, log.seconds(), "bfloat16" if arguments.bf16 else "float32", best)
@@ -175,9 +178,17 @@ def _run(trainer: Trainer, checkpoint: Path | None) -> None:
     from accelerate.utils.memory import should_reduce_batch_size
     from torch.serialization import safe_globals
 
+    classes: list[Any] = []
+    if (
+        trainer.is_deepspeed_enabled
+    ):  # its checkpoints hold these besides tensors and plain values; nothing else is unpickled
+        from deepspeed.runtime.fp16.loss_scaler import LossScaler
+        from deepspeed.runtime.zero.config import ZeroStageEnum
+
+        classes = [ZeroStageEnum, LossScaler]
     reason = ""
     try:
-        with safe_globals(_classes_of_deepspeed() if trainer.is_deepspeed_enabled else []):
+        with safe_globals(classes):
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     except RuntimeError as error:  # torch.OutOfMemoryError is one
         if not should_reduce_batch_size(error):
@@ -185,21 +196,6 @@ def _run(trainer: Trainer, checkpoint: Path | None) -> None:
         reason = str(error).splitlines()[0]
     if reason:  # not within the handler, whose traceback holds what fills the memory
         raise DeviceMemoryError(f"expected memory for one forward and backward pass, found too little: {reason}")
-
-
-def _classes_of_deepspeed() -> list[Any]:
-    """What stands in DeepSpeed's checkpoints besides tensors and plain values; nothing else is unpickled (`processes.py`)."""
-    from deepspeed.runtime.fp16.loss_scaler import LossScaler
-    from deepspeed.runtime.zero.config import ZeroStageEnum
-
-    return [ZeroStageEnum, LossScaler]
-
-
-def _write_model(base: BaseModel, weights: Path, directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)  # of a training that was killed
-    copy_weights(weights, directory)
-    base.network.config.save_pretrained(directory)  # the checkpoint's says that there is no cache
-    base.tokenizer.save_pretrained(directory)
 
 
 def _arguments(settings: Settings, recipe: FinetuningRecipe, folder: Path, plan: TrainingPlan) -> TrainingArguments:

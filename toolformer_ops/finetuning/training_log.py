@@ -4,7 +4,7 @@
                             tokens_per_second, seconds
     development_log.jsonl   step, loss (nats a token), perplexity
 
-No step stands twice: a training that goes on from a checkpoint first forgets what came after it.
+No step is there twice: a training that continues from a checkpoint first forgets what came after it.
 """
 
 import json
@@ -47,9 +47,9 @@ class TrainingLog:
     def forget_after(self, step: int) -> None:
         """Drop the lines of later steps, and a line that was cut off in mid-write."""
         for path in (self.training, self.development):
-            kept = [line for line in read_lines(path) if line["step"] <= step]
+            valid = [line for line in read_lines(path) if line["step"] <= step]
             partial = path.with_name(f"{path.name}.partial")
-            partial.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+            partial.write_text("".join(json.dumps(line) + "\n" for line in valid), encoding="utf-8")
             partial.replace(path)
 
     def best(self) -> DevelopmentScore | None:
@@ -128,46 +128,32 @@ class ProgressLines(TrainerCallback):
         """One line."""
         if logs is None or not state.is_world_process_zero:
             return
+        step, steps = state.global_step, state.max_steps
         if "loss" in logs:
-            self._training_line(state, logs)
+            now, tokens = time.monotonic(), self._tokens_until(step)
+            then, tokens_then = self._last
+            self._last = (now, tokens)
+            speed = (tokens - tokens_then) / max(now - then, 1e-9)
+            elapsed = now - self._started
+            left = elapsed / max(step - self._first_step, 1) * (steps - step)
+            line = {
+                "step": step,
+                "loss": logs["loss"],
+                "learning_rate": logs.get("learning_rate"),
+                "gradient_norm": logs.get("grad_norm"),
+                "tokens": tokens,
+                "tokens_per_second": round(speed, 1),
+                "seconds": round(self._seconds_before + elapsed, 1),
+            }
+            append_line(self._log.training, line)
+            duration = f"{left:.0f} s" if left < 120 else f"{left / 60:.0f} min"
+            logger.info("step %d of %d: loss %.4f, %.0f tokens/s, %s left", step, steps, logs["loss"], speed, duration)
         elif "development_loss" in logs:
-            self._development_line(state, logs)
-
-    def _training_line(self, state: TrainerState, logs: dict[str, Any]) -> None:
-        now, tokens = time.monotonic(), self._tokens_until(state.global_step)
-        then, tokens_then = self._last
-        self._last = (now, tokens)
-        speed = (tokens - tokens_then) / max(now - then, 1e-9)
-        elapsed = now - self._started
-        left = elapsed / max(state.global_step - self._first_step, 1) * (state.max_steps - state.global_step)
-        line = {
-            "step": state.global_step,
-            "loss": logs["loss"],
-            "learning_rate": logs.get("learning_rate"),
-            "gradient_norm": logs.get("grad_norm"),
-            "tokens": tokens,
-            "tokens_per_second": round(speed, 1),
-            "seconds": round(self._seconds_before + elapsed, 1),
-        }
-        append_line(self._log.training, line)
-        logger.info(
-            "step %d of %d: loss %.4f, %.0f tokens/s, %s left",
-            state.global_step, state.max_steps, logs["loss"], speed, _duration(left),
-        )  # fmt: skip
-
-    def _development_line(self, state: TrainerState, logs: dict[str, Any]) -> None:
-        before = self._log.best()
-        perplexity = logs["development_perplexity"]
-        append_line(
-            self._log.development,
-            {"step": state.global_step, "loss": logs["development_loss"], "perplexity": perplexity},
-        )
-        best = before is None or perplexity < before.perplexity
-        logger.info(
-            "step %d of %d: development perplexity %.3f, %s", state.global_step, state.max_steps, perplexity,
-            "the best so far" if best else f"the best was {before.perplexity:.3f} at step {before.step}" if before else "",
-        )  # fmt: skip
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+            before, perplexity = self._log.best(), logs["development_perplexity"]
+            line = {"step": step, "loss": logs["development_loss"], "perplexity": perplexity}
+            append_line(self._log.development, line)
+            if before is None or perplexity < before.perplexity:
+                verdict = "the best so far"
+            else:
+                verdict = f"the best was {before.perplexity:.3f} at step {before.step}"
+            logger.info("step %d of %d: development perplexity %.3f, %s", step, steps, perplexity, verdict)

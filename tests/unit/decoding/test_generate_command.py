@@ -69,7 +69,7 @@ def test_wrong_requests_say_what_was_expected(folder: str, tmp_path: Path) -> No
 def test_what_a_terminal_would_obey_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     call = MadeCall("QA", "Who?", "me", None, 3, 19, 0.0)
     written = "\x1b]  [QA(Who?) -> me] \x1b[2J\x9b0m\tend"
-    decoding._print(WrittenText(Prompt("A \x1b[31mred\x07 one"), written, "", (call,), (), (), 1, "length"))
+    decoding.print_text(WrittenText(Prompt("A \x1b[31mred\x07 one"), written, "", (call,), (), (), 1, "length"))
     shown = capsys.readouterr().out
     assert not set(shown) & {"\x1b", "\x07", "\x9b"}
     assert "[QA(Who?) -> me]" in shown

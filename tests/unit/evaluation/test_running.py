@@ -207,7 +207,7 @@ def test_a_whole_suite_goes_on_without_a_data_set_but_a_named_one_must_be_there(
     outcome = Outcome()
     (whole,) = load_suites(folder, ["math"], None, outcome)
     assert [loaded.data_set.name for loaded in whole.questions] == ["asdiv", "mawps", "gsm8k"]
-    assert "suite math goes on without a data set. svamp: expected" in caplog.text
+    assert "suite math is evaluated without a data set. svamp: expected" in caplog.text
     (named,) = load_suites(folder, ["math:gsm8k", "math:asdiv"], None, outcome)
     assert [loaded.data_set.name for loaded in named.questions] == ["gsm8k", "asdiv"]
     assert outcome.failures == {}

@@ -1,6 +1,6 @@
 """Question answering without context (section 4.2.3): WebQuestions, Natural Questions (open) and TriviaQA, aliases accepted.
 
-WebQuestions and Natural Questions are read in the JSON Lines form with `question` and a list `answer`, TriviaQA in its own JSON.
+WebQuestions and Natural Questions are read in the JSON Lines form with `question` and a list `answer`, TriviaQA as published.
 """
 
 from collections.abc import Iterator, Sequence

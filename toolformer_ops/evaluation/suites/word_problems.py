@@ -1,4 +1,4 @@
-"""Mathematical reasoning (section 4.2.2): worded problems whose answer is a number. ASDiv, SVAMP and MAWPS; GSM8K beside them.
+"""Mathematical reasoning (section 4.2.2): worded problems whose answer is a number. ASDiv, SVAMP and MAWPS; also GSM8K.
 
 ASDiv is XML and is read by a parser that expands no entities. Problems whose answer is not exactly one number (with its unit in
 brackets, in ASDiv) are left out: yes or no, a ratio, two unknowns. GSM8K is not among the paper's; its problems take several steps.
