@@ -90,7 +90,7 @@ class WritingModel:
         return cls(causal, tokenizer, identity, settings, tool_names() if tools is None else tools)
 
     @property
-    def max_positions(self) -> int:
+    def window(self) -> int:
         """The model's window, tokens."""
         return self._model.max_positions
 
@@ -195,7 +195,7 @@ class WritingModel:
         return GeneratedSequences(sequences, tuple(written)) if config.return_dict_in_generate else sequences
 
     def _together(self, listener: Listener | None) -> Together:
-        return Together(self._rows, self._tokenization, self.max_positions, self._tools, listener)
+        return Together(self._rows, self._tokenization, self.window, self._tools, listener)
 
     @functools.cached_property
     def _padding_id(self) -> int:

@@ -125,13 +125,13 @@ class Together:
         self,
         rows: RowKeeper,
         tokenization: Tokenization,
-        max_positions: int,
+        window: int,
         tools: ToolRuns,
         listener: Listener | None,
     ) -> None:
         self._rows = rows
         self._tokenization = tokenization
-        self._max_positions = max_positions
+        self._window = window
         self._tools = tools
         self._listener = listener
 
@@ -149,9 +149,9 @@ class Together:
                     f"prompt {number} of {len(encoded)}: expected a text, found an empty one. This model has no start token from "
                     "which it could write: give a text, or leave the prompt out."
                 )
-            if len(ids) >= self._max_positions:
+            if len(ids) >= self._window:
                 raise ModelError(
-                    f"prompt {number} of {len(encoded)}: expected 1 to {self._max_positions - 1} tokens, found {len(ids)}. "
+                    f"prompt {number} of {len(encoded)}: expected 1 to {self._window - 1} tokens, found {len(ids)}. "
                     "Shorten it, or choose a model with a longer window."
                 )
         queue = deque(enumerate(zip(prompts, encoded, strict=True)))
@@ -207,7 +207,7 @@ class Together:
         texts = []
         for (number, prompt, ids), (row, logits) in zip(joining, self._rows.begin(begun), strict=True):
             writer = Writer(
-                prompt, Continuation(ids, self._tokenization, self._max_positions), decoding, self._tools.names
+                prompt, Continuation(ids, self._tokenization, self._window), decoding, self._tools.names
             )
             writer.choose(logits)
             texts.append(_Text(number, writer, row))

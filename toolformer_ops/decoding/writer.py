@@ -36,7 +36,7 @@ class Continuation:
 
     prompt_ids: tuple[int, ...]
     tokenization: Tokenization
-    max_positions: int
+    window: int
     """The model's window, tokens."""
     ids: list[int] = field(default_factory=list)
     calls: list[tuple[int, int]] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Continuation:
 
     def fits(self, tokens: int) -> bool:
         """Whether a continuation of so many tokens, and one more, has room in the model's window."""
-        return len(self.prompt_ids) + tokens < self.max_positions
+        return len(self.prompt_ids) + tokens < self.window
 
     def text(self, first: int = 0, end: int | None = None) -> str:
         """The text of tokens `first` to `end` (exclusive), with the white space that they have after what comes before them."""

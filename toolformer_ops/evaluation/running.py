@@ -54,7 +54,7 @@ class WritesWithTools(Protocol):
     language_model: "LanguageModel"
 
     @property
-    def max_positions(self) -> int: ...  # noqa: D102
+    def window(self) -> int: ...  # noqa: D102
     def write(self, prompts: Sequence[Prompt], decoding: DecodingSettings) -> list[WrittenText]: ...  # noqa: D102
     def require_tools(self, barred: Sequence[str] = ()) -> None: ...  # noqa: D102
 
@@ -151,7 +151,7 @@ def evaluate_data_set(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) 
 def _write_and_judge(
     asked: ModelVariant, suite: Suite, questions: Sequence[Question], decoding: DecodingSettings
 ) -> list[EvaluatedInput]:
-    room = asked.model.max_positions - 2  # a start token, and one token to write
+    room = asked.model.window - 2  # a start token, and one token to write
     # A token has at least one byte, so most prompts need not be tokenized to see that they fit.
     fitting = [
         question
@@ -161,7 +161,7 @@ def _write_and_judge(
     if len(fitting) < len(questions):
         logger.warning(
             "%s: %d prompts are longer than the model's window of %d tokens and count as wrong",
-            suite.name, len(questions) - len(fitting), asked.model.max_positions,
+            suite.name, len(questions) - len(fitting), asked.model.window,
         )  # fmt: skip
     prompts = [Prompt(question.prompt, question.date, question.shared_head) for question in fitting]
     texts = asked.model.write(prompts, decoding)

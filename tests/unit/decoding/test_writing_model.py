@@ -78,7 +78,7 @@ def test_cache_or_no_cache_the_same_tokens_are_written(model: WritingModel) -> N
     cached = model.write(prompts, decoding)
     words = model._tokenization
     encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in prompts]
-    uncached = Together(Uncached(model._model), words, model.max_positions, model._tools, None)
+    uncached = Together(Uncached(model._model), words, model.window, model._tools, None)
     expected = uncached.write(prompts, encoded, decoding)
     assert [text.token_ids for text in cached] == [text.token_ids for text in expected]
     woven = [(call, text.text) for text in cached for call in text.calls if call.result is not None]

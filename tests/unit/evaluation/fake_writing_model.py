@@ -30,7 +30,7 @@ class FakeWritingModel:
     def __init__(self, script: Script, identity: str = "fake@1", down: Sequence[str] = (), window: int = 1000) -> None:
         self.identity = identity
         self.language_model = FakeEngine()
-        self.max_positions = window
+        self.window = window
         self.asked: list[Prompt] = []
         self.settings: list[DecodingSettings] = []
         self._script = script
