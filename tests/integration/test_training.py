@@ -299,7 +299,7 @@ def test_out_of_memory_halves_the_device_batch_and_goes_on_from_the_checkpoint(
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="toolformer_ops"):
         short = _train(settings, tiny_model_dir, release_dir, tmp_path / "b", recipe)
-    assert "out of memory with 4 sequences at once: going on with 2 sequences" in caplog.text
+    assert "out of memory with 4 sequences at once: continuing with 2 sequences" in caplog.text
     assert caplog.text.count("step 1 of 6") == 1  # step 2 has a checkpoint
     assert _losses(short) == pytest.approx(_losses(undisturbed), abs=1e-4)
 
@@ -316,7 +316,7 @@ def test_activations_are_computed_twice_where_one_sequence_does_not_fit(
     _out_of_memory_unless(monkeypatch, lambda trainer: bool(trainer.model.is_activation_checkpointing))
     short = _train(settings, tiny_model_dir, release_dir, tmp_path / "b")
     assert (
-        "out of memory with 1 sequences at once: going on with 1 sequence, computing activations twice" in caplog.text
+        "out of memory with 1 sequences at once: continuing with 1 sequence, computing activations twice" in caplog.text
     )
     assert _losses(short) == pytest.approx(_losses(undisturbed), abs=1e-4)
 
