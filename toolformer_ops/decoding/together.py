@@ -206,9 +206,7 @@ class Together:
             begun.append((ids, len(head) if ids[: len(head)] == head else 0))
         texts = []
         for (number, prompt, ids), (row, logits) in zip(joining, self._rows.begin(begun), strict=True):
-            writer = Writer(
-                prompt, Continuation(ids, self._tokenization, self._window), decoding, self._tools.names
-            )
+            writer = Writer(prompt, Continuation(ids, self._tokenization, self._window), decoding, self._tools.names)
             writer.choose(logits)
             texts.append(_Text(number, writer, row))
         return texts
