@@ -93,7 +93,7 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
     name, revision = split_revision(job.model)
     base = load_base_model(settings, name, revision)
     recipe = job.recipe
-    length = min(recipe.choices.finetune_length, base.max_positions)
+    length = min(recipe.choices.finetune_length, base.window)
     sequences = TokenSequences.of(
         read_release(job.release_dir), base.tokenization, length, without_calls=recipe.without_calls
     )

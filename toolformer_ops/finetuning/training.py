@@ -58,7 +58,7 @@ class BaseModel:
     network: Any
     tokenizer: Any
     tokenization: Tokenization
-    max_positions: int
+    window: int
     """Longest sequence, in tokens, that the model was made for."""
 
 
@@ -128,9 +128,7 @@ def train(
         model=base.network,
         args=arguments,
         train_dataset=examples,
-        data_collator=collate_for(
-            base.network, base.tokenizer, min(recipe.choices.finetune_length, base.max_positions)
-        ),
+        data_collator=collate_for(base.network, base.tokenizer, min(recipe.choices.finetune_length, base.window)),
         callbacks=[
             DevelopmentSchedule(recipe.choices.finetune_eval_steps, evaluates=len(development) > 0),
             ProgressLines(log, lambda step: examples.tokens_until(step * recipe.choices.finetune_batch)),
