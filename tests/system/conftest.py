@@ -2,14 +2,20 @@
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import text as sql
 
 from tests.system.writing_model import save_model_that_writes_calls
 from toolformer_ops.config import STATE_DIR_VARIABLE, Settings, load_settings
+from toolformer_ops.local_services.airflow_client import ENDED_STATES, AirflowClient
 from toolformer_ops.local_services.lifecycle import delete_state, up
+from toolformer_ops.local_services.state_folder import write_environment
+from toolformer_ops.storage import database
 
 RECORDS = (
     {
@@ -28,6 +34,15 @@ RECORDS = (
     {"text": "This text has neither a sum nor a date in its address.", "url": "https://blog.example/about"},
 )
 """Four texts for the Calculator and the Calendar, and one for neither."""
+ANNOTATE = "annotate_corpus"
+UNDISTURBED = "undisturbed"
+SECONDS_FOR_A_RUN = 900
+ROWS = {
+    "candidate_calls": "select * from candidate_calls order by sampling_recipe_id, call_id",
+    "call_losses": "select * from call_losses order by scoring_recipe_id, call_id",
+    "stage_ledger": "select stage, recipe_id, document_id, rows_written, counts from stage_ledger order by 1, 2, 3",
+}
+"""What a killed run and an undisturbed one have in common; the ledger without its times."""
 
 
 @pytest.fixture(scope="session")
@@ -59,3 +74,76 @@ def small_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("corpus") / "small.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in RECORDS), encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="session")
+def airflow(services: Settings) -> Iterator[AirflowClient]:
+    """Airflow's REST API, logged in."""
+    with AirflowClient.of(services) as client:
+        yield client
+
+
+def wait_until_ended(airflow: AirflowClient, dag_id: str, run_id: str) -> str:
+    """The state in which a run ended."""
+    until = time.monotonic() + SECONDS_FOR_A_RUN
+    while (state := airflow.run_state(dag_id, run_id)) not in ENDED_STATES:
+        assert time.monotonic() < until, f"{run_id} is still {state}"
+        time.sleep(1)
+    return state
+
+
+SUMS = 120
+"""Enough texts that a kill meets a stage at work."""
+
+
+@pytest.fixture(scope="session")
+def sums(services: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts for the Calculator; all in one shard, of which a stage commits every second text."""
+    write_environment(
+        services.state_dir / "environment", {"micro_batch_documents": "2", "seconds_per_document": "0.01"}
+    )
+    path = tmp_path_factory.mktemp("sums") / "sums.jsonl"
+    texts = [
+        f"The shop had {n} shirts and sold {n // 2} of them on day {n}, so it has {n - n // 2} left."
+        for n in range(100, 100 + SUMS)
+    ]
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    return path
+
+
+def annotate_anew(settings: Settings, airflow: AirflowClient, run_id: str, corpus: Path, model: Path) -> None:
+    """Forget all calls and start a run with the Calculator."""
+    with database.transaction(database.connect(settings)) as connection:
+        connection.execute(
+            sql("truncate candidate_calls, pruned_positions, call_losses, call_results, stage_ledger, filter_decisions")
+        )
+    conf = {
+        "corpus": str(corpus),
+        "model": str(model),
+        "tools": ["Calculator"],
+        "sampling_threshold": 0.0,
+        "max_positions": 4,
+        "samples_per_position": 3,
+        "max_call_tokens": 16,
+        "keep_thresholds": {"Calculator": 0.0},
+        "prune_below": 0.0,
+        "finetune": False,
+    }
+    airflow.open_dag(ANNOTATE)
+    airflow.trigger(ANNOTATE, run_id, conf)
+
+
+def rows_of_calls(settings: Settings) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows by table."""
+    with database.transaction(database.connect(settings)) as connection:
+        return {table: [tuple(row) for row in connection.execute(sql(query))] for table, query in ROWS.items()}
+
+
+@pytest.fixture(scope="session")
+def undisturbed(
+    services: Settings, airflow: AirflowClient, sums: Path, writing_model_dir: Path
+) -> dict[str, list[tuple[Any, ...]]]:
+    """The rows of a run that annotates `sums` and releases its calls."""
+    annotate_anew(services, airflow, UNDISTURBED, sums, writing_model_dir)
+    assert wait_until_ended(airflow, ANNOTATE, UNDISTURBED) == "success"
+    return rows_of_calls(services)

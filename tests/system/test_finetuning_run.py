@@ -4,8 +4,6 @@ One suite has no data, so the run is red at its end; the other suite is evaluate
 """
 
 import json
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,25 +12,19 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 from sqlalchemy import text as sql
 
+from tests.system.conftest import UNDISTURBED, wait_until_ended
 from toolformer_ops.config import Settings
-from toolformer_ops.local_services.airflow_client import ENDED_STATES, AirflowClient
+from toolformer_ops.local_services.airflow_client import AirflowClient
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 
-ANNOTATE, FINETUNE = "annotate_corpus", "finetune_release"
-RELEASING, TUNING = "releasing", "tuning"
-SECONDS_FOR_A_RUN = 900
+FINETUNE = "finetune_release"
+TUNING = "tuning"
 CHROMIUM = Path("/usr/bin/chromium")
 PROBLEMS = 3
 VARIANTS = {"base", "without_calls", "disabled", "with_tools"}
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture(scope="module")
-def airflow(services: Settings) -> Iterator[AirflowClient]:
-    with AirflowClient.of(services) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -52,31 +44,15 @@ def evaluation_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def wait_until_ended(airflow: AirflowClient, dag_id: str, run_id: str) -> str:
-    until = time.monotonic() + SECONDS_FOR_A_RUN
-    while (state := airflow.run_state(dag_id, run_id)) not in ENDED_STATES:
-        assert time.monotonic() < until, f"{run_id} is still {state}"
-        time.sleep(2)
-    return state
-
-
 def rows(settings: Settings, query: str, **values: object) -> list[tuple[object, ...]]:
     with database.transaction(database.connect(settings)) as connection:
         return [tuple(row) for row in connection.execute(sql(query), values)]
 
 
 @pytest.fixture(scope="module")
-def release_id(services: Settings, airflow: AirflowClient, small_corpus: Path, writing_model_dir: Path) -> str:
-    """A release that was made without finetuning."""
-    conf = {
-        "corpus": str(small_corpus), "model": str(writing_model_dir), "tools": ["Calculator"], "sampling_threshold": 0.0,
-        "max_positions": 4, "samples_per_position": 3, "max_call_tokens": 16, "keep_thresholds": {"Calculator": 0.0},
-        "prune_below": 0.0, "finetune": False,
-    }  # fmt: skip
-    airflow.open_dag(ANNOTATE)
-    airflow.trigger(ANNOTATE, RELEASING, conf)
-    assert wait_until_ended(airflow, ANNOTATE, RELEASING) == "success"
-    [[found]] = rows(services, "select release_id from run_releases where run_id = :run", run=RELEASING)
+def release_id(services: Settings, undisturbed: object) -> str:
+    """The release of a run that did not finetune."""
+    [[found]] = rows(services, "select release_id from run_releases where run_id = :run", run=UNDISTURBED)
     return str(found)
 
 
