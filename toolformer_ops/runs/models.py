@@ -46,6 +46,18 @@ def load_tokenization(model: str) -> "Tokenization":
     return Tokenization(load_tokenizer(*split_revision(model)))
 
 
+def require_identity(what: str, expected: str, found: str, address: str) -> None:
+    """Refuse a model that is no longer the one that something was made with; `what` begins the message: `run X was started`.
+
+    Raises:
+        RecipeMismatchError: the weights or the tokenizer at `address` have another identity.
+    """
+    if found != expected:
+        raise RecipeMismatchError(
+            f"{what} with the model {expected}, found {found} at {address}. Put the first one back, or start a new run."
+        )
+
+
 def load_run_model(settings: Settings, run: RunTool) -> "LanguageModel":
     """The model of the run's choices, on the device of the settings.
 
@@ -54,10 +66,6 @@ def load_run_model(settings: Settings, run: RunTool) -> "LanguageModel":
         RecipeMismatchError: its weights or tokenizer are others than when the run started.
     """
     model = load_model(settings, run.choices.model)
-    if model.identity != run.model_identity:
-        raise RecipeMismatchError(
-            f"run {run.run_id} was started with the model {run.model_identity}, found {model.identity} at "
-            f"{run.choices.model}. Put the first one back, or start a new run."
-        )
+    require_identity(f"run {run.run_id} was started", run.model_identity, model.identity, run.choices.model)
     logger.info("loaded %s on %s in %s", model.identity, settings.device, settings.dtype)
     return model

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings
-from toolformer_ops.errors import EvaluationDataError, ParameterError, RecipeMismatchError, ToolError
+from toolformer_ops.errors import EvaluationDataError, ParameterError, ToolError
 from toolformer_ops.evaluation.data_files import DataFolder
 from toolformer_ops.evaluation.records import SuiteScore, Variant
 from toolformer_ops.evaluation.session import Entrant, LoadedSuite, Outcome, evaluate, load_suites
 from toolformer_ops.evaluation.store import write_inputs, write_scores
 from toolformer_ops.evaluation.suites import PERPLEXITY
 from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.models import require_identity
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 
@@ -76,11 +77,8 @@ class EvaluationRun:
         from toolformer_ops.decoding.model import WritingModel
 
         loaded = WritingModel.load(settings, model.address, tools=self.choices.tools)
-        if model.model_id is None and loaded.identity != self.model_identity:
-            raise RecipeMismatchError(
-                f"run {self.run_id} was started with the model {self.model_identity}, found {loaded.identity} at {model.address}. "
-                "Put the first one back, or start a new run."
-            )
+        if model.model_id is None:
+            require_identity(f"run {self.run_id} was started", self.model_identity, loaded.identity, model.address)
         return loaded
 
 

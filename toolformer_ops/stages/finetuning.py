@@ -17,11 +17,11 @@ from pathlib import Path
 import filelock
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import NothingToReleaseError, ObjectNotFoundError, ParameterError, RecipeMismatchError
+from toolformer_ops.errors import NothingToReleaseError, ObjectNotFoundError, ParameterError
 from toolformer_ops.finetuning.model_card import DEFINITION
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
-from toolformer_ops.runs.models import split_revision
+from toolformer_ops.runs.models import require_identity, split_revision
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import Manifest
@@ -133,11 +133,7 @@ def trained_files(settings: Settings, store: ObjectStore, run: FinetuningRun, fo
     recipe = run.recipe
     name, revision = split_revision(run.choices.model)
     identity = model_identity(name, revision)
-    if identity != recipe.base_model:
-        raise RecipeMismatchError(
-            f"run {run.run_id} was started with the model {recipe.base_model}, found {identity} at {name}. Put the first "
-            "one back, or start a new run."
-        )
+    require_identity(f"run {run.run_id} was started", recipe.base_model, identity, name)
     store.fetch(run.release_prefix, folder / "release")
     trained = train_on_release(
         settings, recipe, run.choices.model, folder / "release", development_texts(settings, recipe), folder

@@ -18,7 +18,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError
 from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.runs.choices import CHOSEN_ANEW, RunChoices, values_in
-from toolformer_ops.runs.models import split_revision
+from toolformer_ops.runs.models import require_identity, split_revision
 from toolformer_ops.runs.recipes import SAMPLING_VERSION, tool_recipes
 from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import get_tool, tool_names
@@ -153,11 +153,7 @@ def start_finetuning(settings: Settings, run_id: str, release_id: str, parameter
     [release] = found
     choices = RunChoices.parse({**release.parameters, **chosen})
     identity = model_identity(*split_revision(choices.model))
-    if identity != release.model_identity:
-        raise RecipeMismatchError(
-            f"release {release_id} was made with the model {release.model_identity}, found {identity} at {choices.model}. Put "
-            "the first one back."
-        )
+    require_identity(f"release {release_id} was made", release.model_identity, identity, choices.model)
     with database.transaction(engine) as connection:
         _register_run(
             connection, settings, run_id, choices,
