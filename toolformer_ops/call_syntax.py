@@ -6,7 +6,7 @@ The paper writes the special tokens of a call as " [", "->" and "]" (footnote 1)
     e(c, "")  [Calculator(400 / 1400) -> ]
     e(c, r)   [Calculator(400 / 1400) -> 0.29]
 
-Woven into a text at character offset o, a call brings one space with it. Before a word that carries its own white space,
+Inserted into a text at character offset o, a call brings one space with it. Before a word that carries its own white space,
 or at the end of the text, the space comes before the call (`of [call] 54`); before a word that has none, because the white
 space before it belongs to what precedes, the space comes after it (`\\n[call] Hello`). `take_out` returns the text byte
 for byte: the space to remove is the one before the call if there is one, else the one after it. That is the same text whichever of

@@ -8,7 +8,7 @@
     checkpoints.py       checkpoints that are whole or none, and the weights of the best step
     training_log.py      progress lines, losses and perplexities by step
     curves.py            the same as a picture and for TensorBoard
-    model_card.py        the description beside the weights
+    model_card.py        the description that is published with the weights
     release_training.py  a release in a local folder to the folder that is published
     processes.py         several GPUs: one process each, with the job that they are told; `zero3.json` is how they share
 

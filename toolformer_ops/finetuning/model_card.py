@@ -1,4 +1,4 @@
-"""The description beside the weights of a finetuned model: `finetuning.json` with all that decides it, and a card for people.
+"""The description that is published with a finetuned model: `finetuning.json` with all that decides it, and a card for people.
 
 The card's text is `model_card.md.jinja`.
 """

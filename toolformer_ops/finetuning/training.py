@@ -110,7 +110,7 @@ def train(
 ) -> TrainedModel | None:
     """Train, and write weights (safetensors), tokenizer and logs into `folder`/model; None in all processes but the first.
 
-    Goes on from the last whole checkpoint below `folder`, if any.
+    Resumes from the last whole checkpoint below `folder`, if any.
 
     Raises:
         TrainingError: the loss stopped being a finite number.

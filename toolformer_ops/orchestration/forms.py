@@ -43,7 +43,7 @@ def annotation_form(settings: Settings) -> dict[str, Param]:
         for name, value in defaults.items():
             if not value:
                 raise ConfigurationError(
-                    f"expected TOOLFORMER_DEFAULT_{name.upper()} beside TOOLFORMER_ANNOTATION_SCHEDULE, found it empty: "
+                    f"expected TOOLFORMER_DEFAULT_{name.upper()} with TOOLFORMER_ANNOTATION_SCHEDULE, found it empty: "
                     f"a scheduled run takes its {name} from there. Set it, or unset the schedule."
                 )
     properties = RunChoices.model_json_schema()["properties"]

@@ -1,4 +1,4 @@
-"""The README.md beside a release (`card.md.jinja`): what it holds, by which recipes, and how to read it.
+"""The README.md of a release (`card.md.jinja`): what it holds, by which recipes, and how to read it.
 
 Made from the release's content alone, so that equal releases have equal cards.
 """

@@ -71,7 +71,7 @@ def values_in(text: str) -> dict[str, Any]:
 
 
 def registered_name(tool: str) -> str:
-    """A tool's name as the registry has it, whatever its capitals; a name that no tool has, as it is."""
+    """A tool's name as the registry spells it, found in any capitals; a name that no tool has is returned unchanged."""
     return next((name for name in tool_names() if name.lower() == tool.lower()), tool)
 
 
@@ -361,7 +361,7 @@ class EvaluationChoices(Choices):
     evaluation_suites: tuple[Suite, ...] = Field(
         default=(),
         title="Suites",
-        description="What the models are evaluated on, and the language model beside them; see docs/evaluation.md.",
+        description="What the models are evaluated on, with the language model for comparison; see docs/evaluation.md.",
         json_schema_extra={"section": "Evaluation", "choices": list(SUITES)},
     )
     evaluation_data: str = Field(

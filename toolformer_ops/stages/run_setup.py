@@ -223,7 +223,7 @@ def tell_of_older_calls(connection: Connection, tool: str = "", alike: Mapping[s
 
 
 def finish_run(settings: Settings, run_id: str, state: str) -> None:
-    """Record the end of a run, and what it took beside what it was expected to (`one_process/estimation.py`).
+    """Record the end of a run, and what it took, next to the estimate (`one_process/estimation.py`).
 
     Raises:
         ParameterError: `state` is not one of `RUN_STATES`.

@@ -55,7 +55,7 @@ def read_trex(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
     """Facts of the relations that `relations.jsonl` lists with their templates."""
     by_relation = {file.name.rpartition("/")[2].removesuffix(".jsonl"): file for file in files}
     if "relations" not in by_relation:
-        raise WrongFormatError("no relations.jsonl beside the relations' files")
+        raise WrongFormatError("no relations.jsonl in the folder of the relations' files")
     for relation in json_lines(by_relation.pop("relations")):
         template = relation.text("template")
         facts = by_relation.pop(relation.text("relation"), None)
