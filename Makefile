@@ -39,7 +39,7 @@ run: $(STAMP) ## Annotate your own text: make run CORPUS=docs.jsonl TOOLS="Calcu
 
 # Two workers; each takes one group of tests after the other, the slowest group first (tests/conftest.py makes the groups).
 test: $(STAMP) ## Run all tests: unit, integration, DAGs, system. TESTS=tests/unit runs a part.
-	@$(BIN)/python -m pytest -n "$${WORKERS:-2}" --dist loadgroup --no-loadscope-reorder $${TESTS:-tests}
+	@$(BIN)/python -m pytest -n "$${WORKERS:-2}" --dist loadscope --no-loadscope-reorder $${TESTS:-tests}
 
 lint: $(STAMP) ## Check style, types and who imports whom.
 	@$(BIN)/ruff check .

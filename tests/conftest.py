@@ -12,11 +12,13 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg2
 import pytest
 from psycopg2 import sql
 from pydantic import SecretStr
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.servers import RunningObjectStore, RunningPostgres, start_object_store, start_postgres
 from tests.tiny_models import tiny_gpt2_dir, tiny_model_dir
@@ -36,16 +38,23 @@ _GROUPED_FOLDERS = ("system", "dags")
 """Folders whose tests share one Airflow, or its import and its DAGs parsed."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Say which tests one worker runs: those of a file; all that need Airflow running; all that import Airflow or parse DAGs.
+class _ByGroup(LoadScopeScheduling):
+    """One worker runs the tests of a file, all that need Airflow running, or all that import Airflow or parse DAGs.
 
-    Workers take groups in the order of the tests, so the slowest group comes first: two workers then end at about the same time.
+    pytest-xdist 3.8 has marks for groups of files, which pytest 9.2 ignores (they are written into `Item._nodeid`).
     """
-    for item in items:
-        folders = item.path.relative_to(config.rootpath).parts
-        group = folders[1] if folders[1] in _GROUPED_FOLDERS else "/".join(folders[1:])
-        item.add_marker(pytest.mark.xdist_group(group))
+
+    def _split_scope(self, nodeid: str) -> str:
+        folders = nodeid.partition("::")[0].split("/")
+        return folders[1] if folders[1] in _GROUPED_FOLDERS else "/".join(folders)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return _ByGroup(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Workers take groups in the order of the tests; the slowest come first, so that two workers end at about the same time."""
     if hasattr(config, "workerinput"):  # a worker; all workers sort alike
         items.sort(key=lambda item: _SLOWEST_FIRST.index(item.path.relative_to(config.rootpath).parts[1]))
 
