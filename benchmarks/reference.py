@@ -143,7 +143,7 @@ class Reference:
     def _annotation_ids(self, prompt: AnnotationPrompt, text: TokenizedText) -> tuple[list[int], int]:
         """Ids of `P(x), x`, and the index of token 0 of the second x."""
         words = self.tokenization
-        spelled, shift = words.spell_after(prompt.separator, text.text, text.ids)
+        spelled, shift = words.spell_after(prompt.separator, text.text, text.ids, text.second_word())
         between = words.continuation(prompt.after_text, after=".")
         before = [*words.start_ids, *words.ids(prompt.before_text), *spelled, *between]
         return [*before, *spelled], len(before) + shift

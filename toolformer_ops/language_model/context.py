@@ -48,12 +48,13 @@ class AnnotationContext:
     text_start: int
     """How many tokens come before token 0 of the window (its second copy)."""
     hidden_shift: int
-    """Token i of the window stands in row i + hidden_shift of `text_hidden`."""
+    """Token i of the window has row i + hidden_shift of `text_hidden`, from the second word on; negative where the first word takes
+    fewer tokens behind the separator."""
     tokens: int
     """Tokens of `rest`."""
 
     def before(self, token: int) -> Tensor:
-        """Hidden state after everything up to token `token` - 1 of the window, (hidden,); `token` at least 1."""
+        """Hidden state after all before token `token` of the window, (hidden,); `token` starts its second word or a later one."""
         return self.text_hidden[token - 1 + self.hidden_shift]
 
     def branch(self, tokens: Sequence[int]) -> Branches:
@@ -130,7 +131,9 @@ class ContextBuilder:
 
     def _added_ids(self, prompt: AnnotationPrompt, text: TokenizedText, window: Window) -> "_AddedIds":
         ids = text.ids[window.start : window.end]
-        spelled, shift = self._tokenization.spell_after(prompt.separator, text.char_span(window.start, window.end), ids)
+        aligned = min(text.second_word(window.start), window.end) - window.start
+        in_slot = text.char_span(window.start, window.end)
+        spelled, shift = self._tokenization.spell_after(prompt.separator, in_slot, ids, aligned)
         between = self._tokenization.continuation(prompt.after_text, after=".")
         long = _length(window) >= LONG_TEXT_TOKENS
         return _AddedIds((*spelled, *between, *spelled), len(spelled) + len(between), shift, long)
@@ -197,7 +200,7 @@ class _AddedIds:
     second_copy: int
     """Where in them the text stands a second time, its separator included."""
     shift: int
-    """Ids of the separator."""
+    """`spell_after`'s shift."""
     long: bool
     """Whether the text has a pass of its own, which its length alone decides."""
 

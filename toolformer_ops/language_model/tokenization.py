@@ -5,8 +5,8 @@ position found by one step means the same to the next. What stands before x (the
 is encoded by itself, too, and the ids are joined. So the border never moves with what is joined, at the price that a
 vocabulary with a token for "]\n" does not use it there, in any of the three losses.
 
-In the prompt x follows `Input:` and `Output:` with a space. Its first token is then spelled with that space where the vocabulary
-can (`The` becomes ` The`); all further tokens are the same ids.
+In the prompt x follows `Input:` and `Output:` with a space, and is tokenised as it reads there: the first word may be other tokens
+than at the start of a text (` Fiscal` for `F` `iscal`). From the second word on the ids are the same, and positions refer to them.
 
 Special tokens are never read from text: a document that holds `<|endoftext|>` gets the characters, not the token.
 """
@@ -41,6 +41,10 @@ class TokenizedText:
         """The text of tokens `first` to `end` (exclusive)."""
         stop = self.starts[end] if end < len(self.starts) else len(self.text)
         return self.text[self.starts[first] : stop] if first < len(self.starts) else ""
+
+    def second_word(self, first: int = 0) -> int:
+        """The token that starts the second word of what begins at token `first`; the number of tokens where there is none."""
+        return next((token for token in self.word_starts if token > first), len(self.ids))
 
 
 @dataclass(frozen=True)
@@ -134,18 +138,23 @@ class Tokenization:
             covered = max(covered, end)
         return TokenizedText(text, tuple(encoding.ids), tuple(starts), word_start_tokens(text, starts))
 
-    def spell_after(self, separator: str, text: str, ids: Sequence[int]) -> tuple[tuple[int, ...], int]:
-        """Ids of `separator` + `text` in which all tokens of `text` but the first are `ids`, and how many tokens come before it.
+    def spell_after(self, separator: str, text: str, ids: Sequence[int], aligned: int) -> tuple[tuple[int, ...], int]:
+        """The ids of `separator` + `text` as it reads, and the shift of the text's tokens in them.
 
-        Token i of `ids` stands at index i + shift of the result, for i >= 1.
+        Token i of `ids`, the encoding of `text` alone, has index i + shift in the result for every i >= `aligned`: the first
+        token of the text's second word. The first word may be other tokens behind a space, more or fewer (`F` `iscal`,
+        but ` Fiscal`), so the shift may be negative.
+
+        A vocabulary whose tokens differ further on than in the first word gets the separator alone and then `ids`.
         """
         if not separator or text[:1].isspace():
             return tuple(ids), 0
+        before = self.continuation(separator, after=":")
         spelled = self.continuation(separator + text, after=":")
         shift = len(spelled) - len(ids)
-        if shift >= 0 and spelled[shift + 1 :] == tuple(ids[1:]):
+        # The windows of long texts have room for the separator's tokens, and not for more.
+        if aligned + shift >= 1 and shift <= len(before) and spelled[aligned + shift :] == tuple(ids[aligned:]):
             return spelled, shift
-        before = self.continuation(separator, after=":")
         return (*before, *ids), len(before)
 
     def call_start(self, text: str) -> "CallStart":

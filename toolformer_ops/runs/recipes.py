@@ -19,7 +19,7 @@ from toolformer_ops.tools.base import ToolSpec
 
 RECIPE_ID_CHARACTERS = 16
 
-SAMPLING_VERSION = 4
+SAMPLING_VERSION = 5
 """Raised when the code that samples calls would give other rows for the same input, or when the recipe holds other things.
 
 Calls of an earlier version are not used again: `stages/run_setup.py` then says how many there are.

@@ -38,7 +38,7 @@ class PlainReference:
         before, _, after = template.partition("{text}")
         ids, spelled = self.encode(text), self.encode(" " + text)
         shift = len(spelled) - len(ids)
-        assert spelled[shift + 1 :] == ids[1:], "only the first token may change behind a space"
+        assert spelled[shift + token :] == ids[token:], "only the first word may change behind a space"
         instructions = self.encode(before.removesuffix(" "))
         return [*self.start, *instructions, *spelled, *self.encode(after.rstrip()), *spelled[: shift + token]]
 

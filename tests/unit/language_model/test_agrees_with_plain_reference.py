@@ -10,6 +10,8 @@ from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.records import CallPosition, PlacedCall
 
 TOLERANCE_NATS = 1e-4
+FIRST_WORD_OF_OTHER_TOKENS = "participants passed the test, so 29 % did."
+"""`participants` is three tokens at the start of a text and one behind a space."""
 
 # Public domain: US government posts on digital.gov, and a sum as the demo corpus has them.
 REAL_TEXTS = (
@@ -26,11 +28,12 @@ def calls_at(positions: list[CallPosition]) -> list[PlacedCall]:
     ]
 
 
-def test_probabilities_of_a_call_are_those_of_one_plain_pass_a_position(any_subject: Subject) -> None:
-    found = any_subject.engine.find_positions(PROMPT, [TEXT], at_most=100, threshold=0.0)[0]
-    assert len(found) == len(TEXT.split()) - 1  # every word start but the first
+@pytest.mark.parametrize("text", [TEXT, FIRST_WORD_OF_OTHER_TOKENS], ids=["aligned", "first word of other tokens"])
+def test_probabilities_of_a_call_are_those_of_one_plain_pass_a_position(any_subject: Subject, text: str) -> None:
+    found = any_subject.engine.find_positions(PROMPT, [text], at_most=100, threshold=0.0)[0]
+    assert len(found) == len(text.split()) - 1  # every word start but the first
     for position in found:
-        expected = any_subject.reference.probability(PROMPT.template, TEXT, position.token)
+        expected = any_subject.reference.probability(PROMPT.template, text, position.token)
         assert position.probability == pytest.approx(expected, rel=2e-4)
 
 

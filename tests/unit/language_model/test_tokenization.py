@@ -111,25 +111,51 @@ def test_the_vocabulary_of_the_tests_has_the_markers_as_real_ones_do(tokenizatio
     assert tokenization.marker_ids == tokenization.ids(" [")
 
 
-def test_behind_a_space_only_the_first_token_is_spelled_anew(tokenization: Tokenization) -> None:
-    ids = tokenization.ids("The shop sold")
-    spelled, shift = tokenization.spell_after(" ", "The shop sold", ids)
+def spelled_after(tokenization: Tokenization, separator: str, text: str) -> tuple[tuple[int, ...], int, int]:
+    """The ids behind the separator, their shift, and from which token of the text on they are aligned."""
+    tokenized = tokenization.tokenize(text)
+    aligned = tokenized.second_word()
+    return (*tokenization.spell_after(separator, text, tokenized.ids, aligned), aligned)
+
+
+def test_behind_a_space_only_the_first_word_is_spelled_anew(tokenization: Tokenization) -> None:
+    text = "The shop sold"
+    ids = tokenization.ids(text)
+    spelled, shift, aligned = spelled_after(tokenization, " ", text)
     assert (tokenization.decode(spelled), shift) == (" The shop sold", len(spelled) - len(ids))
-    assert spelled[shift + 1 :] == ids[1:]
+    assert spelled[aligned + shift :] == ids[aligned:]
     assert spelled != ids
+
+
+@pytest.mark.parametrize("word", ["sold", "participants", "Hu", "Zebra"])
+def test_a_first_word_of_other_tokens_behind_a_space_is_tokenised_as_it_reads(
+    tokenization: Tokenization, word: str
+) -> None:
+    text = f"{word} of the shop"
+    spelled, shift, aligned = spelled_after(tokenization, " ", text)
+    assert spelled == tokenization.ids("Input: " + text)[len(tokenization.ids("Input:")) :]
+    assert spelled[aligned + shift :] == tokenization.ids(text)[aligned:]
+
+
+def test_a_first_word_may_take_fewer_tokens_behind_a_space(tokenization: Tokenization) -> None:
+    text = "participants passed"
+    alone, behind = tokenization.ids("participants"), tokenization.ids(" participants")
+    assert len(behind) < len(alone), "the vocabulary of the tests knows the word behind a space only"
+    spelled, shift, aligned = spelled_after(tokenization, " ", text)
+    assert shift == len(behind) - len(alone) < 0
+    assert (spelled[: len(behind)], aligned) == (behind, len(alone))
 
 
 def test_a_text_that_brings_its_own_space_or_needs_none_is_left_alone(tokenization: Tokenization) -> None:
     ids = tokenization.ids(" shop sold")
-    assert tokenization.spell_after(" ", " shop sold", ids) == (ids, 0)
-    assert tokenization.spell_after("", "shop", tokenization.ids("shop")) == (tokenization.ids("shop"), 0)
+    assert spelled_after(tokenization, " ", " shop sold")[:2] == (ids, 0)
+    assert spelled_after(tokenization, "", "shop")[:2] == (tokenization.ids("shop"), 0)
 
 
 def test_where_the_space_cannot_be_spelled_in_it_stands_alone() -> None:
     tokenization = Tokenization(train_tokenizer(digits_alone=True))
     ids = tokenization.ids("187 of them")
-    spelled, shift = tokenization.spell_after(" ", "187 of them", ids)
-    assert (spelled, shift) == ((*tokenization.ids(" "), *ids), 1)
+    assert spelled_after(tokenization, " ", "187 of them")[:2] == ((*tokenization.ids(" "), *ids), 1)
 
 
 def with_names(**names: str) -> Any:
