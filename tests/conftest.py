@@ -1,7 +1,7 @@
 """Servers and settings for the tests: an embedded Postgres and an embedded S3, started once a session if a test asks.
 
 Every test that asks gets a database and a bucket of its own: the database is a copy of a migrated template (tens of
-milliseconds), so no test sees another's rows. The `TOOLFORMER_` variables of the caller are hidden from all tests.
+milliseconds in memory), so no test sees another's rows. The `TOOLFORMER_` variables of the caller are hidden from all tests.
 
 `make test` runs two workers of pytest-xdist, each with servers of its own. What may share a worker is decided below; pytest alone
 (`pytest tests/unit/test_losses.py -x`) runs everything in one process.
@@ -20,7 +20,13 @@ from psycopg2 import sql
 from pydantic import SecretStr
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.servers import RunningObjectStore, RunningPostgres, start_object_store, start_postgres
+from tests.servers import (
+    RunningObjectStore,
+    RunningPostgres,
+    directory_in_memory,
+    start_object_store,
+    start_postgres,
+)
 from tests.tiny_models import tiny_gpt2_dir, tiny_model_dir
 from toolformer_ops.config import STATE_DIR_VARIABLE, Settings, load_settings
 from toolformer_ops.local_services import postgres
@@ -73,7 +79,8 @@ def _no_settings_of_the_caller(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPostgres]:
     """A Postgres with the roles of a deployment and no database yet."""
-    with start_postgres(tmp_path_factory.mktemp("postgres")) as server:
+    on_disk = tmp_path_factory.mktemp("postgres")
+    with directory_in_memory(on_disk) as directory, start_postgres(directory) as server:
         postgres.ensure_roles(server.address, _PASSWORDS)
         yield server
 

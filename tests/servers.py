@@ -3,11 +3,13 @@
 The services of `make up` are supervised instead (`toolformer_ops/local_services/supervision.py`).
 """
 
+import fcntl
 import os
 import secrets
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +36,10 @@ _READY_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 _ATTEMPTS = 3
 """A port may be lost between its choice and its use."""
+_QUICK_SETTINGS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_wal_size": "256MB"}
+_MEMORY = Path("/dev/shm")  # noqa: S108
+_MEMORY_BYTES = 2 * 2**30
+"""Room that a Postgres for tests has to find in memory; it takes 100 MB to 300 MB of it."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,8 @@ def start_postgres(directory: Path) -> Iterator[RunningPostgres]:
 
     def start() -> tuple[PostgresAddress, subprocess.Popen[bytes]]:
         address = PostgresAddress(choose_port(), password)
-        command = [*cluster.command(address.port), "-c", "fsync=off", "-c", "synchronous_commit=off"]
+        options = [word for name, value in _QUICK_SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        command = [*cluster.command(address.port), *options]
         process = started(
             command, directory / "postgres.log", lambda: is_ready(address), "INT", cluster.account, cluster.data
         )
@@ -75,6 +82,38 @@ def start_postgres(directory: Path) -> Iterator[RunningPostgres]:
         stop(process, signal.SIGINT)  # "fast": open connections are cut
         if cluster.data.is_relative_to(RELOCATED_ROOT):
             shutil.rmtree(cluster.data.parent)
+
+
+@contextmanager
+def directory_in_memory(otherwise: Path) -> Iterator[Path]:
+    """A folder in memory, removed afterwards; `otherwise` on a machine that has no room there.
+
+    A database is 350 files: to copy and drop it takes 0.04 CPU seconds in memory, and 0.4 on a disk. Each folder has a file that
+    is locked while its process lives, so that what a killed process left is removed here.
+    """
+    try:
+        has_room = shutil.disk_usage(_MEMORY).free > _MEMORY_BYTES
+    except OSError:
+        has_room = False
+    if not has_room:
+        yield otherwise
+        return
+    for left in _MEMORY.glob("toolformer-tests-*/lock"):
+        try:
+            with left.open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left.parent)
+        except OSError:  # its process lives, or is another user's
+            continue
+    directory = Path(tempfile.mkdtemp(prefix="toolformer-tests-", dir=_MEMORY))
+    directory.chmod(0o755)  # Postgres enters as another user where the tests run as root
+    try:
+        with (directory / "unlocked").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            (directory / "unlocked").rename(directory / "lock")
+            yield directory
+    finally:
+        shutil.rmtree(directory)
 
 
 @contextmanager
