@@ -1,7 +1,7 @@
 -- Registering a run twice leaves the first registration.
 insert into annotation_runs
-    (run_id, corpus_id, corpus_uri, tools, document_limit, parameters, model_identity, code_version, image)
+    (run_id, corpus_id, corpus_uri, corpus_version, ordinal_limit, tools, document_limit, parameters, model_identity, code_version, image)
 values
-    (:run_id, :corpus_id, :corpus_uri, cast(:tools as text[]), :document_limit, cast(:parameters as jsonb),
+    (:run_id, :corpus_id, :corpus_uri, :corpus_version, :ordinal_limit, cast(:tools as text[]), :document_limit, cast(:parameters as jsonb),
      :model_identity, :code_version, nullif(:image, ''))
 on conflict do nothing

@@ -130,8 +130,8 @@ def _register_again(run: AnnotatedRun, run_id: str) -> None:
     """Another run over the same corpus with the same recipes, begun after the first was done."""
     with database.transaction(run.engine) as connection:
         connection.exec_driver_sql(
-            "insert into annotation_runs (run_id, corpus_id, corpus_uri, tools, parameters, started_at) "
-            "select %s, corpus_id, corpus_uri, tools, parameters, now() + interval '1 second' from annotation_runs",
+            "insert into annotation_runs (run_id, corpus_id, corpus_uri, corpus_version, tools, parameters, started_at) "
+            "select %s, corpus_id, corpus_uri, corpus_version, tools, parameters, now() + interval '1 second' from annotation_runs",
             (run_id,),
         )
         connection.exec_driver_sql(

@@ -230,11 +230,11 @@ KILLED_AFTER_TWO_BATCHES = textwrap.dedent("""
 
     write, batches = ingestion.write_batch, []
 
-    def write_two(connection, corpus_id, file_uri, batch, tally):
+    def write_two(connection, corpus_id, version, file_uri, batch, tally):
         if len(batches) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         batches.append(len(batch))
-        write(connection, corpus_id, file_uri, batch, tally)
+        write(connection, corpus_id, version, file_uri, batch, tally)
 
     ingestion.write_batch = write_two
     ingestion.ingest_corpus(load_settings(), sys.argv[1], records_per_transaction=3)

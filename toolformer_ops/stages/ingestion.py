@@ -52,6 +52,9 @@ class CorpusDocumentRow(database.TableRow):
     ordinal: int
     file_uri: str
     line: int
+    first_version: int
+    record_id: str | None
+    title: str | None
 
 
 @dataclass(frozen=True)
@@ -121,10 +124,15 @@ def ingest_corpus(
         try:
             with database.transaction(engine) as connection:
                 database.execute(connection, "insert_corpus", corpus_id=corpus_id, uri=uri)
+                newest = database.fetch_all(connection, "newest_corpus_version", corpus_id=corpus_id)
+            version = newest[0].version + 1 if newest else 1
             tallies = [
-                ingest_file(engine, corpus_id, file, settings.max_line_bytes, records_per_transaction) for file in files
+                ingest_file(engine, corpus_id, version, file, settings.max_line_bytes, records_per_transaction)
+                for file in files
             ]
             with database.transaction(engine) as connection:
+                if not newest or any(tallies):
+                    database.execute(connection, "insert_corpus_version", corpus_id=corpus_id, version=version)
                 [sums] = database.fetch_all(connection, "corpus_sums", corpus_id=corpus_id)
                 reasons = database.fetch_all(connection, "rejection_counts", corpus_id=corpus_id)
         finally:
@@ -153,7 +161,7 @@ def ingest_corpus(
 
 
 def ingest_file(
-    engine: Engine, corpus_id: str, file: CorpusFile, max_line_bytes: int, records_per_transaction: int
+    engine: Engine, corpus_id: str, version: int, file: CorpusFile, max_line_bytes: int, records_per_transaction: int
 ) -> FileTally | None:
     """Read one file in micro-batches; None where its bytes are those of its last ingestion.
 
@@ -182,7 +190,7 @@ def ingest_file(
 
     def flush() -> None:
         with database.transaction(engine) as connection:
-            write_batch(connection, corpus_id, file.uri, batch, tally)
+            write_batch(connection, corpus_id, version, file.uri, batch, tally)
         batch.clear()
 
     for line in read_lines(file, max_line_bytes):
@@ -211,6 +219,7 @@ def ingest_file(
 def write_batch(
     connection: Connection,
     corpus_id: str,
+    version: int,
     file_uri: str,
     batch: Sequence[tuple[int, Record | Rejection]],
     tally: FileTally,
@@ -248,6 +257,9 @@ def write_batch(
                     ordinal=last.ordinal + len(members),
                     file_uri=file_uri,
                     line=number,
+                    first_version=version,
+                    record_id=read.record_id,
+                    title=read.title,
                 )
             )
             documents.append(

@@ -73,9 +73,30 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices) -> list[str]
             raise CorpusError(
                 f"expected at least one usable record in {uri}, found none; rejected_documents says why each was refused."
             )
+        # The newest version, and of it the first documents up to the limit. A run that is registered already stays at its own.
+        [newest] = database.fetch_all(connection, "newest_corpus_version", corpus_id=corpus_id)
+        beyond = (
+            database.fetch_all(
+                connection,
+                "ordinal_limit",
+                corpus_id=corpus_id,
+                version=newest.version,
+                document_limit=choices.document_limit,
+            )
+            if choices.document_limit
+            else []
+        )
         # 3. The run.
         _register_run(
-            connection, settings, run_id, choices, corpus_id=corpus_id, corpus_uri=uri, model_identity=identity
+            connection,
+            settings,
+            run_id,
+            choices,
+            corpus_id=corpus_id,
+            corpus_uri=uri,
+            corpus_version=newest.version,
+            ordinal_limit=beyond[0].ordinal if beyond else None,
+            model_identity=identity,
         )
         for name, of_tool in recipes.items():
             # 4. The tool's recipes; where that of sampling is new, the calls of earlier versions are not used again.
@@ -107,6 +128,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices) -> list[str]
                 tool_version=versions[name],
                 keep_threshold=thresholds[name],
                 prune_below=choices.prune_below,
+                reads_record=tools[name].spec.reads_record,
                 **ids,
             )
             [row] = database.fetch_all(connection, "run_tool_by_id", run_id=run_id, tool=name)
@@ -157,7 +179,8 @@ def start_finetuning(settings: Settings, run_id: str, release_id: str, parameter
     with database.transaction(engine) as connection:
         _register_run(
             connection, settings, run_id, choices,
-            corpus_id=release.corpus_id, corpus_uri=release.corpus_uri, model_identity=identity,
+            corpus_id=release.corpus_id, corpus_uri=release.corpus_uri, corpus_version=release.corpus_version,
+            ordinal_limit=release.ordinal_limit, model_identity=identity,
         )  # fmt: skip
         before = database.fetch_all(connection, "release_of_run", run_id=run_id)
         if any(row.release_id != release_id for row in before):
@@ -177,6 +200,8 @@ def _register_run(
     *,
     corpus_id: str,
     corpus_uri: str,
+    corpus_version: int,
+    ordinal_limit: int | None,
     model_identity: str,
 ) -> None:
     database.execute(
@@ -185,6 +210,8 @@ def _register_run(
         run_id=run_id,
         corpus_id=corpus_id,
         corpus_uri=corpus_uri,
+        corpus_version=corpus_version,
+        ordinal_limit=ordinal_limit,
         tools=list(choices.tools),
         document_limit=choices.document_limit,
         parameters=choices.model_dump_json(),

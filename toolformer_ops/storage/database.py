@@ -37,7 +37,7 @@ ROWS_PER_COPY = 10_000
 TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
     "documents": ("document_id",),
     "corpora": ("corpus_id",),
-    "corpus_documents": ("corpus_id", "document_id"),
+    "corpus_documents": ("corpus_id", "document_id", "first_version"),
     "rejected_documents": ("corpus_id", "file_uri", "line"),
     "recipes": ("recipe_id",),
     "run_tools": ("run_id", "tool"),

@@ -66,6 +66,9 @@ class ToolSpec:
     """Whether running it loads a model, so that it is executed in the pool of the GPU."""
     needs_index: bool = False
     """Whether it searches the index that the DAG `build_wiki_index` makes."""
+    reads_record: bool = False
+    """Whether `filter` or `effective_input` read the url or date of a record. Only then do they get them, and a corrected url or
+    date makes the tool annotate the document again."""
     needs_date: bool = False
     """Whether it can answer only in a document whose date is known."""
 

@@ -38,6 +38,7 @@ class Calendar(Tool):
         prompt_file="prompts/calendar.txt",
         source="Toolformer, appendix A: the defaults tau_s 0.05, k 5, m 5, tau_f 1.0",
         takes_input=False,
+        reads_record=True,
         needs_date=True,
     )
 

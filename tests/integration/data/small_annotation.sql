@@ -17,9 +17,9 @@ insert into rejected_documents (corpus_id, file_uri, line, reason, detail) value
     ('c000000000000000', 's3://toolformer/corpora/posts/b.jsonl', 3, 'no_text', 'found the fields question'),
     ('c000000000000000', 's3://toolformer/corpora/posts/b.jsonl', 4, 'corrupt_json', 'Expecting value');
 
-insert into annotation_runs (run_id, corpus_id, corpus_uri, tools, document_limit, state, started_at, finished_at) values
-    ('r1', 'c000000000000000', 's3://toolformer/corpora/posts', '{Calculator,Calendar,WikiSearch}', 3, 'running', '2026-11-21 10:00Z', null),
-    ('r2', 'c000000000000000', 's3://toolformer/corpora/posts', '{Calculator}', null, 'success', '2026-11-20 10:00Z', '2026-11-20 11:00Z');
+insert into annotation_runs (run_id, corpus_id, corpus_uri, corpus_version, ordinal_limit, tools, document_limit, state, started_at, finished_at) values
+    ('r1', 'c000000000000000', 's3://toolformer/corpora/posts', 1, 3, '{Calculator,Calendar,WikiSearch}', 3, 'running', '2026-11-21 10:00Z', null),
+    ('r2', 'c000000000000000', 's3://toolformer/corpora/posts', 1, null, '{Calculator}', null, 'success', '2026-11-20 10:00Z', '2026-11-20 11:00Z');
 insert into run_tools
     (run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, tool_version, keep_threshold)
 values

@@ -1,0 +1,6 @@
+-- The newest version of a corpus; no row before its first.
+select version, documents
+from corpus_versions
+where corpus_id = :corpus_id
+order by version desc
+limit 1
