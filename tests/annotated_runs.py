@@ -51,6 +51,8 @@ class AnnotatedRun:
                 run_id=run_id,
                 corpus_id=self.corpus_id,
                 corpus_uri=corpus,
+                corpus_version=1,
+                ordinal_limit=chosen.document_limit,
                 tools=list(thresholds),
                 document_limit=chosen.document_limit,
                 parameters=chosen.model_dump_json(),
@@ -71,6 +73,7 @@ class AnnotatedRun:
                     tool_version="1",
                     keep_threshold=threshold,
                     prune_below=chosen.prune_below,
+                    reads_record=tool == "Calendar",
                 )
                 for table in ("candidate_calls", "pruned_positions"):
                     database.ensure_partition(connection, table, recipe_id("sample", tool))

@@ -127,7 +127,11 @@ def test_a_database_of_earlier_code_is_migrated_without_losing_a_row(
                 path.unlink()
         schema.migrate(engine, sql_folder)
         with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
-            cursor.execute((Path(__file__).parent / "data" / "small_annotation.sql").read_text())
+            rows = (Path(__file__).parent / "data" / "small_annotation.sql").read_text()
+            for later in ("corpus_version, ordinal_limit, ", " 1, 3,", " 1, null,"):  # columns of migration 0012
+                assert later in rows
+                rows = rows.replace(later, "")
+            cursor.execute(rows)
         tables = [
             "documents",
             "annotation_runs",
@@ -146,6 +150,10 @@ def test_a_database_of_earlier_code_is_migrated_without_losing_a_row(
         assert [_value(engine, f"select count(*) from {table}") for table in tables] == before
         assert _value(engine, "select array_agg(loss_reduction order by call_id) from call_losses") == losses
         assert _value(engine, "select count(*) from kept_calls") == 6
+        versions = "select array_agg(version || ':' || documents) from corpus_versions"
+        assert _value(engine, versions) == ["1:4"]
+        assert _value(engine, "select array_agg(corpus_version order by run_id) from annotation_runs") == [1, 1]
+        assert _value(engine, "select array_agg(ordinal_limit order by run_id) from annotation_runs") == [3, None]
         kept_but_not_released = "select sum(count) from yield_by_stage where reason = 'not_in_release'"
         assert _value(engine, kept_but_not_released) == 0
         assert schema.migrate(engine) == []
