@@ -139,6 +139,8 @@ def test_a_run_is_registered_once_and_ended(annotated: Engine) -> None:
         "run_id": "r3",
         "corpus_id": "c000000000000000",
         "corpus_uri": "s3://toolformer/corpora/posts",
+        "corpus_version": 1,
+        "ordinal_limit": None,
         "tools": ("Calculator", "MT"),
         "document_limit": None,
         "model_identity": "m@1",
@@ -165,6 +167,7 @@ def test_a_recipe_and_a_runs_tool_are_registered_once(annotated: Engine) -> None
                 "tool": "QA",
                 "tool_version": "1",
                 "keep_threshold": 1.0,
+                "reads_record": False,
                 "prune_below": 0.5,
                 **tool,
             }
