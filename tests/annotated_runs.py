@@ -59,6 +59,7 @@ class AnnotatedRun:
                 model_identity=f"{model}@1",
                 code_version="test",
                 image="",
+                schedule=None,
             )
             for tool, threshold in thresholds.items():
                 database.execute(

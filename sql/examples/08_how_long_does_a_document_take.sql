@@ -6,7 +6,7 @@ from run_tools t
 join stage_ledger l
     on (l.stage, l.recipe_id) in (('filter', t.filter_recipe_id), ('sample', t.sampling_recipe_id),
                                   ('execute', t.execution_recipe_id), ('score', t.scoring_recipe_id))
-join run_documents d on d.run_id = t.run_id and d.document_id = l.document_id
+join run_tool_documents d on d.run_id = t.run_id and d.tool = t.tool and d.variant_id = l.document_id
 where t.run_id = (select run_id from annotation_runs order by started_at desc limit 1)
 group by t.tool, l.stage
 order by t.tool, array_position(array['filter', 'sample', 'execute', 'score'], l.stage);

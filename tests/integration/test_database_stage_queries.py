@@ -146,6 +146,7 @@ def test_a_run_is_registered_once_and_ended(annotated: Engine) -> None:
         "model_identity": "m@1",
         "code_version": "0.1.0",
         "image": "",
+        "schedule": "posts",
     }
     with database.transaction(annotated) as connection:
         assert database.execute(connection, "insert_annotation_run", parameters='{"seed": 1}', **values) == 1
@@ -153,6 +154,7 @@ def test_a_run_is_registered_once_and_ended(annotated: Engine) -> None:
         assert database.execute(connection, "finish_run", run_id="r3", state="success") == 1
     [run] = _fetch(annotated, "run_by_id", run_id="r3")
     assert (run.tools, run.parameters, run.image, run.state) == (["Calculator", "MT"], {"seed": 1}, None, "success")
+    assert run.schedule == "posts"
 
 
 def test_a_recipe_and_a_runs_tool_are_registered_once(annotated: Engine) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
+from toolformer_ops.storage import database
+
 
 def _rows(engine: Engine, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
     with engine.connect() as connection:
@@ -294,8 +296,96 @@ def test_progress_compares_the_ledger_with_the_documents_that_have_a_kept_paragr
 
 
 def test_views_of_an_empty_database_are_empty(postgres_dsn: str) -> None:
-    from toolformer_ops.storage import database
-
     engine = database.connect_dsn(postgres_dsn, database.DSN_SETTING)
     for view in ("scored_calls", "kept_calls", "threshold_counts", "yield_by_stage", "annotation_progress"):
         assert _rows(engine, f"select * from {view}") == []
+
+
+CORRECTED = """
+insert into documents (document_id, text, url, variant_of) values
+    ('dd000000-0000-0000-0000-000000000000', 'The meeting of Monday was short.', 'https://x.org/2023/02/06/a',
+     'd3000000-0000-0000-0000-000000000000');
+update corpus_documents set left_version = 2 where document_id::text like 'd3%' or document_id::text like 'd4%';
+insert into corpus_documents (corpus_id, document_id, variant_id, ordinal, file_uri, line, first_version) values
+    ('c000000000000000', 'd3000000-0000-0000-0000-000000000000', 'dd000000-0000-0000-0000-000000000000', 2, 'f', 1, 2);
+insert into annotation_runs (run_id, corpus_id, corpus_uri, corpus_version, tools) values
+    ('r3', 'c000000000000000', 's3://toolformer/corpora/posts', 2, '{Calculator,Calendar}');
+insert into run_tools
+    (run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, tool_version, keep_threshold,
+     reads_record)
+values
+    ('r3', 'Calculator', 'f1', '51', 'e1', 'a1', '1', 0.5, false),
+    ('r3', 'Calendar', 'f2', '52', 'e2', 'a2', '1', 1.0, true);
+"""
+ANSWERED_AGAIN = """
+insert into filter_decisions (filter_recipe_id, document_id, paragraph, start_char, end_char, kept, reason) values
+    ('f2', 'dd000000-0000-0000-0000-000000000000', 0, 0, 32, true, 'date_in_url');
+insert into candidate_calls
+    (sampling_recipe_id, call_id, document_id, paragraph, position_token, position_char, position_probability, call_input,
+     call_text, input_key, effective_input, sample_count, input_only_after)
+values
+    ('52', 'cc000000-0000-0000-0000-000000000000', 'dd000000-0000-0000-0000-000000000000', 0, 3, 14, 0.0625, '',
+     'Calendar()', '0c000000-0000-0000-0000-000000000000', '2023-02-06', 5, false);
+insert into call_losses
+    (scoring_recipe_id, call_id, document_id, result_rank, result, loss_without_call, loss_without_result, loss_with_result)
+values
+    ('a2', 'cc000000-0000-0000-0000-000000000000', 'dd000000-0000-0000-0000-000000000000', 0,
+     'Today is Monday, February 06, 2023.', 2.5, 2.0, 0.75);
+insert into stage_ledger (stage, recipe_id, document_id, rows_written, counts) values
+    ('filter', 'f2', 'dd000000-0000-0000-0000-000000000000', 1, '{}'),
+    ('sample', '52', 'dd000000-0000-0000-0000-000000000000', 1, '{"paragraphs": 1, "positions": 1, "candidates": 1}'),
+    ('execute', 'e2', 'dd000000-0000-0000-0000-000000000000', 1, '{"calls": 1}'),
+    ('score', 'a2', 'dd000000-0000-0000-0000-000000000000', 1, '{"calls": 1, "scored": 1}');
+"""
+
+
+def _run(engine: Engine, script: str) -> None:
+    with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
+        cursor.execute(script)
+
+
+def test_a_corrected_record_counts_anew_for_the_tool_that_reads_it_and_for_no_other(annotated: Engine) -> None:
+    progress = "select tool, stage, done, total from annotation_progress where run_id = 'r3' order by tool, step"
+    yields = "select count from yield_by_stage where run_id = 'r3' and tool = :tool and stage = 'score' and reason = 'scored'"
+    _run(annotated, CORRECTED)
+    assert _rows(annotated, progress) == [
+        ("Calculator", "filter", 3, 3),
+        ("Calculator", "sample", 2, 2),
+        ("Calculator", "execute", 2, 2),
+        ("Calculator", "score", 2, 2),
+        ("Calendar", "filter", 2, 3),  # the corrected record is not filtered yet
+        ("Calendar", "sample", 0, 0),
+        ("Calendar", "execute", 0, 0),
+        ("Calendar", "score", 0, 0),
+    ]
+    assert _rows(annotated, yields, tool="Calendar") == []
+    _run(annotated, ANSWERED_AGAIN)
+    assert _rows(annotated, progress)[4:] == [
+        ("Calendar", "filter", 3, 3),
+        ("Calendar", "sample", 1, 1),
+        ("Calendar", "execute", 1, 1),
+        ("Calendar", "score", 1, 1),
+    ]
+    assert _rows(annotated, yields, tool="Calendar") == [(1,)]
+    assert _rows(annotated, yields, tool="Calculator") == [(4,)]
+    assert _rows(
+        annotated,
+        "select run_id, document_id::text, url, result from scored_calls where tool = 'Calendar' order by run_id",
+    ) == [
+        # r1 is pinned to version 1: it has the old answer
+        (
+            "r1",
+            "d3000000-0000-0000-0000-000000000000",
+            "https://x.org/2023/01/30/a",
+            "Today is Monday, January 30, 2023.",
+        ),
+        (
+            "r3",
+            "d3000000-0000-0000-0000-000000000000",
+            "https://x.org/2023/02/06/a",
+            "Today is Monday, February 06, 2023.",
+        ),
+    ]
+    counts = "select calls, texts from threshold_counts where run_id = :run and tool = 'Calendar' and is_keep_threshold"
+    assert _rows(annotated, counts, run="r3") == [(1, 1)]
+    assert _rows(annotated, counts, run="r1") == [(0, 0)]

@@ -49,7 +49,9 @@ def build_index(source: Annotated[str, typer.Option(help="KILT knowledge source,
 
 @app.command("start-run")
 def start_run(
-    run: Run, parameters: Annotated[str, typer.Option(help="Run parameters as JSON; see `toolformer-ops parameters`.")]
+    run: Run,
+    parameters: Annotated[str, typer.Option(help="Run parameters as JSON; see `toolformer-ops parameters`.")],
+    schedule: Annotated[str, typer.Option(help="Name of the schedule that starts it; empty for a run by hand.")] = "",
 ) -> None:
     """Register a run: validate its parameters, and work out every tool's recipes.
 
@@ -58,7 +60,7 @@ def start_run(
     from toolformer_ops.runs.choices import RunChoices
     from toolformer_ops.stages.run_setup import start_run as start
 
-    _print_result({"tools": start(load_settings(), run, RunChoices.parse_json(parameters))})
+    _print_result({"tools": start(load_settings(), run, RunChoices.parse_json(parameters), schedule or None)})
 
 
 @app.command("filter")

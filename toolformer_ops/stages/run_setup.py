@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 RUN_STATES = ("success", "failed")
 
 
-def start_run(settings: Settings, run_id: str, choices: RunChoices) -> list[str]:
-    """Write the run's rows; returns the names of its tools.
+def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: str | None = None) -> list[str]:
+    """Write the run's rows; returns the names of its tools. `schedule` names the schedule that started it, if one did.
 
     Everything that a later stage would miss (corpus, model, prompts, indices) is looked for here, before any GPU work.
 
@@ -97,6 +97,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices) -> list[str]
             corpus_version=newest.version,
             ordinal_limit=beyond[0].ordinal if beyond else None,
             model_identity=identity,
+            schedule=schedule,
         )
         for name, of_tool in recipes.items():
             # 4. The tool's recipes; where that of sampling is new, the calls of earlier versions are not used again.
@@ -203,6 +204,7 @@ def _register_run(
     corpus_version: int,
     ordinal_limit: int | None,
     model_identity: str,
+    schedule: str | None = None,
 ) -> None:
     database.execute(
         connection,
@@ -218,6 +220,7 @@ def _register_run(
         model_identity=model_identity,
         code_version=__version__,
         image=settings.image,
+        schedule=schedule,
     )
     [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
     if run.parameters != choices.model_dump(mode="json"):

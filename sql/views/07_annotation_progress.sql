@@ -1,4 +1,8 @@
 create view annotation_progress as
+select stored.run_id, stored.tool, stored.step, stored.stage, stored.done, stored.total
+from finished_run_progress stored
+join stored_runs using (run_id)
+union all
 select rt.run_id, rt.tool, stages.step, stages.stage, stages.done, stages.total
 from run_tools rt
 cross join lateral (
@@ -13,24 +17,25 @@ cross join lateral (
            count(sampled.document_id) filter (where kept.document_id is not null) as sampled,
            count(executed.document_id) filter (where kept.document_id is not null) as executed,
            count(scored.document_id) filter (where kept.document_id is not null) as scored
-    from run_documents d
-    left join kept on kept.document_id = d.document_id
+    from run_tool_documents d
+    left join kept on kept.document_id = d.variant_id
     left join stage_ledger filtered
-        on filtered.recipe_id = rt.filter_recipe_id and filtered.document_id = d.document_id and filtered.stage = 'filter'
+        on filtered.recipe_id = rt.filter_recipe_id and filtered.document_id = d.variant_id and filtered.stage = 'filter'
     left join stage_ledger sampled
-        on sampled.recipe_id = rt.sampling_recipe_id and sampled.document_id = d.document_id and sampled.stage = 'sample'
+        on sampled.recipe_id = rt.sampling_recipe_id and sampled.document_id = d.variant_id and sampled.stage = 'sample'
     left join stage_ledger executed
-        on executed.recipe_id = rt.execution_recipe_id and executed.document_id = d.document_id and executed.stage = 'execute'
+        on executed.recipe_id = rt.execution_recipe_id and executed.document_id = d.variant_id and executed.stage = 'execute'
     left join stage_ledger scored
-        on scored.recipe_id = rt.scoring_recipe_id and scored.document_id = d.document_id and scored.stage = 'score'
-    where d.run_id = rt.run_id
+        on scored.recipe_id = rt.scoring_recipe_id and scored.document_id = d.variant_id and scored.stage = 'score'
+    where d.run_id = rt.run_id and d.tool = rt.tool
 ) counted
 cross join lateral (
     values (1, 'filter', filtered, documents),
            (2, 'sample', sampled, to_annotate),
            (3, 'execute', executed, to_annotate),
            (4, 'score', scored, to_annotate)
-) stages (step, stage, done, total);
+) stages (step, stage, done, total)
+where not exists (select from stored_runs stored where stored.run_id = rt.run_id);
 comment on view annotation_progress is 'How far each stage is, for each tool of each run, in documents. A run is done where done = total everywhere; what earlier runs did under the same recipe counts as done.';
 comment on column annotation_progress.run_id is 'The run.';
 comment on column annotation_progress.tool is 'The tool''s name.';

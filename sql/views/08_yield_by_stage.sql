@@ -1,10 +1,14 @@
 create view yield_by_stage as
+select stored.run_id, stored.tool, stored.step, stored.stage, stored.reason, stored.is_loss, stored.count
+from finished_run_yield stored
+join stored_runs using (run_id)
+union all
 select rt.run_id, rt.tool, found.step, found.stage, found.reason, found.is_loss, found.count
 from run_tools rt
 cross join lateral (
     -- Within the lateral query the recipes are constants, so that Postgres reads only their partitions.
     with members as materialized (
-        select document_id from run_documents where run_id = rt.run_id
+        select variant_id as document_id from run_tool_documents where run_id = rt.run_id and tool = rt.tool
     ),
     decisions as (
         select decision.kept, decision.reason, count(*) as paragraphs
@@ -96,7 +100,8 @@ cross join lateral (
     from kept
     cross join unreleasable
     cross join released
-) found;
+) found
+where not exists (select from stored_runs stored where stored.run_id = rt.run_id);
 comment on view yield_by_stage is 'How many texts, paragraphs, positions, samples and calls each stage of a run has, by tool, and why the others were lost. Includes the work of earlier runs under the same recipes. Each stage adds up in its unit: what enters it is what leaves it plus its losses.';
 comment on column yield_by_stage.run_id is 'The run.';
 comment on column yield_by_stage.tool is 'The tool''s name.';

@@ -36,7 +36,7 @@ cross join lateral (
     with scored as (
         select * from call_losses where scoring_recipe_id = rt.scoring_recipe_id and reason is null
     )
-    select candidate.document_id, candidate.call_id, candidate.call_text, candidate.position_char, candidate.position_token,
+    select member.document_id, candidate.call_id, candidate.call_text, candidate.position_char, candidate.position_token,
            candidate.position_probability, candidate.paragraph, candidate.call_input, candidate.effective_input,
            candidate.sample_count, candidate.input_only_after,
            scored.result, scored.result_rank, scored.loss_without_call, scored.loss_without_result, scored.loss_with_result,
@@ -45,8 +45,9 @@ cross join lateral (
     from scored
     join candidate_calls candidate
         on candidate.sampling_recipe_id = rt.sampling_recipe_id and candidate.call_id = scored.call_id
-    join run_documents member on member.run_id = rt.run_id and member.document_id = scored.document_id
-    join documents document on document.document_id = scored.document_id
+    join run_tool_documents member
+        on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = scored.document_id
+    join documents document on document.document_id = scored.document_id  -- the variant, where the tool reads url and date
 ) call;
 comment on view scored_calls is 'Every scored call of every run, kept or not, with the text around it and its losses. Below the run''s prune_below calls are missing: they are in call_losses, with their bound and the reason pruned_below.';
 comment on column scored_calls.run_id is 'The run.';
@@ -73,8 +74,8 @@ comment on column scored_calls.input_only_after is 'Whether the input occurs in 
 comment on column scored_calls.result_rank is 'Which of the tool''s results was taken, from 0.';
 comment on column scored_calls.loss_without_call_full_context is 'L(nothing) given the whole text before the call, nats; null where the other losses are not in a context window.';
 comment on column scored_calls.number_format is 'float32, bfloat16 or float16: the numbers in which the losses were computed.';
-comment on column scored_calls.url is 'The document''s address.';
-comment on column scored_calls.document_date is 'The document''s date.';
+comment on column scored_calls.url is 'The address of the record: for a tool that reads the record, at the run''s version of the corpus; for others that of the first record with this text.';
+comment on column scored_calls.document_date is 'The date of the record, likewise.';
 comment on column scored_calls.sampling_recipe_id is 'Recipe of the sampling.';
 comment on column scored_calls.execution_recipe_id is 'Recipe of the execution.';
 comment on column scored_calls.scoring_recipe_id is 'Recipe of the scoring.';
