@@ -6,6 +6,7 @@
     generate         a model writes, with tools at hand
     evaluate dateset what a model learned, on the paper's suites; the questions of DATESET
     export report    a release in the formats of other programs; the page of a run's evaluations
+    forget           texts deleted with every row derived from them; releases and models withdrawn from S3
     up down status logs sql clean
                      the embedded services of one machine
     demo run-corpus  a whole run through Airflow, with progress and a report
@@ -19,7 +20,7 @@ import sys
 
 import typer
 
-from toolformer_ops.commands import decoding, evaluation, people, reporting, stages
+from toolformer_ops.commands import decoding, evaluation, housekeeping, people, reporting, stages
 from toolformer_ops.demo import commands as demo_commands
 from toolformer_ops.errors import EXIT_USAGE, ToolformerError, exit_code
 from toolformer_ops.local_services import commands as service_commands
@@ -37,6 +38,7 @@ for part in (
     decoding.app,
     evaluation.app,
     reporting.app,
+    housekeeping.app,
     service_commands.app,
     demo_commands.app,
 ):

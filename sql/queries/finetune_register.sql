@@ -1,8 +1,8 @@
--- Register a finetuned model; one that is registered already stays as it is.
+-- Register a finetuned model; one that is registered already stays as it is, and is no longer withdrawn.
 insert into finetuned_models
     (model_id, release_id, run_id, uri, manifest_sha256, definition, training_loss, without_calls, best_step,
      development_perplexity)
 values
     (:model_id, :release_id, :run_id, :uri, :manifest_sha256, cast(:definition as jsonb), :training_loss, :without_calls,
      :best_step, :development_perplexity)
-on conflict (model_id) do nothing
+on conflict (model_id) do update set withdrawn_at = null

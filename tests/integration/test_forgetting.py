@@ -1,0 +1,321 @@
+"""Forgetting: after it no table holds the text or what came of it, and what other texts need is still there."""
+
+import datetime
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text as sql_text
+from typer.testing import CliRunner
+
+from tests.annotated_runs import AnnotatedRun, recipe_id
+from toolformer_ops.__main__ import app
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ObjectNotFoundError, ParameterError
+from toolformer_ops.records import Document, content_uuid
+from toolformer_ops.stages.release import release, release_prefix
+from toolformer_ops.storage import database, forgetting
+from toolformer_ops.storage.forgetting import forget, withdraw
+from toolformer_ops.storage.object_store import ObjectStore
+
+SECRET = "Ms Secret of Elm Street earned 400 of 1400 crowns, that is 29 %, says the clerk."
+OTHER = "Out of 1400 people, 400 passed, that is 29 % of them all."
+SHARED_INPUT = "400 / 1400"
+OWN_INPUT = "1400 - 400"
+
+
+class Corpus:
+    """A finished run over the text to forget and another; both ask for SHARED_INPUT, the first alone for OWN_INPUT."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.run = run = AnnotatedRun(settings, {"Calculator": 0.5})
+        self.secret = run.add_text(SECRET)
+        self.other = run.add_text(OTHER)
+        run.add_call("Calculator", self.secret, " 29", SHARED_INPUT, "0.29", saves=1.25)
+        self.own_call = run.add_call("Calculator", self.secret, " crowns", OWN_INPUT, "1000", saves=0.25)
+        run.add_call("Calculator", self.other, " 29", SHARED_INPUT, "0.29", saves=1.0)
+        run.complete("Calculator")
+        self.variant_id = content_uuid(str(self.secret.document_id), "https://elm.street/", "")
+        self.write(
+            "documents", ("document_id", "text", "url", "variant_of"),
+            [(self.variant_id, SECRET, "https://elm.street/", self.secret.document_id)],
+        )  # fmt: skip
+        self.write(
+            "pruned_positions",
+            ("sampling_recipe_id", "document_id", "paragraph", "position_token", "position_char", "position_probability",
+             "loss_without_call"),
+            [(recipe_id("sample", "Calculator"), item.document_id, 0, 3, 9, 0.5, 0.1) for item in run.documents],
+        )  # fmt: skip
+        self.write(
+            "call_results", ("tool", "tool_version", "input_key", "input", "results"),
+            [
+                ("Calculator", version, content_uuid(one), one, ["0.29"])
+                for version in ("1", "2") for one in (SHARED_INPUT, OWN_INPUT)
+            ],
+        )  # fmt: skip
+        raw = json.dumps({"text": SECRET}).encode()[:60]
+        self.write(
+            "rejected_documents", ("corpus_id", "file_uri", "line", "reason", "detail"),
+            [
+                (run.corpus_id, "file:///f", 3, "corrupt_json", f"Unterminated string: {raw!r}"),
+                (run.corpus_id, "file:///f", 4, "no_text", "found the fields question, answer and nothing else"),
+            ],
+        )  # fmt: skip
+        for name, named in (("one", self.own_call), ("two", self.other.document_id)):
+            self.write(
+                "quality_results", ("run_id", "subject", "check_name", "severity", "success", "observed", "message"),
+                [(run.run_id, "Calculator", name, "warn", False, {"rows": 3, "examples": [{"id": str(named)}]}, f"id {named}")],
+            )  # fmt: skip
+        self.release_id = release(settings, run.run_id)
+        self.finish()
+
+    def write(self, table: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+        with database.transaction(self.run.engine) as connection:
+            database.copy_insert(connection, table, columns, rows)
+
+    def finish(self) -> None:
+        with database.transaction(self.run.engine) as connection:
+            database.execute(connection, "finish_run", run_id=self.run.run_id, state="success")
+
+    def rows(self, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
+        with self.run.engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(sql_text(statement), parameters)]
+
+    def everything(self) -> dict[str, list[str]]:
+        """Every row of every table, as text."""
+        tables = "select c.relname from pg_class c where relnamespace = 'public'::regnamespace and relkind = 'r'"
+        found = {name: self.rows(f'select t::text from "{name}" t order by 1') for [name] in self.rows(tables)}
+        return {name: [row for [row] in rows] for name, rows in found.items()}
+
+    def tables_with(self, *needles: object) -> set[str]:
+        return {
+            name
+            for name, rows in self.everything().items()
+            if any(str(needle) in row for row in rows for needle in needles)
+        }
+
+
+@pytest.fixture
+def corpus(settings: Settings) -> Corpus:
+    return Corpus(settings)
+
+
+def test_no_table_holds_a_forgotten_text_or_what_came_of_it(corpus: Corpus) -> None:
+    before = corpus.everything()
+    found = forget(corpus.settings, [corpus.secret.document_id], reason="asked by letter")
+
+    assert corpus.tables_with("Secret", "Elm Street", OWN_INPUT, "elm.street", corpus.variant_id) == set()
+    # What remains is the mark, and the record of the release that holds the text: hashes.
+    assert corpus.tables_with(corpus.secret.document_id) == {"forgotten_documents", "release_calls"}
+    assert corpus.rows("select reason, removed_at >= forgotten_at from forgotten_documents") == [
+        ("asked by letter", True)
+    ]
+    assert found.texts == 1
+    assert found.rows == {
+        "documents": 2, "corpus_documents": 1, "filter_decisions": 1, "candidate_calls": 2, "pruned_positions": 1,
+        "call_losses": 2, "stage_ledger": 4, "quality_results": 1, "rejected_documents": 1, "call_results": 2,
+    }  # fmt: skip
+    # The other text has all of its rows still, among them the result that both asked for.
+    after = corpus.everything()
+    about_other = {
+        name: {row for row in rows if str(corpus.other.document_id) in row}
+        | {row for row in rows if name == "call_results" and SHARED_INPUT in row}
+        for name, rows in before.items()
+    }
+    assert sum(bool(rows) for rows in about_other.values()) >= 9
+    for name, rows in about_other.items():
+        assert rows <= set(after[name]), name
+    assert corpus.rows("select input, tool_version from call_results order by 2") == [
+        (SHARED_INPUT, "1"),
+        (SHARED_INPUT, "2"),
+    ]
+    assert corpus.rows("select line, detail from rejected_documents order by 1") == [
+        (3, None),
+        (4, "found the fields question, answer and nothing else"),
+    ]
+    assert corpus.rows("select tool, calls from threshold_counts where threshold = 0.5") == [("Calculator", 1)]
+
+
+def test_a_dry_run_counts_what_forgetting_deletes_and_changes_nothing(corpus: Corpus) -> None:
+    before = corpus.everything()
+    counted = forget(corpus.settings, [corpus.secret.document_id], dry_run=True)
+    assert corpus.everything() == before
+    done = forget(corpus.settings, [corpus.secret.document_id])
+    assert (counted.texts, +counted.rows, counted.places) == (done.texts, +done.rows, done.places)
+    assert [(source.uri, source.texts, source.line) for source in counted.sources] == [("file:///f", 1, 1)]
+
+
+def test_a_variant_names_the_text_that_it_is_of(corpus: Corpus) -> None:
+    assert forget(corpus.settings, [corpus.variant_id]).rows["documents"] == 2
+    assert corpus.rows("select text from documents") == [(OTHER,)]
+
+
+def test_a_killed_forgetting_is_continued_by_the_next(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = 0
+
+    def killed_in_the_second(*_: object, **__: object) -> list[Any]:
+        nonlocal batches
+        batches += 1
+        if batches == 2:
+            raise KeyboardInterrupt
+        return []
+
+    third = corpus.run.add_text("A third text about nothing.")
+    targets = [corpus.secret.document_id, third.document_id]
+    with monkeypatch.context() as patched:
+        patched.setattr(forgetting, "_quoting_rejections", killed_in_the_second)
+        with pytest.raises(KeyboardInterrupt):
+            forget(corpus.settings, targets, texts_per_transaction=1)
+    # One text is gone, the other is whole; both are marked, so that no ingestion takes them.
+    assert corpus.rows("select count(*) from documents where document_id = any(:ids)", ids=targets) != [(0,)]
+    with database.transaction(corpus.run.engine) as connection:
+        marked = database.fetch_all(connection, "forgotten_documents", document_ids=targets)
+    assert {row.document_id for row in marked} == set(targets)
+
+    forget(corpus.settings, texts_per_transaction=1)
+
+    assert corpus.rows("select text from documents") == [(OTHER,)]
+    assert corpus.rows("select input from call_results where tool_version = '1'") == [(SHARED_INPUT,)]
+    assert corpus.rows("select count(*) from forgotten_inputs") == [(0,)]
+    assert corpus.rows("select count(*) from forgotten_documents where removed_at is null") == [(0,)]
+
+
+def test_rows_that_a_stage_wrote_about_a_forgotten_text_are_deleted_by_a_second_call(corpus: Corpus) -> None:
+    forget(corpus.settings, [corpus.secret.document_id])
+    corpus.write(
+        "stage_ledger", ("stage", "recipe_id", "document_id", "rows_written"),
+        [("sample", recipe_id("sample", "Calculator"), corpus.secret.document_id, 0)],
+    )  # fmt: skip
+    assert forget(corpus.settings, [corpus.secret.document_id]).rows["stage_ledger"] == 1
+
+
+def test_a_text_of_an_unfinished_run_is_not_forgotten(corpus: Corpus) -> None:
+    with database.transaction(corpus.run.engine) as connection:
+        connection.execute(sql_text("update annotation_runs set state = 'running', finished_at = null"))
+    with pytest.raises(ParameterError, match=r"found run-1\. .*stage finish-run"):
+        forget(corpus.settings, [corpus.secret.document_id])
+    assert corpus.rows("select count(*) from forgotten_documents") == [(0,)]
+
+
+def test_an_unknown_document_or_corpus_is_refused_and_nothing_is_forgotten(corpus: Corpus) -> None:
+    with pytest.raises(ParameterError, match=r"--document: expected ids of texts \(.*\), found 0000"):
+        forget(corpus.settings, [corpus.secret.document_id, uuid.UUID(int=0)])
+    with pytest.raises(ParameterError, match="--corpus: expected an ingested corpus"):
+        forget(corpus.settings, corpus="file:///corpora/never")
+    assert corpus.rows("select count(*) from forgotten_documents") == [(0,)]
+
+
+def test_a_corpus_takes_the_texts_with_it_that_no_other_corpus_holds(corpus: Corpus) -> None:
+    second = AnnotatedRun(corpus.settings, {"Calculator": 0.5}, "run-2")
+    shared: Document = second.add_text(OTHER)
+    left = second.add_text("A text that the second corpus held once.")
+    with database.transaction(second.engine) as connection:
+        connection.execute(sql_text("update annotation_runs set state = 'success', finished_at = now()"))
+        connection.execute(
+            sql_text("update corpus_documents set left_version = 2 where document_id = :id"), {"id": left.document_id}
+        )
+    before = corpus.everything()
+    counted = forget(corpus.settings, corpus="file:///corpora/run-1", dry_run=True)
+    assert corpus.everything() == before
+
+    done = forget(corpus.settings, corpus="file:///corpora/run-1")
+
+    assert (counted.texts, +counted.rows) == (done.texts, +done.rows)
+    assert done.texts == 1
+    assert corpus.rows("select text from documents where document_id = :id", id=shared.document_id) == [(OTHER,)]
+    members = "select corpus_id, document_id from corpus_documents order by ordinal"
+    assert corpus.rows(members) == [(second.corpus_id, shared.document_id), (second.corpus_id, left.document_id)]
+    assert corpus.rows("select count(*) from rejected_documents where detail is not null") == [(0,)]
+    assert corpus.tables_with("Secret") == set()
+
+
+def test_a_release_that_holds_a_forgotten_text_is_named_until_it_is_withdrawn(corpus: Corpus) -> None:
+    [place] = forget(corpus.settings, [corpus.secret.document_id]).places
+    assert (place.kind, place.publication_id, place.withdrawn) == ("release", corpus.release_id, False)
+    # A second call names it again: by the text, by the corpus, or for all forgotten texts.
+    for again in (
+        forget(corpus.settings, [corpus.secret.document_id]),
+        forget(corpus.settings, corpus="file:///corpora/run-1", dry_run=True),
+        forget(corpus.settings),
+    ):
+        assert again.places == [place]
+
+    keys = withdraw(corpus.settings, "release", corpus.release_id, dry_run=True)
+    store = ObjectStore(corpus.settings)
+    assert all(store.exists(key) for key in keys)
+    assert withdraw(corpus.settings, "release", corpus.release_id) == keys
+
+    assert keys[0].endswith("manifest.json")  # first, so that nobody begins to read the rest
+    assert list(store.list(release_prefix(corpus.release_id))) == []
+    with pytest.raises(ObjectNotFoundError):
+        store.fetch(release_prefix(corpus.release_id), corpus.settings.state_dir)
+    [place] = forget(corpus.settings).places
+    assert place.withdrawn
+    assert corpus.rows("select release_id, documents, calls from dataset_releases") == [(corpus.release_id, 2, 2)]
+    assert withdraw(corpus.settings, "release", corpus.release_id) == []
+
+
+def test_a_release_of_other_texts_is_not_named(corpus: Corpus) -> None:
+    third = corpus.run.add_text("A third text about nothing.")
+    assert forget(corpus.settings, [third.document_id]).places == []
+
+
+def test_a_release_that_is_made_again_is_no_longer_withdrawn(corpus: Corpus) -> None:
+    withdraw(corpus.settings, "release", corpus.release_id)
+    assert release(corpus.settings, corpus.run.run_id) == corpus.release_id
+    assert corpus.rows("select withdrawn_at from dataset_releases") == [(None,)]
+    assert ObjectStore(corpus.settings).read_manifest(release_prefix(corpus.release_id)) is not None
+
+
+def test_a_model_trained_on_the_release_is_named_and_withdrawn(corpus: Corpus, tmp_path: Path) -> None:
+    store = ObjectStore(corpus.settings)
+    (tmp_path / "weights").write_bytes(b"w")
+    manifest = store.publish("models/m1", {"weights": tmp_path / "weights"})
+    (tmp_path / "weights").write_bytes(b"other")
+    store.publish("models/m10", {"weights": tmp_path / "weights"})  # m1 is how its name begins
+    with database.transaction(corpus.run.engine) as connection:
+        database.execute(
+            connection, "finetune_register", model_id="m1", release_id=corpus.release_id, run_id=corpus.run.run_id,
+            uri=store.uri(manifest.prefix), manifest_sha256=manifest.sha256, definition={}, training_loss=1.0,
+            without_calls=True, best_step=None, development_perplexity=None,
+        )  # fmt: skip
+    places = forget(corpus.settings, [corpus.secret.document_id]).places
+    assert [(place.kind, place.publication_id) for place in places] == [("release", corpus.release_id), ("model", "m1")]
+    withdraw(corpus.settings, "model", "m1")
+    assert list(store.list("models/m1/")) == []
+    assert store.read_manifest("models/m10") is not None
+    [(day,)] = corpus.rows("select withdrawn_at::date from finetuned_models")
+    assert isinstance(day, datetime.date)
+
+
+def test_what_an_unfinished_run_uses_is_not_withdrawn(corpus: Corpus) -> None:
+    with database.transaction(corpus.run.engine) as connection:
+        connection.execute(sql_text("update annotation_runs set state = 'running', finished_at = null"))
+    with pytest.raises(ParameterError, match="expected no unfinished run to use it, found run-1"):
+        withdraw(corpus.settings, "release", corpus.release_id)
+    with pytest.raises(ParameterError, match="--release: expected the id of a release, found 'nothing'"):
+        withdraw(corpus.settings, "release", "nothing")
+
+
+def test_the_command_counts_asks_and_names_what_is_left(corpus: Corpus) -> None:
+    document = str(corpus.secret.document_id)
+    before = corpus.everything()
+    for arguments, answer in ((["--dry-run"], ""), ([], "n\n")):
+        result = CliRunner().invoke(app, ["forget", "--document", document, *arguments], input=answer)
+        assert "1 texts to forget" in result.stdout
+        assert "2 rows of candidate_calls" in result.stdout
+        assert corpus.everything() == before
+    result = CliRunner().invoke(app, ["forget", "--document", document, "--yes"])
+    assert result.exit_code == 0
+    assert "1 texts forgotten" in result.stdout
+    assert f"toolformer-ops forget --release {corpus.release_id}" in result.stdout
+    result = CliRunner().invoke(app, ["forget", "--release", corpus.release_id, "--yes"])
+    assert result.exit_code == 0
+    assert f"withdrawn: release s3://{corpus.settings.s3_bucket}/releases/{corpus.release_id}" in (
+        CliRunner().invoke(app, ["forget"]).stdout
+    )
+    with pytest.raises(ParameterError, match="expected one of --document"):
+        CliRunner().invoke(app, ["forget", "--document", document, "--corpus", "x"], catch_exceptions=False)

@@ -1,0 +1,74 @@
+"""`toolformer-ops forget`: delete texts on request, and withdraw the releases and models that hold them."""
+
+import uuid
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toolformer_ops.config import load_settings
+from toolformer_ops.errors import ParameterError
+
+if TYPE_CHECKING:
+    from toolformer_ops.storage.forgetting import Forgotten
+
+app = typer.Typer()
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+@app.command("forget")
+def forget_command(
+    document: Annotated[
+        list[uuid.UUID] | None, typer.Option("--document", help="Id of a text to forget; may be repeated.")
+    ] = None,
+    corpus: Annotated[
+        str, typer.Option(help="Forget what only this corpus holds: a path, file:// or s3:// address.")
+    ] = "",
+    release: Annotated[str, typer.Option(help="Id of a release to delete from S3.")] = "",
+    model: Annotated[str, typer.Option(help="Id of a finetuned model to delete from S3.")] = "",
+    reason: Annotated[str, typer.Option(help="Why, kept with the id of each text.")] = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Delete texts and every row derived from them, and say which files, releases and models still hold them.
+
+    Without an option: continue what was interrupted, and list all releases and models with forgotten texts.
+
+    Example: toolformer-ops forget --document 4f0c91b2-d4a7-e633-0123-456789abcdef --dry-run
+    """
+    from toolformer_ops.storage import forgetting
+
+    if sum(map(bool, (document, corpus, release, model))) > 1:
+        raise ParameterError("expected one of --document, --corpus, --release and --model, found several.")
+    settings = load_settings()
+    if release or model:
+        kind: forgetting.Kind = "release" if release else "model"
+        keys = forgetting.withdraw(settings, kind, release or model, dry_run=True)
+        typer.echo(f"{kind} {release or model}: {len(keys)} files on S3")
+        if not dry_run:
+            if not yes:
+                typer.confirm("delete them?", abort=True)
+            forgetting.withdraw(settings, kind, release or model)
+            typer.echo("deleted; the row stays, as the record of what was there")
+        return
+    asked = document or corpus
+    if asked and not (dry_run or yes):
+        _show(forgetting.forget(settings, document or (), corpus, dry_run=True), "to forget")
+        typer.confirm("delete these rows for ever?", abort=True)
+    found = forgetting.forget(settings, document or (), corpus, reason=reason, dry_run=dry_run)
+    _show(found, "to forget" if dry_run else "forgotten" if asked else "forgotten until now")
+
+
+def _show(found: "Forgotten", what: str) -> None:
+    typer.echo(f"{found.texts:,} texts {what}")
+    for table, rows in sorted(found.rows.items()):
+        typer.echo(f"  {rows:>12,} rows of {table}")
+    for source in found.sources:
+        line = f", such as line {source.line}" if source.line else ""
+        typer.echo(f"still in {source.uri}: {source.texts:,} of them{line}")
+    for place in found.places:
+        if place.withdrawn:
+            typer.echo(f"withdrawn: {place.kind} {place.uri}")
+        else:
+            typer.echo(f"still in {place.uri}: toolformer-ops forget --{place.kind} {place.publication_id}")

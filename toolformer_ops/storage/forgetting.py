@@ -1,0 +1,238 @@
+"""Forget texts: delete them and every row derived from them, and withdraw the releases and models that hold them from S3.
+
+Owns `forgotten_documents` and `forgotten_inputs`, and the columns `withdrawn_at`. A text is marked first, so that no ingestion
+takes it again, and then deleted in batches, each one transaction: forgetting may be killed and run again. The rows of a release
+(hashes of texts and calls) stay as the record of where a text is. docs/forgetting.md says what is not deleted: write-ahead log,
+backups, older versions of S3 objects, logs, and the corpus's own files. Does not change the stored numbers of finished runs.
+"""
+
+import json
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sqlalchemy import Connection, Row
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.records import corpus_id_of
+from toolformer_ops.storage import database
+from toolformer_ops.storage.publication import MANIFEST
+
+logger = logging.getLogger(__name__)
+
+TEXTS_PER_TRANSACTION = 500
+QUOTED_CHARACTERS = 24
+"""What was found in a refused record quotes a text where so many characters in a row are the same."""
+
+Kind = Literal["release", "model"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file from which texts were ingested."""
+
+    uri: str
+    texts: int
+    line: int | None
+    """The line of one of them, from 1."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A release or a model that holds forgotten texts."""
+
+    kind: Kind
+    publication_id: str
+    uri: str
+    run_id: str
+    """The run that made it first."""
+    withdrawn: bool
+    """Whether its files were deleted from S3."""
+
+
+@dataclass
+class Forgotten:
+    """What was forgotten, or with a dry run would be."""
+
+    texts: int = 0
+    rows: Counter[str] = field(default_factory=Counter)
+    """Rows by table: deleted, or (quality_results, rejected_documents) rid of what they quoted."""
+    sources: list[Source] = field(default_factory=list)
+    """Where the texts came from: these files still hold them."""
+    places: list[Place] = field(default_factory=list)
+
+
+def forget(
+    settings: Settings,
+    document_ids: Sequence[uuid.UUID] = (),
+    corpus: str = "",
+    *,
+    reason: str = "",
+    dry_run: bool = False,
+    texts_per_transaction: int = TEXTS_PER_TRANSACTION,
+) -> Forgotten:
+    """Forget these documents, or what this corpus alone holds; returns what that was and where S3 still holds it.
+
+    What an interrupted call left undone is done as well. Without documents and corpus that is all, and the places are those of
+    every text that was ever forgotten.
+
+    Raises:
+        ParameterError: a document or the corpus is not there, or an unfinished run is over one of the texts.
+        DatabaseError: Postgres refuses.
+    """
+    engine = database.connect(settings)
+    corpus_id = corpus_id_of(corpus) if corpus else None
+    with database.transaction(engine) as connection:
+        # 1. Which texts, where they came from and in which releases they are.
+        found = _find(connection, document_ids, corpus, corpus_id)
+        if dry_run:
+            _count(found, database.fetch_all(connection, "forget_count"))
+            found.rows["rejected_documents"] += len(_quoting_rejections(connection, except_of=corpus_id))
+            if corpus_id:
+                _count(found, database.fetch_all(connection, "forget_count_rest_of_corpus", corpus_id=corpus_id))
+            return found
+        # 2. Nobody may be at work on them. Mark them.
+        running = database.fetch_all(connection, "forget_running_runs", corpus_id=corpus_id or "")
+        if running:
+            raise ParameterError(
+                f"expected texts that no unfinished run is over, found {', '.join(row.run_id for row in running)}. Wait for its "
+                "end; one that was given up ends by `toolformer-ops stage finish-run --run RUN --state failed`."
+            )
+        if corpus_id or document_ids:
+            database.execute(connection, "forget_mark", reason=reason)
+        if corpus_id:
+            found.rows["rejected_documents"] += database.execute(
+                connection, "forget_rejections_of_corpus", corpus_id=corpus_id
+            )
+    # 3. Delete, in batches. What quotes a text is looked for while the text is there.
+    while True:
+        with database.transaction(engine) as connection:
+            database.execute(connection, "forget_texts_table")
+            if not database.execute(connection, "forget_interrupted_texts", texts=texts_per_transaction):
+                break
+            database.execute(connection, "forget_add_variants")
+            for rejection in _quoting_rejections(connection):
+                found.rows["rejected_documents"] += database.execute(connection, "forget_rejection", **rejection)
+            _count(found, database.fetch_all(connection, "forget_delete"))
+            database.execute(connection, "forget_mark_removed")
+        logger.info("forgotten so far: %s", ", ".join(f"{rows} {table}" for table, rows in found.rows.items() if rows))
+    # 4. What no text owns alone.
+    with database.transaction(engine) as connection:
+        _count(found, database.fetch_all(connection, "forget_results"))
+        if corpus_id:
+            found.rows["corpus_documents"] += database.execute(connection, "forget_memberships", corpus_id=corpus_id)
+    return found
+
+
+def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bool = False) -> list[str]:
+    """Delete a release's or model's files from S3 and mark its row; returns the keys of the files. Doing it twice is doing it once.
+
+    Raises:
+        ParameterError: there is no such release or model, or an unfinished run works with it.
+        ObjectStoreError, DatabaseError: S3 or Postgres refuse; what is left is deleted by the next call.
+    """
+    from toolformer_ops.storage.object_store import ObjectStore
+
+    engine = database.connect(settings)
+    store = ObjectStore(settings)
+    store.require_bucket()
+    with database.transaction(engine) as connection:
+        rows = database.fetch_all(connection, "forget_publication", kind=kind, publication_id=publication_id)
+    if not rows:
+        table = "dataset_releases" if kind == "release" else "finetuned_models"
+        raise ParameterError(
+            f"--{kind}: expected the id of a {kind}, found {publication_id!r}. The table {table} lists them."
+        )
+    [row] = rows
+    if row.running and not dry_run:
+        raise ParameterError(
+            f"{kind} {publication_id}: expected no unfinished run to use it, found {', '.join(row.running)}."
+        )
+    prefix = store.key_of(row.uri)
+    # The manifest first: without it nobody reads the other files.
+    keys = sorted(store.list(f"{prefix}/"), key=lambda key: key != f"{prefix}/{MANIFEST}")
+    if not dry_run:
+        for key in keys:
+            store.delete(key)
+        with database.transaction(engine) as connection:
+            database.execute(connection, f"forget_withdraw_{kind}", publication_id=publication_id)
+        logger.info("withdrew %s %s: %d files deleted below %s", kind, publication_id, len(keys), row.uri)
+    return keys
+
+
+def _find(connection: Connection, document_ids: Sequence[uuid.UUID], corpus: str, corpus_id: str | None) -> Forgotten:
+    """Write the texts into the temporary table texts_to_forget; returns them with their sources and places, without rows."""
+    database.execute(connection, "forget_texts_table")
+    if corpus_id:
+        if not database.fetch_all(connection, "corpus_by_id", corpus_id=corpus_id):
+            raise ParameterError(
+                f"--corpus: expected an ingested corpus, found {corpus}. The table corpora lists them."
+            )
+        database.execute(connection, "forget_texts_of_corpus", corpus_id=corpus_id)
+    elif document_ids:
+        database.execute(connection, "forget_named_texts", document_ids=list(document_ids))
+    else:
+        database.execute(connection, "forget_all_forgotten_texts")
+    database.execute(connection, "forget_add_variants")
+    [at_hand] = database.fetch_all(connection, "forget_texts_at_hand", document_ids=list(document_ids))
+    if at_hand.missing:
+        missing = ", ".join(map(str, at_hand.missing))
+        raise ParameterError(f"--document: expected ids of texts (the column documents.document_id), found {missing}.")
+    return Forgotten(
+        texts=at_hand.texts,
+        sources=[
+            Source(uri=row.file_uri, texts=row.texts, line=row.line)
+            for row in database.fetch_all(connection, "forget_sources")
+        ],
+        places=_places(connection),
+    )
+
+
+def _count(found: Forgotten, rows: Sequence[Row[Any]]) -> None:
+    found.rows.update({row.table_name: row.rows for row in rows})
+
+
+def _places(connection: Connection) -> list[Place]:
+    """The releases that hold one of the texts at hand, each followed by the models that were trained on it."""
+    releases = database.fetch_all(connection, "forget_releases")
+    ids = [release.release_id for release in releases]
+    models = database.fetch_all(connection, "forget_models", release_ids=ids)
+    places: list[Place] = []
+    for release in releases:
+        of_release: list[tuple[Kind, str, Row[Any]]] = [("release", release.release_id, release)]
+        of_release += [("model", model.model_id, model) for model in models if model.release_id == release.release_id]
+        places += [
+            Place(
+                kind=kind, publication_id=name, uri=row.uri, run_id=row.run_id, withdrawn=row.withdrawn_at is not None
+            )
+            for kind, name, row in of_release
+        ]
+    return places
+
+
+def _quoting_rejections(connection: Connection, except_of: str | None = None) -> list[dict[str, Any]]:
+    """Keys of the refused records, in the corpora of the texts at hand, that quote one of the texts; none of one corpus."""
+    rejections = [
+        row
+        for row in database.fetch_all(connection, "forget_rejections_of_corpora", characters=QUOTED_CHARACTERS)
+        if row.corpus_id != except_of
+    ]
+    if not rejections:
+        return []
+    quoting: dict[str, list[Row[Any]]] = {}
+    for row in rejections:
+        for start in range(len(row.detail) - QUOTED_CHARACTERS + 1):
+            quoting.setdefault(row.detail[start : start + QUOTED_CHARACTERS], []).append(row)
+    found: dict[tuple[str, str, int], Row[Any]] = {}
+    for [text] in database.fetch_all(connection, "forget_texts_of_batch"):
+        # As a refused line is quoted (corpus/records.py): the bytes of JSON, with and without escapes.
+        written = (text, repr(json.dumps(text).encode()), repr(json.dumps(text, ensure_ascii=False).encode()))
+        for form in written:
+            for start in range(len(form) - QUOTED_CHARACTERS + 1):
+                for row in quoting.get(form[start : start + QUOTED_CHARACTERS], ()):
+                    found[row.corpus_id, row.file_uri, row.line] = row
+    return [{"corpus_id": corpus_id, "file_uri": file_uri, "line": line} for corpus_id, file_uri, line in found]
