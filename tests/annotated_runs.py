@@ -4,8 +4,10 @@ import hashlib
 import json
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 
 from sqlalchemy import Engine
+from sqlalchemy import text as sql
 
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
@@ -97,6 +99,22 @@ class AnnotatedRun:
             )
         return document
 
+    def correct_url(self, document: Document, url: str) -> Document:
+        """The variant of a document whose record has another url in the corpus than in `documents`."""
+        variant_id = content_uuid(str(document.document_id), url, "")
+        with database.transaction(self.engine) as connection:
+            database.copy_insert(
+                connection,
+                "documents",
+                ("document_id", "text", "url", "variant_of"),
+                [(variant_id, document.text, url, document.document_id)],
+            )
+            connection.execute(
+                sql("update corpus_documents set variant_id = :variant where document_id = :document"),
+                {"variant": variant_id, "document": document.document_id},
+            )
+        return Document(variant_id, document.text, url)
+
     def add_call(
         self,
         tool: str,
@@ -151,8 +169,11 @@ class AnnotatedRun:
             database.insert_rows(connection, rows)
         return call_id
 
-    def complete(self, *tools: str, without: Document | None = None) -> None:
-        """Write filter decisions and the ledger of these tools for all documents (but the score of `without`)."""
+    def complete(
+        self, *tools: str, without: Document | None = None, documents: Sequence[Document] | None = None
+    ) -> None:
+        """Write filter decisions and the ledger of these tools for all documents, or these (but the score of `without`)."""
+        documents = self.documents if documents is None else documents
         with database.transaction(self.engine) as connection:
             for tool in tools:
                 decisions = [
@@ -165,13 +186,13 @@ class AnnotatedRun:
                         kept=True,
                         reason="test",
                     )
-                    for item in self.documents
+                    for item in documents
                 ]
                 database.insert_rows(connection, decisions)
                 for stage in STAGES:
                     rows = [
                         (stage, recipe_id(stage, tool), item.document_id, *self._ledger(stage, tool, item))
-                        for item in self.documents
+                        for item in documents
                         if stage != "score" or item != without
                     ]  # fmt: skip
                     database.copy_insert(

@@ -6,6 +6,7 @@ select
     char_length(document.text) as text_length,
     call.position_probability
 from candidate_calls call
-join run_documents member on member.run_id = :run_id and member.document_id = call.document_id
+join run_tool_documents member
+    on member.run_id = :run_id and member.tool = :tool and member.variant_id = call.document_id
 join documents document on document.document_id = call.document_id
 where call.sampling_recipe_id = :sampling_recipe_id

@@ -53,11 +53,11 @@ ledger as (
     )
 ),
 due as (
-    select stages.stage, member.document_id, decided.decisions
-    from run_documents member
-    left join decided on decided.document_id = member.document_id
+    select stages.stage, member.variant_id as document_id, decided.decisions
+    from run_tool_documents member
+    left join decided on decided.document_id = member.variant_id
     cross join (values ('filter'), ('sample'), ('execute'), ('score')) as stages (stage)
-    where member.run_id = :run_id
+    where member.run_id = :run_id and member.tool = :tool
       and (stages.stage = 'filter' or decided.is_kept)
 )
 select

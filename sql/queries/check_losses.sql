@@ -8,6 +8,7 @@ select
     loss.loss_with_result,
     loss.loss_reduction
 from call_losses loss
-join run_documents member on member.run_id = :run_id and member.document_id = loss.document_id
+join run_tool_documents member
+    on member.run_id = :run_id and member.tool = :tool and member.variant_id = loss.document_id
 where loss.scoring_recipe_id = :scoring_recipe_id
   and loss.reason is null

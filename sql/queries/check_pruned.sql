@@ -14,5 +14,6 @@ with pruned as (
 )
 select pruned.pruned, pruned.bound, tool.prune_below
 from pruned
-join run_documents member on member.run_id = :run_id and member.document_id = pruned.document_id
+join run_tool_documents member
+    on member.run_id = :run_id and member.tool = :tool and member.variant_id = pruned.document_id
 join run_tools tool on tool.run_id = member.run_id and tool.tool = :tool

@@ -4,7 +4,8 @@ create temporary table checked_yield as
 with judged as (
     select loss.document_id, is_kept(loss.reason, loss.loss_reduction, :keep_threshold) as is_kept
     from call_losses loss
-    join run_documents member on member.run_id = :run_id and member.document_id = loss.document_id
+    join run_tool_documents member
+        on member.run_id = :run_id and member.tool = :tool and member.variant_id = loss.document_id
     where loss.scoring_recipe_id = :scoring_recipe_id
       and (loss.reason is null or loss.reason = 'pruned_below')
 )

@@ -12,14 +12,15 @@ with tools as (
 ),
 releasable as (
     select
-        call.document_id, call.position_char, call.call_id, tools.tool, call.sampling_recipe_id,
+        member.document_id, call.position_char, call.call_id, tools.tool, call.sampling_recipe_id,
         tools.execution_recipe_id, loss.scoring_recipe_id, loss.loss_reduction
     from tools
     join call_losses loss on loss.scoring_recipe_id = tools.scoring_recipe_id
     join candidate_calls call
         on call.sampling_recipe_id = tools.sampling_recipe_id
        and call.call_id = loss.call_id
-    join run_documents document on document.run_id = :run_id and document.document_id = call.document_id
+    join run_tool_documents member
+        on member.run_id = :run_id and member.tool = tools.tool and member.variant_id = call.document_id
     where loss.scoring_recipe_id = any (cast(:scoring_recipe_ids as text[]))  -- reads no other partition
       and call.sampling_recipe_id = any (cast(:sampling_recipe_ids as text[]))
       and is_kept(loss.reason, loss.loss_reduction, tools.keep_threshold)

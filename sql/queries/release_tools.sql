@@ -28,24 +28,24 @@ cross join lateral (
         count(filter_ledger.document_id) as filtered,
         count(*) filter (where kept.is_kept) as to_score,
         count(score_ledger.document_id) filter (where kept.is_kept) as scored
-    from run_documents document
+    from run_tool_documents document
     left join stage_ledger filter_ledger
         on filter_ledger.stage = 'filter'
        and filter_ledger.recipe_id = registered.filter_recipe_id
-       and filter_ledger.document_id = document.document_id
+       and filter_ledger.document_id = document.variant_id
     left join stage_ledger score_ledger
         on score_ledger.stage = 'score'
        and score_ledger.recipe_id = registered.scoring_recipe_id
-       and score_ledger.document_id = document.document_id
+       and score_ledger.document_id = document.variant_id
     cross join lateral (
         select exists (
             select from filter_decisions decision
             where decision.filter_recipe_id = registered.filter_recipe_id
-              and decision.document_id = document.document_id
+              and decision.document_id = document.variant_id
               and decision.kept
         ) as is_kept
     ) kept
-    where document.run_id = :run_id
+    where document.run_id = run.run_id and document.tool = registered.tool
 ) progress
 where run.run_id = :run_id
 order by chosen.place

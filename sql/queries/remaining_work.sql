@@ -2,14 +2,14 @@
 -- scoring together, over the newest 500 rows of each; null where none is sampled yet.
 with unscored as (
     select count(*) as documents
-    from run_documents d
-    where d.run_id = :run_id
+    from run_tool_documents d
+    where d.run_id = :run_id and d.tool = :tool
       and exists (
           select from filter_decisions f
-          where f.filter_recipe_id = :filter_recipe_id and f.document_id = d.document_id and f.kept)
+          where f.filter_recipe_id = :filter_recipe_id and f.document_id = d.variant_id and f.kept)
       and not exists (
           select from stage_ledger l
-          where l.recipe_id = :scoring_recipe_id and l.document_id = d.document_id and l.stage = 'score')
+          where l.recipe_id = :scoring_recipe_id and l.document_id = d.variant_id and l.stage = 'score')
 ),
 newest_sampled as (
     select seconds from stage_ledger

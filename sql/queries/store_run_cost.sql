@@ -16,8 +16,8 @@ work as (
            coalesce(sum((l.counts ->> 'positions_pruned_below')::bigint), 0) as positions_pruned,
            coalesce(sum((l.counts ->> 'candidates')::bigint), 0) as calls
     from recipes r
-    left join (stage_ledger l join run_documents d on d.run_id = :run_id and d.document_id = l.document_id)
-        on l.recipe_id = r.recipe_id and l.stage = r.stage
+    left join (stage_ledger l join run_tool_documents d on d.run_id = :run_id and d.variant_id = l.document_id)
+        on l.recipe_id = r.recipe_id and l.stage = r.stage and d.tool = r.tool
     group by r.tool, r.stage
 ),
 by_tool as (

@@ -250,6 +250,31 @@ def test_a_document_limit_annotates_the_first_documents_only(
     assert set(model.seen) == {SUM}
 
 
+def test_a_run_that_is_cleared_after_its_corpus_changed_works_on_its_own_version_again(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "pinned", parameters(corpus))
+    annotate(settings, "pinned")
+    before = snapshot(settings)
+    forget(settings)
+    with corpus.open("a") as lines:
+        lines.write(json.dumps({"text": "A new box holds 4 pens and 3 caps, a total of 7 things."}) + "\n")
+    ingest_corpus(settings, str(corpus))
+    for run in ("pinned", "later"):
+        model = use_model(FakeLanguageModel(SCRIPT))
+        start_run(settings, run, parameters(corpus))
+        annotate(settings, run)
+        if run == "pinned":
+            assert snapshot(settings) == before
+    assert set(model.seen) == {"A new box holds 4 pens and 3 caps, a total of 7 things."}
+    assert rows_of(settings, "annotation_runs", "run_id, corpus_version, ordinal_limit, tools") == [
+        ("later", 2, None, ["Calculator"]),
+        ("pinned", 1, None, ["Calculator"]),
+    ]
+
+
 def test_shards_follow_the_work_and_are_never_more_than_256() -> None:
     assert shard_count(0, 2.0, 60.0) == 1
     assert shard_count(59, 2.0, 60.0) == 1  # 118 s: less than two parts of 60 s

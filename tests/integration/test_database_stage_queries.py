@@ -24,13 +24,13 @@ def _ids(engine: Engine, name: str, **parameters: object) -> list[UUID]:
 
 
 def test_filtering_finds_all_documents_of_the_run_and_no_more(annotated: Engine) -> None:
-    assert _ids(annotated, "documents_to_filter", run_id="r1", recipe_id=OTHER) == [D1, D2, D3]
-    assert _ids(annotated, "documents_to_filter", run_id="r2", recipe_id=OTHER) == [D1, D2, D3, D4]
+    assert _ids(annotated, "documents_to_filter", run_id="r1", tool="Calculator", recipe_id=OTHER) == [D1, D2, D3]
+    assert _ids(annotated, "documents_to_filter", run_id="r2", tool="Calculator", recipe_id=OTHER) == [D1, D2, D3, D4]
 
 
 def test_filtering_leaves_out_what_the_ledger_holds(annotated: Engine) -> None:
-    assert _ids(annotated, "documents_to_filter", run_id="r1", recipe_id="f1") == []
-    assert _ids(annotated, "documents_to_filter", run_id="r1", recipe_id="f3") == [D2, D3]
+    assert _ids(annotated, "documents_to_filter", run_id="r1", tool="Calculator", recipe_id="f1") == []
+    assert _ids(annotated, "documents_to_filter", run_id="r1", tool="Calculator", recipe_id="f3") == [D2, D3]
 
 
 def _to_annotate(engine: Engine, run_id: str, recipe_id: str, index: int = 0, count: int = 1) -> list[UUID]:
@@ -38,6 +38,7 @@ def _to_annotate(engine: Engine, run_id: str, recipe_id: str, index: int = 0, co
         engine,
         "documents_to_annotate",
         run_id=run_id,
+        tool="Calculator",
         filter_recipe_id="f1",
         stage="sample",
         recipe_id=recipe_id,
@@ -63,6 +64,7 @@ def _after(engine: Engine, stage: str, recipe_id: str, previous: tuple[str, str]
         engine,
         "documents_after_stage",
         run_id="r2",
+        tool="Calculator",
         filter_recipe_id="f1",
         stage=stage,
         recipe_id=recipe_id,
@@ -124,7 +126,7 @@ def test_executed_calls_carry_their_paragraph_and_their_result(annotated: Engine
 
 
 def test_remaining_work_counts_unscored_documents_and_averages_measured_seconds(annotated: Engine) -> None:
-    recipes = {"filter_recipe_id": "f1", "sampling_recipe_id": "51"}
+    recipes = {"tool": "Calculator", "filter_recipe_id": "f1", "sampling_recipe_id": "51"}
     [none_left] = _fetch(annotated, "remaining_work", run_id="r2", **recipes, scoring_recipe_id="a1")
     assert (none_left.documents, none_left.seconds_per_document) == (0, 6.0)  # (4 + 2 + 3) / 3 + (6 + 2 + 1) / 3
     [all_left] = _fetch(annotated, "remaining_work", run_id="r2", **recipes, scoring_recipe_id=OTHER)
@@ -171,6 +173,7 @@ def test_a_recipe_and_a_runs_tool_are_registered_once(annotated: Engine) -> None
                 "keep_threshold": 1.0,
                 "reads_record": False,
                 "prune_below": 0.5,
+                "reads_record": False,
                 **tool,
             }
             assert database.execute(connection, "insert_run_tool", **arguments) == written

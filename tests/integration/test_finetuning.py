@@ -220,6 +220,12 @@ def test_another_seed_chooses_other_development_documents(settings: Settings, ti
 
     assert len({texts_with(seed=seed, finetune_dev_documents=2) for seed in range(12)}) > 3
     assert texts_with(finetune_dev_documents=0) == ()
+    later = run.add_text("A text of a later version of the corpus.")
+    with database.transaction(run.engine) as connection:
+        connection.execute(
+            sql_text("update corpus_documents set first_version = 2 where document_id = :id"), {"id": later.document_id}
+        )
+    assert later.text not in texts_with()
 
 
 def test_corpus_without_a_document_outside_the_release_keeps_the_last_step_and_says_so(

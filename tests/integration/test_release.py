@@ -314,3 +314,41 @@ def test_nothing_kept_and_nothing_complete_and_no_run_each_say_so(settings: Sett
 def test_missing_bucket_is_said_before_the_database_is_read(settings: Settings) -> None:
     with pytest.raises(ObjectStoreError, match="TOOLFORMER_S3_BUCKET=nowhere"):
         release(settings.model_copy(update={"s3_bucket": "nowhere"}), str(uuid.uuid4()))
+
+
+def test_calls_of_a_corrected_record_join_those_of_its_text_and_the_url_is_the_corrected_one(
+    settings: Settings, tmp_path: Path
+) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 1.0})
+    document = run.add_text(f"{DATE} {SUM}", "https://example.org/2023/01/30/exam")
+    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.0)
+    run.add_call("Calendar", document, " first", "", "Today is Monday, January 30, 2023.", saves=2.0)
+    run.complete("Calculator", "Calendar")
+    before = release(settings, run.run_id)
+
+    corrected = run.correct_url(document, "https://example.org/2023/02/03/exam")
+    with database.transaction(run.engine) as connection:
+        assert list(tools_of_run(connection, run.run_id).lacking) == ["Calendar"]  # the calculator reads the text alone
+    run.add_call("Calendar", corrected, " first", "", "Today is Friday, February 3, 2023.", saves=2.0)
+    run.complete("Calendar", documents=[corrected])
+    [text] = _released(settings, release(settings, run.run_id), tmp_path / "after")
+
+    assert (text.document_id, text.url) == (document.document_id, "https://example.org/2023/02/03/exam")
+    assert text.text == (
+        "Today is the [Calendar() -> Today is Friday, February 3, 2023.] first Friday of the year. "
+        "Out of 1400 people, 400 passed, that is [Calculator(400 / 1400) -> 0.29] 29 %."
+    )
+    [text_before] = _released(settings, before, tmp_path / "before")
+    assert "Monday" in text_before.text
+
+
+def test_the_same_calls_with_another_url_are_another_release(settings: Settings, tmp_path: Path) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    document = run.add_text(SUM, "https://example.org/a")
+    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
+    run.complete("Calculator")
+    before = release(settings, run.run_id)
+    run.correct_url(document, "https://example.org/b")
+    after = release(settings, run.run_id)
+    urls = [_released(settings, made, tmp_path / made)[0].url for made in (before, after)]
+    assert urls == ["https://example.org/a", "https://example.org/b"]

@@ -76,7 +76,7 @@ def filter_document(tool: Tool, document: Document) -> list[FilterDecision]:
     """The tool's decisions on a document, or one refusal where the text already holds call markup."""
     if holds_call_markup(document.text, tool_names()):
         return [FilterDecision(kept=False, reason=HOLDS_CALL_MARKUP, end_char=len(document.text))]
-    return tool.filter(document)
+    return tool.filter(tool.spec.as_read(document))
 
 
 def kept_paragraphs(document: Document, decisions: Sequence[FilterDecision]) -> list[Paragraph]:
@@ -226,7 +226,7 @@ def candidates_at(
             calls[read] += 1
     candidates: list[Candidate] = []
     for call, sample_count in calls.items():
-        effective_input = tool.effective_input(call.input, document)
+        effective_input = tool.effective_input(call.input, tool.spec.as_read(document))
         if effective_input is None:
             counts["sample_that_the_document_cannot_answer"] += sample_count
             continue

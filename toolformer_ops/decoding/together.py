@@ -90,7 +90,7 @@ class ToolRuns:
                 for writer in asking:
                     today = writer.prompt.date or datetime.datetime.now(tz=datetime.UTC).astimezone().date()
                     document = Document.of(writer.text_before_call, document_date=today)
-                    inputs.append(tool.effective_input(writer.waiting_call.input, document))
+                    inputs.append(tool.effective_input(writer.waiting_call.input, tool.spec.as_read(document)))
                 asked = [item for item in inputs if item is not None]
                 found = iter(run_tool(runner, asked, self._settings.tool_time_limit_seconds))
                 outputs = [ToolOutput.none("input_not_usable") if item is None else next(found) for item in inputs]

@@ -51,7 +51,7 @@ def run_one(
 ) -> ToolOutput:
     """One tool, one input, as a run would ask it; the model is loaded only if the tool asks for it."""
     tool = get_tool(tool_name)
-    effective_input = tool.effective_input(call_input, document_of("", date))
+    effective_input = tool.effective_input(call_input, tool.spec.as_read(document_of("", date)))
     if effective_input is None:
         return ToolOutput.none("document_has_no_date" if tool.spec.needs_date else "input_not_usable")
     runner = tool.open(settings, lambda: load_model(settings, model_name()))

@@ -60,7 +60,7 @@ def explain_call(
     token = token_at(load_tokenization(model_name).tokenize(text).starts, text, at)
     explanation: dict[str, Any] = {"call": str(call), "at": at, "result": None, "reason": None}
     # 2. The tool's answer.
-    effective_input = tool.effective_input(call.input, document)
+    effective_input = tool.effective_input(call.input, tool.spec.as_read(document))
     if effective_input is None:
         return {**explanation, "reason": "document_cannot_answer"}
     model = functools.cache(lambda: load_model(settings, model_name))

@@ -35,9 +35,12 @@ class ChosenText:
     """A text with the calls that the release puts into it."""
 
     document_id: uuid.UUID
+    variant_id: uuid.UUID
+    """The row of `documents` with this text and the url and date that count in the run."""
     text: str
     """Without calls."""
     url: str | None
+    """That of the variant."""
     calls: Sequence[ReleasedCall]
 
 
@@ -66,10 +69,10 @@ def choose_calls(
     return dict(left_out)
 
 
-def chosen_texts(connection: Connection, tools: Sequence[ReleaseTool]) -> Iterator[ChosenText]:
-    """The texts that hold a chosen call, in the order of their ids, after `choose_calls` with the same tools."""
+def chosen_texts(connection: Connection, run_id: str, tools: Sequence[ReleaseTool]) -> Iterator[ChosenText]:
+    """The texts that hold a chosen call, in the order of their ids, after `choose_calls` with the same run and tools."""
     after = uuid.UUID(int=0)
-    while page := database.fetch_all(connection, "release_texts", after=after, page_size=PAGE_TEXTS):
+    while page := database.fetch_all(connection, "release_texts", run_id=run_id, after=after, page_size=PAGE_TEXTS):
         until = page[-1].document_id
         rows = database.fetch_all(
             connection,
@@ -84,5 +87,11 @@ def chosen_texts(connection: Connection, tools: Sequence[ReleaseTool]) -> Iterat
             columns = row._asdict()
             calls[columns.pop("document_id")].append(ReleasedCall(**columns))
         for row in page:
-            yield ChosenText(row.document_id, row.text, row.url, calls[row.document_id])
+            yield ChosenText(
+                document_id=row.document_id,
+                variant_id=row.variant_id,
+                text=row.text,
+                url=row.url,
+                calls=calls[row.document_id],
+            )
         after = until

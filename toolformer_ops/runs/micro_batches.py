@@ -46,6 +46,8 @@ class RunTool:
     model_identity: str
     tool_version: str
     keep_threshold: float
+    reads_record: bool
+    """Whether it reads the url and date of a record: its rows are then those of the variant."""
     filter_recipe_id: str
     sampling_recipe_id: str
     execution_recipe_id: str
@@ -126,6 +128,7 @@ def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
         model_identity=runs[0].model_identity,
         tool_version=row.tool_version,
         keep_threshold=row.keep_threshold,
+        reads_record=row.reads_record,
         filter_recipe_id=row.filter_recipe_id,
         sampling_recipe_id=row.sampling_recipe_id,
         execution_recipe_id=row.execution_recipe_id,
@@ -141,6 +144,7 @@ def documents_after(
         connection,
         "documents_after_stage",
         run_id=run.run_id,
+        tool=run.tool,
         filter_recipe_id=run.filter_recipe_id,
         stage=stage,
         recipe_id=run.recipe_of(stage),

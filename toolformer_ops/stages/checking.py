@@ -154,7 +154,7 @@ def write_rows_of_tool(engine: Engine, run: RunTool) -> None:
         choose_calls(connection, run.run_id, [tool], max_examples=None)
         rows = (
             (str(chosen.document_id), gives_back(chosen.text, chosen.calls))
-            for chosen in chosen_texts(connection, [tool])
+            for chosen in chosen_texts(connection, run.run_id, [tool])
         )
         database.copy_insert(connection, "checked_texts", ("document_id", "gives_text_back"), rows)
 

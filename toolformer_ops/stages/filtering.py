@@ -45,7 +45,9 @@ class FilterWork(StageWork[Sequence[Document]]):
 
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
         """The run's documents that this filter has not judged."""
-        rows = database.fetch_all(connection, "documents_to_filter", run_id=self.run.run_id, recipe_id=self.recipe_id)
+        rows = database.fetch_all(
+            connection, "documents_to_filter", run_id=self.run.run_id, tool=self.run.tool, recipe_id=self.recipe_id
+        )
         return [row.document_id for row in rows]
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> Sequence[Document]:

@@ -26,6 +26,7 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
             connection,
             "remaining_work",
             run_id=run_id,
+            tool=run.tool,
             filter_recipe_id=run.filter_recipe_id,
             sampling_recipe_id=run.sampling_recipe_id,
             scoring_recipe_id=run.scoring_recipe_id,

@@ -184,7 +184,7 @@ def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder
     counts = ReleaseCounts()
     left_out = choose_calls(connection, run_id, tools.present, choices.max_examples_per_tool)
     with ReleaseWriter(folder) as writer:
-        for chosen in chosen_texts(connection, tools.present):
+        for chosen in chosen_texts(connection, run_id, tools.present):
             text = ReleasedText.of(chosen.document_id, chosen.text, chosen.calls, chosen.url)
             if not text.gives_text_back([tool.tool for tool in tools.present]):
                 raise QualityError(
@@ -192,6 +192,8 @@ def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder
                     f"another one. Nothing was released. Calls: {', '.join(call.call_id for call in text.calls)}."
                 )
             digest.update(text.document_id.bytes)
+            if chosen.variant_id != chosen.document_id:  # the same text and calls with another url are another release
+                digest.update(chosen.variant_id.bytes)
             digest.update(b"".join(uuid.UUID(call.call_id).bytes for call in text.calls))
             counts.add(text)
             writer.write(text)

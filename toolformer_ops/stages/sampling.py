@@ -115,6 +115,7 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
             connection,
             "documents_to_annotate",
             run_id=self.run.run_id,
+            tool=self.run.tool,
             filter_recipe_id=self.run.filter_recipe_id,
             stage=self.stage,
             recipe_id=self.recipe_id,

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
@@ -71,6 +71,13 @@ class ToolSpec:
     date makes the tool annotate the document again."""
     needs_date: bool = False
     """Whether it can answer only in a document whose date is known."""
+
+    def as_read(self, document: Document) -> Document:
+        """The document as the tool gets it: without url and date, unless it `reads_record`.
+
+        So what another tool computes cannot depend on them, and a corrected url or date changes nothing of it.
+        """
+        return document if self.reads_record else replace(document, url=None, document_date=None)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """From a document to candidate calls, with a scripted model and the real calculator and calendar."""
 
 import itertools
+from dataclasses import replace
+from datetime import date
 from typing import Any
 
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel
@@ -20,6 +22,7 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import AnnotationPrompt
 from toolformer_ops.records import CallPosition, Document, Paragraph, SampledContinuation
 from toolformer_ops.runs.choices import ToolSamplingChoices
+from toolformer_ops.tools.base import FilterDecision
 from toolformer_ops.tools.registry import get_tool
 
 PROMPT = AnnotationPrompt("Calculator", "Input: {text}\nOutput:")
@@ -158,3 +161,33 @@ def test_a_paragraph_has_its_candidates_and_its_counts() -> None:
         "candidates": 4,
         "duplicates_merged": 2,
     }
+
+
+def test_only_a_tool_that_says_so_gets_the_url_and_date_of_a_record() -> None:
+    """Filtering and sampling alike: what another tool computed cannot change when a record's date is corrected."""
+    dated = Document.of(
+        "There were 2 cats and 3 dogs, a total of 5 animals.", "https://x.org/2023/01/30/", date(2023, 1, 30)
+    )
+    seen: list[Document] = []
+
+    class Reading(type(CALCULATOR)):  # type: ignore[misc] - a tool's class
+        def filter(self, document: Document) -> list[FilterDecision]:
+            seen.append(document)
+            return super().filter(document)
+
+        def effective_input(self, call_input: str, document: Document) -> str | None:
+            seen.append(document)
+            return super().effective_input(call_input, document)
+
+    for reads_record in (False, True):
+        tool = Reading()
+        tool.spec = replace(tool.spec, reads_record=reads_record)
+        filter_document(tool, dated)
+        position = CallPosition(token=1, char=5, probability=0.5)
+        candidates_at(tool, dated, dated.text, position, [SampledContinuation("Calculator(2 + 3)", finished=True)])
+    assert [(item.url is not None, item.document_date is not None) for item in seen] == [(False, False)] * 2 + [
+        (True, True)
+    ] * 2
+    assert {item.document_id for item in seen} == {dated.document_id}
+    assert CALENDAR.spec.reads_record
+    assert not CALCULATOR.spec.reads_record
