@@ -6,7 +6,7 @@
     generate         a model writes, with tools at hand
     evaluate dateset what a model learned, on the paper's suites; the questions of DATESET
     export report    a release in the formats of other programs; the page of a run's evaluations
-    forget           texts deleted with every row derived from them; releases and models withdrawn from S3
+    forget retention texts deleted with every row derived from them; rows of recipes that nothing uses
     up down status logs sql clean
                      the embedded services of one machine
     demo run-corpus  a whole run through Airflow, with progress and a report

@@ -1,4 +1,4 @@
-"""`toolformer-ops forget`: delete texts on request, and withdraw the releases and models that hold them."""
+"""`toolformer-ops forget | retention`: delete texts on request, and the rows of recipes that nothing uses."""
 
 import uuid
 from typing import TYPE_CHECKING, Annotated
@@ -58,6 +58,36 @@ def forget_command(
         typer.confirm("delete these rows for ever?", abort=True)
     found = forgetting.forget(settings, document or (), corpus, reason=reason, dry_run=dry_run)
     _show(found, "to forget" if dry_run else "forgotten" if asked else "forgotten until now")
+
+
+@app.command("retention")
+def retention_command(
+    older_than: Annotated[
+        int, typer.Option(help="Runs that ended within so many days count as used.", min=0, metavar="DAYS")
+    ] = 0,
+    yes: Annotated[bool, typer.Option("--yes", help="Drop it; without, only say what would be dropped.")] = False,
+) -> None:
+    """Drop the rows of recipes that no release, no unfinished run and no next night uses, and say how much space that returns.
+
+    Runs, their stored numbers, recipes' definitions, documents and releases stay; calls and losses of these recipes are gone.
+
+    Example: toolformer-ops retention --older-than 30
+    """
+    from toolformer_ops.storage import retention
+
+    run = retention.drop_unused if yes else retention.unused
+    recipes, results = run(load_settings(), older_than)
+    for recipe in recipes:
+        space = f"{recipe.partition_bytes:,} bytes on disk, {recipe.row_bytes:,} to be reused"
+        typer.echo(f"{recipe.stage} {recipe.tool} {recipe.recipe_id}: {recipe.documents:,} documents, {space}")
+    for result in results:
+        typer.echo(
+            f"results {result.tool} {result.tool_version}: {result.results:,}, {result.bytes:,} bytes to be reused"
+        )
+    on_disk = sum(recipe.partition_bytes for recipe in recipes)
+    reused = sum(recipe.row_bytes for recipe in recipes) + sum(result.bytes for result in results)
+    done = "dropped" if yes else "would be dropped (--yes does it)"
+    typer.echo(f"{len(recipes)} recipes {done}: {on_disk:,} bytes on disk, {reused:,} to be reused by later rows")
 
 
 def _show(found: "Forgotten", what: str) -> None:

@@ -236,12 +236,7 @@ def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None
     Raises:
         DatabaseError: the table has no partitions, or the recipe id is not 16 hex digits.
     """
-    if table not in PARTITIONED_TABLES or not _RECIPE_ID.fullmatch(recipe_id):
-        raise DatabaseError(
-            f"expected one of {', '.join(PARTITIONED_TABLES)} and a recipe id of 16 hex digits, found {table}, {recipe_id!r}."
-        )
-    partition = f"{table}_{recipe_id}"
-    execute(connection, "lock_name", name=f"partition {partition}")
+    partition = lock_partition(connection, table, recipe_id)
     if fetch_all(connection, "partition_exists", partition=partition):
         return
     names = {
@@ -256,6 +251,35 @@ def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None
                 "alter table {table} attach partition {partition} for values in ({recipe_id})",
             ):
                 cursor.execute(sql.SQL(statement).format(**names))
+        except psycopg2.Error as error:
+            raise _translated(f"partition {partition}", error) from error
+
+
+def lock_partition(connection: Connection, table: str, recipe_id: str) -> str:
+    """Wait until no other transaction makes or drops this partition, which need not be there; returns its name.
+
+    Raises:
+        DatabaseError: the table has no partitions, or the recipe id is not 16 hex digits.
+    """
+    if table not in PARTITIONED_TABLES or not _RECIPE_ID.fullmatch(recipe_id):
+        raise DatabaseError(
+            f"expected one of {', '.join(PARTITIONED_TABLES)} and a recipe id of 16 hex digits, found {table}, {recipe_id!r}."
+        )
+    partition = f"{table}_{recipe_id}"
+    execute(connection, "lock_name", name=f"partition {partition}")
+    return partition
+
+
+def drop_partition(connection: Connection, table: str, recipe_id: str) -> None:
+    """Drop the partition of a recipe with all of its rows; no partition is no error.
+
+    Raises:
+        DatabaseError: the table has no partitions, the recipe id is not 16 hex digits, or other sessions keep it locked.
+    """
+    partition = lock_partition(connection, table, recipe_id)
+    with raw_cursor(connection) as cursor:
+        try:
+            cursor.execute(sql.SQL("drop table if exists {}").format(sql.Identifier(partition)))
         except psycopg2.Error as error:
             raise _translated(f"partition {partition}", error) from error
 

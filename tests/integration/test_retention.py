@@ -1,0 +1,156 @@
+"""Retention: what nothing uses is dropped, and what anything uses stays."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import text as sql_text
+from typer.testing import CliRunner
+
+from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id
+from toolformer_ops.__main__ import app
+from toolformer_ops.config import Settings
+from toolformer_ops.stages.release import release
+from toolformer_ops.storage import database
+from toolformer_ops.storage.forgetting import withdraw
+from toolformer_ops.storage.retention import drop_unused, unused
+
+SUM = "Out of 1400 people, 400 passed, that is 29 %."
+CALCULATOR = [(stage, recipe_id(stage, "Calculator")) for stage in STAGES]
+
+
+class Nights:
+    """An old run with the Calculator, and a newer run over the same corpus with the Calendar; both successful."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.old = AnnotatedRun(settings, {"Calculator": 0.5}, "old")
+        document = self.old.add_text(SUM)
+        self.old.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
+        self.old.complete("Calculator")
+        self.new = AnnotatedRun(settings, {"Calendar": 0.5}, "new")
+        self.new.documents = self.old.documents
+        self.new.add_call("Calendar", document, " 29", "", "Today", saves=1.25)
+        self.new.complete("Calendar")
+        self.change(f"update annotation_runs set corpus_id = '{self.old.corpus_id}'")
+        self.change(
+            "update annotation_runs set state = 'success', finished_at = now(), started_at = now() - interval '2 days'"
+        )
+        self.change("update annotation_runs set started_at = now() - interval '1 day' where run_id = 'new'")
+        self.change("insert into call_results (tool, tool_version, input_key, input, results) "
+                    "select tool, '1', gen_random_uuid(), 'asked', '{x}' from run_tools")  # fmt: skip
+        for run in (self.old, self.new):
+            for tool in ("Calculator",) if run is self.old else ("Calendar",):
+                for stage in STAGES:
+                    self.change(
+                        "insert into finished_work (recipe_id, corpus_id, version, ordinal_limit, run_id) "
+                        f"values ('{recipe_id(stage, tool)}', '{self.old.corpus_id}', 1, 2147483647, '{run.run_id}')"
+                    )
+                    self.change(
+                        "insert into recipes (recipe_id, stage, tool, definition) "
+                        f"values ('{recipe_id(stage, tool)}', '{stage}', '{tool}', '{{}}')"
+                    )
+
+    def change(self, statement: str) -> None:
+        with database.transaction(self.old.engine) as connection:
+            connection.execute(sql_text(statement))
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        with self.old.engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(sql_text(statement))]
+
+    def unused(self, older_than_days: int = 0) -> list[tuple[str, str]]:
+        return [(recipe.stage, recipe.recipe_id) for recipe in unused(self.settings, older_than_days)[0]]
+
+
+@pytest.fixture
+def nights(settings: Settings) -> Nights:
+    return Nights(settings)
+
+
+def test_the_recipes_of_an_old_run_without_a_release_are_dropped_and_all_else_stays(nights: Nights) -> None:
+    numbers = "select run_id, state, tools from annotation_runs order by 1"
+    before = nights.rows(numbers)
+    assert nights.unused() == CALCULATOR
+
+    dropped, results = drop_unused(nights.settings)
+
+    assert [recipe.recipe_id for recipe in dropped] == [recipe for _, recipe in CALCULATOR]
+    assert all(recipe.partition_bytes > 0 for recipe in dropped if recipe.stage in ("sample", "score"))
+    assert [(result.tool, result.results) for result in results] == [("Calculator", 1)]
+    for table in ("candidate_calls", "call_losses"):
+        assert nights.rows(f"select count(*) from {table}") == [(1,)], table
+    calendar = {recipe_id(stage, "Calendar") for stage in STAGES}
+    # Without this a later run under the recipe would take its documents for finished.
+    assert {row[0] for row in nights.rows("select recipe_id from finished_work")} == calendar
+    assert {row[0] for row in nights.rows("select recipe_id from stage_ledger")} == calendar
+    assert nights.rows("select filter_recipe_id from filter_decisions") == [(recipe_id("filter", "Calendar"),)]
+    assert nights.rows("select tool from call_results") == [("Calendar",)]
+    assert nights.rows(numbers) == before
+    assert nights.rows("select count(*) from documents") == [(1,)]
+    assert nights.rows("select distinct tool, dropped_at is null from recipes order by 1") == [
+        ("Calculator", False),
+        ("Calendar", True),
+    ]
+    assert nights.unused() == []
+    assert drop_unused(nights.settings) == ([], [])
+
+
+def test_a_dropped_recipe_can_be_used_again(nights: Nights) -> None:
+    drop_unused(nights.settings)
+    with database.transaction(nights.old.engine) as connection:
+        for table in ("candidate_calls", "pruned_positions"):
+            database.ensure_partition(connection, table, recipe_id("sample", "Calculator"))
+        database.ensure_partition(connection, "call_losses", recipe_id("score", "Calculator"))
+    nights.old.add_call("Calculator", nights.old.documents[0], " 29", "400 / 1400", "0.29", saves=1.25)
+    assert nights.rows("select tool from scored_calls where run_id = 'old'") == [("Calculator",)]
+
+
+def test_a_release_keeps_its_recipes_until_it_is_withdrawn(nights: Nights) -> None:
+    release_id = release(nights.settings, "old")
+    assert nights.unused() == []
+    withdraw(nights.settings, "release", release_id)
+    assert nights.unused() == CALCULATOR
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "update annotation_runs set state = 'running', finished_at = null where run_id = 'old'",
+        "update annotation_runs set corpus_id = '0123456789abcdef' where run_id = 'old'",
+        "update annotation_runs set model_identity = 'another@1' where run_id = 'old'",
+        "update annotation_runs set state = 'failed' where run_id = 'new'",
+    ],
+    ids=["it is running", "newest of its corpus", "newest of its model", "the newer run failed"],
+)
+def test_what_the_next_night_may_use_stays(nights: Nights, use: str) -> None:
+    nights.change(use)
+    assert not set(nights.unused()) & set(CALCULATOR)
+
+
+def test_runs_that_ended_a_short_time_ago_count_as_used(nights: Nights) -> None:
+    nights.change("update annotation_runs set finished_at = now() - interval '36 hours' where run_id = 'old'")
+    assert nights.unused(older_than_days=2) == []
+    assert nights.unused(older_than_days=1) == CALCULATOR
+
+
+def test_a_recipe_that_a_run_began_to_use_meanwhile_stays(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = database.lock_partition
+
+    def a_run_starts(connection: Any, table: str, recipe: str) -> str:
+        if table == "call_losses":
+            nights.change("update annotation_runs set state = 'running', finished_at = null where run_id = 'old'")
+        return real(connection, table, recipe)
+
+    monkeypatch.setattr(database, "lock_partition", a_run_starts)
+    dropped, _ = drop_unused(nights.settings)
+    assert ("score", recipe_id("score", "Calculator")) not in [(recipe.stage, recipe.recipe_id) for recipe in dropped]
+    assert nights.rows(f"select count(*) from call_losses_{recipe_id('score', 'Calculator')}") == [(1,)]
+
+
+def test_the_command_drops_only_with_yes(nights: Nights) -> None:
+    result = CliRunner().invoke(app, ["retention"])
+    assert "4 recipes would be dropped (--yes does it): " in result.stdout
+    assert nights.unused() == CALCULATOR
+    result = CliRunner().invoke(app, ["retention", "--yes"])
+    assert "4 recipes dropped: " in result.stdout
+    assert nights.unused() == []

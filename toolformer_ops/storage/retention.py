@@ -1,0 +1,102 @@
+"""Drop the rows of recipes that nothing uses any more: recipe by recipe, each one transaction.
+
+A recipe is used by a run that is unfinished, that has a release which was not withdrawn, that ended a short time ago, or that is
+the newest successful one of its corpus and model, since the next night continues it. What is dropped can be computed again. Runs,
+stored numbers, recipes' definitions, documents, micro-batches and releases stay.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from toolformer_ops.config import Settings
+from toolformer_ops.storage import database
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class UnusedRecipe:
+    """A recipe with rows that no run uses."""
+
+    stage: str
+    tool: str
+    recipe_id: str
+    documents: int
+    """Documents in its ledger."""
+    partition_bytes: int
+    """Of its partitions: the file system has them back at once."""
+    row_bytes: int
+    """Of its rows in tables without partitions, about: Postgres writes later rows into this space."""
+
+
+@dataclass(frozen=True)
+class UnusedResults:
+    """The results of a version of a tool that no run uses."""
+
+    tool: str
+    tool_version: str
+    results: int
+    bytes: int
+    """About; Postgres writes later rows into this space."""
+
+
+def unused(settings: Settings, older_than_days: int = 0) -> tuple[list[UnusedRecipe], list[UnusedResults]]:
+    """What `drop_unused` would drop; runs that ended within these days count as used.
+
+    Raises:
+        DatabaseError: Postgres refuses.
+    """
+    with database.transaction(database.connect(settings)) as connection:
+        return _unused_recipes(connection, older_than_days), _unused_results(connection, older_than_days)
+
+
+def drop_unused(settings: Settings, older_than_days: int = 0) -> tuple[list[UnusedRecipe], list[UnusedResults]]:
+    """Drop it; returns what was dropped. May be killed and run again.
+
+    Raises:
+        DatabaseError: Postgres refuses, or a partition stays locked by another session.
+    """
+    engine = database.connect(settings)
+    recipes, _ = unused(settings, older_than_days)
+    dropped: list[UnusedRecipe] = []
+    for recipe in recipes:
+        with database.transaction(engine) as connection:
+            # 1. A run that starts now waits here for the partition, or holds it and is seen as a use of the recipe.
+            tables = {"sample": ("candidate_calls", "pruned_positions"), "score": ("call_losses",)}.get(
+                recipe.stage, ()
+            )
+            for table in tables:
+                database.lock_partition(connection, table, recipe.recipe_id)
+            if not _unused_recipes(connection, older_than_days, recipe.recipe_id):
+                continue
+            # 2. Rows first: dropping a partition locks its table, which should be for a short time.
+            database.execute(connection, "retention_drop_rows", recipe_id=recipe.recipe_id)
+            for table in tables:
+                database.drop_partition(connection, table, recipe.recipe_id)
+        dropped.append(recipe)
+        logger.info("dropped recipe %s (%s of %s)", recipe.recipe_id, recipe.stage, recipe.tool)
+    with database.transaction(engine) as connection:
+        results = _unused_results(connection, older_than_days)
+        for result in results:
+            database.execute(connection, "retention_drop_results", tool=result.tool, tool_version=result.tool_version)
+    return dropped, results
+
+
+def _runs_in_use(connection: Connection, older_than_days: int) -> list[str]:
+    rows = database.fetch_all(connection, "retention_runs_in_use", older_than_days=older_than_days)
+    return [row.run_id for row in rows]
+
+
+def _unused_recipes(connection: Connection, older_than_days: int, recipe_id: str | None = None) -> list[UnusedRecipe]:
+    """All unused recipes, or this one where it is unused."""
+    run_ids = _runs_in_use(connection, older_than_days)
+    rows = database.fetch_all(connection, "retention_unused_recipes", run_ids=run_ids, recipe_id=recipe_id)
+    return [UnusedRecipe(**row._mapping) for row in rows]
+
+
+def _unused_results(connection: Connection, older_than_days: int) -> list[UnusedResults]:
+    run_ids = _runs_in_use(connection, older_than_days)
+    rows = database.fetch_all(connection, "retention_unused_results", run_ids=run_ids)
+    return [UnusedResults(**row._mapping) for row in rows]
