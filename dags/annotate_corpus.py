@@ -2,7 +2,7 @@
 
 **How to trigger.** The form needs the corpus and the language model; every other field has a default, most of them the paper's.
 Try a new corpus with a document limit of 100 first. The corpus is ingested if it was not before. Nightly runs:
-`TOOLFORMER_ANNOTATION_SCHEDULE`.
+a schedule file (`docs/nightly.md`).
 
 **What it costs.** Sampling and scoring (pool `gpu`) are nearly all of it: per text and tool about k x m calls sampled and up to
 three losses each, 25 calls for most tools, 200 for Calculator and MT at the paper's numbers. A 135M-parameter model takes a few
@@ -25,15 +25,12 @@ A run without a single kept call is red at `release`, since there is nothing to 
 3. Mend the cause and clear the failed task with what follows. Nothing that was committed is done again.
 """
 
-from airflow.sdk import DAG, TaskGroup
+from airflow.sdk import DAG
 
 from toolformer_ops.config import MAX_SHARDS, load_settings
-from toolformer_ops.orchestration.defaults import DATASET_RELEASE, DEFAULT_ARGS, GPU_POOL, RUN_ID
+from toolformer_ops.orchestration.annotation_dag import annotation_tasks
+from toolformer_ops.orchestration.defaults import DEFAULT_ARGS
 from toolformer_ops.orchestration.forms import annotation_form
-from toolformer_ops.orchestration.model_tasks import evaluation_group, model_tasks
-from toolformer_ops.orchestration.run_outcome import finish_run, gather_tools
-from toolformer_ops.orchestration.stage_tasks import RUN_PARAMETERS, execution_pool, mapped_stage, stage
-from toolformer_ops.tools.registry import get_tool, tool_names
 
 settings = load_settings()
 
@@ -49,30 +46,4 @@ with DAG(
     params=annotation_form(settings),
     tags=["toolformer", "annotation"],
 ):
-    ingest = stage("ingest", arguments=("--corpus", "{{ params.corpus }}"))
-    start_run = stage("start-run", arguments=("--run", RUN_ID, "--parameters", RUN_PARAMETERS))
-    ingest >> start_run
-
-    checks = {}
-    for tool in tool_names():
-        with TaskGroup(tool, tooltip=get_tool(tool).spec.purpose):
-            filtered = stage("filter", tool=tool, only_where={"tools": tool})
-            plan = stage("plan", tool=tool, returns_result=True)
-            sample = mapped_stage("sample", tool=tool, shards=plan.output, pool=GPU_POOL)
-            execute = mapped_stage("execute", tool=tool, shards=plan.output, pool=execution_pool(tool))
-            score = mapped_stage("score", tool=tool, shards=plan.output, pool=GPU_POOL)
-            checks[tool] = stage("check", tool=tool)
-            start_run >> filtered >> plan >> sample >> execute >> score >> checks[tool]
-
-    gathered = gather_tools(checks)
-    release = stage("release", returns_result=True)
-    check_release = stage(
-        "check-release",
-        outlets=[DATASET_RELEASE],
-        asset_extra={"run_id": RUN_ID, "release_id": "{{ ti.xcom_pull('release') }}"},
-    )
-    publish, publish_without_calls = model_tasks(check_release, only_where={"finetune": True})
-    report = evaluation_group([publish, publish_without_calls])
-    finish = finish_run(opened_by=start_run, gathered_by=gathered, made_by=release, product="release")
-    gathered >> release >> check_release
-    [publish, report] >> finish
+    annotation_tasks()

@@ -83,6 +83,10 @@ class Settings(BaseSettings):
     max_line_bytes: int = Field(default=10_000_000, ge=1000, description="Longest line of a corpus file.")
 
     runner: Literal["local", "kubernetes"] = Field(default="local", description="Where GPU and CPU stages run.")
+    schedules_dir: Path | None = Field(
+        default=None,
+        description="Folder of schedule files, each a DAG; empty: none. `make up` sets it to `schedules` in the state folder.",
+    )
     annotation_schedule: str | None = Field(
         default=None, description="Cron expression of the nightly annotation, such as `0 2 * * *`; empty: by hand only."
     )

@@ -17,6 +17,7 @@
     |   |       +-- MissingDataSetError
     |   +-- QualityError
     |   +-- NothingToReleaseError
+    |   |   +-- NoKeptCallError
     |   +-- DatabaseError
     |   +-- ObjectStoreError
     |   |   +-- BrokenConnectionError
@@ -109,7 +110,11 @@ class QualityError(ToolformerError):
 
 
 class NothingToReleaseError(ToolformerError):
-    """No call of the run was kept, so there is nothing to release or to train on."""
+    """The run has nothing to release or to train on."""
+
+
+class NoKeptCallError(NothingToReleaseError):
+    """All tools did their work, and none of their calls was kept."""
 
 
 # Something that the work depends on failed

@@ -15,7 +15,9 @@ TAIL = ("gather_tools", "release", "check_release", "finetune", "publish")
 def test_a_tool_goes_from_filter_to_check_in_order(local_dags: dict[str, DAG]) -> None:
     dag = local_dags["annotate_corpus"]
     assert dag.task_dict["ingest"].downstream_task_ids == {"start_run"}
-    assert dag.task_dict["start_run"].downstream_task_ids == {f"{tool}.filter" for tool in tool_names()}
+    assert dag.task_dict["start_run"].downstream_task_ids == {"tools_to_do"}
+    assert dag.task_dict["tools_to_do"].downstream_task_ids == {f"{tool}.filter" for tool in tool_names()}
+    assert dag.task_dict["tools_to_do"].first_tasks == {tool: f"{tool}.filter" for tool in tool_names()}
     for tool in tool_names():
         for step, following in pairwise(STEPS):
             assert f"{tool}.{following}" in dag.task_dict[f"{tool}.{step}"].downstream_task_ids
@@ -76,6 +78,7 @@ def test_stages_whose_answer_the_graph_needs_run_on_the_worker(kubernetes_dags: 
     dag = kubernetes_dags["annotate_corpus"]
     kinds = {task.task_id: task.task_type for task in dag.tasks}
     assert kinds["MT.plan"] == kinds["start_run"] == kinds["release"] == "StageProcess"
+    assert kinds["tools_to_do"] == "ToolsToDo"
     assert kinds["MT.filter"] == kinds["MT.sample"] == kinds["finetune"] == kinds["ingest"] == "StagePod"
 
 

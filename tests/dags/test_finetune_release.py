@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException, ParamValidationError
 from jinja2 import Environment
 
 from tests.dags.test_forms import validated
+from toolformer_ops.orchestration.defaults import RUN_ID
 from toolformer_ops.orchestration.model_tasks import SUITES, ReportEvaluation
 from toolformer_ops.runs.choices import RunChoices
 
@@ -33,7 +34,7 @@ def test_a_release_is_finetuned_published_evaluated_and_reported_in_this_order(d
             "stage",
             "evaluate",
             "--run",
-            "{{ run_id }}",
+            RUN_ID,
             "--suite",
             suite,
         ]
@@ -95,7 +96,10 @@ def test_the_first_stage_gets_the_form_without_the_release_as_json(dag: DAG) -> 
     values = validated(dag, release=RELEASE, finetune_steps=7, finetune_baseline=True)
     arguments = dag.task_dict["start_finetuning"].arguments
     rendered = [
-        Environment(autoescape=True).from_string(argument).render(params=values, run_id="r") for argument in arguments
+        Environment(autoescape=True)
+        .from_string(argument)
+        .render(params=values, dag=SimpleNamespace(dag_id="finetune_release"), run_id="r")
+        for argument in arguments
     ]
     assert rendered[:7] == ["stage", "start-finetuning", "--run", "r", "--release", RELEASE, "--parameters"]
     given = json.loads(rendered[7])

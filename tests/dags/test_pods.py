@@ -15,6 +15,7 @@ from kubernetes.client import models as k8s
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
+from toolformer_ops.orchestration.defaults import RUN_ID
 from toolformer_ops.orchestration.model_tasks import SUITES
 from toolformer_ops.orchestration.pods import StagePod, pod_arguments
 
@@ -77,11 +78,11 @@ def test_a_pod_that_kubernetes_would_refuse_is_noticed(manifests: dict[str, dict
 def test_a_pod_runs_the_same_command_as_a_local_process(manifests: dict[str, dict[str, Any]]) -> None:
     sample = container(manifests["annotate_corpus.MT.sample"])
     assert sample["command"] == ["python", "-m", "toolformer_ops"]
-    assert sample["args"] == ["stage", "sample", "--run", "{{ run_id }}", "--tool", "MT", "--shard", "1/3"]
+    assert sample["args"] == ["stage", "sample", "--run", RUN_ID, "--tool", "MT", "--shard", "1/3"]
     suite = container(manifests["finetune_release.evaluation.math"])
-    assert suite["args"] == ["stage", "evaluate", "--run", "{{ run_id }}", "--suite", "math"]
+    assert suite["args"] == ["stage", "evaluate", "--run", RUN_ID, "--suite", "math"]
     check = container(manifests["annotate_corpus.MT.check"])
-    assert check["args"] == ["stage", "check", "--run", "{{ run_id }}", "--tool", "MT"]
+    assert check["args"] == ["stage", "check", "--run", RUN_ID, "--tool", "MT"]
 
 
 def test_a_pod_is_hardened(manifests: dict[str, dict[str, Any]]) -> None:

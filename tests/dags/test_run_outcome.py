@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from toolformer_ops.orchestration import run_outcome
 from toolformer_ops.orchestration.run_outcome import FinishRun, GatherTools, failed_tasks
 
 TASKS = [
@@ -25,24 +26,42 @@ TASKS = [
 ALL_WELL = dict.fromkeys(TASKS, "success") | {"finish_run": "running"}
 
 
-def context(**changes: str) -> Any:
-    """Airflow's context for a run whose tasks are all well, but for these."""
+def context(to_do: list[str] | None = None, **changes: str) -> Any:
+    """Airflow's context for a run whose tasks are all well, but for these; `to_do`: the tools with work."""
+    pushed: dict[str, Any] = {}
     states = ALL_WELL | {name.replace("__", "."): state for name, state in changes.items()}
     instance = SimpleNamespace(
         dag_id="annotate_corpus",
         run_id="night-1",
+        pushed=pushed,
+        xcom_push=lambda key, value: pushed.update({key: value}),
+        xcom_pull=lambda task_ids, key: to_do,
         get_task_states=lambda dag_id, run_ids: {run_id: states for run_id in run_ids if dag_id == "annotate_corpus"},
     )
-    return {"ti": instance, "dag": SimpleNamespace(task_ids=TASKS), "params": {}}
+    return {"ti": instance, "dag": SimpleNamespace(task_ids=TASKS), "params": {"tools": ["QA", "MT"]}}
+
+
+@pytest.fixture(autouse=True)
+def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The notes that were set."""
+    found: list[str] = []
+    monkeypatch.setattr(run_outcome, "set_note", lambda context, text: found.append(text))
+    return found
 
 
 def gather() -> GatherTools:
-    return GatherTools(task_id="gather_tools", checks={"QA": "QA.check", "MT": "MT.check"})
+    return GatherTools(
+        task_id="gather_tools",
+        checks={"QA": "QA.check", "MT": "MT.check"},
+        opened_by="start_run",
+        chosen_by="tools_to_do",
+    )
 
 
-def finish(arguments_file: Path) -> FinishRun:
-    """The last task, with a program that writes down its arguments."""
+def finish(arguments_file: Path, summary: str = "") -> FinishRun:
+    """The last task, with a program that writes down its arguments, and prints a summary."""
     program = f"import json, pathlib, sys; pathlib.Path({str(arguments_file)!r}).write_text(json.dumps(sys.argv[1:]))"
+    program += f"; print(json.dumps({{'summary': {summary!r}}}))" if summary else ""
     return FinishRun(
         task_id="finish_run",
         arguments=["stage", "finish-run", "--run", "night-1"],
@@ -74,6 +93,40 @@ def test_all_tools_are_gathered_where_all_are_done() -> None:
 
 def test_a_tool_that_was_not_chosen_is_no_failure() -> None:
     assert gather().execute(context(MT__check="skipped")) == ["QA"]
+
+
+def test_a_tool_without_work_is_done_though_its_tasks_were_skipped() -> None:
+    skipped = {"QA__check": "skipped", "MT__check": "skipped"}
+    assert gather().execute(context(to_do=[], **skipped)) == ["QA", "MT"]
+    assert gather().execute(context(to_do=["MT"], QA__check="skipped")) == ["QA", "MT"]
+
+
+def test_a_tool_with_work_whose_tasks_were_skipped_is_not_done() -> None:
+    assert gather().execute(context(to_do=["MT"], MT__check="skipped", QA__check="skipped")) == ["QA"]
+
+
+def test_a_night_that_was_skipped_gathers_nothing_and_is_not_closed(tmp_path: Path, notes: list[str]) -> None:
+    skipped = dict.fromkeys(("ingest", "start_run", "QA__check", "MT__check"), "skipped")
+    with pytest.raises(AirflowSkipException):
+        gather().execute(context(**skipped))
+    with pytest.raises(AirflowSkipException):
+        finish(tmp_path / "argv").execute(context(**skipped))
+    assert not (tmp_path / "argv").exists()
+    assert notes == []
+
+
+def test_the_summary_is_the_note_and_is_there_for_the_notification(tmp_path: Path, notes: list[str]) -> None:
+    good = context()
+    finish(tmp_path / "argv", "3 documents are new.").execute(good)
+    assert notes == ["3 documents are new."]
+    assert good["ti"].pushed == {"summary": "3 documents are new."}
+
+
+def test_the_note_of_a_red_run_begins_with_what_failed(tmp_path: Path, notes: list[str]) -> None:
+    with pytest.raises(AirflowFailException):
+        finish(tmp_path / "argv", "3 documents are new.").execute(context(MT__sample="failed"))
+    [note] = notes
+    assert note.startswith("failed: MT.sample. The release is out, without what these would have given.\n\n3 documents")
 
 
 def test_one_tool_is_enough_for_a_release() -> None:

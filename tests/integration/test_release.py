@@ -13,12 +13,26 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import NothingToReleaseError, ObjectStoreError, ParameterError, QualityError
 from toolformer_ops.release import format as release_format
 from toolformer_ops.release.format import ReleasedText, read_release
-from toolformer_ops.stages.release import release, release_prefix, tools_of_run
+from toolformer_ops.stages.release import release, release_of_schedule, release_prefix, tools_of_run
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 DATE = "Today is the first Friday of the year."
+
+FINETUNED = """
+with earlier as (
+    insert into annotation_runs
+    select (jsonb_populate_record(r, '{"run_id": "nightly_posts.scheduled"}')).* from annotation_runs r where run_id = 'run-1'
+    returning run_id
+),
+model as (
+    insert into finetuned_models (model_id, release_id, run_id, uri, manifest_sha256)
+    select 'model', :release_id, run_id, 's3://b/m', repeat('0', 64) from earlier
+    returning run_id, model_id
+)
+insert into run_models (run_id, model_id) select run_id, model_id from model
+"""
 
 
 def _released(settings: Settings, release_id: str, folder: Path) -> list[ReleasedText]:
@@ -123,6 +137,33 @@ def test_loss_that_is_not_a_number_is_not_released(settings: Settings) -> None:
         connection.execute(sql_text("update call_losses set loss_without_call = 'NaN', loss_without_result = 'NaN'"))
     with pytest.raises(NothingToReleaseError, match=r"found none at the thresholds Calculator 0\.5"):
         release(settings, run.run_id)
+
+
+def test_the_run_of_a_schedule_may_keep_no_call(settings: Settings) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    document = run.add_text(SUM)
+    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=0.25)
+    with pytest.raises(NothingToReleaseError, match="0 of 1 documents are filtered"):
+        release_of_schedule(settings, run.run_id, "nightly_posts")
+    run.complete("Calculator")
+    assert release_of_schedule(settings, run.run_id, "nightly_posts") == {"release_id": None, "changed_examples": 0}
+
+
+def test_examples_are_counted_that_changed_since_the_schedule_finetuned_last(settings: Settings) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    document = run.add_text(SUM)
+    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
+    run.add_call("Calculator", run.add_text(DATE), " year", "1 + 1", "2", saves=1.25)
+    run.complete("Calculator")
+    first = release_of_schedule(settings, run.run_id, "nightly_posts")
+    assert first["changed_examples"] == 2
+    with database.transaction(run.engine) as connection:
+        connection.execute(sql_text(FINETUNED), {"release_id": first["release_id"]})
+    assert release_of_schedule(settings, run.run_id, "nightly_posts")["changed_examples"] == 0
+    assert release_of_schedule(settings, run.run_id, "nightly_others")["changed_examples"] == 2
+
+    run.add_call("Calculator", document, " 400", "1400 - 1000", "400", saves=1.0)
+    assert release_of_schedule(settings, run.run_id, "nightly_posts")["changed_examples"] == 1
 
 
 def test_incomplete_and_failed_tools_are_named_and_left_out(settings: Settings, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """`toolformer-ops stage NAME`: the contract between a DAG and the work.
 
-A run's parameters are in Postgres, so that the arguments are ids only. Logs go to stderr. `start-run`, `start-finetuning`, `plan`,
-`release` and `finetune` print one JSON value on the last line of stdout: the ids and counts that the next task needs.
+A run's parameters are in Postgres, so that the arguments are ids only. Logs go to stderr. `start-run`, `start-finetuning`,
+`tools-to-do`, `plan`, `release` and `finetune` print one JSON value on the last line of stdout: what the next task needs.
 """
 
 import json
@@ -74,6 +74,17 @@ def filter_documents(run: Run, tool: Tool) -> None:
     filter_stage(load_settings(), run, tool)
 
 
+@app.command("tools-to-do")
+def tools_to_do(run: Run) -> None:
+    """Print the tools of the run that have work, as JSON, such as ["Calculator"]; the tasks of the others need not start.
+
+    Example: toolformer-ops stage tools-to-do --run night-1
+    """
+    from toolformer_ops.stages import planning
+
+    _print_result(planning.tools_to_do(load_settings(), run))
+
+
 @app.command("plan")
 def plan(run: Run, tool: Tool) -> None:
     """Print the shards that the rest of this tool's work is split into, as JSON, such as ["0/2", "1/2"].
@@ -130,14 +141,22 @@ def check(run: Run, tool: Tool) -> None:
 
 
 @app.command("release")
-def release(run: Run) -> None:
-    """Weave the kept calls of all tools into their texts and publish them as a release on S3.
+def release(
+    run: Run,
+    schedule: Annotated[
+        str, typer.Option(help="The schedule whose run it is, such as nightly_posts; it may keep no call.")
+    ] = "",
+) -> None:
+    """Weave the kept calls of all tools into their texts, publish them as a release on S3, and print its id as JSON.
 
     Example: toolformer-ops stage release --run night-1
     """
     from toolformer_ops.stages import release as releasing
 
-    _print_result(releasing.release(load_settings(), run))
+    if schedule:
+        _print_result(releasing.release_of_schedule(load_settings(), run, schedule))
+    else:
+        _print_result({"release_id": releasing.release(load_settings(), run)})
 
 
 @app.command("check-release")

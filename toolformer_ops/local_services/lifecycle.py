@@ -253,6 +253,7 @@ class _Startup:
                 "airflow_url": airflow.url(ports["airflow"]),
                 "airflow_username": airflow.USERNAME,
                 "airflow_password": secrets.airflow_admin,
+                "schedules_dir": str(self.settings.schedules_dir or self.paths.schedules),
             },
         }
         found = {name: value for values in values_of_service.values() for name, value in values.items()}

@@ -46,6 +46,7 @@ class StatePaths:
         self.airflow_home = self.state / "airflow"
         self.airflow_configuration = self.airflow_home / "airflow.cfg"
         self.airflow_schema = self.airflow_home / "migrated.json"  # which Airflow last migrated which database
+        self.schedules = self.state / "schedules"  # schedule files, each a nightly DAG
         self.logs = self.state / "logs"
 
     def make(self) -> None:
@@ -63,7 +64,7 @@ class StatePaths:
             )
         passable = 0o711 if owner == 0 else 0o700
         modes = {self.state: passable, self.postgres: passable}
-        for folder in (self.state, self.postgres, self.logs, self.airflow_home, self.object_store):
+        for folder in (self.state, self.postgres, self.logs, self.airflow_home, self.object_store, self.schedules):
             folder.mkdir(exist_ok=True)
             folder.chmod(modes.get(folder, 0o700))
         (self.object_store / "data").mkdir(exist_ok=True)

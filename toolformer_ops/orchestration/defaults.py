@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 
+from toolformer_ops.orchestration.schedules import NIGHTLY
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-RUN_ID = "{{ run_id }}"
-"""Airflow's id of the DAG run is the id of the annotation run; templated."""
+RUN_ID = f"{{{{ dag.dag_id ~ '.' ~ run_id if dag.dag_id.startswith('{NIGHTLY}') else run_id }}}}"
+"""The id of the annotation run, from Airflow's id of the DAG run; templated. See `annotation_run_id`."""
 
 CPU_POOL = "cpu"
 GPU_POOL = "gpu"
@@ -40,6 +42,7 @@ TIME_LIMITS = MappingProxyType(
         "start-run": timedelta(hours=1),
         "start-finetuning": timedelta(minutes=20),
         "filter": timedelta(hours=4),
+        "tools-to-do": timedelta(minutes=20),
         "plan": timedelta(minutes=20),
         "sample": timedelta(hours=12),
         "execute": timedelta(hours=12),
@@ -68,6 +71,16 @@ DATASET_RELEASE = Asset(
     name="dataset_release", uri="toolformer://dataset-release", group="toolformer", extra={"made_by": "annotate_corpus"}
 )
 """A checked release on S3."""
+
+
+def annotation_run_id(dag_id: str, run_id: str) -> str:
+    """The id of the annotation run of a DAG run.
+
+    It is that of the DAG run; a schedule's runs have the schedule's name before it, since all that start at the same minute have
+    the same id in Airflow, one in each DAG.
+    """
+    return f"{dag_id}.{run_id}" if dag_id.startswith(NIGHTLY) else run_id
+
 
 # What a stage task does besides starting its stage, whether as a process or as a pod
 

@@ -32,14 +32,20 @@ OPEN_SECTIONS = frozenset({"Corpus", "Tools", "Language model"})
 """What every run has to think about: without a section, Airflow shows these first and unfolded; the others are folded."""
 
 
-def annotation_form(settings: Settings) -> dict[str, Param]:
+def annotation_form(settings: Settings, filled_in: RunChoices | None = None) -> dict[str, Param]:
     """One param a field of `RunChoices`, in its order but for the large fields, which come last in their section.
+
+    Args:
+        settings: the corpus and the model that the form starts with.
+        filled_in: the choices of a schedule; its form starts with these.
 
     Raises:
         ConfigurationError: a schedule is set, but not which corpus and model it is for.
     """
-    defaults = {"corpus": settings.default_corpus, "model": settings.default_model}
-    if settings.annotation_schedule:
+    defaults: dict[str, Any] = {"corpus": settings.default_corpus, "model": settings.default_model}
+    if filled_in is not None:
+        defaults = dict(filled_in)
+    elif settings.annotation_schedule:
         for name, value in defaults.items():
             if not value:
                 raise ConfigurationError(
@@ -90,7 +96,7 @@ def finetuning_parameters() -> str:
 
 
 def _param(name: str, schema: dict[str, Any], default: Any) -> Param:
-    """The param for one choice; without a default, the form asks for it."""
+    """The param for one choice; it starts with `default`, or else with the choice's; without either, the form asks for it."""
     # 1. The JSON schema's own keywords, with `anyOf [type, null]` written as `type: [type, null]`, as Airflow's form wants it.
     keywords = {key: value for key, value in schema.items() if key in KEYWORDS}
     for option in schema.get("anyOf", ()):
@@ -114,10 +120,11 @@ def _param(name: str, schema: dict[str, Any], default: Any) -> Param:
     # 3. The default.
     field = RunChoices.model_fields[name]
     if not field.is_required():
-        default = field.get_default(call_default_factory=True)
-        if default == "":
+        usual = field.get_default(call_default_factory=True)
+        default = usual if default is None else default
+        if usual == "":
             # Airflow asks for a text that is empty, unless it may be null; the stages read null as the default.
-            keywords["type"], default = ["string", "null"], None
+            keywords["type"], default = ["string", "null"], default or None
     elif not default:
         return Param(description=description, **keywords)
     return Param(to_jsonable_python(default), description=description, **keywords)

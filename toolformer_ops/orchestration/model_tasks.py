@@ -4,7 +4,7 @@ A suite that cannot be evaluated (its data or a tool is not there) does not stop
 and names what is not. The models are those that there are, so the suites wait for the baseline where one was asked for.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, TaskGroup, TriggerRule
@@ -49,13 +49,16 @@ class ReportEvaluation(StageProcess):
 
 
 def model_tasks(
-    after: BaseOperator, *, only_where: Mapping[str, Any] | None = None
+    after: BaseOperator,
+    *,
+    only_where: Mapping[str, Any] | None = None,
+    before: Callable[["Context"], None] | None = None,
 ) -> tuple[BaseOperator, BaseOperator]:
     """Train and publish the model, and then the baseline where it is asked for; the tasks that publish the two.
 
-    One after the other: each training takes all GPUs of its machine.
+    One after the other: each training takes all GPUs of its machine. `before` may skip the training, and so all that follows.
     """
-    finetune = stage("finetune", pool=GPU_POOL, only_where=only_where)
+    finetune = stage("finetune", pool=GPU_POOL, only_where=only_where, before=before)
     publish = stage("publish")
     baseline = stage(
         "finetune",

@@ -41,6 +41,7 @@ NOT_FOR_PODS = (
     "kubernetes_",
     "reader_dsn",
     "runner",
+    "schedules_dir",
     "state_dir",
 )
 """Beginnings of the names of settings that a pod does not get, or gets another value for."""

@@ -17,6 +17,7 @@ from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import BaseOperatorLink
 
 from toolformer_ops.config import load_settings
+from toolformer_ops.orchestration.defaults import annotation_run_id
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -72,7 +73,7 @@ def serve_report(dag_id: str, run_id: str) -> Any:
     from toolformer_ops.storage.object_store import ObjectStore
 
     try:
-        page = ObjectStore(load_settings()).get(report_key(run_id))
+        page = ObjectStore(load_settings()).get(report_key(annotation_run_id(dag_id, run_id)))
     except ObjectNotFoundError:
         return _message(404, f"No evaluation was reported for the run {run_id} of {dag_id}.")
     except ToolformerError:

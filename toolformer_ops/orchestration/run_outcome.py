@@ -5,15 +5,18 @@ others. So that this is seen, the last task closes the run in `annotation_runs` 
 the release or the model is there and can be used.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, TriggerRule
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from toolformer_ops.orchestration.defaults import CPU_POOL, RUN_ID, TIME_LIMITS
 from toolformer_ops.orchestration.local_process import StageProcess
+from toolformer_ops.orchestration.notifying import SUMMARY, notifiers, set_note
+from toolformer_ops.orchestration.schedules import Schedule
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 SUCCESS = "success"
 FAILED = "failed"
 UPSTREAM_FAILED = "upstream_failed"
+SKIPPED = "skipped"
+TO_DO = "to_do"
+"""Key of the XCom with the tools that have work."""
 
 
 def task_states(context: "Context") -> dict[str, str | None]:
@@ -46,24 +52,38 @@ def failed_tasks(states: Mapping[str, str | None], task_ids: Iterable[str]) -> l
 class GatherTools(BaseOperator):
     """Waits for the check of every tool, and fails only where no tool came through.
 
-    Airflow has no trigger rule for "all are done or skipped, and one has succeeded".
+    Airflow has no trigger rule for "all are done or skipped, and one has succeeded". A tool that was chosen and has no work was
+    done by an earlier run.
 
     Args:
         checks: by tool, the id of its last task.
+        opened_by: id of the task that opens the run; where it was skipped, so is everything else.
+        chosen_by: id of the task that names the tools with work.
     """
 
-    def __init__(self, *, checks: Mapping[str, str], **kwargs: Any) -> None:
+    def __init__(self, *, checks: Mapping[str, str], opened_by: str, chosen_by: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.checks = dict(checks)
+        self.opened_by = opened_by
+        self.chosen_by = chosen_by
 
     def execute(self, context: "Context") -> list[str]:
         """The tools that are done.
 
         Raises:
+            AirflowSkipException: the run was skipped.
             AirflowFailException: none is; the message names the tasks that failed.
         """
         states = task_states(context)
-        done = [tool for tool, check in self.checks.items() if states.get(check) == SUCCESS]
+        if states.get(self.opened_by) == SKIPPED:
+            raise AirflowSkipException("the run was skipped.")
+        to_do = context["ti"].xcom_pull(task_ids=self.chosen_by, key=TO_DO)
+        without_work = set() if to_do is None else set(context["params"]["tools"]) - set(to_do)
+        done = [
+            tool
+            for tool, check in self.checks.items()
+            if states.get(check) == SUCCESS or (tool in without_work and states.get(check) == SKIPPED)
+        ]
         lacking = [tool for tool, check in self.checks.items() if states.get(check) in (FAILED, UPSTREAM_FAILED)]
         failed = ", ".join(failed_tasks(states, context["dag"].task_ids)) or "none"
         if not done:
@@ -77,12 +97,16 @@ class GatherTools(BaseOperator):
                 len(done), ", ".join(done), ", ".join(lacking), failed,
             )  # fmt: skip
         else:
-            self.log.info("%d tools are done: %s.", len(done), ", ".join(done))
+            self.log.info(
+                "%d tools are done: %s; %d had work.", len(done), ", ".join(done), len(set(done) - without_work)
+            )
         return done
 
 
 class FinishRun(StageProcess):
     """Closes the run in `annotation_runs`, and is red where any task of the DAG run failed.
+
+    Sets the run's note: what failed, and the summary that the stage prints.
 
     Args:
         opened_by: id of the task that opened the run; where it did not succeed there is nothing to close.
@@ -102,31 +126,42 @@ class FinishRun(StageProcess):
         """Run `finish-run` with the state of the whole.
 
         Raises:
+            AirflowSkipException: the run was skipped.
             AirflowFailException: a task failed; the message names it, and says whether the product is there all the same.
         """
         states = task_states(context)
+        if states.get(self.opened_by) == SKIPPED:
+            raise AirflowSkipException("the run was skipped.")
         own = {self.task_id, self.gathered_by}
         failed = failed_tasks(states, [task_id for task_id in context["dag"].task_ids if task_id not in own])
+        made = states.get(self.made_by) == SUCCESS
+        outcome = (
+            f"The {self.product} is out, without what these would have given" if made else f"There is no {self.product}"
+        )
+        problem = f"failed: {', '.join(failed)}. {outcome}." if failed else ""
+        summary = ""
         if states.get(self.opened_by) == SUCCESS:
-            self.run_stage([*self.arguments, "--state", FAILED if failed else SUCCESS])
+            ending = self.run_stage([*self.arguments, "--state", FAILED if failed else SUCCESS])
+            summary = ending.last_output and json.loads(ending.last_output)["summary"]
+        if text := "\n\n".join(part for part in (problem, summary) if part):
+            context["ti"].xcom_push(key=SUMMARY, value=text)
+            set_note(context, text)
         if failed:
-            made = states.get(self.made_by) == SUCCESS
-            outcome = (
-                f"The {self.product} is out, without what these would have given"
-                if made
-                else f"There is no {self.product}"
-            )
             raise AirflowFailException(
-                f"failed: {', '.join(failed)}. {outcome}. "
-                "Open the log of the first, mend its cause, and clear it together with what follows: what is done stays done."
+                f"{problem} Open the log of the first, mend its cause, and clear it together with what follows: what is done stays "
+                "done."
             )
 
 
-def gather_tools(checks: Mapping[str, BaseOperator]) -> GatherTools:
-    """The task that waits for `checks`, the last task of each tool."""
+def gather_tools(
+    checks: Mapping[str, BaseOperator], *, opened_by: BaseOperator, chosen_by: BaseOperator
+) -> GatherTools:
+    """The task that waits for `checks`, the last task of each tool; `chosen_by` names the tools with work."""
     task = GatherTools(
         task_id="gather_tools",
         checks={tool: check.task_id for tool, check in checks.items()},
+        opened_by=opened_by.task_id,
+        chosen_by=chosen_by.task_id,
         pool=CPU_POOL,
         execution_timeout=TIME_LIMITS["gather-tools"],
         trigger_rule=TriggerRule.ALL_DONE,
@@ -136,9 +171,17 @@ def gather_tools(checks: Mapping[str, BaseOperator]) -> GatherTools:
 
 
 def finish_run(
-    *, opened_by: BaseOperator, made_by: BaseOperator, product: str, gathered_by: BaseOperator | None = None
+    *,
+    opened_by: BaseOperator,
+    made_by: BaseOperator,
+    product: str,
+    gathered_by: BaseOperator | None = None,
+    schedule: Schedule | None = None,
 ) -> FinishRun:
-    """The last task of the DAG, put behind everything else: `made_by` is the task after which the `product` is there."""
+    """The last task of the DAG, put behind everything else: `made_by` is the task after which the `product` is there.
+
+    Where its `schedule` wants that, it tells people of a good night.
+    """
     return FinishRun(
         task_id="finish_run",
         arguments=["stage", "finish-run", "--run", RUN_ID],
@@ -149,4 +192,5 @@ def finish_run(
         pool=CPU_POOL,
         execution_timeout=TIME_LIMITS["finish-run"],
         trigger_rule=TriggerRule.ALL_DONE,
+        on_success_callback=notifiers(schedule, failed=False) if schedule else None,
     )

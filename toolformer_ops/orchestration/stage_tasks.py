@@ -4,8 +4,8 @@ Stages whose last line the DAG needs, such as the plan's list of shards, always 
 S3, and no GPU. The others run where `TOOLFORMER_RUNNER` says.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, BaseOperator, TriggerRule, XComArg
 from airflow.sdk.definitions.mappedoperator import MappedOperator
@@ -15,9 +15,12 @@ from toolformer_ops.orchestration.defaults import CPU_POOL, GPU_POOL, RUN_ID, TI
 from toolformer_ops.orchestration.local_process import StageProcess
 from toolformer_ops.tools.registry import get_tool
 
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
 RUN_PARAMETERS = "{{ params | tojson }}"
 """What the form holds, as JSON; templated."""
-ON_THE_WORKER = frozenset({"start-run", "start-finetuning", "plan", "release", "finish-run"})
+ON_THE_WORKER = frozenset({"start-run", "start-finetuning", "tools-to-do", "plan", "release", "finish-run"})
 """Stages that print ids or counts which the DAG reads, or that only write one row."""
 
 
@@ -33,6 +36,7 @@ def stage(
     trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS,
     outlets: Sequence[Asset] = (),
     asset_extra: Mapping[str, str] | None = None,
+    before: Callable[["Context"], None] | None = None,
 ) -> BaseOperator:
     """The task that runs the stage `name` once.
 
@@ -47,6 +51,7 @@ def stage(
         trigger_rule: when to run with regard to the tasks before.
         outlets: assets that the stage makes.
         asset_extra: ids for the events of `outlets`; templated.
+        before: called first; raises AirflowSkipException where the task is not needed.
     """
     operator, common = _operator(name, tool, arguments, pool)
     if task_id:
@@ -59,6 +64,7 @@ def stage(
         trigger_rule=trigger_rule,
         outlets=list(outlets),
         asset_extra=asset_extra,
+        pre_execute=before,
     )
     return task
 

@@ -1,4 +1,4 @@
-"""Split the rest of a tool's work into shards, so that a mapped task has enough to do.
+"""Which tools of a run have work, and the shards that a tool's work is split into, so that a mapped task has enough to do.
 
 Looks at what the ledger holds and writes nothing. The number follows the work: the documents that are not yet scored, times the
 seconds that a document took lately (a setting, until there are measured times), in parts of `shard_seconds`; at most 256.
@@ -8,6 +8,7 @@ import logging
 import math
 
 from toolformer_ops.config import MAX_SHARDS, Settings
+from toolformer_ops.errors import ParameterError
 from toolformer_ops.runs.micro_batches import load_run_tool
 from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import get_tool
@@ -36,6 +37,21 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
     )
     logger.info("plan: %d documents of %s in %d shards", work.documents, run.tool, count)
     return [f"{index}/{count}" for index in range(count)]
+
+
+def tools_to_do(settings: Settings, run_id: str) -> list[str]:
+    """The tools of a run that have work: documents without all of their rows, or rows that no check has passed as they are.
+
+    Raises:
+        ParameterError: there is no such run.
+    """
+    with database.transaction(database.connect(settings)) as connection:
+        tools = database.fetch_all(connection, "tools_to_do", run_id=run_id)
+    if not tools:
+        raise ParameterError(f"--run: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`.")
+    to_do = [row.tool for row in tools if row.has_work]
+    logger.info("%d of %d tools have work: %s", len(to_do), len(tools), ", ".join(to_do) or "none")
+    return to_do
 
 
 def shard_count(documents: int, seconds_per_document: float, shard_seconds: float) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import NothingToReleaseError, ParameterError, QualityError
+from toolformer_ops.errors import NoKeptCallError, NothingToReleaseError, ParameterError, QualityError
 from toolformer_ops.release.card import ReleaseCounts, dataset_card
 from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_texts
 from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_release
@@ -69,7 +69,8 @@ def release(settings: Settings, run_id: str) -> str:
 
     Raises:
         ParameterError: there is no such run.
-        NothingToReleaseError: no tool is complete, or none of their calls was kept.
+        NothingToReleaseError: no tool is complete.
+        NoKeptCallError: none of their calls was kept.
         QualityError: a text does not come back when its calls are taken out.
         ObjectStoreError, DatabaseError: S3 or Postgres refuse.
     """
@@ -128,6 +129,22 @@ def release(settings: Settings, run_id: str) -> str:
     return written.release_id
 
 
+def release_of_schedule(settings: Settings, run_id: str, schedule: str) -> dict[str, Any]:
+    """Release the run of a schedule, which may have kept no call.
+
+    Returns `release_id`, None where no call was kept, and `changed_examples`: how many texts differ from the release that a run of
+    the schedule was finetuned on last.
+    """
+    try:
+        release_id = release(settings, run_id)
+    except NoKeptCallError as error:
+        logger.warning("%s", error)
+        return {"release_id": None, "changed_examples": 0}
+    with database.transaction(database.connect(settings)) as connection:
+        [changed] = database.fetch_all(connection, "release_changed_examples", run_id=run_id, schedule=schedule)
+    return {"release_id": release_id, "changed_examples": changed.examples}
+
+
 def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
     """The tools that a run can release: every document filtered, every kept one scored, and no failed check.
 
@@ -174,7 +191,7 @@ def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder
     """Choose the calls, put them into their texts, prove that they can be taken out again, and write the files.
 
     Raises:
-        NothingToReleaseError: no call was kept.
+        NoKeptCallError: no call was kept.
         QualityError: a text does not come back when its calls are taken out.
     """
     [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
@@ -199,7 +216,7 @@ def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder
             writer.write(text)
     if not counts.texts:
         thresholds = ", ".join(f"{tool.tool} {tool.keep_threshold}" for tool in tools.present)
-        raise NothingToReleaseError(
+        raise NoKeptCallError(
             f"run {run_id}: expected at least one kept call that may be released (its input not only after it), found none at "
             f"the thresholds {thresholds} (nats). No release and no model is published. The view threshold_counts shows what "
             "lower thresholds would keep (releasable_calls), down to the run's prune_below; start a run with those."

@@ -1,0 +1,268 @@
+"""The DAGs of schedule files, as Airflow parses them, and when they start."""
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pendulum
+import pytest
+from airflow.dag_processing.dagbag import BundleDagBag
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
+from airflow.serialization.encoders import coerce_to_core_timetable
+from airflow.serialization.serialized_objects import DagSerialization
+from airflow.timetables import trigger
+from airflow.timetables.base import TimeRestriction
+
+from tests.dags.test_schedules import written
+from toolformer_ops.config import load_settings
+from toolformer_ops.orchestration.annotation_dag import (
+    ToolsToDo,
+    skip_missed_night,
+    skip_small_change,
+    skip_without_release,
+)
+from toolformer_ops.orchestration.nightly import nightly_dag
+from toolformer_ops.orchestration.schedule_bundle import ScheduleBundle
+
+NOTIFY = '[notify]\nwebhooks = ["chat"]\nemails = ["a@example.org"]\n'
+
+
+@pytest.fixture
+def schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of schedule files of the settings."""
+    monkeypatch.setenv("TOOLFORMER_SCHEDULES_DIR", str(tmp_path))
+    load_settings.cache_clear()
+    yield tmp_path
+    load_settings.cache_clear()
+
+
+@pytest.fixture
+def bag(schedules: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], BundleDagBag]:
+    """Reads the schedules as Airflow's DAG processor does."""
+    bundle = ScheduleBundle(name="schedules")
+    bundle.base_dir = tmp_path_factory.mktemp("bundle")
+
+    def read() -> BundleDagBag:
+        bundle.refresh()
+        return BundleDagBag(bundle.path, bundle_path=bundle.path, bundle_name=bundle.name)
+
+    return read
+
+
+def made(folder: Path, sections: str = "", **values: str | None) -> DAG:
+    return nightly_dag(str(written(folder, sections, **values)))
+
+
+def test_each_file_is_a_dag_and_a_bad_one_fails_alone_with_its_name(
+    schedules: Path, bag: Callable[[], BundleDagBag]
+) -> None:
+    written(schedules, name="good")
+    written(schedules, name="also_good", cron=None, after='["wiki_index"]')
+    bad = written(schedules, "[run]\nsampling_treshold = 0.1\n", name="bad")
+    (schedules / "broken.toml").write_text("corpus = ", encoding="utf-8")
+    found = bag()
+    assert set(found.dags) == {"nightly_good", "nightly_also_good"}
+    assert set(found.import_errors) == {"bad.py", "broken.py"}
+    assert (
+        f"{bad}: expected a schedule, found 1 mistake: run.sampling_treshold: unknown key"
+        in found.import_errors["bad.py"]
+    )
+
+
+def test_a_file_that_is_corrected_or_removed_changes_its_dag_alone(
+    schedules: Path, bag: Callable[[], BundleDagBag]
+) -> None:
+    written(schedules, name="good")
+    bad = written(schedules, name="bad", hours="0")
+    assert set(bag().dags) == {"nightly_good"}
+    written(schedules, name="bad")
+    assert set(bag().dags) == {"nightly_good", "nightly_bad"}
+    bad.unlink()
+    found = bag()
+    assert (set(found.dags), found.import_errors) == ({"nightly_good"}, {})
+
+
+def test_no_folder_is_no_schedule(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TOOLFORMER_SCHEDULES_DIR", raising=False)
+    load_settings.cache_clear()
+    bundle = ScheduleBundle(name="schedules")
+    bundle.base_dir = tmp_path
+    bundle.refresh()
+    assert list(bundle.path.iterdir()) == []
+
+
+def test_a_night_has_the_tasks_of_annotate_corpus(schedules: Path, local_dags: dict[str, DAG]) -> None:
+    dag, by_hand = made(schedules), local_dags["annotate_corpus"]
+    assert {task.task_id: task.downstream_task_ids for task in dag.tasks} == {
+        task.task_id: task.downstream_task_ids for task in by_hand.tasks
+    }
+
+
+def test_the_form_is_filled_in_from_the_file_and_asks_for_nothing(schedules: Path) -> None:
+    dag = made(schedules, '[run]\ntools = ["MT"]\nevaluation_data = "s3://data"\nkeep_thresholds = {MT = 0.9}\n')
+    params = dag.params.validate()
+    assert (params["corpus"], params["model"]) == ("s3://corpora/posts", "models/m")
+    assert (params["tools"], params["evaluation_data"], params["keep_thresholds"]) == (["MT"], "s3://data", {"MT": 0.9})
+    assert params["seed"] == 0
+
+
+def test_one_run_at_a_time_with_a_limit_an_owner_and_somebody_to_tell(schedules: Path) -> None:
+    dag = made(schedules, NOTIFY, hours="2.5", owner='"data-team"')
+    assert (dag.max_active_runs, dag.catchup, dag.is_paused_upon_creation) == (1, False, False)
+    assert dag.dagrun_timeout == dt.timedelta(hours=2.5)
+    assert {task.owner for task in dag.tasks} == {"data-team"}
+    assert len(dag.on_failure_callback) == 2
+    assert not dag.get_task("finish_run").on_success_callback
+    every_morning = made(schedules, NOTIFY + "every_morning = true\n")
+    assert len(every_morning.get_task("finish_run").on_success_callback) == 2
+
+
+def test_the_page_of_the_dag_shows_the_file(schedules: Path) -> None:
+    dag = made(schedules, "[run]\nseed = 7\n")
+    assert "seed = 7" in (dag.doc_md or "")
+    for question in ("**How to trigger.**", "**What it costs.**", "**When it is red.**"):
+        assert question in (dag.doc_md or "")
+
+
+def test_a_shrunken_corpus_is_taken_over_only_where_the_file_says_so(schedules: Path) -> None:
+    assert "--accept-shrink" not in made(schedules).get_task("ingest").arguments
+    assert "--accept-shrink" in made(schedules, accept_shrink="true").get_task("ingest").arguments
+
+
+def test_runs_of_two_schedules_at_the_same_minute_have_different_ids(schedules: Path) -> None:
+    from airflow.sdk.definitions._internal.templater import SandboxedEnvironment
+
+    start = made(schedules).get_task("start_run")
+    template = SandboxedEnvironment().from_string(start.arguments[3])
+    run_id = "scheduled__2026-11-22T02:00:00+00:00"
+    rendered = [
+        template.render(dag=SimpleNamespace(dag_id=dag_id), run_id=run_id) for dag_id in ("nightly_a", "nightly_b")
+    ]
+    assert rendered == [f"nightly_a.{run_id}", f"nightly_b.{run_id}"]
+    assert template.render(dag=SimpleNamespace(dag_id="annotate_corpus"), run_id=run_id) == run_id
+
+
+# When it starts
+
+
+def timetable(dag: DAG) -> Any:
+    return DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag)))).timetable
+
+
+def dates(dag: DAG, monkeypatch: pytest.MonkeyPatch, start: pendulum.DateTime, minutes: range) -> list[str]:
+    """The local times of the runs that a scheduler makes, which looks at these minutes after `start`, and parses each time."""
+    clock, runs, last = timetable(dag), [], None
+    for minute in minutes:
+        now = start.add(minutes=minute)
+        monkeypatch.setattr(trigger, "utcnow", lambda now=now: now)
+        coming = clock.next_dagrun_info(
+            last_automated_data_interval=last, restriction=TimeRestriction(earliest=None, latest=None, catchup=False)
+        )
+        if coming.run_after <= now:
+            runs.append(coming.run_after.in_timezone("Europe/Berlin").format("YYYY-MM-DD HH:mm"))
+            last = coming.data_interval
+    return runs
+
+
+@pytest.mark.parametrize("hour", [1, 2, 3])
+@pytest.mark.parametrize(("month", "day"), [(10, 25), (3, 29)])
+def test_a_night_on_which_clocks_change_has_one_run(
+    schedules: Path, monkeypatch: pytest.MonkeyPatch, hour: int, month: int, day: int
+) -> None:
+    dag = made(schedules, cron=f'"30 {hour} * * *"', time_zone='"Europe/Berlin"')
+    start = pendulum.datetime(2026, month, day, tz="Europe/Berlin").subtract(days=1)
+    runs = dates(dag, monkeypatch, start, range(0, 3 * 24 * 60, 5))
+    assert len({run[:10] for run in runs}) == len(runs) == 3
+    assert [run[8:10] for run in runs] == [f"{day + offset:02}" for offset in (-1, 0, 1)]
+
+
+def test_after_a_week_without_a_scheduler_the_last_missed_date_is_run_once(
+    schedules: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dag = made(schedules, time_zone='"Europe/Berlin"')
+    start = pendulum.datetime(2026, 6, 1, 1, 59, tz="Europe/Berlin")
+    before, off = range(0, 10), 7 * 24 * 60 + 60
+    runs = dates(dag, monkeypatch, start, [*before, *range(off, off + 20)])
+    assert runs == ["2026-06-01 02:00", "2026-06-08 02:00"]
+
+
+def late(dag: DAG, run_after: dt.datetime, **values: Any) -> dict[str, Any]:
+    run = {"run_type": "scheduled", "run_after": run_after, "clear_number": 0, **values}
+    return {"dag": dag, "dag_run": SimpleNamespace(**run), "ti": SimpleNamespace(try_number=1)}
+
+
+def test_a_run_for_a_date_before_the_last_missed_one_is_skipped(schedules: Path) -> None:
+    dag, now = made(schedules, after='["wiki_index"]'), dt.datetime.now(dt.UTC)
+    with pytest.raises(AirflowSkipException, match="was missed"):
+        skip_missed_night(late(dag, now - dt.timedelta(days=3)))
+    last = coerce_to_core_timetable(dag.timetable).timetable._align_to_prev(pendulum.now("UTC"))
+    skip_missed_night(late(dag, last))
+    skip_missed_night(late(dag, now - dt.timedelta(days=3), clear_number=1))
+    skip_missed_night(late(dag, now - dt.timedelta(days=3), run_type="asset_triggered"))
+    skip_missed_night(late(dag, now - dt.timedelta(days=3), run_type="manual"))
+
+
+def test_an_asset_starts_it_alone_or_beside_the_clock(schedules: Path) -> None:
+    both = timetable(made(schedules, after='["wiki_index", "s3://models/base"]'))
+    assert [(type(ref).__name__, getattr(ref, "name", None) or ref.uri) for ref in both.asset_condition.objects] == [
+        ("SerializedAssetNameRef", "wiki_index"),
+        ("SerializedAssetUriRef", "s3://models/base"),
+    ]
+    assert type(both.asset_condition).__name__ == "SerializedAssetAny"
+    alone = timetable(made(schedules, cron=None, after='["wiki_index"]'))
+    assert alone.asset_condition.name == "wiki_index"
+
+
+# What a night does not do
+
+
+def ran(task: Any, to_do: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """The tasks that were skipped, and what was pushed, where the stage prints these tools."""
+    pushed: dict[str, Any] = {}
+    instance = SimpleNamespace(
+        task=task, map_index=-1, xcom_push=lambda key, value: pushed.update({key: value}), dag_id="d", run_id="r"
+    )
+    task.command = ["python3", "-c", f"print({json.dumps(json.dumps(to_do))})"]
+    try:
+        task.execute({"ti": instance, "params": {}, "outlet_events": {}})
+    except DownstreamTasksSkipped as skipped:
+        return sorted(name for name, _ in skipped.tasks), pushed
+    return [], pushed
+
+
+def test_tools_without_work_are_skipped_before_their_tasks_start(schedules: Path) -> None:
+    task = made(schedules).get_task("tools_to_do")
+    assert isinstance(task, ToolsToDo)
+    skipped, pushed = ran(task, ["Calendar"])
+    assert skipped == ["Calculator.filter", "MT.filter", "QA.filter", "WikiSearch.filter"]
+    assert pushed["to_do"] == ["Calendar"]
+    assert len(ran(task, [])[0]) == 5
+    assert ran(task, ["Calculator", "Calendar", "MT", "QA", "WikiSearch"])[0] == []
+
+
+def after_release(
+    changed: int, release_id: str | None = "4f0c91b2d4a7e633", run_type: str = "scheduled"
+) -> dict[str, Any]:
+    release = {"release_id": release_id, "changed_examples": changed}
+    return {
+        "ti": SimpleNamespace(xcom_pull=lambda task_id: release if task_id == "release" else None),
+        "dag_run": SimpleNamespace(run_type=run_type),
+    }
+
+
+def test_a_release_that_hardly_changed_is_not_finetuned_on() -> None:
+    skip_small_change(500, after_release(500))
+    with pytest.raises(AirflowSkipException, match="499 examples differ"):
+        skip_small_change(500, after_release(499))
+    skip_small_change(500, after_release(0, run_type="manual"))
+    skip_small_change(0, after_release(0))
+
+
+def test_without_a_release_there_is_nothing_to_check() -> None:
+    skip_without_release(after_release(1))
+    with pytest.raises(AirflowSkipException):
+        skip_without_release(after_release(0, None))

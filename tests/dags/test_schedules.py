@@ -1,0 +1,124 @@
+"""Schedule files: what they may hold, and what a mistake is told as."""
+
+from pathlib import Path
+
+import pytest
+
+from toolformer_ops.config import REPOSITORY
+from toolformer_ops.errors import ConfigurationError
+from toolformer_ops.orchestration.schedules import Schedule, load_schedule, schedule_files
+from toolformer_ops.runs.choices import RunChoices
+
+GOOD = {"corpus": '"s3://corpora/posts"', "model": '"models/m"', "cron": '"0 2 * * *"'}
+
+
+def written(folder: Path, sections: str = "", name: str = "posts", **values: str | None) -> Path:
+    """A schedule file with these keys (None leaves one out) and sections."""
+    path = folder / f"{name}.toml"
+    keys = {key: value for key, value in {**GOOD, **values}.items() if value is not None}
+    path.write_text("".join(f"{key} = {value}\n" for key, value in keys.items()) + sections, encoding="utf-8")
+    return path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load_schedule(path)
+    text = str(caught.value)
+    assert str(path) in text
+    assert "Correct the file" in text
+    return text
+
+
+def test_the_example_in_the_documentation_is_a_schedule() -> None:
+    example = load_schedule(REPOSITORY / "docs" / "nightly-example.toml")
+    assert example.dag_id == "nightly_nightly-example"
+    assert example.run.keep_thresholds == {"Calculator": 0.7}
+
+
+def test_a_schedule_has_the_choices_of_a_run_with_the_defaults_of_the_form(tmp_path: Path) -> None:
+    schedule = load_schedule(written(tmp_path, '[run]\ntools = ["calculator"]\nseed = 7\n'))
+    assert schedule.run == RunChoices(corpus="s3://corpora/posts", model="models/m", tools=("Calculator",), seed=7)
+    assert (schedule.name, schedule.time_zone, schedule.hours, schedule.accept_shrink) == ("posts", "UTC", 24.0, False)
+    assert schedule.finetune.min_changed_examples == 1
+
+
+@pytest.mark.parametrize("name", sorted(set(RunChoices.model_fields) - {"corpus", "model"}))
+def test_every_choice_of_a_run_can_be_written_down(tmp_path: Path, name: str) -> None:
+    usual = RunChoices(corpus="s3://corpora/posts", model="models/m").model_dump(mode="json")[name]
+    examples = {
+        "document_limit": 9, "max_positions": 3, "samples_per_position": 2, "sampling_threshold": 0.1,
+        "scoring_context_tokens": 64, "evaluation_inputs": 5, "keep_thresholds": "{MT = 0.9}",
+    }  # fmt: skip
+    value = examples.get(name, usual)
+    toml = str(value).lower() if isinstance(value, bool) else value if name == "keep_thresholds" else repr(value)
+    loaded = load_schedule(written(tmp_path, f"[run]\n{name} = {toml}\n")).run
+    assert loaded.model_dump(mode="json")[name] == ({"MT": 0.9} if name == "keep_thresholds" else value)
+
+
+@pytest.mark.parametrize(
+    ("sections", "values", "expected"),
+    [
+        (
+            "[run]\nsampling_treshold = 0.1\n",
+            {},
+            "run.sampling_treshold: unknown key; did you mean sampling_threshold?",
+        ),
+        ("[run]\nmax_positions = 0\n", {}, "run.max_positions: Input should be greater than or equal to 1 (found 0)"),
+        ('[run]\nmodel = "x"\n', {}, "run.model: belongs at the top of the file"),
+        ('[run]\ntools = ["Nope"]\n', {}, "expected one of the tools Calculator"),
+        (
+            "[run]\nkeep_thresholds = {Calculator = 0.1}\n",
+            {},
+            "at least prune_below, 0.5 nats, found 0.1 for Calculator",
+        ),
+        ('[run]\ntools = ["MT"]\nkeep_thresholds = {QA = 1.0}\n', {}, "expected chosen tools, found QA"),
+        ("[run]\nfinetune_steps = 'many'\n", {}, "run.finetune_steps: Input should be a valid integer"),
+        ("[finetune]\nmin_changed = 3\n", {}, "finetune.min_changed: unknown key; did you mean min_changed_examples?"),
+        ('[notify]\nemails = ["a b"]\n', {}, "notify.emails.0: "),
+        ('[notify]\nwebhooks = ["https://hooks.example/secret"]\n', {}, "notify.webhooks.0: "),
+        ("", {"crn": '"0 2 * * *"'}, "crn: unknown key; did you mean cron?"),
+        ("", {"cron": '"0 2 * *"'}, "cron: expected five fields"),
+        ("", {"cron": '"61 2 * * *"'}, "cron: expected five fields"),
+        ("", {"cron": '"@daily"'}, "cron: expected five fields"),
+        ("", {"cron": None}, "expected cron, after, or both: nothing would start a run"),
+        ("", {"time_zone": '"Europe/Berln"'}, "such as Europe/Berlin (found 'Europe/Berln')"),
+        ("", {"after": '["wiki"]'}, "after: expected wiki_index or the URI of an asset"),
+        ("", {"corpus": '"posts.jsonl"'}, "corpus: expected an s3:// or file:/// address or an absolute path"),
+        ("", {"corpus": None}, "corpus: expected this key, found none"),
+        ("", {"hours": "0"}, "hours: Input should be greater than 0"),
+        ("", {"model": ""}, "expected a schedule in TOML, found: "),
+    ],
+)
+def test_a_mistake_is_told_by_file_key_and_remedy(
+    tmp_path: Path, sections: str, values: dict[str, str | None], expected: str
+) -> None:
+    assert expected in refusal(written(tmp_path, sections, **values))
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    text = refusal(written(tmp_path, "[run]\nsed = 1\n", hours="0", owner="3"))
+    assert "found 3 mistakes" in text
+    assert all(key in text for key in ("run.sed", "hours", "owner"))
+
+
+def test_a_schedule_has_no_other_name_than_its_file(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    path.write_text('name = "other"\n' + path.read_text(encoding="utf-8"), encoding="utf-8")
+    assert "the name of a schedule is that of its file" in refusal(path)
+
+
+def test_a_name_that_airflow_would_not_take_is_refused(tmp_path: Path) -> None:
+    assert "name: String should match pattern" in refusal(written(tmp_path, name="My Posts"))
+
+
+def test_only_toml_files_of_the_folder_are_schedules(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "folder.toml").mkdir()
+    second, first = written(tmp_path, name="b"), written(tmp_path, name="a")
+    assert schedule_files(tmp_path) == [first, second]
+    assert schedule_files(tmp_path / "none") == schedule_files(None) == []
+
+
+def test_every_key_says_what_it_is() -> None:
+    for name, field in Schedule.model_fields.items():
+        assert field.description or name in {"run", "finetune", "notify"}, name

@@ -1,0 +1,77 @@
+"""Which tools of a run have work: those whose rows no other run has checked as they are."""
+
+import pytest
+
+from tests.annotated_runs import AnnotatedRun
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.stages.planning import tools_to_do
+
+TOOLS = {"Calculator": 0.5, "QA": 1.0}
+AGAIN = """
+insert into annotation_runs select (jsonb_populate_record(r, '{"run_id": "run-2"}' || cast(%(changes)s as jsonb))).*
+from annotation_runs r where run_id = 'run-1'
+"""
+SAME_TOOLS = """
+insert into run_tools select (jsonb_populate_record(t, '{"run_id": "run-2"}')).* from run_tools t where run_id = 'run-1'
+"""
+CHECKED = (
+    "insert into quality_results (run_id, subject, check_name, severity, success) values ('run-1', %s, %s, %s, %s)"
+)
+
+
+def checked_run(settings: Settings, *failures: tuple[str, str]) -> AnnotatedRun:
+    """A run whose tools are checked; `failures`: tool and severity of checks that did not succeed."""
+    run = AnnotatedRun(settings, TOOLS)
+    with run.engine.begin() as connection:
+        for tool in TOOLS:
+            connection.exec_driver_sql(CHECKED, (tool, "losses_are_finite", "fail", True))
+        for tool, severity in failures:
+            connection.exec_driver_sql(CHECKED, (tool, "some_call_is_kept", severity, False))
+    return run
+
+
+def run_again(run: AnnotatedRun, changes: str = "{}", statement: str = "") -> None:
+    """A second run that asks for the same but for `changes` to its row, and what `statement` does."""
+    with run.engine.begin() as connection:
+        connection.exec_driver_sql(AGAIN, {"changes": changes})
+        connection.exec_driver_sql(SAME_TOOLS)
+        if statement:
+            connection.exec_driver_sql(statement)
+
+
+def test_a_first_run_has_work_for_each_of_its_tools_in_their_order(settings: Settings) -> None:
+    checked_run(settings)
+    assert tools_to_do(settings, "run-1") == ["Calculator", "QA"]
+
+
+def test_a_run_of_what_is_done_and_checked_has_no_work(settings: Settings) -> None:
+    run_again(checked_run(settings, ("QA", "warn")))
+    assert tools_to_do(settings, "run-2") == []
+
+
+def test_a_tool_whose_check_failed_has_work_again(settings: Settings) -> None:
+    run_again(checked_run(settings, ("QA", "fail")))
+    assert tools_to_do(settings, "run-2") == ["QA"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "statement", "to_do"),
+    [
+        ('{"corpus_version": 2}', "", ["Calculator", "QA"]),
+        ('{"ordinal_limit": 5}', "", ["Calculator", "QA"]),
+        ('{"parameters": {"min_kept_texts": 3, "max_kept_share": 1.0}}', "", ["Calculator", "QA"]),
+        ("{}", "update run_tools set scoring_recipe_id = 'new' where run_id = 'run-2' and tool = 'QA'", ["QA"]),
+        ("{}", "update run_tools set keep_threshold = 0.7 where run_id = 'run-2' and tool = 'QA'", ["QA"]),
+    ],
+)
+def test_another_version_limit_bound_recipe_or_threshold_is_work(
+    settings: Settings, changes: str, statement: str, to_do: list[str]
+) -> None:
+    run_again(checked_run(settings), changes, statement)
+    assert tools_to_do(settings, "run-2") == to_do
+
+
+def test_a_run_that_was_not_started_is_named(settings: Settings) -> None:
+    with pytest.raises(ParameterError, match="expected a started run, found 'none'"):
+        tools_to_do(settings, "none")
