@@ -173,7 +173,6 @@ def test_a_recipe_and_a_runs_tool_are_registered_once(annotated: Engine) -> None
                 "keep_threshold": 1.0,
                 "reads_record": False,
                 "prune_below": 0.5,
-                "reads_record": False,
                 **tool,
             }
             assert database.execute(connection, "insert_run_tool", **arguments) == written
