@@ -39,6 +39,13 @@ class Settings(BaseSettings):
     )
     reader_dsn: SecretStr = Field(default=SecretStr(""), description="The same database by its read-only role.")
 
+    migration_lock_seconds: float = Field(
+        default=5.0, gt=0, description="Longest wait of a migration for a lock; who asks for the table waits behind it."
+    )
+    migration_statement_seconds: float = Field(
+        default=600.0, ge=0, description="Longest statement of a migration; 0: no limit."
+    )
+
     s3_endpoint_url: str | None = Field(default=None, description="S3 endpoint; empty means AWS.")
     s3_access_key_id: SecretStr | None = Field(
         default=None, description="S3 access key; empty means boto3's own search."

@@ -172,6 +172,46 @@ def test_views_are_made_anew_when_one_changes(engine: Engine, sql_folder: Path) 
     assert _value(engine, "select word from answer") == "forty-two"
 
 
+@pytest.fixture
+def changed_view(sql_folder: Path) -> Path:
+    """A folder whose views are to be made anew."""
+    with (sql_folder / "views" / "01_run_documents.sql").open("a") as file:
+        file.write("-- changed\n")
+    return sql_folder
+
+
+def test_a_migration_does_not_wait_for_ever_and_says_who_holds_the_lock(engine: Engine, changed_view: Path) -> None:
+    with engine.connect() as reader:
+        reader.execute(text("select count(*) from kept_calls"))  # an open transaction, which keeps the view locked
+        process = reader.execute(text("select pg_backend_pid()")).scalar_one()
+        with pytest.raises(
+            DatabaseError, match=rf"process {process} of .*toolformer-ops.* on .*kept_calls.*LOCK_SECONDS"
+        ):
+            schema.migrate(engine, changed_view, lock_seconds=0.05)
+        # Nothing was changed, and nobody waits behind the migration.
+        assert _value(engine, "select count(*) from kept_calls") == 0
+    assert "views/01_run_documents.sql" in schema.migrate(engine, changed_view, lock_seconds=0.05)
+
+
+def test_a_migration_tries_again_until_the_lock_is_free(
+    engine: Engine, changed_view: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = engine.connect()
+    reader.execute(text("select count(*) from kept_calls"))
+    pauses = iter([lambda: None, reader.close])
+    monkeypatch.setattr(schema.time, "sleep", lambda _: next(pauses)())
+    assert "views/01_run_documents.sql" in schema.migrate(engine, changed_view, lock_seconds=0.05)
+    assert list(pauses) == []
+
+
+def test_a_statement_of_a_migration_that_takes_too_long_is_ended(engine: Engine, sql_folder: Path) -> None:
+    slow = sql_folder / "migrations" / "9999_slow.sql"
+    slow.write_text("create table never (); select pg_sleep(60);")
+    with pytest.raises(DatabaseError, match=r"9999_slow\.sql.*TOOLFORMER_MIGRATION_STATEMENT_SECONDS \(now 0\.2\)"):
+        schema.migrate(engine, sql_folder, statement_seconds=0.2)
+    assert _value(engine, "select to_regclass('never') is null") is True
+
+
 def test_an_unmigrated_database_is_told_how_to_be_migrated(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("alter table corpora rename to elsewhere"))

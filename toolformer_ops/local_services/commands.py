@@ -146,8 +146,13 @@ def migrate_command() -> None:
     """
     from toolformer_ops.storage import database, schema
 
-    engine = database.connect(load_settings())
-    applied = schema.migrate(engine)
+    settings = load_settings()
+    engine = database.connect(settings)
+    applied = schema.migrate(
+        engine,
+        lock_seconds=settings.migration_lock_seconds,
+        statement_seconds=settings.migration_statement_seconds,
+    )
     engine.dispose()
     typer.echo("\n".join(applied) if applied else "nothing to do")
 

@@ -272,7 +272,12 @@ class _Startup:
         # 5. our tables
         if POSTGRES in self.wanted:
             engine = database.connect(settings)
-            if any(name.startswith("migrations/") for name in schema.migrate(engine)):
+            applied = schema.migrate(
+                engine,
+                lock_seconds=settings.migration_lock_seconds,
+                statement_seconds=settings.migration_statement_seconds,
+            )
+            if any(name.startswith("migrations/") for name in applied):
                 with database.transaction(engine) as connection:
                     tell_of_older_calls(connection)
             engine.dispose()

@@ -15,6 +15,9 @@ from toolformer_ops.storage import database
 
 logger = logging.getLogger(__name__)
 
+LOCK_SECONDS = 10
+"""Longest wait to drop a partition; who asks for its table waits behind it."""
+
 
 @dataclass(frozen=True)
 class UnusedRecipe:
@@ -73,6 +76,7 @@ def drop_unused(settings: Settings, older_than_days: int = 0) -> tuple[list[Unus
                 continue
             # 2. Rows first: dropping a partition locks its table, which should be for a short time.
             database.execute(connection, "retention_drop_rows", recipe_id=recipe.recipe_id)
+            database.fetch_all(connection, "set_time_limits", lock_seconds=LOCK_SECONDS, statement_seconds=0)
             for table in tables:
                 database.drop_partition(connection, table, recipe.recipe_id)
         dropped.append(recipe)

@@ -1,14 +1,17 @@
 """Bring a database to this code's tables and views (owns the table `schema_files`).
 
 Numbered files of `sql/migrations` are applied once, in order, and never change afterwards; the views of `sql/views` are made anew
-whenever one of their files changes; `sql/reader_role.sql` runs each time. All in one transaction, under a lock.
+whenever one of their files changes; `sql/reader_role.sql` runs each time. All in one transaction, under a lock. Who asks for a
+table waits behind a migration that waits for it. So a migration waits a few seconds, rolls back, and tries again.
 """
 
 import hashlib
 import logging
+import time
 from pathlib import Path
 
 import psycopg2
+import psycopg2.errors
 from psycopg2 import sql
 from sqlalchemy import Connection, Engine
 
@@ -17,16 +20,52 @@ from toolformer_ops.storage import database
 
 logger = logging.getLogger(__name__)
 
+LOCK_TRIES = 6
+"""Tries of a migration that finds a table locked, with a pause as long as its wait between them."""
 
-def migrate(engine: Engine, folder: Path = database.SQL_DIR) -> list[str]:
+
+def migrate(
+    engine: Engine, folder: Path = database.SQL_DIR, *, lock_seconds: float = 5.0, statement_seconds: float = 600.0
+) -> list[str]:
     """Apply what is missing and return the names of the files applied, such as `migrations/0001_corpora.sql`.
 
+    Waits at most `lock_seconds` for a lock, several times; a statement may take `statement_seconds` (0: any time).
+
     Raises:
-        DatabaseError: a migration was changed after it was applied, the database is ahead of this code, or Postgres refuses.
+        DatabaseError: a migration was changed after it was applied, the database is ahead of this code, other sessions keep a
+            table locked, a statement takes too long, or Postgres refuses.
     """
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return _migrate(engine, folder, lock_seconds, statement_seconds)
+        except DatabaseError as error:
+            if isinstance(error.__cause__, psycopg2.errors.QueryCanceled):
+                raise DatabaseError(
+                    f"{error} Nothing was changed. TOOLFORMER_MIGRATION_STATEMENT_SECONDS (now {statement_seconds:g}) allows more; "
+                    "0 means no limit."
+                ) from error
+            if not isinstance(error.__cause__, psycopg2.errors.LockNotAvailable):
+                raise
+            holders = _lock_holders(engine)
+            if tries == LOCK_TRIES:
+                raise DatabaseError(
+                    f"{error} Nothing was changed. Sessions that hold locks: {holders}. Wait for their end, or end one by "
+                    "`select pg_terminate_backend(PID)`, then migrate again; TOOLFORMER_MIGRATION_LOCK_SECONDS "
+                    f"(now {lock_seconds:g}) makes it wait longer, and everybody behind it."
+                ) from error
+            logger.warning("a table is locked by %s: trying again in %g s", holders, lock_seconds)
+            time.sleep(lock_seconds)
+
+
+def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_seconds: float) -> list[str]:
     applied: list[str] = []
     with database.transaction(engine) as connection:
-        database.execute(connection, "lock_name", name="schema")
+        database.execute(connection, "lock_name", name="schema")  # waits for another migration as long as that takes
+        database.fetch_all(
+            connection, "set_time_limits", lock_seconds=lock_seconds, statement_seconds=statement_seconds
+        )
         database.execute(connection, "create_schema_files")
         known = {row.name: row.sha256 for row in database.fetch_all(connection, "schema_files")}
         # 1. Migrations: each once.
@@ -54,7 +93,8 @@ def migrate(engine: Engine, folder: Path = database.SQL_DIR) -> list[str]:
                     try:
                         cursor.execute(sql.SQL("drop view if exists {}").format(sql.Identifier(view_name(Path(name)))))
                     except psycopg2.Error as error:
-                        raise DatabaseError(f"{name}: the old view cannot be replaced: {error}") from error
+                        message = " ".join(str(error).split())
+                        raise DatabaseError(f"{name}: the old view cannot be replaced: {message}.") from error
             database.execute(connection, "forget_views")
             for name, path in views.items():
                 _apply(connection, name, path)
@@ -67,6 +107,18 @@ def migrate(engine: Engine, folder: Path = database.SQL_DIR) -> list[str]:
             logger.warning("database: %s", notice.removeprefix("WARNING:").strip())
     logger.info("database: %d schema files applied (%s)", len(applied), ", ".join(applied) or "nothing new")
     return applied
+
+
+def _lock_holders(engine: Engine) -> str:
+    with database.transaction(engine) as connection:
+        rows = database.fetch_all(connection, "lock_holders")
+    return (
+        "; ".join(
+            f"process {row.pid} of {row.user_name} ({row.application_name or 'unnamed'}), for {row.seconds} s on {row.relations}"
+            for row in rows
+        )
+        or "none is left"
+    )
 
 
 def view_name(path: Path) -> str:
@@ -89,7 +141,8 @@ def _run_script(connection: Connection, path: Path) -> None:
         try:
             cursor.execute(path.read_text(encoding="utf-8"))
         except psycopg2.Error as error:
-            raise DatabaseError(f"{path.name}: Postgres refused: {error}") from error
+            message = " ".join(str(error).split())
+            raise DatabaseError(f"{path.name}: Postgres refused: {message}.") from error
 
 
 def _sha256(path: Path) -> str:
