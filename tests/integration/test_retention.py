@@ -12,7 +12,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.stages.release import release
 from toolformer_ops.storage import database
 from toolformer_ops.storage.forgetting import withdraw
-from toolformer_ops.storage.retention import drop_unused, unused
+from toolformer_ops.storage.retention import Uses, drop_unused, unused
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 CALCULATOR = [(stage, recipe_id(stage, "Calculator")) for stage in STAGES]
@@ -35,6 +35,7 @@ class Nights:
         self.change(
             "update annotation_runs set state = 'success', finished_at = now(), started_at = now() - interval '2 days'"
         )
+        self.change("update annotation_runs set numbers_stored_at = now()")
         self.change("update annotation_runs set started_at = now() - interval '1 day' where run_id = 'new'")
         self.change("insert into call_results (tool, tool_version, input_key, input, results) "
                     "select tool, '1', gen_random_uuid(), 'asked', '{x}' from run_tools")  # fmt: skip
@@ -58,8 +59,8 @@ class Nights:
         with self.old.engine.connect() as connection:
             return [tuple(row) for row in connection.execute(sql_text(statement))]
 
-    def unused(self, older_than_days: int = 0) -> list[tuple[str, str]]:
-        return [(recipe.stage, recipe.recipe_id) for recipe in unused(self.settings, older_than_days)[0]]
+    def unused(self, uses: Uses | None = None) -> list[tuple[str, str]]:
+        return [(recipe.stage, recipe.recipe_id) for recipe in unused(self.settings, uses or Uses())[0]]
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_the_recipes_of_an_old_run_without_a_release_are_dropped_and_all_else_st
     before = nights.rows(numbers)
     assert nights.unused() == CALCULATOR
 
-    dropped, results = drop_unused(nights.settings)
+    dropped, results = drop_unused(nights.settings, Uses())
 
     assert [recipe.recipe_id for recipe in dropped] == [recipe for _, recipe in CALCULATOR]
     assert all(recipe.partition_bytes > 0 for recipe in dropped if recipe.stage in ("sample", "score"))
@@ -92,11 +93,11 @@ def test_the_recipes_of_an_old_run_without_a_release_are_dropped_and_all_else_st
         ("Calendar", True),
     ]
     assert nights.unused() == []
-    assert drop_unused(nights.settings) == ([], [])
+    assert drop_unused(nights.settings, Uses()) == ([], [])
 
 
 def test_a_dropped_recipe_can_be_used_again(nights: Nights) -> None:
-    drop_unused(nights.settings)
+    drop_unused(nights.settings, Uses())
     with database.transaction(nights.old.engine) as connection:
         for table in ("candidate_calls", "pruned_positions"):
             database.ensure_partition(connection, table, recipe_id("sample", "Calculator"))
@@ -118,19 +119,34 @@ def test_a_release_keeps_its_recipes_until_it_is_withdrawn(nights: Nights) -> No
         "update annotation_runs set state = 'running', finished_at = null where run_id = 'old'",
         "update annotation_runs set corpus_id = '0123456789abcdef' where run_id = 'old'",
         "update annotation_runs set model_identity = 'another@1' where run_id = 'old'",
+        "update annotation_runs set schedule = 'posts' where run_id = 'old'",
         "update annotation_runs set state = 'failed' where run_id = 'new'",
+        "update annotation_runs set numbers_stored_at = null where run_id = 'old'",
     ],
-    ids=["it is running", "newest of its corpus", "newest of its model", "the newer run failed"],
+    ids=[
+        "it is running",
+        "newest of its corpus",
+        "newest of its model",
+        "newest of its schedule",
+        "the newer run failed",
+        "its numbers are not stored",
+    ],
 )
 def test_what_the_next_night_may_use_stays(nights: Nights, use: str) -> None:
     nights.change(use)
     assert not set(nights.unused()) & set(CALCULATOR)
 
 
+def test_a_schedule_whose_file_is_gone_uses_nothing(nights: Nights) -> None:
+    nights.change("update annotation_runs set schedule = 'posts' where run_id = 'old'")
+    assert nights.unused(Uses(schedules=["posts", "wiki"])) == []
+    assert nights.unused(Uses(schedules=["wiki"])) == CALCULATOR
+
+
 def test_runs_that_ended_a_short_time_ago_count_as_used(nights: Nights) -> None:
     nights.change("update annotation_runs set finished_at = now() - interval '36 hours' where run_id = 'old'")
-    assert nights.unused(older_than_days=2) == []
-    assert nights.unused(older_than_days=1) == CALCULATOR
+    assert nights.unused(Uses(older_than_days=2)) == []
+    assert nights.unused(Uses(older_than_days=1)) == CALCULATOR
 
 
 def test_a_recipe_that_a_run_began_to_use_meanwhile_stays(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +158,7 @@ def test_a_recipe_that_a_run_began_to_use_meanwhile_stays(nights: Nights, monkey
         return real(connection, table, recipe)
 
     monkeypatch.setattr(database, "lock_partition", a_run_starts)
-    dropped, _ = drop_unused(nights.settings)
+    dropped, _ = drop_unused(nights.settings, Uses())
     assert ("score", recipe_id("score", "Calculator")) not in [(recipe.stage, recipe.recipe_id) for recipe in dropped]
     assert nights.rows(f"select count(*) from call_losses_{recipe_id('score', 'Calculator')}") == [(1,)]
 

@@ -73,10 +73,13 @@ def retention_command(
 
     Example: toolformer-ops retention --older-than 30
     """
+    from toolformer_ops.orchestration.schedules import schedule_files
     from toolformer_ops.storage import retention
 
+    settings = load_settings()
+    schedules = [path.stem for path in schedule_files(settings.schedules_dir)] if settings.schedules_dir else None
     run = retention.drop_unused if yes else retention.unused
-    recipes, results = run(load_settings(), older_than)
+    recipes, results = run(settings, retention.Uses(older_than_days=older_than, schedules=schedules))
     for recipe in recipes:
         space = f"{recipe.partition_bytes:,} bytes on disk, {recipe.row_bytes:,} to be reused"
         typer.echo(f"{recipe.stage} {recipe.tool} {recipe.recipe_id}: {recipe.documents:,} documents, {space}")

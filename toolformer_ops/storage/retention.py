@@ -1,11 +1,12 @@
 """Drop the rows of recipes that nothing uses any more: recipe by recipe, each one transaction.
 
-A recipe is used by a run that is unfinished, that has a release which was not withdrawn, that ended a short time ago, or that is
-the newest successful one of its corpus and model, since the next night continues it. What is dropped can be computed again. Runs,
-stored numbers, recipes' definitions, documents, micro-batches and releases stay.
+A recipe is used by a run that is unfinished, whose numbers are not stored, that has a release which was not withdrawn, that ended a
+short time ago, or that is the newest successful one of its corpus, model and schedule, since the next night continues it. What is
+dropped can be computed again. Runs, stored numbers, recipes' definitions, documents, micro-batches and releases stay.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -45,24 +46,34 @@ class UnusedResults:
     """About; Postgres writes later rows into this space."""
 
 
-def unused(settings: Settings, older_than_days: int = 0) -> tuple[list[UnusedRecipe], list[UnusedResults]]:
-    """What `drop_unused` would drop; runs that ended within these days count as used.
+@dataclass(frozen=True)
+class Uses:
+    """What counts as a use of a recipe, besides releases and unfinished runs."""
+
+    older_than_days: int = 0
+    """Runs that ended within so many days."""
+    schedules: Sequence[str] | None = None
+    """Names of the schedules that there are; None where that is not known, and every schedule counts."""
+
+
+def unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], list[UnusedResults]]:
+    """What `drop_unused` would drop.
 
     Raises:
         DatabaseError: Postgres refuses.
     """
     with database.transaction(database.connect(settings)) as connection:
-        return _unused_recipes(connection, older_than_days), _unused_results(connection, older_than_days)
+        return _unused_recipes(connection, uses), _unused_results(connection, uses)
 
 
-def drop_unused(settings: Settings, older_than_days: int = 0) -> tuple[list[UnusedRecipe], list[UnusedResults]]:
+def drop_unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], list[UnusedResults]]:
     """Drop it; returns what was dropped. May be killed and run again.
 
     Raises:
         DatabaseError: Postgres refuses, or a partition stays locked by another session.
     """
     engine = database.connect(settings)
-    recipes, _ = unused(settings, older_than_days)
+    recipes, _ = unused(settings, uses)
     dropped: list[UnusedRecipe] = []
     for recipe in recipes:
         with database.transaction(engine) as connection:
@@ -72,7 +83,7 @@ def drop_unused(settings: Settings, older_than_days: int = 0) -> tuple[list[Unus
             )
             for table in tables:
                 database.lock_partition(connection, table, recipe.recipe_id)
-            if not _unused_recipes(connection, older_than_days, recipe.recipe_id):
+            if not _unused_recipes(connection, uses, recipe.recipe_id):
                 continue
             # 2. Rows first: dropping a partition locks its table, which should be for a short time.
             database.execute(connection, "retention_drop_rows", recipe_id=recipe.recipe_id)
@@ -82,25 +93,28 @@ def drop_unused(settings: Settings, older_than_days: int = 0) -> tuple[list[Unus
         dropped.append(recipe)
         logger.info("dropped recipe %s (%s of %s)", recipe.recipe_id, recipe.stage, recipe.tool)
     with database.transaction(engine) as connection:
-        results = _unused_results(connection, older_than_days)
+        results = _unused_results(connection, uses)
         for result in results:
             database.execute(connection, "retention_drop_results", tool=result.tool, tool_version=result.tool_version)
     return dropped, results
 
 
-def _runs_in_use(connection: Connection, older_than_days: int) -> list[str]:
-    rows = database.fetch_all(connection, "retention_runs_in_use", older_than_days=older_than_days)
+def _runs_in_use(connection: Connection, uses: Uses) -> list[str]:
+    schedules = None if uses.schedules is None else list(uses.schedules)
+    rows = database.fetch_all(
+        connection, "retention_runs_in_use", older_than_days=uses.older_than_days, schedules=schedules
+    )
     return [row.run_id for row in rows]
 
 
-def _unused_recipes(connection: Connection, older_than_days: int, recipe_id: str | None = None) -> list[UnusedRecipe]:
+def _unused_recipes(connection: Connection, uses: Uses, recipe_id: str | None = None) -> list[UnusedRecipe]:
     """All unused recipes, or this one where it is unused."""
-    run_ids = _runs_in_use(connection, older_than_days)
+    run_ids = _runs_in_use(connection, uses)
     rows = database.fetch_all(connection, "retention_unused_recipes", run_ids=run_ids, recipe_id=recipe_id)
     return [UnusedRecipe(**row._mapping) for row in rows]
 
 
-def _unused_results(connection: Connection, older_than_days: int) -> list[UnusedResults]:
-    run_ids = _runs_in_use(connection, older_than_days)
+def _unused_results(connection: Connection, uses: Uses) -> list[UnusedResults]:
+    run_ids = _runs_in_use(connection, uses)
     rows = database.fetch_all(connection, "retention_unused_results", run_ids=run_ids)
     return [UnusedResults(**row._mapping) for row in rows]
