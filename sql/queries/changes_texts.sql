@@ -1,0 +1,16 @@
+-- Texts of two releases: those that only the newer one has, those that only the older one has, and those of both with other calls.
+with now as (
+    select distinct document_id from release_calls where release_id = :release_id
+),
+before as (
+    select distinct document_id from release_calls where release_id = :before_release_id
+),
+touched as (
+    select distinct document_id from release_changes
+)
+select count(*) filter (where before.document_id is null) as added,
+       count(*) filter (where now.document_id is null) as removed,
+       count(*) filter (where now.document_id is not null and before.document_id is not null and touched.document_id is not null) as changed
+from now
+full join before using (document_id)
+left join touched using (document_id)

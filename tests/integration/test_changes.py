@@ -1,0 +1,225 @@
+"""What changed between two releases: one reason for every call, worked out by hand in the histories of these tests."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from tests.written_nights import Nights, Record, Tool, draw
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.runs.changes import REASONS, ChangedCall, ReleaseChanges, changed_calls, find_changes
+from toolformer_ops.storage import database
+
+CALCULATOR = Tool("Calculator")
+CALENDAR = Tool("Calendar", reads_record=True)
+TOOLS = (CALCULATOR, CALENDAR)
+
+
+@pytest.fixture
+def nights(postgres_dsn: str) -> Nights:
+    return Nights(database.connect_dsn(postgres_dsn, database.DSN_SETTING))
+
+
+def night(nights: Nights, run_id: str, *tools: Tool, max_examples: int | None = None, **start: Any) -> None:
+    if max_examples is not None:
+        start["max_examples_per_tool"] = max_examples
+    nights.start(run_id, *tools, **start)
+    nights.work(run_id, *tools)
+    nights.release(run_id, max_examples=max_examples)
+    with database.transaction(nights.engine) as connection:
+        database.execute(connection, "finish_run", run_id=run_id, state="success")
+
+
+def changes(nights: Nights, run_id: str, other: str | None = None) -> tuple[ReleaseChanges, list[ChangedCall]]:
+    with database.transaction(nights.engine) as connection:
+        found = find_changes(connection, run_id, other)
+        return found, changed_calls(connection)
+
+
+def texts(*numbers: int, url: str | None = None) -> list[Record]:
+    return [Record(f"text {number}", url) for number in numbers]
+
+
+def reasons(calls: list[ChangedCall]) -> set[tuple[bool, str]]:
+    return {(call.is_added, call.reason) for call in calls}
+
+
+def test_the_first_run_has_all_its_calls_for_want_of_another(nights: Nights) -> None:
+    nights.ingest(*texts(*range(20)))
+    night(nights, "one", *TOOLS)
+    found, calls = changes(nights, "one")
+    assert found.before is None
+    assert reasons(calls) == {(True, "first_run")}
+    assert len(calls) == found.now.calls > 0
+
+
+def test_a_text_that_joined_left_or_changed_is_the_reason_of_its_calls(nights: Nights) -> None:
+    with_id = [Record(f"with id {number}", record_id=f"r{number}") for number in range(10)]
+    nights.ingest(*texts(*range(20)), *with_id)
+    night(nights, "one", *TOOLS)
+    changed = [replace(record, text=record.text + ", mended") for record in with_id[:5]] + with_id[5:]
+    nights.ingest(*texts(*range(10, 30)), *changed)
+    night(nights, "two", *TOOLS)
+    found, calls = changes(nights, "two")
+    assert reasons(calls) == {
+        (True, "text_new"), (False, "text_removed"), (True, "text_changed"), (False, "text_changed"),
+    }  # fmt: skip
+    assert {call.detail for call in calls if call.reason == "text_changed"} <= {f"record r{n}" for n in range(5)}
+    assert found.texts_added == len({call.document_id for call in calls if call.is_added})
+    assert found.texts_removed == len({call.document_id for call in calls if not call.is_added})
+    assert found.texts_changed == 0
+    assert found.calls_unchanged > 0
+
+
+def test_a_corrected_record_is_the_reason_only_for_the_tool_that_reads_it(nights: Nights) -> None:
+    nights.ingest(*texts(*range(60), url="https://x.org/2023/01/30"))
+    night(nights, "one", *TOOLS)
+    nights.ingest(
+        *texts(*range(30), url="https://x.org/2023/02/06"), *texts(*range(30, 60), url="https://x.org/2023/01/30")
+    )
+    night(nights, "two", *TOOLS)
+    _, calls = changes(nights, "two")
+    by_tool = {tool: reasons([call for call in calls if call.tool == tool]) for tool in ("Calculator", "Calendar")}
+    assert by_tool["Calendar"] == {(True, "record_corrected"), (False, "record_corrected")}
+    assert by_tool["Calculator"] <= {(True, "better_call_at_place"), (False, "better_call_at_place")}
+
+
+def test_a_threshold_that_moved_names_both(nights: Nights) -> None:
+    nights.ingest(*texts(*range(30)))
+    night(nights, "one", CALCULATOR)
+    night(nights, "two", replace(CALCULATOR, threshold=0.5))
+    _, calls = changes(nights, "two")
+    added = [call for call in calls if call.is_added]
+    assert {(call.reason, call.detail) for call in added} <= {("threshold", "1 -> 0.5"), ("better_call_at_place", None)}
+    assert all(call.loss_reduction in (0.5, 0.75) for call in added)
+    assert added
+    assert not [call for call in calls if not call.is_added]  # what saved a nat is still the best at its place
+
+
+def test_another_index_changes_results_and_another_model_all(nights: Nights) -> None:
+    nights.ingest(*texts(*range(40)))
+    night(nights, "one", CALCULATOR)
+    night(nights, "two", replace(CALCULATOR, index="index-2"))
+    night(nights, "three", replace(CALCULATOR, index="index-2", model="m@2"), schedule="nightly")
+    _, calls = changes(nights, "two")
+    assert reasons(calls) == {(True, "result_changed"), (False, "result_changed")} | (
+        reasons(calls) & {(True, "better_call_at_place"), (False, "better_call_at_place")}
+    )
+    details = {call.detail for call in calls if call.reason == "result_changed" and not call.is_added}
+    assert details <= {"1 -> 2", "2 -> 1", "1 -> none", "2 -> none"}
+    _, calls = changes(nights, "three")
+    assert {reason for _, reason in reasons(calls)} <= {"model_changed", "result_changed"}
+    assert {call.detail for call in calls if call.reason == "model_changed"} == {"model"}
+
+
+def test_a_tool_that_joins_displaces_calls_at_its_places(nights: Nights) -> None:
+    nights.ingest(*texts(*range(400)))
+    night(nights, "one", CALCULATOR)
+    night(nights, "two", CALCULATOR, CALENDAR)
+    _, calls = changes(nights, "two")
+    assert {call.reason for call in calls if call.tool == "Calendar"} == {"tool_lacking"}
+    assert {(call.is_added, call.reason) for call in calls if call.tool == "Calculator"} == {
+        (False, "better_call_at_place")
+    }
+    assert all((call.detail or "").startswith("Calendar(") for call in calls if call.tool == "Calculator")
+
+
+def test_texts_above_max_examples_say_so_and_texts_beyond_the_limit_too(nights: Nights) -> None:
+    nights.ingest(*texts(*range(40)))
+    night(nights, "one", CALCULATOR)
+    night(nights, "two", CALCULATOR, max_examples=5)
+    found, calls = changes(nights, "two")
+    assert reasons(calls) == {(False, "above_max_examples")}
+    assert (found.now.texts, found.texts_removed) == (5, found.before.texts - 5 if found.before else 0)
+    night(nights, "three", CALCULATOR, limit=10)
+    _, calls = changes(nights, "one", "three")
+    assert reasons(calls) == {(False, "document_limit")}
+
+
+def test_a_run_without_a_release_is_explained_call_by_call_too(nights: Nights) -> None:
+    nights.ingest(*texts(*range(20)))
+    night(nights, "one", CALCULATOR)
+    night(nights, "two", replace(CALCULATOR, threshold=9.0))
+    found, calls = changes(nights, "two")
+    assert (found.now.release_id, found.now.calls) == (None, 0)
+    assert reasons(calls) == {(False, "threshold")}
+    assert found.before is not None
+    assert found.before.calls == len(calls)
+
+
+def test_two_runs_are_compared_from_the_earlier_to_the_later_also_by_their_releases(nights: Nights) -> None:
+    nights.ingest(*texts(*range(10)))
+    night(nights, "one", CALCULATOR)
+    nights.ingest(*texts(*range(20)))
+    night(nights, "two", CALCULATOR)
+    found, _ = changes(nights, "two", "one")
+    assert found.before is not None
+    assert (found.before.run_id, found.now.run_id) == ("one", "two")
+    assert changes(nights, str(found.before.release_id), str(found.now.release_id))[0] == found
+    with pytest.raises(ParameterError, match="'three'"):
+        changes(nights, "three")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_call_that_differs_has_one_reason_and_the_counts_add_up(nights: Nights, seed: int) -> None:
+    drawn = draw(seed)
+    records = [Record(f"text {n}", f"https://x.org/{n}", f"r{n}" if n % 2 else None) for n in range(40)]
+    tools = list(TOOLS)
+    limit: int | None = None
+    for number in range(6):
+        changed = [
+            replace(record, text=record.text + "!") if drawn.random() < 0.1
+            else replace(record, url=f"{record.url}/{number}") if drawn.random() < 0.1
+            else record
+            for record in records
+            if drawn.random() < 0.9
+        ]  # fmt: skip
+        records = changed + [Record(f"night {number} text {n}") for n in range(drawn.randrange(6))]
+        nights.ingest(*records)
+        which = drawn.randrange(2)
+        tools[which] = replace(
+            tools[which],
+            **drawn.choice([{"threshold": drawn.choice([0.5, 1.0, 2.0])}, {"index": f"i{number}"}, {"model": f"m{number}"},
+                            {"context": f"c{number}"}, {}, {}]),
+        )  # fmt: skip
+        limit = drawn.choice([None, None, 30])
+        chosen = tools if drawn.random() < 0.8 else tools[:1]
+        night(nights, f"night-{number}", *chosen, limit=limit, max_examples=drawn.choice([None, 6]))
+    pairs = [(f"night-{one}", f"night-{two}") for one in range(6) for two in range(one + 1, 6)]
+    for before, now in pairs:
+        found, calls = changes(nights, now, before)
+        assert found.before is not None
+        released = {run: released_texts(nights, run) for run in (before, now)}
+        assert {(*fact(call), call.is_added) for call in calls} == {
+            *((*one, True) for one in released[now] - released[before]),
+            *((*one, False) for one in released[before] - released[now]),
+        }
+        assert len(calls) == sum(count.calls for count in found.counts)
+        assert found.calls_unchanged == len(released[now] & released[before])
+        assert found.before.calls == found.calls_unchanged + found.calls(is_added=False)
+        assert found.now.calls == found.calls_unchanged + found.calls(is_added=True)
+        assert {call.reason for call in calls} <= set(REASONS) - {"other", "first_run"}
+        by_text = [{run: {one for one in released[run] if one[0] == key} for run in (before, now)} for key in
+                   {one[0] for one in released[now] | released[before]}]  # fmt: skip
+        assert found.texts_added == sum(not calls_of[before] for calls_of in by_text)
+        assert found.texts_removed == sum(not calls_of[now] for calls_of in by_text)
+        assert found.texts_differing == sum(calls_of[before] != calls_of[now] for calls_of in by_text)
+
+
+def fact(call: ChangedCall) -> tuple[Any, ...]:
+    return call.document_id, call.tool, call.position_char, call.call_text, call.result
+
+
+def released_texts(nights: Nights, run_id: str) -> set[tuple[Any, ...]]:
+    """The release's calls as they are in its texts."""
+    with database.transaction(nights.engine) as connection:
+        rows = connection.execute(
+            text(
+                "select r.document_id, r.tool, c.position_char, c.call_text, l.result from run_releases "
+                "join release_calls r using (release_id) join candidate_calls c using (call_id) "
+                "join call_losses l using (call_id, scoring_recipe_id) where run_id = :run_id"
+            ),
+            {"run_id": run_id},
+        )
+        return {tuple(row) for row in rows}

@@ -1,0 +1,135 @@
+"""A night's summary: its numbers, and what it says in words."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.written_nights import Nights, Record, Tool
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.runs.summary import RunSummary, summarise
+from toolformer_ops.storage import database
+
+TOOLS = (Tool("Calculator"), Tool("Calendar", reads_record=True))
+
+
+@pytest.fixture
+def nights(postgres_dsn: str) -> Nights:
+    return Nights(database.connect_dsn(postgres_dsn, database.DSN_SETTING))
+
+
+def night(nights: Nights, run_id: str, *tools: Tool, lacking: tuple[str, ...] = (), **start: Any) -> RunSummary:
+    nights.start(run_id, *tools, **start)
+    nights.work(run_id, *tools)
+    nights.release(run_id, lacking=lacking)
+    with database.transaction(nights.engine) as connection:
+        database.execute(connection, "finish_run", run_id=run_id, state="success")
+        return summarise(connection, run_id)
+
+
+def texts(*numbers: int, url: str = "https://x.org/2023/01/30") -> list[Record]:
+    return [Record(f"text {number}", url, f"r{number}") for number in numbers]
+
+
+def test_the_first_night_has_all_documents_anew(nights: Nights) -> None:
+    nights.ingest(*texts(*range(30)))
+    first = night(nights, "one", *TOOLS)
+    assert (first.previous_run_id, first.documents, first.documents_added, first.documents_removed) == (None, 30, 30, 0)
+    assert [(tool.annotated, tool.reused) for tool in first.tools] == [(30, 0), (30, 0)]
+    assert sum(tool.calls_added for tool in first.tools) > 0
+    assert first.examples_changed == first.examples == first.examples_added
+    assert first.device_seconds == sum(
+        0.5 * (tool.done_by_stage["sample"] + tool.done_by_stage["score"]) for tool in first.tools
+    )
+    assert not first.is_nothing_new
+    assert "the first of its kind" in first.as_text()
+
+
+def test_a_night_with_nothing_new_says_so_plainly(nights: Nights) -> None:
+    nights.ingest(*texts(*range(30)))
+    first = night(nights, "one", *TOOLS)
+    second = night(nights, "two", *TOOLS)
+    assert second.is_nothing_new
+    assert (second.previous_run_id, second.release_id) == ("one", first.release_id)
+    assert (second.examples_changed, second.device_seconds) == (0, 0.0)
+    assert second.as_text().splitlines() == [
+        "**two**: success, compared with one",
+        "",
+        "**Nothing new**: 30 documents as before, nothing computed, the same release.",
+        f"Release: {first.release_id} as before, {first.examples} texts.",
+        "Device time of this run: 0.0 s",
+    ]
+
+
+def test_a_night_says_what_moved_in_corpus_tools_and_release(nights: Nights) -> None:
+    nights.ingest(*texts(*range(60)))
+    first = night(nights, "one", *TOOLS)
+    mended = [replace(record, text=record.text + ", mended") for record in texts(*range(20, 25))]
+    nights.ingest(*texts(*range(10, 20)), *mended, *texts(*range(25, 30), url="u"), *texts(*range(30, 80)))
+    second = night(nights, "two", *TOOLS)
+    moved = second.documents_added, second.documents_removed, second.documents_corrected, second.documents_changed
+    assert moved == (25, 15, 5, 5)  # 20 new and 5 mended; 10 gone and 5 mended
+    by_tool = {tool.tool: tool for tool in second.tools}
+    assert (by_tool["Calculator"].annotated, by_tool["Calculator"].reused) == (25, 45)
+    assert (by_tool["Calendar"].annotated, by_tool["Calendar"].reused) == (30, 40)
+    assert set(by_tool["Calculator"].removed_by_reason) <= {"text_removed", "text_changed", "better_call_at_place"}
+    assert "record_corrected" in by_tool["Calendar"].removed_by_reason
+    assert second.examples == first.examples + second.examples_added - second.examples_removed
+    written = second.as_text()
+    assert "Corpus version 1 -> 2: 70 documents (25 added, 15 removed, 5 corrected, 5 with a changed text)" in written
+    assert f"Release: {first.release_id} -> {second.release_id}" in written
+    assert len(written.splitlines()) <= 15
+    assert second.as_dict()["examples_changed"] == second.examples_changed
+
+
+def test_new_documents_without_a_new_kept_call_are_a_warning(nights: Nights) -> None:
+    tool = Tool("Calculator", threshold=2.0)
+    nights.ingest(*texts(*range(60)))
+    night(nights, "one", tool)
+    for number in range(60, 100):  # the first text without a call that saves so much
+        nights.ingest(*texts(*range(60)), *texts(number))
+        after = night(nights, f"with-{number}", tool, schedule=f"alone-{number}")
+        if after.tools[0].kept == summarise_one(nights, "one").tools[0].kept:
+            break
+    nights.ingest(*texts(*range(60)))
+    night(nights, "again", tool)
+    nights.ingest(*texts(*range(60)), *texts(number))
+    last = night(nights, "last", tool)
+    assert last.warnings == ("1 new documents, but no new kept call",)
+    assert last.as_text().endswith("- Warning: 1 new documents, but no new kept call")
+
+
+def summarise_one(nights: Nights, run_id: str) -> RunSummary:
+    with database.transaction(nights.engine) as connection:
+        return summarise(connection, run_id)
+
+
+def test_failed_checks_and_lacking_tools_are_warnings(nights: Nights) -> None:
+    nights.ingest(*texts(*range(30)))
+    night(nights, "one", *TOOLS)
+    with database.transaction(nights.engine) as connection:
+        columns = ("run_id", "subject", "check_name", "severity", "success", "message")
+        found = ("one", "Calendar", "losses_are_finite", "fail", False, "3 losses are not finite")
+        database.copy_insert(connection, "quality_results", columns, [found])
+    assert summarise_one(nights, "one").warnings == ("Calendar: 3 losses are not finite",)
+    second = night(nights, "two", *TOOLS, lacking=("Calendar",))
+    assert second.warnings == ("the release lacks Calendar",)
+    [_, calendar] = second.tools
+    assert set(calendar.removed_by_reason) == {"tool_lacking"}
+
+
+def test_a_run_is_compared_with_its_own_schedule_and_a_run_by_hand_with_its_model(nights: Nights) -> None:
+    nights.ingest(*texts(*range(30)))
+    other_model = replace(TOOLS[0], model="m@2")
+    for run_id, tool, schedule in (
+        ("a-1", TOOLS[0], "a"), ("b-1", TOOLS[0], "b"), ("hand-1", TOOLS[0], None), ("hand-2", other_model, None),
+        ("a-2", other_model, "a"), ("b-2", TOOLS[0], "b"), ("hand-3", TOOLS[0], None),
+    ):  # fmt: skip
+        night(nights, run_id, tool, schedule=schedule)
+    compared = {run_id: summarise_one(nights, run_id).previous_run_id for run_id in ("a-2", "b-2", "hand-2", "hand-3")}
+    assert compared == {"a-2": "a-1", "b-2": "b-1", "hand-2": None, "hand-3": "b-2"}
+
+
+def test_a_run_that_is_not_there_is_refused(nights: Nights) -> None:
+    with pytest.raises(ParameterError, match="'none'"):
+        summarise_one(nights, "none")

@@ -1,0 +1,286 @@
+"""Nights in Postgres without any stage: versions of a corpus, and runs whose rows follow from hashes.
+
+What a stage would write for a text is a function of the text, of the recipe, and of the url for a tool that reads the record:
+two runs over the same text agree. The release is chosen here a second time, in Python.
+"""
+
+import hashlib
+import json
+import random
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Engine, text
+
+from toolformer_ops.records import content_uuid, document_id_of
+from toolformer_ops.storage import database
+
+URI = "s3://toolformer/corpora/nights"
+CORPUS_ID = hashlib.sha256(URI.encode()).hexdigest()[:16]
+STAGES = ("filter", "sample", "execute", "score")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record of the corpus."""
+
+    text: str
+    url: str | None = None
+    record_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool of a run; each of the names is part of the recipe of its stage and of those after it."""
+
+    name: str
+    threshold: float = 1.0
+    reads_record: bool = False
+    model: str = "m@1"
+    index: str = "index-1"
+    context: str = "all"
+
+    def recipes(self) -> dict[str, dict[str, Any]]:
+        """The definitions by stage, each with its id and its parent's id."""
+        found: dict[str, dict[str, Any]] = {}
+        parent = None
+        for stage, definition in zip(
+            STAGES, ({}, {"model": self.model}, {"tool_version": self.index}, {"context": self.context}), strict=True
+        ):
+            content = {"stage": stage, "tool": self.name, "parent": parent, **definition}
+            recipe_id = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+            found[stage] = {"recipe_id": recipe_id, "parent": parent, "definition": definition}
+            parent = recipe_id
+        return found
+
+
+def draw(*parts: object) -> random.Random:
+    """Numbers that follow from the parts."""
+    return random.Random("/".join(map(str, parts)))  # noqa: S311 - no secret
+
+
+@dataclass
+class Nights:
+    """A database in which night follows night."""
+
+    engine: Engine
+    version: int = 0
+    members: dict[uuid.UUID, tuple[Record, int]] = field(default_factory=dict)
+    """The newest version: record and ordinal by document."""
+    started: int = 0
+
+    def ingest(self, *records: Record) -> int:
+        """Make a version that holds these records; of equal texts the first counts."""
+        self.version += 1
+        now: dict[uuid.UUID, Record] = {}
+        for record in records:
+            now.setdefault(document_id_of(record.text), record)
+        with database.transaction(self.engine) as connection:
+            if self.version == 1:
+                database.copy_insert(connection, "corpora", ("corpus_id", "uri"), [(CORPUS_ID, URI)])
+            next_ordinal = connection.execute(
+                text("select coalesce(max(ordinal) + 1, 0) from corpus_documents")
+            ).scalar_one()
+            ended = [key for key, (old, _) in self.members.items() if now.get(key) != old]
+            connection.execute(
+                text(
+                    "update corpus_documents set left_version = :version "
+                    "where left_version is null and document_id = any(cast(:ids as uuid[]))"
+                ),
+                {"version": self.version, "ids": [str(key) for key in ended]},
+            )
+            members = {key: value for key, value in self.members.items() if key not in ended}
+            rows = []
+            for key, record in now.items():
+                if key in members:
+                    continue
+                if key in self.members:
+                    ordinal = self.members[key][1]
+                else:
+                    ordinal, next_ordinal = next_ordinal, next_ordinal + 1
+                members[key] = record, ordinal
+                rows.append(
+                    (
+                        CORPUS_ID,
+                        key,
+                        self._variant(connection, key, record),
+                        ordinal,
+                        "f",
+                        self.version,
+                        record.record_id,
+                    )
+                )
+            columns = ("corpus_id", "document_id", "variant_id", "ordinal", "file_uri", "first_version", "record_id")
+            database.copy_insert(connection, "corpus_documents", columns, rows)
+            self.members = members
+        return self.version
+
+    def _variant(self, connection: Connection, key: uuid.UUID, record: Record) -> uuid.UUID | None:
+        database.copy_insert(connection, "documents", ("document_id", "text", "url"), [(key, record.text, record.url)])
+        first = connection.execute(
+            text("select url from documents where document_id = :key"), {"key": key}
+        ).scalar_one()
+        if first == record.url:
+            return None
+        variant = content_uuid(str(key), str(record.url))
+        columns = ("document_id", "text", "url", "variant_of")
+        database.copy_insert(connection, "documents", columns, [(variant, record.text, record.url, key)])
+        return variant
+
+    def start(
+        self, run_id: str, *tools: Tool, schedule: str | None = "nightly", limit: int | None = None, **parameters: Any
+    ) -> None:
+        """Register a run at the newest version."""
+        self.started += 1
+        with database.transaction(self.engine) as connection:
+            database.execute(
+                connection, "insert_annotation_run", run_id=run_id, corpus_id=CORPUS_ID, corpus_uri=URI,
+                corpus_version=self.version, ordinal_limit=limit, tools=[tool.name for tool in tools], document_limit=limit,
+                parameters=json.dumps(parameters), model_identity=tools[0].model, code_version="test", image="",
+                schedule=schedule,
+            )  # fmt: skip
+            connection.execute(
+                text("update annotation_runs set started_at = now() + :night * interval '1 minute' - interval '1 day' "
+                     "where run_id = :run_id"),
+                {"night": self.started, "run_id": run_id},
+            )  # fmt: skip
+            for tool in tools:
+                recipes = tool.recipes()
+                for stage, recipe in recipes.items():
+                    database.execute(
+                        connection, "insert_recipe", recipe_id=recipe["recipe_id"], stage=stage, tool=tool.name,
+                        parent_recipe_id=recipe["parent"], definition=json.dumps(recipe["definition"]),
+                    )  # fmt: skip
+                database.execute(
+                    connection, "insert_run_tool", run_id=run_id, tool=tool.name, tool_version=tool.index,
+                    filter_recipe_id=recipes["filter"]["recipe_id"], sampling_recipe_id=recipes["sample"]["recipe_id"],
+                    execution_recipe_id=recipes["execute"]["recipe_id"], scoring_recipe_id=recipes["score"]["recipe_id"],
+                    keep_threshold=tool.threshold, prune_below=0.0, reads_record=tool.reads_record,
+                )  # fmt: skip
+                for table in ("candidate_calls", "pruned_positions"):
+                    database.ensure_partition(connection, table, recipes["sample"]["recipe_id"])
+                database.ensure_partition(connection, "call_losses", recipes["score"]["recipe_id"])
+
+    def work(self, run_id: str, *tools: Tool, share: float = 1.0) -> None:
+        """Do what is undone of a run, or only for a share of its documents."""
+        with database.transaction(self.engine) as connection:
+            for tool in tools:
+                rows = connection.execute(
+                    text("select member.document_id, member.variant_id, d.text, d.url from run_tool_documents member "
+                         "join documents d on d.document_id = member.variant_id "
+                         "where member.run_id = :run_id and member.tool = :tool order by member.ordinal"),
+                    {"run_id": run_id, "tool": tool.name},
+                ).all()  # fmt: skip
+                chosen = [row for row in rows if draw("share", run_id, tool.name, row.text).random() < share]
+                self._annotate(connection, run_id, tool, chosen)
+
+    def _annotate(self, connection: Connection, run_id: str, tool: Tool, rows: list[Any]) -> None:
+        ids = {stage: recipe["recipe_id"] for stage, recipe in tool.recipes().items()}
+        ledger: dict[str, list[tuple[Any, ...]]] = {stage: [] for stage in STAGES}
+        decisions, candidates, losses = [], [], []
+        for row in rows:
+            seen = (row.text, row.url if tool.reads_record else None)
+            kept = draw("filter", tool.name, *seen).random() < 0.75
+            reason = "kept" if kept else draw("why", *seen).choice(["too_short", "no_number"])
+            decisions.append((ids["filter"], row.variant_id, 0, 0, len(row.text), kept, reason))
+            ledger["filter"].append((row.variant_id, 1, {"paragraphs": 1, reason: 1}))
+            if not kept:
+                continue
+            number = draw("calls", ids["sample"], *seen).randrange(4)
+            reasons: Counter[str] = Counter()
+            for place in range(number):
+                inputs = draw("input", tool.model, tool.name, row.text, place).randrange(5)
+                position = 3 * draw("position", tool.model, row.text, place).randrange(3)
+                call_text = f"{tool.name}({inputs})"
+                call_id = content_uuid(ids["sample"], str(row.variant_id), str(position), call_text, str(place))
+                only_after = draw("after", row.text, inputs).random() < 0.1
+                candidates.append(
+                    (ids["sample"], call_id, row.variant_id, 0, position, position, 0.5, str(inputs), call_text, call_id,
+                     str(inputs), 1, only_after)
+                )  # fmt: skip
+                result = draw("result", tool.name, tool.index, inputs, seen[1]).randrange(3)
+                if result == 0:
+                    reasons["no_result"] += 1
+                    losses.append((ids["score"], call_id, row.variant_id, None, None, "no_result", None, None, None))
+                    continue
+                reasons["scored"] += 1
+                saves = draw("saves", tool.context, tool.model, row.text, position, call_text, result).choice(
+                    [0.0, 0.5, 0.75, 1.0, 1.25, 2.5]
+                )
+                losses.append((ids["score"], call_id, row.variant_id, 0, str(result), None, 3.0, 3.5, 3.0 - saves))
+            ledger["sample"].append(
+                (row.variant_id, number, {"paragraphs": 1, "positions": number, "candidates": number})
+            )
+            ledger["execute"].append((row.variant_id, number, {"calls": number}))
+            ledger["score"].append((row.variant_id, number, {"calls": number, **reasons}))
+        losses_columns = ("scoring_recipe_id", "call_id", "document_id", "result_rank", "result", "reason",
+                          "loss_without_call", "loss_without_result", "loss_with_result")  # fmt: skip
+        candidates_columns = ("sampling_recipe_id", "call_id", "document_id", "paragraph", "position_token", "position_char",
+                              "position_probability", "call_input", "call_text", "input_key", "effective_input", "sample_count",
+                              "input_only_after")  # fmt: skip
+        decision_columns = ("filter_recipe_id", "document_id", "paragraph", "start_char", "end_char", "kept", "reason")
+        database.copy_insert(connection, "filter_decisions", decision_columns, decisions)
+        database.copy_insert(connection, "candidate_calls", candidates_columns, candidates)
+        database.copy_insert(connection, "call_losses", losses_columns, losses)
+        for stage, done in ledger.items():
+            known = set(connection.execute(
+                text("select document_id from stage_ledger where recipe_id = :recipe and stage = :stage"),
+                {"recipe": ids[stage], "stage": stage},
+            ).scalars())  # fmt: skip
+            new = [item for item in done if item[0] not in known]
+            if not new:
+                continue
+            batch = connection.execute(
+                text("insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written, seconds) values "
+                     "(:run_id, :tool, :stage, :recipe, :documents, :rows, :seconds) returning batch_id"),
+                {"run_id": run_id, "tool": tool.name, "stage": stage, "recipe": ids[stage], "documents": len(new),
+                 "rows": sum(item[1] for item in new), "seconds": 0.5 * len(new)},
+            ).scalar_one()  # fmt: skip
+            database.copy_insert(
+                connection,
+                "stage_ledger",
+                ("stage", "recipe_id", "document_id", "rows_written", "counts", "seconds", "batch_id"),
+                [(stage, ids[stage], key, written, json.dumps(counts), 0.5, batch) for key, written, counts in new],
+            )
+
+    def release(self, run_id: str, *, lacking: tuple[str, ...] = (), max_examples: int | None = None) -> str | None:
+        """Choose among the kept calls as the release does, and register it; None where there is nothing."""
+        with database.transaction(self.engine) as connection:
+            kept = [
+                row
+                for row in connection.execute(
+                    text("select document_id, position_char, call_id, tool, loss_reduction, scoring_recipe_id from kept_calls "
+                         "where run_id = :run_id and releasable"),
+                    {"run_id": run_id},
+                )
+                if row.tool not in lacking
+            ]  # fmt: skip
+            best: dict[tuple[uuid.UUID, int], Any] = {}
+            for row in sorted(kept, key=lambda row: (-row.loss_reduction, row.call_id)):
+                best.setdefault((row.document_id, row.position_char), row)
+            texts: dict[str, list[uuid.UUID]] = {}
+            chosen = []
+            for row in sorted(best.values(), key=lambda row: (row.document_id, row.position_char)):
+                of_tool = texts.setdefault(row.tool, [])
+                if row.document_id not in of_tool:
+                    of_tool.append(row.document_id)
+                if max_examples is None or of_tool.index(row.document_id) < max_examples:
+                    chosen.append(row)
+            if not chosen:
+                return None
+            content = [str(row.call_id) + row.scoring_recipe_id for row in chosen]
+            release_id = hashlib.sha256(" ".join([*content, *lacking]).encode()).hexdigest()[:16]
+            database.execute(
+                connection, "release_register", release_id=release_id, run_id=run_id, uri=f"s3://b/{release_id}",
+                manifest_sha256="0" * 64, documents=len({row.document_id for row in chosen}), calls=len(chosen),
+                lacking_tools=list(lacking),
+            )  # fmt: skip
+            rows = [(release_id, row.document_id, row.call_id, row.scoring_recipe_id, row.tool) for row in chosen]
+            columns = ("release_id", "document_id", "call_id", "scoring_recipe_id", "tool")
+            database.copy_insert(connection, "release_calls", columns, rows)
+            left_out: Mapping[str, Any] = {}
+            database.execute(connection, "release_of_run_set", run_id=run_id, release_id=release_id, left_out=left_out)
+            return release_id

@@ -1,0 +1,206 @@
+"""What changed between the releases of two runs: every call that only one of them holds, with the one reason why.
+
+Postgres decides (`sql/queries/changes_*.sql`). A call is the same in both where text, tool, place, call and result are the same.
+The reason is the first, in the order in which a run decides, for which the run without the call does not release it (`REASONS`).
+Owns no table; `changed_calls` and `release_changes` are temporary tables of the transaction.
+"""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.storage import database
+
+REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "first_run": "there is no run to compare with",
+        "text_new": "the text joined the corpus",
+        "text_removed": "the text left the corpus",
+        "text_changed": "the record of this id has another text",
+        "document_limit": "the text is outside of the run's document limit",
+        "tool_lacking": "a run is without the tool, or its rows were incomplete or failed a check",
+        "record_corrected": "the record has another url or date, which the tool reads",
+        "result_changed": "the tool answers the same call otherwise",
+        "model_changed": "another language model",
+        "prompt_changed": "another prompt of the tool",
+        "tool_changed": "another version or index of the tool",
+        "code_changed": "another version of the code that filters, samples, executes or scores",
+        "choices_changed": "other choices of sampling or scoring",
+        "threshold": "the keep threshold was moved across its loss reduction",
+        "no_release": "a run kept it and made no release",
+        "better_call_at_place": "another call at the place saves more",
+        "above_max_examples": "its tool has max_examples_per_tool texts without it",
+        "other": "none of these",
+    }
+)
+"""Why a call is in one release and not in the other."""
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """A run with what it released."""
+
+    run_id: str
+    state: str
+    schedule: str | None
+    corpus_uri: str
+    corpus_version: int
+    tools: tuple[str, ...]
+    release_id: str | None
+    """None where it made no release."""
+    texts: int
+    """Texts of the release."""
+    calls: int
+    """Calls of the release."""
+    lacking_tools: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ChangeCount:
+    """Calls of one tool that joined or left for one reason."""
+
+    is_added: bool
+    tool: str
+    reason: str
+    calls: int
+    texts: int
+    """Texts that hold them."""
+
+
+@dataclass(frozen=True)
+class ChangedCall:
+    """A call that only one of the two releases holds."""
+
+    is_added: bool
+    """Whether the newer release holds it."""
+    tool: str
+    reason: str
+    """One of `REASONS`."""
+    detail: str | None
+    """Both thresholds or results, the record's id, the better call, or what differs in the recipe."""
+    document_id: uuid.UUID
+    position_char: int | None
+    """Offset in the text. None, as the three that follow, where the recipe's rows were dropped."""
+    call_text: str | None
+    result: str | None
+    loss_reduction: float | None
+    """Nats."""
+
+
+@dataclass(frozen=True)
+class ReleaseChanges:
+    """How the release of a run differs from that of an earlier one."""
+
+    before: ComparedRun | None
+    """None where there is no earlier run."""
+    now: ComparedRun
+    counts: tuple[ChangeCount, ...]
+    texts_added: int
+    """Texts that only the newer release holds."""
+    texts_removed: int
+    texts_changed: int
+    """Texts of both releases with other calls."""
+
+    def calls(self, *, is_added: bool, tool: str | None = None) -> int:
+        """The number of calls that joined, or that left; of one tool or of all."""
+        return sum(one.calls for one in self.counts if one.is_added == is_added and tool in (None, one.tool))
+
+    @property
+    def calls_unchanged(self) -> int:
+        """Calls that both releases hold."""
+        return self.now.calls - self.calls(is_added=True)
+
+    @property
+    def texts_differing(self) -> int:
+        """Texts that are new, gone or hold other calls."""
+        return self.texts_added + self.texts_removed + self.texts_changed
+
+
+def previous_run(connection: Connection, run_id: str) -> str | None:
+    """The run that a run is compared with: the newest successful one before it over the same corpus and of the same schedule.
+
+    A run that no schedule started is compared with one of the same model. None where there is no such run.
+    """
+    found = database.fetch_all(connection, "changes_previous_run", run_id=run_id)
+    return found[0].run_id if found else None
+
+
+def find_changes(connection: Connection, run_id: str, other: str | None = None) -> ReleaseChanges:
+    """Compare two runs, from the one that was started earlier to the later; a run alone with its `previous_run`.
+
+    Instead of a run, a release may be named: the run that made it first is compared.
+
+    Raises:
+        ParameterError: there is no such run or release.
+    """
+    names = [run_id] if other is None else [run_id, other]
+    ids = [_run_named(connection, name) for name in names]
+    if other is None and (before_id := previous_run(connection, ids[0])) is not None:
+        ids.insert(0, before_id)
+    rows = database.fetch_all(connection, "changes_runs", run_ids=ids)
+    if other is None:  # the stored previous run may have been started in the same instant
+        rows.sort(key=lambda row: row.run_id == ids[-1])
+    now, before = rows[-1], rows[0] if len(rows) > 1 else None
+    same_corpus = before is not None and before.corpus_id == now.corpus_id
+    of_both = {
+        "run_id": now.run_id,
+        "before_run_id": before.run_id if before else None,
+        "sampling_recipe_ids": [recipe for row in rows for recipe in row.sampling_recipe_ids],
+        "scoring_recipe_ids": [recipe for row in rows for recipe in row.scoring_recipe_ids],
+    }
+    releases = {"release_id": now.release_id, "before_release_id": before.release_id if before else None}
+    versions = sorted([before.corpus_version, now.corpus_version]) if before else [now.corpus_version] * 2
+    database.execute(connection, "changes_find", **of_both, **releases)
+    database.execute(
+        connection,
+        "changes_explain",
+        **of_both,
+        corpus_id=now.corpus_id if same_corpus else None,
+        before_version=versions[0],
+        version=versions[1],
+    )
+    [texts] = database.fetch_all(connection, "changes_texts", **releases)
+    return ReleaseChanges(
+        before=_compared(before) if before else None,
+        now=_compared(now),
+        counts=tuple(ChangeCount(**row._asdict()) for row in database.fetch_all(connection, "changes_by_reason")),
+        texts_added=texts.added,
+        texts_removed=texts.removed,
+        texts_changed=texts.changed,
+    )
+
+
+def changed_calls(connection: Connection, at_most: int | None = None) -> list[ChangedCall]:
+    """The calls of the comparison that `find_changes` made in this transaction, text by text."""
+    rows = database.fetch_all(connection, "changes_calls", at_most=at_most)
+    return [ChangedCall(**row._asdict()) for row in rows]
+
+
+def _run_named(connection: Connection, name: str) -> str:
+    found = database.fetch_all(connection, "changes_run_named", name=name)
+    if not found:
+        raise ParameterError(
+            f"expected the id of a run or a release, found {name!r}. `toolformer-ops runs` lists them."
+        )
+    run_id: str = found[0].run_id
+    return run_id
+
+
+def _compared(row: Row[Any]) -> ComparedRun:
+    return ComparedRun(
+        run_id=row.run_id,
+        state=row.state,
+        schedule=row.schedule,
+        corpus_uri=row.corpus_uri,
+        corpus_version=row.corpus_version,
+        tools=tuple(row.tools),
+        release_id=row.release_id,
+        texts=row.texts,
+        calls=row.calls,
+        lacking_tools=tuple(row.lacking_tools),
+    )
