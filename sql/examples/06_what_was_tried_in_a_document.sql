@@ -14,5 +14,5 @@ from document d
 join run_tools t on t.run_id = d.run_id
 join run_tool_documents r on r.run_id = t.run_id and r.tool = t.tool and r.document_id = d.document_id
 join candidate_calls c on c.sampling_recipe_id = t.sampling_recipe_id and c.document_id = r.variant_id
-left join call_losses l on l.scoring_recipe_id = t.scoring_recipe_id and l.call_id = c.call_id
+left join call_losses l on l.scoring_recipe_id = t.scoring_recipe_id and l.document_id = c.document_id and l.call_id = c.call_id
 order by c.position_char, t.tool, c.call_text;

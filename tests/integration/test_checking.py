@@ -183,7 +183,7 @@ BROKEN: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "same call id twice": (
         "call_ids_are_unique",
-        ("alter table candidate_calls drop constraint candidate_calls_pkey",
+        (f"drop index candidate_calls_{recipe_id('sample', TOOL)}_document_id_call_id_idx",
          "insert into candidate_calls select * from candidate_calls where call_input = '1 + 1'"),
     ),
 }  # fmt: skip

@@ -423,6 +423,40 @@ def test_a_partition_is_made_while_another_stage_writes(engine: Engine) -> None:
             database.ensure_partition(other, "candidate_calls", RECIPE)
 
 
+CALL = ("sampling_recipe_id", "call_id", "document_id", "paragraph", "position_token", "position_char",
+        "position_probability", "call_input", "call_text", "sample_count", "input_only_after")  # fmt: skip
+
+
+@pytest.mark.parametrize("made_before_the_migration", [False, True])
+def test_a_call_of_a_document_is_stored_once_in_a_partition(engine: Engine, made_before_the_migration: bool) -> None:
+    with database.transaction(engine) as connection:
+        database.ensure_partition(connection, "candidate_calls", RECIPE)
+    if made_before_the_migration:  # as migration 0016 finds it
+        with engine.begin() as connection:
+            for statement in (
+                f"drop index candidate_calls_{RECIPE}_document_id_call_id_idx",
+                "alter table candidate_calls add primary key (sampling_recipe_id, call_id)",
+                "create index on candidate_calls (document_id)",
+                "alter table call_losses add primary key (scoring_recipe_id, call_id)",
+                "create index on call_losses (document_id)",
+            ):
+                connection.execute(text(statement))
+            migration = database.SQL_DIR / "migrations" / "0016_keys_of_calls.sql"
+            database.raw_cursor(connection).execute(migration.read_text())
+
+    def row(call: int, document: int) -> tuple[object, ...]:
+        return (RECIPE, uuid.UUID(int=call), uuid.UUID(int=document), 0, 1, 5, 0.5, "1", "Calculator(1)", 1, False)
+
+    with database.transaction(engine) as connection:
+        assert database.copy_insert(connection, "candidate_calls", CALL, [row(1, 1), row(2, 1), row(1, 2)]) == 3
+    with database.transaction(engine) as connection:
+        assert database.copy_insert(connection, "candidate_calls", CALL, [row(1, 1), row(3, 1)]) == 1
+    indices = f"select array_agg(indexdef) from pg_indexes where tablename = 'candidate_calls_{RECIPE}'"
+    [index] = _value(engine, indices)
+    assert index.startswith("CREATE UNIQUE INDEX")
+    assert index.endswith("(document_id, call_id)")
+
+
 @pytest.mark.parametrize(("table", "recipe"), [("documents", RECIPE), ("candidate_calls", "x'); drop table documents")])
 def test_only_partitioned_tables_and_recipe_ids_make_partitions(engine: Engine, table: str, recipe: str) -> None:
     with engine.connect() as connection, pytest.raises(DatabaseError, match="16 hex digits"):

@@ -42,10 +42,10 @@ TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
     "recipes": ("recipe_id",),
     "run_tools": ("run_id", "tool"),
     "filter_decisions": ("filter_recipe_id", "document_id", "paragraph"),
-    "candidate_calls": ("sampling_recipe_id", "call_id"),
+    "candidate_calls": ("document_id", "call_id"),  # in each partition
     "pruned_positions": ("sampling_recipe_id", "document_id", "paragraph", "position_token"),
     "call_results": ("tool", "tool_version", "input_key"),
-    "call_losses": ("scoring_recipe_id", "call_id"),
+    "call_losses": ("document_id", "call_id"),  # in each partition
     "stage_ledger": ("recipe_id", "document_id", "stage"),
     "quality_results": ("run_id", "subject", "check_name"),
     "dataset_releases": ("release_id",),
@@ -246,11 +246,14 @@ def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None
     }
     with raw_cursor(connection) as cursor:
         try:
-            for statement in (
-                "create table {partition} (like {table} including all)",
-                "alter table {table} attach partition {partition} for values in ({recipe_id})",
-            ):
-                cursor.execute(sql.SQL(statement).format(**names))
+            cursor.execute(sql.SQL("create table {partition} (like {table} including all)").format(**names))
+            if (
+                table != "pruned_positions"
+            ):  # its key is one of the parent's; that of calls would have to hold the recipe there
+                cursor.execute(sql.SQL("create unique index on {partition} (document_id, call_id)").format(**names))
+            cursor.execute(
+                sql.SQL("alter table {table} attach partition {partition} for values in ({recipe_id})").format(**names)
+            )
         except psycopg2.Error as error:
             raise _translated(f"partition {partition}", error) from error
 
