@@ -27,9 +27,10 @@ class DecodingSettings:
     max_new_tokens: int = 64
     """Most tokens of text that the model writes; calls and their results do not count, so that a call shortens no answer."""
     call_start_rank: int = 10
-    """k: a call starts where " [" is among the k most likely tokens. 1 is plain greedy decoding, 0 disables calls."""
+    """k: a call starts where " [" is among the k most likely tokens. 1 is plain greedy decoding; 0 disables calls: no bracket is
+    written."""
     calls_per_input: int = 1
-    """Most calls that an input may start, those included that come to nothing."""
+    """Most calls that an input may start, those included that come to nothing; text in brackets is none. 0 disables calls."""
     max_call_tokens: int = 64
     """Most tokens of a call up to its arrow; a longer one is given up."""
     barred_tools: tuple[str, ...] = ()

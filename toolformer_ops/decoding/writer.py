@@ -2,15 +2,21 @@
 
 A state machine without a network: it is given logits, and appends to its continuation or removes from it. A call
 
-    starts       where " [" is among the k most likely tokens (or a bare "[", where white space comes before it);
+    starts       where " [" is among the k most likely tokens (or a bare "[", where white space comes before it), and where greedy
+                 decoding writes a bracket anywhere else;
     is written   greedily, up to its arrow; a barred tool's name cannot be written;
     waits        for its tool;
     is woven in  with its result, in the spelling of the training texts, `[Tool(input) -> result]`; or is forgotten where anything
-                 went wrong: the text continues where the call started, with the most likely token that starts none.
+                 went wrong: the text continues where the call started.
 
-So no broken bracket is left. Does not run tools (`together.py`) and owns no KV cache (`language_model/rows.py`).
+A bracket that greedy decoding writes and that no tool's name with its "(" follows is text, such as a citation, a list or code: its
+tokens are kept. A bracket that only the rank k started is forgotten then, and greedy decoding continues in its place. So a text
+holds no call that was not run. With calls disabled (k = 0) no token with a bracket is ever written.
+
+Does not run tools (`together.py`) and owns no KV cache (`language_model/rows.py`).
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -28,6 +34,8 @@ BORDER_TOKENS = 4
 """Tokens of the prompt that are decoded with the continuation, so that the white space at its beginning is kept."""
 STOP_TAIL_TOKENS = 16
 """Tokens in which a stop text is looked for, in addition to one for each of its characters."""
+_CALL_BEGINNING = re.compile(r"\s*(?:([A-Za-z][A-Za-z0-9_]*)\s*(\(.*)?)?", re.DOTALL)
+"""What may come behind a bracket that may still become a call: its tool's name, then its round bracket."""
 
 
 @dataclass
@@ -77,10 +85,11 @@ class Continuation:
         outside = [token for first, end in zip(starts, ends, strict=True) for token in self.ids[first:end]]
         return self._behind(self.prompt_ids[-BORDER_TOKENS:], outside)
 
-    def ends_with(self, stop: str) -> bool:
-        """Whether `stop` is in what was written last, outside calls."""
-        first = max(self.calls[-1][1] if self.calls else 0, len(self.ids) - STOP_TAIL_TOKENS - len(stop))
-        return stop in self.text(first)
+    def ends_with(self, stop: str, end: int | None = None) -> bool:
+        """Whether `stop` is in what was written last, outside calls; of the first `end` tokens, if given."""
+        end = len(self.ids) if end is None else end
+        first = max(self.calls[-1][1] if self.calls else 0, end - STOP_TAIL_TOKENS - len(stop))
+        return stop in self.text(first, end)
 
     def _behind(self, before: Sequence[int], ids: Sequence[int]) -> str:
         return self.tokenization.decode([*before, *ids])[len(self.tokenization.decode(before)) :]
@@ -96,17 +105,27 @@ class State(Enum):
 
 
 @dataclass
-class _OpenCall:
-    """A call that is being written or waits for its result."""
+class _OpenBracket:
+    """A bracket that may become a call, is one that is being written, or waits for its result."""
 
     start: int
     """Index of its first token in the continuation."""
     resume: int
     """Index at which the text continues if the call is forgotten: `start`, unless the marker " [" is several tokens."""
     fallback: int
-    """The token that comes there then."""
+    """The token that comes there then: what greedy decoding writes; if that is the bracket itself, `plain`."""
+    plain: int
+    """The most likely token there that has no bracket."""
     spaced: bool
     """Whether it begins with a space."""
+    greedy: bool
+    """Whether greedy decoding has written all of it, so that it is kept as text unless a tool's name follows."""
+    callable: bool
+    """Whether a call may be made of it; otherwise it is text, or is forgotten."""
+    counted: bool = False
+    """Whether it counts among the calls that the input has started."""
+    named: bool = False
+    """Whether a tool's name and its round bracket follow."""
     call: Call | None = None
 
 
@@ -118,14 +137,14 @@ class Writer:
     written: Continuation
     settings: DecodingSettings
     tools: frozenset[str]
-    """Names of the tools that may be called; without any, decoding is plain and greedy."""
+    """Names of the tools that may be called; without any, decoding is plain and greedy, unless calls are disabled."""
     state: State = State.WRITING
     chosen: int = 0
     """Tokens that the model chose."""
     _end: End = "length"
     _calls: list[tuple[MadeCall, int, int]] = field(default_factory=list)  # with their first token and their end
     _abandoned: list[str] = field(default_factory=list)
-    _open: _OpenCall | None = None
+    _open: _OpenBracket | None = None
     _started: int = 0
     _text_tokens: int = 0
 
@@ -200,8 +219,12 @@ class Writer:
         if self._text_tokens >= self.settings.max_new_tokens or not self.written.fits(len(self.written) + 1):
             self._finish("length")
             return
+        if not self.settings.allows_calls:
+            self._take(self._most_likely_plain(logits))
+            return
+        best = int(logits.argmax())
         if not self.tools:
-            self._take(int(logits.argmax()))
+            self._take(best)
             return
         # 1. Token ids of what starts a call and lacks only its last token here.
         tokenization, ids = self.written.tokenization, self.written.ids
@@ -212,27 +235,64 @@ class Writer:
         before = self.written.text(max(0, len(ids) - 4)) if ids else self.prompt.text
         if len(bare) == 1 and bare != spaced[-1:] and (not before or before[-1].isspace()):
             markers.append(bare)
-        # 2. The most likely token that starts none.
-        plain = logits.clone()
-        plain[[marker[-1] for marker in markers]] = -torch.inf
-        fallback = int(plain.argmax())
-        # 3. Start a call where a marker is among the k most likely tokens, else write the other token.
-        if self.settings.allows_calls and self._started < self.settings.calls_per_input:
+        # 2. Start a call where a marker is among the k most likely tokens, else write the most likely token.
+        if self._started < self.settings.calls_per_input:
             for marker in markers:
                 last = marker[-1]
                 # Of equally likely tokens the lower id ranks first, as `argmax` has it.
                 rank = 1 + int((logits > logits[last]).sum()) + int((logits[:last] == logits[last]).sum())
                 if rank <= self.settings.call_start_rank:
-                    resume = len(self.written)
-                    self._open = _OpenCall(
-                        start=resume - len(marker) + 1, resume=resume, fallback=fallback, spaced=marker == spaced
+                    plain = self._most_likely_plain(logits)
+                    opened = _OpenBracket(
+                        start=len(ids) - len(marker) + 1,
+                        resume=len(ids),
+                        fallback=plain if last == best else best,
+                        plain=plain,
+                        spaced=marker == spaced,
+                        greedy=last == best,
+                        callable=True,
                     )
-                    self._started += 1
-                    self.chosen += 1
-                    self.state = State.CALLING
-                    self.written.append(marker[-1:])
+                    if not opened.greedy:
+                        self._count(opened)
+                    self._begin(opened, last)
                     return
-        self._take(fallback)
+        if self._may_become_call(best):
+            runs = (best,) == bare and self._started < self.settings.calls_per_input
+            self._begin(self._written_bracket(self._most_likely_plain(logits), runs=runs), best)
+        else:
+            self._take(best)
+
+    def _most_likely_plain(self, logits: Tensor) -> int:
+        """The most likely token without a bracket."""
+        best, brackets = int(logits.argmax()), self.written.tokenization.bracket_ids
+        if best not in brackets:
+            return best
+        others = logits.clone()
+        others[list(brackets)] = -torch.inf
+        return int(others.argmax())
+
+    def _may_become_call(self, token: int) -> bool:
+        """Whether a token brings a bracket of which the next tokens may make a call."""
+        tokenization = self.written.tokenization
+        if token not in tokenization.bracket_ids:
+            return False
+        return _CALL_BEGINNING.fullmatch(tokenization.decode([token]).rpartition(BRACKET)[2]) is not None
+
+    def _written_bracket(self, plain: int, *, runs: bool) -> _OpenBracket:
+        """A bracket that greedy decoding writes next and that is no marker."""
+        end = len(self.written)
+        return _OpenBracket(
+            start=end, resume=end, fallback=plain, plain=plain, spaced=False, greedy=True, callable=runs
+        )
+
+    def _begin(self, opened: _OpenBracket, token: int) -> None:
+        self._open, self.state = opened, State.CALLING
+        self.chosen += 1
+        self.written.append([token])
+
+    def _count(self, opened: _OpenBracket) -> None:
+        self._started += not opened.counted
+        opened.counted = True
 
     def _take(self, token: int) -> None:
         """One token of text."""
@@ -249,36 +309,70 @@ class Writer:
         self.state, self._end = State.DONE, end
 
     def _continue_call(self, logits: Tensor) -> None:
-        opened = self._opened()
-        too_long = len(self.written) - opened.start >= self.settings.max_call_tokens
-        if too_long or not self.written.fits(len(self.written) + 1):
-            self._abandon(opened, "call_too_long")
-            return
-        token = self._most_likely_in_call(opened, logits)
-        self.chosen += 1
-        if token is None or token in self.written.tokenization.end_ids:
-            self._abandon(opened, "end_of_text_in_call")
-            return
-        self.written.append([token])
-        text = self._call_text(opened)
-        if ARROW in text:
-            try:
-                call = parse_call(text)
-            except CallSyntaxError:
-                self._abandon(opened, "not_a_call")
-                return
-            if call.tool not in self.tools or call.tool in self.settings.barred_tools:
-                self._abandon(opened, "unknown_tool")
-                return
-            opened.call, self.state = call, State.WAITING
-        elif CALL_END in text or "\n" in text:
-            self._abandon(opened, "not_a_call")
+        opened, tokenization = self._opened(), self.written.tokenization
+        full = len(self.written) - opened.start >= self.settings.max_call_tokens
+        token, refused = None, None
+        if full or not self.written.fits(len(self.written) + 1):
+            refused = "call_too_long"
+        else:
+            token = self._most_likely_in_call(opened, logits)
+            if token is None or token in tokenization.end_ids:
+                self.chosen += 1
+                refused = "end_of_text_in_call"
+            elif token in tokenization.bracket_ids:
+                refused = "not_a_call"
+        if token is not None and refused is None:
+            self.chosen += 1
+            self.written.append([token])
+            self._recognise(opened)
+        elif opened.greedy and not opened.named:
+            if self._keep_as_text(opened):
+                self._continue_text(logits)
+        else:
+            self._abandon(opened, refused or "end_of_text_in_call")
 
-    def _most_likely_in_call(self, opened: _OpenCall, logits: Tensor) -> int | None:
+    def _recognise(self, opened: _OpenBracket) -> None:
+        """Say what the bracket is by now: a call whose tool is asked, one that is still being written, or none."""
+        text = self._call_text(opened)
+        beginning = _CALL_BEGINNING.fullmatch(text)
+        if "\n" in text:
+            opened.callable = False
+        if beginning is not None and beginning[2] and beginning[1] in self.tools and not opened.named:
+            opened.named = True
+            if not opened.callable:
+                used_up = self._started >= self.settings.calls_per_input
+                self._abandon(opened, "no_call_left" if used_up else "not_a_call")
+                return
+            self._count(opened)
+        if ARROW in text:
+            self._end_call(opened, text)
+        elif beginning is None or CALL_END in text or ("\n" in text and (beginning[2] or not opened.greedy)):
+            self._give_up(opened, "not_a_call")
+
+    def _end_call(self, opened: _OpenBracket, text: str) -> None:
+        """Wait for the tool if `text`, which has an arrow, is a call that may be made; else none comes of it."""
+        try:
+            call = parse_call(text)
+        except CallSyntaxError:
+            self._give_up(opened, "not_a_call")
+            return
+        if call.tool not in self.tools or call.tool in self.settings.barred_tools:
+            self._abandon(opened, "unknown_tool")
+        elif self._was_made(call):
+            self._abandon(opened, "repeated_call")
+        else:
+            opened.call, self.state = call, State.WAITING
+
+    def _was_made(self, call: Call) -> bool:
+        """Whether an equal call is in the prompt, or was made in this text before."""
+        made = any((one.tool, one.input) == (call.tool, call.input) for one, _, _ in self._calls)
+        return made or f"{BRACKET}{call} {ARROW}" in self.prompt.text
+
+    def _most_likely_in_call(self, opened: _OpenBracket, logits: Tensor) -> int | None:
         """The most likely token that does not spell a barred tool's name; None where every token does."""
-        barred = self.settings.barred_tools
-        if not barred or "(" in self._call_text(opened):
-            return int(logits.argmax())
+        barred, best = self.settings.barred_tools, int(logits.argmax())
+        if not barred or not opened.callable or "(" in self._call_text(opened):
+            return best
         others = self.tools.difference(barred)
         for token in torch.argsort(logits, descending=True, stable=True).tolist():
             # A name is refused where it is a barred tool's, or the beginning of one and of no other tool's.
@@ -286,26 +380,54 @@ class Writer:
             name = name.strip()
             only_barred = name != "" and _begins(barred, name) and not _begins(others, name)
             if token in self.written.tokenization.end_ids or not (name in barred if bracket else only_barred):
+                if token != best:  # not what greedy decoding writes, so no text either
+                    opened.greedy = False
+                    self._count(opened)
                 return int(token)
         return None
 
-    def _abandon(self, opened: _OpenCall, reason: str) -> None:
+    def _give_up(self, opened: _OpenBracket, reason: str) -> None:
+        """Let the bracket be text if greedy decoding has written it and it names no tool, else forget it."""
+        if opened.greedy and not opened.named:
+            self._keep_as_text(opened)
+        else:
+            self._abandon(opened, reason)
+
+    def _keep_as_text(self, opened: _OpenBracket) -> bool:
+        """Let the bracket and what follows it be text, within the limits of a text; returns whether the text continues."""
+        self._open, self.state = None, State.WRITING
+        for end in range(opened.resume + 1, len(self.written) + 1):
+            if self._text_tokens >= self.settings.max_new_tokens:
+                self.written.cut(end - 1)
+                self._finish("length")
+                break
+            self._text_tokens += 1
+            if self.settings.stop is not None and self.written.ends_with(self.settings.stop, end):
+                self.written.cut(end)
+                self._finish("stop")
+                break
+        return self.state is State.WRITING
+
+    def _abandon(self, opened: _OpenBracket, reason: str) -> None:
         self._abandoned.append(reason)
         self._forget(opened)
 
-    def _forget(self, opened: _OpenCall) -> None:
+    def _forget(self, opened: _OpenBracket) -> None:
         self.written.cut(opened.resume)
         self._open, self.state = None, State.WRITING
-        self._take(opened.fallback)
+        if self._may_become_call(opened.fallback):
+            self._begin(self._written_bracket(opened.plain, runs=False), opened.fallback)
+        else:
+            self._take(opened.fallback)
 
-    def _opened(self) -> _OpenCall:
+    def _opened(self) -> _OpenBracket:
         if self._open is None:
             raise RuntimeError("expected an open call")
         return self._open
 
-    def _call_text(self, opened: _OpenCall, *more: int) -> str:
+    def _call_text(self, opened: _OpenBracket, *more: int) -> str:
         """What was written after the bracket, and `more` tokens."""
-        return self.written.tokenization.decode([*self.written.ids[opened.start :], *more]).partition(BRACKET)[2]
+        return self.written.tokenization.decode([*self.written.ids[opened.start :], *more]).rpartition(BRACKET)[2]
 
     def _before_stop(self, text: str) -> str:
         return text[: text.rindex(self.settings.stop)] if self._end == "stop" and self.settings.stop else text

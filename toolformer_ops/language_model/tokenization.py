@@ -11,6 +11,7 @@ than at the start of a text (` Fiscal` for `F` `iscal`). From the second word on
 Special tokens are never read from text: a document that holds `<|endoftext|>` gets the characters, not the token.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -111,6 +112,14 @@ class Tokenization:
                 f"expected a vocabulary that can write {CALL_START!r}, found that it reads back as "
                 f"{self.decode(self.marker_ids)!r}. Choose a model whose tokenizer knows every byte."
             )
+
+    @functools.cached_property
+    def bracket_ids(self) -> frozenset[int]:
+        """Every token whose text has the bracket of a call, such as `[`, ` [` and `([`; end-of-text tokens are not among them."""
+        vocabulary = self._backend.get_vocab(with_added_tokens=True)
+        bracket = CALL_START.strip()
+        byte = f"<0x{ord(bracket):02X}>"  # the name of a byte that a vocabulary falls back to
+        return frozenset(id_ for token, id_ in vocabulary.items() if bracket in token or token == byte) - self.end_ids
 
     def ids(self, text: str) -> tuple[int, ...]:
         """`text` encoded by itself, without start token."""

@@ -5,12 +5,16 @@ import logging
 from collections.abc import Callable
 
 import pytest
+import torch
 
-from tests.unit.decoding.scripted import END, ScriptedRows, TellingTool, tokenization, write
+from tests.tiny_models import train_tokenizer
+from tests.unit.decoding.scripted import END, ScriptedRows, TellingTool, tokenization, vocabulary_size, write
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.together import Together, ToolRuns
 from toolformer_ops.errors import ModelError, ParameterError, ToolError
+from toolformer_ops.language_model.rows import Row
+from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.tools.base import ToolOutput
 
 PROMPT = "The sum of 2 and 3 is"
@@ -88,12 +92,161 @@ def test_with_k_zero_the_marker_is_never_written_even_where_it_is_the_most_likel
     assert calculator.batches == []
 
 
-def test_without_tools_decoding_is_plain_and_greedy(tools: Callable[..., ToolRuns]) -> None:
-    text = only(
-        write({PROMPT: [CALL, PLAIN]}, DecodingSettings(call_start_rank=0), ToolRuns(Settings(), (), lambda: None))
-    )  # type: ignore[arg-type, return-value]
+@pytest.mark.parametrize(
+    "line",
+    [
+        " Today[Calendar() -> 5] is Friday.",  # a bracket right behind a letter
+        "([Calculator(2 + 3) -> 5] is it).",
+        "\n[Calculator(2 + 3) -> 5] is it.",
+        " see [1].",
+    ],
+)
+@pytest.mark.parametrize("disabled", [DecodingSettings(call_start_rank=0), DecodingSettings(calls_per_input=0)])
+def test_with_calls_disabled_no_bracket_is_ever_written(
+    tools: Callable[..., ToolRuns], calculator: TellingTool, line: str, disabled: DecodingSettings
+) -> None:
+    before = line.partition("[")[0].rstrip(" ")
+    script = {PROMPT: [line + END, before + " is it." + END]}
+    no_tools = ToolRuns(Settings(), (), lambda: pytest.fail("no tool here asks for the model"))
+    for runs in (tools(), no_tools):
+        text = only(write(script, disabled, runs))
+        assert (text.text, text.calls, text.abandoned) == (before + " is it.", (), ())
+    assert calculator.batches == []
+
+
+def test_without_tools_decoding_is_plain_and_greedy() -> None:
+    no_tools = ToolRuns(Settings(), (), lambda: pytest.fail("no tool here asks for the model"))
+    text = only(write({PROMPT: [CALL, PLAIN]}, DecodingSettings(), no_tools))
     assert text.token_ids == ids(CALL)
     assert text.calls == ()
+
+
+BRACKETS = (
+    " see [1], as the table says.",
+    " a list: [a, b, c] and [[1], [2]].",
+    " x = [f(y) for y in rows]; y[0] = [sum(x), 2]",
+    "\n[note] It is [sic] six.",
+    " [Calculators are a kind of thing] six.",
+    " the array [\n1,\n2\n] is it.",
+    " it begins [sum",
+)
+
+
+@pytest.mark.parametrize("line", BRACKETS)
+@pytest.mark.parametrize("rank", [1, 10])
+def test_a_bracket_that_becomes_no_call_is_left_as_text(tools: Callable[..., ToolRuns], line: str, rank: int) -> None:
+    text = only(write({PROMPT: [line + END, PLAIN]}, DecodingSettings(call_start_rank=rank), tools()))
+    assert text.token_ids == ids(line)
+    assert (text.text, text.calls, text.abandoned, text.end) == (line, (), (), "end_of_text")
+
+
+@pytest.mark.parametrize("line", BRACKETS)
+def test_text_in_brackets_counts_as_text_and_is_cut_as_text(tools: Callable[..., ToolRuns], line: str) -> None:
+    for limit in range(1, len(ids(line))):
+        decoding = DecodingSettings(max_new_tokens=limit, call_start_rank=1)
+        text = only(write({PROMPT: [line + END, PLAIN]}, decoding, tools()))
+        assert (text.token_ids, text.end) == (ids(line)[:limit], "length")
+        short = DecodingSettings(max_call_tokens=limit, call_start_rank=1)  # no limit for what is no call
+        assert only(write({PROMPT: [line + END, PLAIN]}, short, tools())).token_ids == ids(line)
+
+
+def test_a_stop_text_inside_brackets_ends_the_text(tools: Callable[..., ToolRuns]) -> None:
+    line = " rows [sum(x), mean(x)] of it." + END
+    text = only(write({PROMPT: [line, PLAIN]}, DecodingSettings(call_start_rank=1, stop="mean"), tools()))
+    assert (text.text, text.end) == (" rows [sum(x), ", "stop")
+
+
+def test_where_the_rank_alone_started_a_bracket_greedy_decoding_goes_on(tools: Callable[..., ToolRuns]) -> None:
+    greedy = " six ([1])." + END
+    text = only(write({PROMPT: [greedy, " [2] six." + END, PLAIN]}, DecodingSettings(), tools()))
+    assert (text.text, text.abandoned) == (" six ([1]).", ("not_a_call",))
+
+
+def test_brackets_are_left_as_text_where_no_call_is_left_and_a_call_is_not_written(
+    tools: Callable[..., ToolRuns], calculator: TellingTool
+) -> None:
+    cited = " [Calculator(2 + 3) -> 5] 5, see [1]." + END
+    assert only(write({PROMPT: [PLAIN, cited]}, SECOND_BEST, tools())).token_ids == ids(cited)
+    again = " [Calculator(2 + 3) -> 5] 5, that is [Calculator(5 * 2) -> 77] 77." + END
+    without = " [Calculator(2 + 3) -> 5] 5, that is it." + END
+    text = only(write({PROMPT: [PLAIN, again, without]}, SECOND_BEST, tools()))
+    assert (text.token_ids, text.abandoned) == (ids(without), ("no_call_left",))
+    behind_a_letter = " [Calculator(2 + 3) -> 5] 5, that is[Calculator(5 * 2) -> 77] 77." + END
+    assert only(write({PROMPT: [PLAIN, behind_a_letter, without]}, SECOND_BEST, tools())).token_ids == ids(without)
+    assert calculator.batches == [["2 + 3"]] * 3
+
+
+def test_a_call_that_greedy_decoding_writes_right_behind_a_letter_is_run(
+    tools: Callable[..., ToolRuns], calculator: TellingTool
+) -> None:
+    made_up = " they say[Calculator(2 + 3) -> 77] 77." + END
+    woven = " they say[Calculator(2 + 3) -> 5] 5." + END
+    text = only(write({PROMPT: [made_up, woven]}, DecodingSettings(), tools()))
+    assert (text.token_ids, text.without_calls) == (ids(woven), " they say 5.")
+    assert calculator.batches == [["2 + 3"]]
+
+
+def test_a_token_that_ends_in_a_bracket_opens_no_call_and_may_open_a_text_in_brackets(
+    tools: Callable[..., ToolRuns], calculator: TellingTool
+) -> None:
+    tokenizer = train_tokenizer()
+    tokenizer.add_tokens(["(["])
+    words = Tokenization(tokenizer)
+    [token] = words.ids("([")
+    assert token in words.bracket_ids
+    cited, called = "so([1], [2]).", "so([Calculator(2 + 3) -> 77])."
+    for decoding, line, expected in (
+        (DecodingSettings(call_start_rank=1), cited, cited),
+        (DecodingSettings(call_start_rank=1), called, "so it is."),
+        (DecodingSettings(call_start_rank=0), cited, "so it is."),
+    ):
+        rows = ScriptedRows(words, {PROMPT: [line + END, "so it is." + END]})
+        prompts, encoded = [Prompt(PROMPT)], [(*words.start_ids, *words.ids(PROMPT))]
+        [text] = Together(rows, words, 400, tools(), None).write(prompts, encoded, decoding)
+        assert text.text == expected
+    assert calculator.batches == []
+
+
+def test_an_equal_call_is_not_made_again(tools: Callable[..., ToolRuns], calculator: TellingTool) -> None:
+    twice = " [Calculator(2 + 3) -> 5] [Calculator(2 + 3) -> 5] 5." + END
+    once = " [Calculator(2 + 3) -> 5] 5, twice that is [Calculator(5 * 2) -> 10] 10." + END
+    decoding = DecodingSettings(call_start_rank=2, calls_per_input=3)
+    text = only(write({PROMPT: [PLAIN, twice, once]}, decoding, tools()))
+    assert (text.token_ids, text.abandoned) == (ids(once), ("repeated_call",))
+    assert calculator.batches == [["2 + 3"], ["5 * 2"]]
+    told = f"{CALL.removesuffix(END).strip()} Again:"  # the call is in the prompt
+    text = only(write({told: [PLAIN, CALL]}, decoding, tools()))
+    assert (text.token_ids, text.abandoned) == (ids(PLAIN), ("repeated_call",))
+
+
+class RandomRows(ScriptedRows):
+    """Rows whose logits follow from the tokens that are there alone, with brackets among the most likely ones."""
+
+    def _logits(self, row: Row) -> torch.Tensor:
+        held = [*self.tokenization.ids(self.begun[id(row)]), *self.held[id(row)]]
+        draw = torch.Generator().manual_seed(hash(tuple(held)))
+        logits = torch.randn(vocabulary_size(self.tokenization), generator=draw)
+        logits[list(self.tokenization.bracket_ids)] += 3.0
+        return logits
+
+
+def test_random_texts_have_brackets_as_greedy_decoding_writes_them_and_none_where_calls_are_disabled(
+    tools: Callable[..., ToolRuns],
+) -> None:
+    words = tokenization()
+    prompts = [Prompt(f"Text {number} is") for number in range(12)]
+    encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in prompts]
+
+    def written(decoding: DecodingSettings, runs: ToolRuns) -> list[WrittenText]:
+        return Together(RandomRows(words, {}), words, 400, runs, None).write(prompts, encoded, decoding)
+
+    no_tools = ToolRuns(Settings(), (), lambda: pytest.fail("no tool here asks for the model"))
+    greedy = written(DecodingSettings(max_new_tokens=40), no_tools)
+    assert sum(text.text.count("[") for text in greedy) > 40
+    found = written(DecodingSettings(max_new_tokens=40, call_start_rank=1), tools())
+    assert [(text.token_ids, text.end) for text in found] == [(text.token_ids, text.end) for text in greedy]
+    disabled = written(DecodingSettings(max_new_tokens=40, call_start_rank=0), tools())
+    assert not any("[" in text.text for text in disabled)
 
 
 def test_a_tool_without_a_result_leaves_no_bracket(tools: Callable[..., ToolRuns]) -> None:
