@@ -1,13 +1,6 @@
--- The next version of a corpus, from what its tables hold now.
+-- The next version of a corpus: what its files hold now, and what changed since the version before. The sums of the files are a second
+-- way to the number of documents, and a constraint compares them.
 insert into corpus_versions
     (corpus_id, version, documents, added, removed, corrected, changed, kept, files, records, duplicates, rejected)
-select :corpus_id, :version, member.documents, member.added, 0, 0, 0, member.documents - member.added, file.files,
-       member.documents + file.duplicates + refused.records, file.duplicates, refused.records
-from (
-    select count(*) as documents, count(*) filter (where first_version = :version) as added
-    from corpus_documents where corpus_id = :corpus_id and left_version is null
-) member
-cross join (
-    select count(*) as files, coalesce(sum(duplicates), 0) as duplicates from corpus_files where corpus_id = :corpus_id
-) file
-cross join (select count(*) as records from rejected_documents where corpus_id = :corpus_id) refused
+select :corpus_id, :version, :documents, :added, :removed, :corrected, :changed, :documents - :added - :corrected,
+       :files, :records, :duplicates, :rejected

@@ -41,12 +41,13 @@ def _rows(engine: Engine, statement: str) -> list[tuple[object, ...]]:
 def _ordinals(engine: Engine) -> list[tuple[object, ...]]:
     return _rows(
         engine,
-        "select ordinal, text, line from corpus_documents join documents using (document_id) order by ordinal",
+        """select ordinal, text, line from corpus_documents join documents using (document_id)
+           where left_version is null order by ordinal""",
     )
 
 
 def _numbers(report: IngestReport) -> tuple[int, int, int, int]:
-    return report.records, report.accepted, report.duplicates, report.rejected
+    return report.records, report.documents, report.duplicates, report.rejected
 
 
 def test_a_record_arrives_with_all_that_it_says(tmp_path: Path, local_settings: Settings, engine: Engine) -> None:
@@ -81,7 +82,7 @@ def test_every_record_is_accepted_or_a_duplicate_or_rejected_with_file_line_and_
     report = ingest_corpus(local_settings, str(folder))
     assert _numbers(report) == (18, 6, 2, 10)
     assert report.files == 5
-    assert report.new_documents == 6
+    assert report.added == 6
     rejected = _rows(
         engine,
         "select split_part(file_uri, '/corpus/', 2), line, reason from rejected_documents order by file_uri, line",
@@ -136,7 +137,7 @@ def test_ingesting_again_reads_no_file_and_changes_nothing(
     before = _rows(engine, "select *, xmin from corpus_documents")
     second = ingest_corpus(local_settings, f"file://{path}")
     assert _numbers(second) == _numbers(first) == (4, 2, 1, 1)
-    assert (first.unchanged_files, second.unchanged_files, second.new_documents) == (0, 1, 0)
+    assert (first.unchanged_files, second.unchanged_files, second.added) == (0, 1, 0)
     assert _rows(engine, "select *, xmin from corpus_documents") == before
 
 
@@ -160,7 +161,7 @@ def test_a_text_of_two_corpora_is_one_document(tmp_path: Path, local_settings: S
     assert _rows(engine, "select count(*) from corpus_documents") == [(4,)]
 
 
-def test_a_file_that_grew_keeps_all_ordinals_and_adds_its_new_documents_last(
+def test_a_file_that_changed_keeps_the_ordinals_of_what_stays_and_adds_what_is_new_last(
     tmp_path: Path, local_settings: Settings, engine: Engine
 ) -> None:
     folder = tmp_path / "corpus"
@@ -170,9 +171,9 @@ def test_a_file_that_grew_keeps_all_ordinals_and_adds_its_new_documents_last(
     ingest_corpus(local_settings, str(folder))
     (folder / "a.jsonl").write_bytes(_lines("zero", "one", "one"))  # one has moved, two is gone, zero is new
     report = ingest_corpus(local_settings, str(folder))
-    assert _ordinals(engine) == [(0, "one", 2), (1, "two", None), (2, "three", 1), (3, "zero", 1)]
+    assert _ordinals(engine) == [(0, "one", 2), (2, "three", 1), (3, "zero", 1)]
     assert _numbers(report) == (4, 3, 1, 0)
-    assert (report.unchanged_files, report.new_documents) == (1, 1)
+    assert (report.unchanged_files, report.added, report.removed) == (1, 1, 1)
 
 
 def test_two_ingestions_at_once_both_end_well_and_write_nothing_twice(
@@ -193,7 +194,7 @@ def test_two_ingestions_at_once_both_end_well_and_write_nothing_twice(
     for thread in threads:
         thread.join()
     assert [_numbers(report) for report in reports] == [(100, 80, 20, 0)] * 3
-    assert sorted(report.new_documents for report in reports) == [0, 0, 80]
+    assert sorted(report.added for report in reports) == [0, 0, 80]
     assert [row[0] for row in _ordinals(engine)] == list(range(80))
 
 
@@ -228,20 +229,20 @@ KILLED_AFTER_TWO_BATCHES = textwrap.dedent("""
     from toolformer_ops.config import load_settings
     from toolformer_ops.stages import ingestion
 
-    write, batches = ingestion.write_batch, []
+    write, batches = ingestion.Reading.write_batch, []
 
-    def write_two(connection, corpus_id, version, file_uri, batch, tally):
+    def write_two(reading, number, batch):
         if len(batches) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         batches.append(len(batch))
-        write(connection, corpus_id, version, file_uri, batch, tally)
+        return write(reading, number, batch)
 
-    ingestion.write_batch = write_two
+    ingestion.Reading.write_batch = write_two
     ingestion.ingest_corpus(load_settings(), sys.argv[1], records_per_transaction=3)
 """)
 
 
-def test_an_ingestion_killed_between_two_micro_batches_goes_on_to_the_rows_of_an_undisturbed_one(
+def test_a_killed_ingestion_leaves_texts_alone_and_the_next_writes_the_rows_of_an_undisturbed_one(
     tmp_path: Path, local_settings: Settings, engine: Engine, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.jsonl"
@@ -249,10 +250,11 @@ def test_an_ingestion_killed_between_two_micro_batches_goes_on_to_the_rows_of_an
     monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", postgres_dsn)
     killed = subprocess.run([sys.executable, "-c", KILLED_AFTER_TWO_BATCHES, str(path)], check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert _ordinals(engine) == [(0, "a", 1), (1, "b", 2), (2, "c", 5)]
+    assert _rows(engine, "select text from documents order by text") == [("a",), ("b",), ("c",)]
+    assert _rows(engine, "select count(*) from corpus_versions") == [(0,)]
     report = ingest_corpus(local_settings, str(path))
     assert _numbers(report) == (11, 6, 3, 2)
-    assert report.new_documents == 3
+    assert report.added == 6
     assert _ordinals(engine) == [(0, "a", 1), (1, "b", 2), (2, "c", 5), (3, "d", 7), (4, "e", 9), (5, "f", 11)]
     assert _rows(engine, "select line from rejected_documents order by line") == [(4,), (10,)]
 

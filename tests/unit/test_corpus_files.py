@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus.files import CorpusFile, Line, content_sha256, find_files, read_lines, unpacked
+from toolformer_ops.corpus.files import CorpusFile, Line, OpenedFile, content_sha256, find_files, unpacked
 from toolformer_ops.errors import CorpusError, ObjectStoreError
 from toolformer_ops.records import normal_uri
 
@@ -22,7 +22,12 @@ def _file(path: Path, content: bytes) -> CorpusFile:
 
 
 def _lines(path: Path, content: bytes, limit: int = LIMIT) -> list[Line]:
-    return list(read_lines(_file(path, content), limit))
+    return _lines_of(_file(path, content), limit)
+
+
+def _lines_of(file: CorpusFile, limit: int = LIMIT) -> list[Line]:
+    with OpenedFile(file) as opened:
+        return list(opened.lines(limit))
 
 
 def _outcome(lines: list[Line]) -> list[tuple[int, bytes | str]]:
@@ -67,7 +72,7 @@ def test_a_line_of_50_megabytes_is_never_held(tmp_path: Path) -> None:
             file.write(b"x" * 1_000_000)
         file.write(b"\nlast\n")
     tracemalloc.start()
-    lines = list(read_lines(CorpusFile("file://a.jsonl", lambda: path.open("rb")), 1_000_000))
+    lines = _lines_of(CorpusFile("file://a.jsonl", lambda: path.open("rb")), 1_000_000)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert _outcome(lines) == [(1, b"first"), (2, "line_too_long"), (3, b"last")]
@@ -80,7 +85,7 @@ def test_a_packed_file_that_unpacks_to_a_hundred_megabytes_is_never_held(tmp_pat
     content = pack(b"first\n" + b"\x00" * 100_000_000 + b"\nlast\n")
     file = _file(tmp_path / f"a.jsonl{suffix}", content)
     tracemalloc.start()
-    lines = list(read_lines(file, LIMIT))
+    lines = _lines_of(file)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert _outcome(lines) == [(1, b"first"), (2, "line_too_long"), (3, b"last")]
@@ -150,7 +155,7 @@ def test_a_source_that_fails_is_an_error_and_not_a_refused_file(tmp_path: Path, 
             pass
 
     with pytest.raises(ObjectStoreError, match=r"reading s3://b/a\.jsonl.* broke off: gone"):
-        list(read_lines(CorpusFile(f"s3://b/{name}", Failing), LIMIT))  # type: ignore[arg-type]
+        _lines_of(CorpusFile(f"s3://b/{name}", Failing))  # type: ignore[arg-type]
 
 
 def test_a_folder_gives_its_json_lines_files_by_name_and_no_others(tmp_path: Path, settings: Settings) -> None:
@@ -170,7 +175,7 @@ def test_a_file_named_itself_may_have_any_name(tmp_path: Path, settings: Setting
     path = tmp_path / "my corpus 100%25 #1?.txt"
     path.write_bytes(b"one\n")
     [file] = find_files(settings, normal_uri(str(path)))
-    assert _outcome(list(read_lines(file, LIMIT))) == [(1, b"one")]
+    assert _outcome(_lines_of(file)) == [(1, b"one")]
 
 
 def test_a_corpus_that_is_not_there_is_named(tmp_path: Path, settings: Settings) -> None:
@@ -189,7 +194,7 @@ def test_a_file_name_that_is_no_utf_8_is_shown_with_escapes(tmp_path: Path, sett
     path.write_bytes(b"one\n")
     [file] = find_files(settings, normal_uri(str(tmp_path)))
     assert file.uri.endswith("caf\\xe9.jsonl")
-    assert _outcome(list(read_lines(file, LIMIT))) == [(1, b"one")]
+    assert _outcome(_lines_of(file)) == [(1, b"one")]
 
 
 def test_the_content_hash_is_that_of_the_stored_bytes(tmp_path: Path) -> None:

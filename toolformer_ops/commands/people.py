@@ -21,7 +21,7 @@ app = typer.Typer()
 
 Model = Annotated[str, typer.Option("--model", help="Folder or id@revision; empty means the setting default_model.")]
 ToolOption = Annotated[str, typer.Option("--tool", help="Name of a tool, such as Calculator.")]
-Corpus = Annotated[Path, typer.Argument(help="JSON Lines with a field `text`, optionally .gz or .zst.")]
+Corpus = Annotated[Path, typer.Argument(help="JSON Lines, optionally .gz or .zst, or Parquet, with a field `text`.")]
 RunParametersJson = Annotated[
     str, typer.Option("--parameters", help="Run parameters as JSON; see `toolformer-ops parameters`.")
 ]

@@ -26,14 +26,20 @@ def _print_result(value: Any) -> None:
 
 
 @app.command("ingest")
-def ingest(corpus: Annotated[str, typer.Option(help="Path, file:// or s3:// of JSON Lines.")]) -> None:
-    """Read a corpus into `documents`, counting every record that is refused.
+def ingest(
+    corpus: Annotated[str, typer.Option(help="Path, file:// or s3:// of JSON Lines or Parquet.")],
+    accept_shrink: Annotated[
+        bool,
+        typer.Option("--accept-shrink", help="Take a file that breaks off, or that lost more than half, as it is."),
+    ] = False,
+) -> None:
+    """Read what has changed in a corpus into `documents`, and make its next version.
 
     Example: toolformer-ops stage ingest --corpus s3://toolformer/corpora/posts.jsonl.gz
     """
     from toolformer_ops.stages.ingestion import ingest_corpus
 
-    ingest_corpus(load_settings(), corpus)
+    ingest_corpus(load_settings(), corpus, accept_shrink=accept_shrink)
 
 
 @app.command("build-index")

@@ -1,10 +1,10 @@
-"""Find the files of a corpus and read their lines: JSON Lines, plain, gzip or Zstandard, from file:// or s3://.
+"""Find the files of a corpus and read their bytes: JSON Lines, plain, gzip or Zstandard, or Parquet, from file:// or s3://.
 
 `unpacked` is the one reader of packed files: corpora, Wikipedia dumps and the data of evaluations go through it.
 
 Memory is bounded for every content: a line longer than the limit is skipped, packed data is unpacked in small pieces. What cannot
 be read becomes a `Line` with a reason; only a source that fails (no file, no permission, the network) raises.
-Does not parse the lines: `corpus/records.py` does.
+Does not parse the lines, nor read Parquet: `corpus/records.py` does.
 """
 
 import functools
@@ -12,26 +12,33 @@ import gzip
 import hashlib
 import io
 import os
+import shutil
+import tempfile
+import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, NamedTuple
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ObjectNotFoundError, ObjectStoreError, ToolformerError
 
+PARQUET = ".parquet"
 KINDS = (".jsonl", ".ndjson", ".json")
-SUFFIXES = tuple(kind + packed for kind in KINDS for packed in ("", ".gz", ".zst"))
+SUFFIXES = (*(kind + packed for kind in KINDS for packed in ("", ".gz", ".zst")), PARQUET)
 """Files of a folder that are read; a file that is named itself may have any name."""
 DETAIL_CHARACTERS = 300
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
+_PARQUET_MAGIC = b"PAR1"
 _BUFFER_BYTES = 1 << 16
 _ZSTANDARD_PIECE_BYTES = 1 << 12
 """pyarrow loses the last piece before the place where a file breaks off, so pieces are small."""
+SETTLED_NANOSECONDS = 2_000_000_000
+"""A file changed less than this ago may change again without another time of change, which file systems store in ticks."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +49,13 @@ class CorpusFile:
     """Whole address, file:///... or s3://..."""
     open: Callable[[], IO[bytes]]
     """Opens its bytes as they are stored."""
+    size: int | None = None
+    """Number of these bytes; None where it is not known."""
+    stamp: str | None = None
+    """What the source says of these bytes: as long as it is the same, so are they. None where it proves nothing."""
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A line that is not blank, or the reason why it, or the rest of the file, cannot be read."""
 
     number: int
@@ -55,6 +65,8 @@ class Line:
     reason: str | None = None
     """line_too_long, empty_file or unreadable_file."""
     detail: str = ""
+    ended: bool = True
+    """False for a last line without a line end: the file may have been cut there."""
 
 
 def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
@@ -70,11 +82,19 @@ def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
 
         store = ObjectStore(settings)
         try:
-            found = store.list_uri(uri)
+            found = store.list_files(uri)
         except ObjectNotFoundError as error:
             raise CorpusError(f"expected the corpus at {uri}: {error}. Check the run's corpus address.") from error
-        taken = [name for name in found if name == uri or _is_taken(Path(name.removeprefix(f"{uri}/")))]
-        files = [CorpusFile(name, functools.partial(store.open_uri, name)) for name in taken]
+        files = [
+            CorpusFile(
+                uri=item.uri,
+                open=functools.partial(store.open_uri, item.uri),
+                size=item.size,
+                stamp=f"{item.size} {item.etag}" if item.etag else None,
+            )
+            for item in found
+            if item.uri == uri or _is_taken(Path(item.uri.removeprefix(f"{uri}/")))
+        ]
     else:
         path = Path(uri.removeprefix("file://"))
         if not path.exists():
@@ -85,7 +105,7 @@ def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
         files = [_local_file(found) for found in ([path] if path.is_file() else below)]
     if not files:
         raise CorpusError(
-            f"expected files ending in {', '.join(SUFFIXES[:3])} (or these with .gz, .zst) in {uri}, found none."
+            f"expected files ending in {', '.join(KINDS)} (or these with .gz, .zst) or {PARQUET} in {uri}, found none."
         )
     return sorted(files, key=lambda file: file.uri)
 
@@ -93,7 +113,16 @@ def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
 def _local_file(path: Path) -> CorpusFile:
     # A name that is not UTF-8 is shown with escapes, since Postgres stores no other text.
     name = os.fsencode(path).decode("utf-8", "backslashreplace")
-    return CorpusFile(f"file://{name}", lambda: path.open("rb"))
+    found = path.stat()
+    # The time of change cannot be set by hand, unlike that of modification: a copy that keeps the latter still has a new stamp.
+    settled = time.time_ns() - max(found.st_ctime_ns, found.st_mtime_ns) > SETTLED_NANOSECONDS
+    stamp = f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
+    return CorpusFile(
+        uri=f"file://{name}",
+        open=lambda: path.open("rb"),
+        size=found.st_size,
+        stamp=stamp if settled else None,
+    )
 
 
 def _is_taken(path: Path) -> bool:
@@ -110,38 +139,81 @@ def content_sha256(file: CorpusFile) -> str:
         return hashlib.file_digest(_Source(stored, file.uri), "sha256").hexdigest()
 
 
-def read_lines(file: CorpusFile, max_line_bytes: int) -> Iterator[Line]:
-    """The lines of a file that are not blank, in order; one with number 0 last where the file is empty or breaks off.
+class OpenedFile:
+    """A corpus file that is being read: its bytes pass once, and are hashed on the way.
 
-    Of a packed file that breaks off, the whole lines before that place are read.
-
-    Raises:
+    Raises on entering and reading:
         CorpusError, ObjectStoreError: the source fails.
     """
-    number = read = 0
-    with closing(_open(file)) as stored:
+
+    def __init__(self, file: CorpusFile) -> None:
+        self.uri = file.uri
+        self._file = file
+        self._digest = hashlib.sha256()
+        self._open_files = ExitStack()
+
+    def __enter__(self) -> "OpenedFile":
+        self._stored = self._open_files.enter_context(closing(_open(self._file)))
+        self._source = io.BufferedReader(_Source(self._stored, self.uri, self._digest), _BUFFER_BYTES)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open_files.close()
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether it is a Parquet file by its first bytes, or by its name."""
+        return self._source.peek(4)[:4] == _PARQUET_MAGIC or self.uri.lower().endswith(PARQUET)
+
+    def lines(self, max_line_bytes: int) -> Iterator[Line]:
+        """Its lines that are not blank, in order; one with number 0 last where it is empty or breaks off.
+
+        Of a packed file that breaks off, the whole lines before that place are read.
+        """
+        number = read = 0
         try:
-            stream = unpacked(stored, file.uri, as_named=True)
+            stream = unpacked(self._source, self.uri, as_named=True)
             while held := stream.readline(max_line_bytes + 1):  # more is not held of a line
                 number += 1
-                content = held.removesuffix(b"\n")
+                ended = held.endswith(b"\n")
+                content = held[:-1] if ended else held
                 if len(content) > max_line_bytes:
                     length, rest = len(content), held
                     while not rest.endswith(b"\n") and (rest := stream.readline(_BUFFER_BYTES)):
                         length += len(rest.removesuffix(b"\n"))
                     limit = f"expected at most {max_line_bytes} bytes (TOOLFORMER_MAX_LINE_BYTES)"
                     detail = f"{limit}, found {length}: {content[:80]!r}"
-                    line = Line(number, reason="line_too_long", detail=detail[:DETAIL_CHARACTERS])
-                else:
-                    line = Line(number, content.removeprefix(_BYTE_ORDER_MARK) if number == 1 else content)
-                if line.reason or line.content.strip():
                     read += 1
-                    yield line
+                    yield Line(number, reason="line_too_long", detail=detail[:DETAIL_CHARACTERS])
+                    continue
+                if number == 1:
+                    content = content.removeprefix(_BYTE_ORDER_MARK)
+                if content and not content.isspace():
+                    read += 1
+                    yield Line(number, content, ended=ended)
         except CorpusError as error:
             yield Line(0, reason="unreadable_file", detail=f"after {read} lines: {error}"[:DETAIL_CHARACTERS])
             return
-    if not read:
-        yield Line(0, reason="empty_file", detail="expected JSON Lines, found no line that is not blank")
+        if not read:
+            yield Line(0, reason="empty_file", detail="expected JSON Lines, found no line that is not blank")
+
+    def seekable(self) -> IO[bytes]:
+        """Its bytes as a file in which any place can be read, as Parquet needs it; of an object on S3, a temporary copy."""
+        if self._stored.seekable():
+            self.sha256()
+            self._stored.seek(0)
+            return self._stored
+        copy = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the rest
+        self._open_files.callback(copy.close)
+        shutil.copyfileobj(self._source, copy, _BUFFER_BYTES)
+        copy.seek(0)
+        return copy
+
+    def sha256(self) -> str:
+        """SHA-256 of all its bytes as stored, 64 hex digits; reads those that were not read yet."""
+        while self._source.read(_BUFFER_BYTES):
+            pass
+        return self._digest.hexdigest()
 
 
 def _open(file: CorpusFile) -> IO[bytes]:
@@ -210,9 +282,10 @@ class _Unpacked(io.RawIOBase):
 class _Source(io.RawIOBase):
     """Stored bytes. Their errors become `ObjectStoreError`, so that no unpacker takes a failing disk for damaged data."""
 
-    def __init__(self, stream: IO[bytes], name: str) -> None:
+    def __init__(self, stream: IO[bytes], name: str, digest: "hashlib._Hash | None" = None) -> None:
         self._stream = stream
         self._name = name
+        self._digest = digest
 
     def readable(self) -> bool:
         return True
@@ -224,5 +297,7 @@ class _Source(io.RawIOBase):
             raise
         except Exception as error:
             raise ObjectStoreError(f"reading {self._name} broke off: {error}. Try again.") from error
+        if self._digest:
+            self._digest.update(block)
         buffer[: len(block)] = block
         return len(block)

@@ -1,28 +1,34 @@
-"""Read one line of a corpus: the document it describes, or the reason why it is refused.
+"""Read the records of a corpus file: the document that each describes, or the reason why it is refused.
 
-A record is a JSON object with "text" and optionally "url", "date" (ISO 8601), "title" and "id"; other fields are ignored.
-Control characters but tab and line ends become their visible pictures (U+0000 to U+2400), since Postgres cannot store the first and
-no reader sees the others.
+A record is a JSON object, or a row of a Parquet file, with "text" and optionally "url", "date" (ISO 8601, in Parquet also a date or
+time), "title" and "id" (text or a whole number); other fields are ignored. Control characters but tab and line ends become their
+visible pictures (U+0000 to U+2400), since Postgres cannot store the first and no reader sees the others.
 """
 
 import datetime
 import json
 import re
 import uuid
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
-from toolformer_ops.corpus.files import DETAIL_CHARACTERS
+from toolformer_ops.corpus.files import DETAIL_CHARACTERS, CorpusFile, OpenedFile
 from toolformer_ops.records import Document, document_id_of
 
+ID_CHARACTERS = 300
+"""Longest "id" of a record that is taken."""
+ROWS_PER_BATCH = 1000
+"""Rows of a Parquet file that are held at once; of each column, a row group's pages are held beside them."""
+_FIELDS = ("text", "url", "date", "title", "id")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\u2421"}
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?![0-9])")
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
-@dataclass(frozen=True)
-class Record:
-    """A usable line."""
+class Record(NamedTuple):
+    """A usable record."""
 
     text: str
     """With control characters escaped; never blank."""
@@ -30,7 +36,7 @@ class Record:
     document_date: datetime.date | None = None
     title: str | None = None
     record_id: str | None = None
-    """The record's own "id", for people; documents are named by their text."""
+    """The record's own "id": of two records with one id the later counts. Documents are named by their text."""
     escaped_characters: int = 0
     """How many control characters of the text were replaced."""
     ignored: tuple[str, ...] = ()
@@ -48,41 +54,103 @@ class Record:
 
 @dataclass(frozen=True)
 class Rejection:
-    """Why a line is refused."""
+    """Why a record is refused, or the rest of a file."""
 
     reason: str
-    """corrupt_json, not_an_object, no_text, text_not_a_string, empty_text, invalid_utf8 or lone_surrogate."""
+    """corrupt_json, not_an_object, no_text, text_not_a_string, empty_text, invalid_utf8, lone_surrogate; or that of a `Line`."""
     detail: str
     """What was found."""
+    cut: bool = False
+    """Whether the file breaks off here: packed data or Parquet that is not whole, or a last line that is half a record."""
+
+
+def read_records(opened: OpenedFile, max_record_bytes: int) -> Iterator[tuple[int, Record | Rejection]]:
+    """The records of a file with their lines, or rows of Parquet, from 1; 0 for a refusal of the whole file or its rest.
+
+    Raises:
+        ObjectStoreError: the source fails.
+    """
+    if opened.is_parquet:
+        yield from _parquet_records(opened, max_record_bytes)
+        return
+    for line in opened.lines(max_record_bytes):
+        if line.reason:
+            yield line.number, Rejection(line.reason, line.detail, cut=line.reason == "unreadable_file")
+            continue
+        record = read_record(line.content)
+        if not line.ended and isinstance(record, Rejection) and record.reason in ("corrupt_json", "invalid_utf8"):
+            record = replace(record, cut=True)
+        yield line.number, record
+
+
+def read_file(file: CorpusFile, max_record_bytes: int) -> Iterator[tuple[int, Record | Rejection]]:
+    """`read_records` of a file that is opened for it.
+
+    Raises:
+        CorpusError, ObjectStoreError: the source fails.
+    """
+    with OpenedFile(file) as opened:
+        yield from read_records(opened, max_record_bytes)
 
 
 def read_record(content: bytes) -> Record | Rejection:
-    """The record in one line, or why it is refused."""
+    """The record in one line of JSON, or why it is refused."""
     try:
         value = json.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         return _rejection("invalid_utf8", f"byte {error.start}: {content[error.start : error.start + 20]!r}")
     except (ValueError, RecursionError) as error:  # ValueError: also whole numbers of more than 4,300 digits
         return _rejection("corrupt_json", f"{error}: {content[:80]!r}")
-    if problem := _problem(value):
-        return problem
+    if not isinstance(value, dict):
+        return _rejection("not_an_object", f"expected a JSON object, found {type(value).__name__}")
+    # JSON writes a control character or half a surrogate pair only behind a backslash, but for U+007F.
+    return _record_of(value, is_plain=b"\\" not in content and b"\x7f" not in content)
+
+
+def _record_of(value: Mapping[str, Any], *, is_plain: bool = False) -> Record | Rejection:
+    """The record with these fields. `is_plain`: no string of it holds a control character that is replaced, or a lone surrogate."""
+    text = value.get("text")
+    # 1. The text.
+    if not isinstance(text, str):
+        if "text" not in value:
+            return _rejection("no_text", f"found the fields {', '.join(map(ascii, value)) or 'none'}")
+        return _rejection("text_not_a_string", f"found {type(text).__name__}")
+    if not text or text.isspace():
+        return _rejection("empty_text", f"found {len(text)} characters of white space")
+    # 2. The optional fields; an empty one is none.
     ignored: list[str] = []
-    text, escaped_characters = escape_control_characters(value["text"])
-    url = _optional_string(value, "url", ignored)
-    title = _optional_string(value, "title", ignored)
-    for name, field in (("text", text), ("url", url), ("title", title)):
-        try:
-            (field or "").encode("utf-8")
-        except UnicodeEncodeError as error:
-            found = f"U+{ord(error.object[error.start]):04X}"
-            return _rejection("lone_surrogate", f"{name}, character {error.start}: {found}, half of a pair")
-    record_id = value.get("id")
+    url, title, record_id = value.get("url"), value.get("title"), value.get("id")
+    if url is not None and not isinstance(url, str):
+        ignored.append("url_not_a_string")
+        url = None
+    if title is not None and not isinstance(title, str):
+        ignored.append("title_not_a_string")
+        title = None
+    if isinstance(record_id, int) and not isinstance(record_id, bool):
+        record_id = str(record_id)
+    if record_id is not None and not isinstance(record_id, str):
+        ignored.append("id_not_a_string_or_whole_number")
+        record_id = None
+    elif record_id is not None and len(record_id) > ID_CHARACTERS:
+        ignored.append("id_too_long")
+        record_id = None
+    # 3. What Postgres cannot store.
+    escaped_characters = 0
+    if not is_plain:
+        for name, field in (("text", text), ("url", url), ("title", title), ("id", record_id)):
+            try:
+                (field or "").encode("utf-8")
+            except UnicodeEncodeError as error:
+                found = f"U+{ord(error.object[error.start]):04X}"
+                return _rejection("lone_surrogate", f"{name}, character {error.start}: {found}, half of a pair")
+        text, escaped_characters = escape_control_characters(text)
+        url, title, record_id = (field and escape_control_characters(field)[0] for field in (url, title, record_id))
     return Record(
         text=text,
-        url=url,
+        url=url or None,
         document_date=_date(value.get("date"), ignored),
-        title=title,
-        record_id=None if record_id is None else str(record_id),
+        title=title or None,
+        record_id=record_id or None,
         escaped_characters=escaped_characters,
         ignored=tuple(ignored),
     )
@@ -93,36 +161,20 @@ def escape_control_characters(text: str) -> tuple[str, int]:
     return _CONTROL.subn(lambda match: _PICTURES[match.group()], text)
 
 
-def _problem(value: Any) -> Rejection | None:
-    if not isinstance(value, dict):
-        return _rejection("not_an_object", f"expected a JSON object, found {type(value).__name__}")
-    if "text" not in value:
-        return _rejection("no_text", f"found the fields {', '.join(map(ascii, value)) or 'none'}")
-    if not isinstance(value["text"], str):
-        return _rejection("text_not_a_string", f"found {type(value['text']).__name__}")
-    if not value["text"].strip():
-        return _rejection("empty_text", f"found {len(value['text'])} characters of white space")
-    return None
-
-
-def _optional_string(value: dict[str, Any], name: str, ignored: list[str]) -> str | None:
-    field = value.get(name)
-    if field is None or field == "":
-        return None
-    if not isinstance(field, str):
-        ignored.append(f"{name}_not_a_string")
-        return None
-    return escape_control_characters(field)[0]
-
-
 def _date(value: object, ignored: list[str]) -> datetime.date | None:
     """The day of an ISO 8601 date or time, as it is written: no change of time zone."""
     if value is None or value == "":
         return None
+    if isinstance(value, datetime.date):
+        return value
     try:
         # Only YYYY-MM-DD: fromisoformat would also take some time stamps in milliseconds for a day of the Middle Ages.
         if isinstance(value, str) and _DAY.match(value):
-            return datetime.datetime.fromisoformat(value).date()
+            return (
+                datetime.date.fromisoformat(value)
+                if len(value) == 10
+                else datetime.datetime.fromisoformat(value).date()
+            )
     except ValueError:
         pass  # such as 2023-02-30
     ignored.append("date_not_understood")
@@ -131,3 +183,70 @@ def _date(value: object, ignored: list[str]) -> datetime.date | None:
 
 def _rejection(reason: str, detail: str) -> Rejection:
     return Rejection(reason, escape_control_characters(detail)[0][:DETAIL_CHARACTERS])
+
+
+# Parquet
+
+
+def _parquet_records(opened: OpenedFile, max_record_bytes: int) -> Iterator[tuple[int, Record | Rejection]]:
+    """The records of a Parquet file, batch by batch, by the same rules as those of JSON."""
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        file = pyarrow.parquet.ParquetFile(opened.seekable())
+        names = set(file.schema_arrow.names)
+        columns = [name for name in _FIELDS if name in names]
+        for batch in file.iter_batches(ROWS_PER_BATCH, columns=columns):
+            fields = [_values(batch.column(name)) for name in columns]
+            for row in zip(*fields, strict=True) if columns else [()] * batch.num_rows:
+                number += 1
+                yield number, _record_of_row(dict(zip(columns, row, strict=True)), max_record_bytes)
+    except (pyarrow.ArrowException, OSError) as error:
+        found = f"after {number} rows: expected a whole Parquet file, found: {error}. Copy the file again."
+        yield 0, replace(_rejection("unreadable_file", found), cut=True)
+        return
+    if not number:
+        yield 0, Rejection("empty_file", "expected Parquet with at least one row, found none")
+
+
+def _values(column: Any) -> list[Any]:
+    """The values of a column: strings as bytes, since Parquet does not prove that they are UTF-8; dates and times as days."""
+    import pyarrow
+    from pyarrow import compute, types
+
+    kind = column.type
+    if types.is_dictionary(kind):
+        column = column.dictionary_decode()
+        kind = column.type
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return list(column.cast(pyarrow.large_binary()).to_pylist())
+    if types.is_timestamp(kind) or types.is_date(kind):
+        if types.is_timestamp(kind) and kind.tz:
+            column = compute.local_timestamp(column)
+        unit = "D" if types.is_date32(kind) else "ms" if types.is_date64(kind) else kind.unit
+        a_day = {"D": 1, "s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}[unit]
+        counts = column.cast(pyarrow.int32() if unit == "D" else pyarrow.int64()).to_pylist()
+        return [None if count is None else _day(_EPOCH + count // a_day) for count in counts]
+    return list(column.to_pylist())
+
+
+def _day(ordinal: int) -> datetime.date | int:
+    """The day, or the number itself where no calendar has it, which is then counted as a date that is not understood."""
+    return datetime.date.fromordinal(ordinal) if 1 <= ordinal <= datetime.date.max.toordinal() else ordinal
+
+
+def _record_of_row(row: dict[str, Any], max_record_bytes: int) -> Record | Rejection:
+    """The record in a row of Parquet, whose strings are bytes."""
+    size = sum(len(value) for value in row.values() if isinstance(value, bytes))
+    if size > max_record_bytes:
+        limit = f"expected at most {max_record_bytes} bytes (TOOLFORMER_MAX_LINE_BYTES)"
+        return _rejection("line_too_long", f"{limit}, found {size}")
+    for name, value in row.items():
+        if isinstance(value, bytes):
+            try:
+                row[name] = value.decode("utf-8")
+            except UnicodeDecodeError as error:
+                found = value[error.start : error.start + 20]
+                return _rejection("invalid_utf8", f"{name}, byte {error.start}: {found!r}")
+    return _record_of(row)

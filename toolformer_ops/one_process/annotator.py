@@ -21,8 +21,8 @@ from toolformer_ops.annotation.candidates import (
 )
 from toolformer_ops.annotation.scoring import ExecutedCall, ScoredCall, own_text_of, score_calls
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus.files import find_files, read_lines
-from toolformer_ops.corpus.records import Record, Rejection, read_record
+from toolformer_ops.corpus.files import find_files
+from toolformer_ops.corpus.records import Record, Rejection, read_file
 from toolformer_ops.errors import CorpusError, ParameterError
 from toolformer_ops.records import Document, Paragraph, normal_uri
 from toolformer_ops.runs.choices import RunChoices
@@ -69,18 +69,18 @@ def read_corpus(settings: Settings, corpus: Path | str) -> Iterator[tuple[str, R
     refused: Counter[str] = Counter()
     records = 0
     for file in find_files(settings, uri):
-        for line in read_lines(file, settings.max_line_bytes):
-            record = Rejection(line.reason, line.detail) if line.reason else read_record(line.content)
+        for line, record in read_file(file, settings.max_line_bytes):
+            name = f"{Path(file.uri).name}:{line}"
             if isinstance(record, Record):
                 records += 1
-                yield record.record_id or f"{Path(file.uri).name}:{line.number}", record
+                yield record.record_id or name, record
             else:
                 refused[record.reason] += 1
-                yield f"{Path(file.uri).name}:{line.number}", record
+                yield name, record
     if not records:
         found = ", ".join(f"{reason} {count}" for reason, count in refused.most_common()) or "no line"
         raise CorpusError(
-            f"expected JSON Lines with at least one usable record in {uri}, found {found}. "
+            f"expected JSON Lines or Parquet with at least one usable record in {uri}, found {found}. "
             'Each line must be an object such as {"text": "..."}.'
         )
 

@@ -96,7 +96,7 @@ class SubjectChoices(Choices):
         min_length=1,
         max_length=2000,
         title="Corpus",
-        description="JSON Lines, optionally .gz or .zst: a path, file:// or s3:// address of a file or a folder.",
+        description="JSON Lines, optionally .gz or .zst, or Parquet: a path, file:// or s3:// address of a file or a folder.",
         json_schema_extra={"section": "Corpus"},
     )
     document_limit: int | None = Field(

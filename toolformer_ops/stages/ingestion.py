@@ -1,286 +1,339 @@
-"""Read a corpus into `documents` (owns `documents`, `corpora`, `corpus_files`, `corpus_documents`, `rejected_documents`).
+"""Read a corpus into `documents`, and make its next version from what has changed.
 
-Every line that is not blank is accepted, a duplicate of an earlier text, or refused with a reason, so that for each file records =
-accepted + duplicates + rejected; the tables are compared with it. Each micro-batch is a transaction: ingestion may be killed and
-run again. A file whose bytes have not changed is not read again, and two ingestions of one corpus wait for each other. Documents
-never leave a corpus and never change their ordinal: new texts of a changed file are added at the end, and a text that it no longer
-contains stays, without a line.
+Owns `documents`, `corpora`, `corpus_versions`, `corpus_version_files`, `corpus_files`, `corpus_documents`, `corpus_spare_records`
+and `rejected_documents`. An ingestion reads the files whose bytes have changed, writes new texts in micro-batches, and collects the
+records in temporary tables. One transaction then compares them with the newest version and makes the next one
+(sql/queries/ingestion_compare.sql, ingestion_apply.sql): until its end everybody sees the version before. A killed ingestion leaves
+the texts that it wrote; the next one reads the changed files again. Two ingestions of one corpus wait for each other.
+
+Which records count, over all files in the order of their names and lines: of those with the same id the last one, then of those
+with the same text the first one. The others are kept in `corpus_spare_records`: one of them counts when the one that counts now
+disappears.
 """
 
-import datetime
 import logging
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Row
 
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus.files import CorpusFile, content_sha256, find_files, read_lines
-from toolformer_ops.corpus.records import Record, Rejection, read_record
-from toolformer_ops.errors import DatabaseError
+from toolformer_ops.corpus.files import CorpusFile, OpenedFile, content_sha256, find_files
+from toolformer_ops.corpus.records import Record, Rejection, read_records
+from toolformer_ops.errors import CorpusError, DatabaseError
 from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.storage import database
+from toolformer_ops.storage.copy_format import copy_text
 
 logger = logging.getLogger(__name__)
 
-RECORDS_PER_TRANSACTION = 2000
-BYTES_PER_TRANSACTION = 32_000_000
-
-
-@dataclass(frozen=True)
-class DocumentRow(database.TableRow):
-    """A new text."""
-
-    table = "documents"
-    document_id: uuid.UUID
-    text: str
-    url: str | None
-    document_date: datetime.date | None
-    title: str | None
-    escaped_characters: int
-
-
-@dataclass(frozen=True)
-class CorpusDocumentRow(database.TableRow):
-    """A text of the corpus, and the line in which it was found first."""
-
-    table = "corpus_documents"
-    corpus_id: str
-    document_id: uuid.UUID
-    ordinal: int
-    file_uri: str
-    line: int
-    first_version: int
-    record_id: str | None
-    title: str | None
-
-
-@dataclass(frozen=True)
-class RejectedDocumentRow(database.TableRow):
-    """A line that is refused."""
-
-    table = "rejected_documents"
-    corpus_id: str
-    file_uri: str
-    line: int
-    reason: str
-    detail: str
+READING_VERSION = 1
+"""Raised where other records would be read from the same bytes: every file is then read again once."""
+RECORDS_PER_TRANSACTION = 5000
+CHARACTERS_PER_TRANSACTION = 32_000_000
+ACCEPT_SHRINK = "or accept it: --accept-shrink on the command line, accept_shrink in the schedule"
+FORGOTTEN = "this text was forgotten (toolformer-ops forget)"
+_RECORD_COLUMNS = ("file", "line", "document_id", "record_id", "url", "document_date", "title")
+_REJECTION_COLUMNS = ("file", "line", "reason", "detail")
+_DOCUMENT_COLUMNS = ("document_id", "text", "url", "document_date", "title", "escaped_characters")
 
 
 @dataclass(frozen=True)
 class IngestReport:
-    """What a corpus holds after its ingestion, over all its files: records = accepted + duplicates + rejected."""
+    """What a corpus holds after its ingestion, over all its files, and what that changed.
+
+    records = documents + duplicates + rejected, and documents = added + corrected + kept.
+    """
 
     corpus_id: str
     uri: str
     """As `records.normal_uri` writes it."""
+    version: int
+    """The newest version of the corpus."""
+    is_new: bool
+    """Whether this ingestion made it; otherwise the five numbers of what changed are 0, 0, 0, 0 and all documents."""
+    added: int
+    removed: int
+    corrected: int
+    changed: int
+    kept: int
+    documents: int
     files: int
     unchanged_files: int
-    """Files that were ingested before and have the same bytes: not read again."""
+    """Files that have the bytes of their last ingestion: not read again."""
     records: int
-    accepted: int
     duplicates: int
     rejected: int
     rejected_by_reason: Mapping[str, int]
-    new_documents: int
-    """Documents that the corpus did not hold before."""
     ignored_fields: Mapping[str, int]
     """Optional fields left out, by reason, of the files read now."""
 
 
-@dataclass
-class FileTally:
-    """What one file held when it was read now."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    """records, accepted, duplicates and rejected."""
-    new_documents: int = 0
-    ignored_fields: Counter[str] = field(default_factory=Counter)
-
-
 def ingest_corpus(
-    settings: Settings, corpus_uri: str, *, records_per_transaction: int = RECORDS_PER_TRANSACTION
+    settings: Settings,
+    corpus_uri: str,
+    *,
+    accept_shrink: bool = False,
+    records_per_transaction: int = RECORDS_PER_TRANSACTION,
 ) -> IngestReport:
-    """Ingest a file or folder of JSON Lines from a path, file:// or s3://; ingesting again changes nothing.
+    """Ingest a file or folder of JSON Lines or Parquet from a path, file:// or s3://; the same files again make no new version.
+
+    Args:
+        settings: of the deployment.
+        corpus_uri: the file or folder.
+        accept_shrink: take a known file that is cut, or files or a corpus that lost more than half, as they are.
+        records_per_transaction: records whose texts are written at once; decides no row.
 
     Raises:
-        CorpusError: there is no such file, folder or bucket, or it cannot be read.
+        CorpusError: there is no such file, folder or bucket, it cannot be read, or it has shrunk too much.
         ObjectStoreError: the connection to S3 broke; what was read is kept, and the next ingestion continues there.
         DatabaseError: Postgres refuses, or the tables do not add up.
     """
     uri = normal_uri(corpus_uri)
     corpus_id = corpus_id_of(uri)
     files = find_files(settings, uri)
+    # The session holds the lock over all transactions, and the temporary tables; both end with the process.
     engine = database.connect(settings)
-    lock = f"ingestion of {uri}"
-    # A session that is in no transaction holds the lock: it is kept over all transactions, and ends with the process.
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as session:
-        [attempt] = database.fetch_all(session, "try_session_lock", name=lock)
+    with database.session(engine) as session:
+        lock = f"ingestion of {uri}"
+        with database.transaction(session) as connection:
+            [attempt] = database.fetch_all(connection, "try_session_lock", name=lock)
         if not attempt.locked:
             logger.info("another ingestion of %s is at work: waiting for its end", uri)
-            database.fetch_all(session, "session_lock", name=lock)
-        try:
-            with database.transaction(engine) as connection:
-                database.execute(connection, "insert_corpus", corpus_id=corpus_id, uri=uri)
-                newest = database.fetch_all(connection, "newest_corpus_version", corpus_id=corpus_id)
-            version = newest[0].version + 1 if newest else 1
-            tallies = [
-                ingest_file(engine, corpus_id, version, file, settings.max_line_bytes, records_per_transaction)
-                for file in files
-            ]
-            with database.transaction(engine) as connection:
-                if not newest or any(tallies):
-                    database.execute(connection, "insert_corpus_version", corpus_id=corpus_id, version=version)
-                [sums] = database.fetch_all(connection, "corpus_sums", corpus_id=corpus_id)
-                reasons = database.fetch_all(connection, "rejection_counts", corpus_id=corpus_id)
-        finally:
-            database.fetch_all(session, "session_unlock", name=lock)
-    read_now = [tally for tally in tallies if tally is not None]
-    report = IngestReport(
-        corpus_id=corpus_id,
-        uri=uri,
-        **sums._asdict(),
-        unchanged_files=len(tallies) - len(read_now),
-        rejected_by_reason={row.reason: row.records for row in reasons},
-        new_documents=sum(tally.new_documents for tally in read_now),
-        ignored_fields=dict(sum((tally.ignored_fields for tally in read_now), Counter())),
-    )
+            with database.transaction(session) as connection:
+                database.fetch_all(connection, "session_lock", name=lock)
+        reading = Reading(
+            session=session,
+            corpus_id=corpus_id,
+            max_record_bytes=settings.max_line_bytes,
+            records_per_transaction=records_per_transaction,
+            accept_shrink=accept_shrink,
+        )
+        reading.read_changed(files)
+        with database.transaction(session) as connection:
+            report = make_version(connection, uri, reading)
+    engine.dispose()
     by_reason = ", ".join(f"{count} {reason}" for reason, count in report.rejected_by_reason.items())
     logger.info(
-        "ingested %s: %d records in %d files (%d unchanged): %d accepted (%d new), %d duplicates, %d rejected%s",
-        *(uri, report.records, report.files, report.unchanged_files, report.accepted, report.new_documents),
+        "ingested %s: %s version %d of %d documents: %d added, %d removed, %d corrected, %d kept, %d ids with another text; "
+        "%d duplicates, %d rejected%s; %d of %d files unchanged",
+        *(uri, "new" if report.is_new else "still", report.version, report.documents),
+        *(report.added, report.removed, report.corrected, report.kept, report.changed),
         *(report.duplicates, report.rejected, f" ({by_reason})" if by_reason else ""),
+        *(report.unchanged_files, report.files),
     )
-    if report.accepted == 0:
+    if report.documents == 0:
         logger.warning("%s holds no document: nothing can be annotated. Table rejected_documents says why.", uri)
     if report.ignored_fields:
         logger.warning("fields left out: %s", ", ".join(f"{n} {name}" for name, n in report.ignored_fields.items()))
     return report
 
 
-def ingest_file(
-    engine: Engine, corpus_id: str, version: int, file: CorpusFile, max_line_bytes: int, records_per_transaction: int
-) -> FileTally | None:
-    """Read one file in micro-batches; None where its bytes are those of its last ingestion.
+@dataclass
+class Reading:
+    """Reads the changed files of a corpus into the temporary tables of a session, and their new texts into `documents`."""
 
-    Raises:
-        DatabaseError: Postgres refuses, or the tables do not add up.
-    """
-    place = {"corpus_id": corpus_id, "file_uri": file.uri}
-    # 1. Compare the bytes. A file of which other bytes were read begins anew.
-    sha256 = content_sha256(file)
-    with database.transaction(engine) as connection:
-        known = database.fetch_all(connection, "corpus_file", **place)
-        if not known or known[0].content_sha256 != sha256:
-            if known:
-                logger.warning(
-                    "%s has changed since it was ingested: new documents are added, none is removed", file.uri
-                )
-                database.execute(connection, "forget_corpus_lines", **place)
-                database.execute(connection, "forget_rejected_documents", **place)
-            database.execute(connection, "begin_corpus_file", **place, content_sha256=sha256)
-        elif known[0].ingested_at is not None:
-            return None
-    # 2. Read and write.
-    tally = FileTally()
-    batch: list[tuple[int, Record | Rejection]] = []
-    size = 0
+    session: Connection
+    corpus_id: str
+    max_record_bytes: int
+    records_per_transaction: int
+    accept_shrink: bool
+    read_files: int = 0
+    """Files read, and files that are gone."""
+    unchanged_files: int = 0
+    ignored_fields: Counter[str] = field(default_factory=Counter)
 
-    def flush() -> None:
-        with database.transaction(engine) as connection:
-            write_batch(connection, corpus_id, version, file.uri, batch, tally)
-        batch.clear()
+    def read_changed(self, files: Sequence[CorpusFile]) -> None:
+        """Read those of the corpus's files whose bytes have changed, and note which are gone.
 
-    for line in read_lines(file, max_line_bytes):
-        refused = None if line.reason is None else Rejection(line.reason, line.detail)
-        batch.append((line.number, refused or read_record(line.content)))
-        size += len(line.content)
-        if len(batch) >= records_per_transaction or size >= BYTES_PER_TRANSACTION:
-            flush()
-            size = 0
-    if batch:
-        flush()
-    # 3. Compare with the tables.
-    counts = {name: tally.counts[name] for name in ("records", "accepted", "duplicates", "rejected")}
-    with database.transaction(engine) as connection:
-        [stored] = database.fetch_all(connection, "corpus_file_rows", **place)
-        adds_up = counts["records"] == counts["accepted"] + counts["duplicates"] + counts["rejected"]
-        if not adds_up or (counts["accepted"], counts["rejected"]) != (stored.accepted, stored.rejected):
-            raise DatabaseError(
-                f"{file.uri}: expected {counts} in corpus_documents and rejected_documents, found {stored.accepted} accepted "
-                f"and {stored.rejected} rejected. Was the file or a table changed meanwhile? Try again."
-            )
-        database.execute(connection, "finish_corpus_file", **place, **counts)
-    return tally
+        Raises:
+            CorpusError: a known file is cut, or lost more than half of its records.
+        """
+        with database.transaction(self.session) as connection:
+            database.execute(connection, "ingestion_begin")
+            rows = database.fetch_all(connection, "ingestion_known_files", corpus_id=self.corpus_id)
+        known = {row.file_uri: row for row in rows}
+        for number, file in enumerate(files):
+            before = known.pop(file.uri, None)
+            if before is not None and before.read_as == READING_VERSION and self._is_unchanged(file, before):
+                self.unchanged_files += 1
+            else:
+                self._read(number, file, before)
+                self.read_files += 1
+        with database.transaction(self.session) as connection:
+            for number, file_uri in enumerate(known, len(files)):
+                database.execute(connection, "ingestion_file_removed", file=number, file_uri=file_uri)
+                self.read_files += 1
 
-
-def write_batch(
-    connection: Connection,
-    corpus_id: str,
-    version: int,
-    file_uri: str,
-    batch: Sequence[tuple[int, Record | Rejection]],
-    tally: FileTally,
-) -> None:
-    """Write one micro-batch of numbered lines and add it to the tally."""
-    ids = [read.document_id for _, read in batch if isinstance(read, Record)]
-    rows = database.fetch_all(connection, "places_of_documents", corpus_id=corpus_id, document_ids=ids)
-    places: dict[uuid.UUID, tuple[str, int | None]] = {row.document_id: (row.file_uri, row.line) for row in rows}
-    [last] = database.fetch_all(connection, "next_ordinal", corpus_id=corpus_id)
-    documents: list[DocumentRow] = []
-    members: list[CorpusDocumentRow] = []
-    rejections: list[RejectedDocumentRow] = []
-    for number, read in batch:
-        if isinstance(read, Rejection):
-            rejections.append(
-                RejectedDocumentRow(
-                    corpus_id=corpus_id, file_uri=file_uri, line=number, reason=read.reason, detail=read.detail
-                )
-            )
-            continue
-        tally.ignored_fields.update(read.ignored)
-        document_id, here = read.document_id, (file_uri, number)
-        place = places.get(document_id)
-        # Not a duplicate: a new text, this very line of an interrupted ingestion, or a text of this file before it changed.
-        if place not in (None, here, (file_uri, None)):
-            tally.counts["duplicates"] += 1
-            continue
-        tally.counts["accepted"] += 1
-        places[document_id] = here
-        if place is None:
-            members.append(
-                CorpusDocumentRow(
-                    corpus_id=corpus_id,
-                    document_id=document_id,
-                    ordinal=last.ordinal + len(members),
-                    file_uri=file_uri,
-                    line=number,
-                    first_version=version,
-                    record_id=read.record_id,
-                    title=read.title,
-                )
-            )
-            documents.append(
-                DocumentRow(
-                    document_id=document_id,
-                    text=read.text,
-                    url=read.url,
-                    document_date=read.document_date,
-                    title=read.title,
-                    escaped_characters=read.escaped_characters,
-                )
-            )
-        elif place != here:
+    def _is_unchanged(self, file: CorpusFile, before: Row[Any]) -> bool:
+        """Whether a file has the bytes of its last ingestion: by what its source says of them, else by their hash."""
+        if file.stamp is not None and file.stamp == before.stamp:
+            return True
+        if file.size != (before.size_bytes if before.size_bytes is not None else file.size):
+            return False
+        if content_sha256(file) != before.content_sha256:
+            return False
+        with database.transaction(self.session) as connection:
             database.execute(
                 connection,
-                "place_corpus_document",
-                corpus_id=corpus_id,
-                file_uri=file_uri,
-                document_id=document_id,
-                line=number,
+                "stamp_corpus_file",
+                corpus_id=self.corpus_id,
+                file_uri=file.uri,
+                size_bytes=file.size,
+                stamp=file.stamp,
             )
-    database.insert_rows(connection, [*documents, *rejections])
-    tally.new_documents += database.insert_rows(connection, members)
-    tally.counts.update(records=len(batch), rejected=len(rejections))
+        return True
+
+    def _read(self, number: int, file: CorpusFile, before: Row[Any] | None) -> None:
+        counts: Counter[str] = Counter()
+        batch: list[tuple[int, Record | Rejection]] = []
+        size = 0
+        with OpenedFile(file) as opened:
+            # 1. Read and write.
+            for line, record in read_records(opened, self.max_record_bytes):
+                batch.append((line, record))
+                if isinstance(record, Record):
+                    size += len(record.text)
+                elif record.cut and before is not None and not self.accept_shrink:
+                    raise CorpusError(
+                        f"{file.uri}: expected a whole file, as it was at the newest version with {before.usable} usable records, "
+                        f"found that it breaks off: {record.detail}. No version is made. Copy the file again, {ACCEPT_SHRINK}."
+                    )
+                if len(batch) >= self.records_per_transaction or size >= CHARACTERS_PER_TRANSACTION:
+                    counts.update(self.write_batch(number, batch))
+                    batch.clear()
+                    size = 0
+            counts.update(self.write_batch(number, batch))
+            sha256 = opened.sha256()
+        # 2. Compare with what it held.
+        usable = counts["usable"]
+        if before is not None and usable * 2 < before.usable and not self.accept_shrink:
+            raise CorpusError(
+                f"{file.uri}: expected at least half of the {before.usable} usable records of the newest version, found {usable}. "
+                f"No version is made. Look at what wrote the file, {ACCEPT_SHRINK}."
+            )
+        with database.transaction(self.session) as connection:
+            database.execute(
+                connection,
+                "ingestion_file_read",
+                file=number,
+                file_uri=file.uri,
+                change="added" if before is None else "changed",
+                content_sha256=sha256,
+                size_bytes=file.size,
+                stamp=file.stamp,
+                records=usable + counts["refused"],
+                usable=usable,
+            )
+
+    def write_batch(self, number: int, batch: Sequence[tuple[int, Record | Rejection]]) -> dict[str, int]:
+        """Write one micro-batch of numbered records in a transaction; returns how many are usable and refused."""
+        ids = {line: record.document_id for line, record in batch if isinstance(record, Record)}
+        records: list[tuple[Any, ...]] = []
+        texts: dict[uuid.UUID, Record] = {}  # the first record with a text gives its row url and date
+        rejections: list[tuple[Any, ...]] = []
+        with database.transaction(self.session) as connection:
+            asked = list(ids.values())
+            missing = {
+                row.document_id
+                for row in database.fetch_all(connection, "ingestion_missing_documents", document_ids=asked)
+            }
+            forgotten = {
+                row.document_id for row in database.fetch_all(connection, "forgotten_documents", document_ids=asked)
+            }
+            for line, record in batch:
+                if isinstance(record, Rejection):
+                    rejections.append((number, line, record.reason, record.detail))
+                    continue
+                self.ignored_fields.update(record.ignored)
+                document_id = ids[line]
+                if document_id in forgotten:
+                    rejections.append((number, line, "forgotten", FORGOTTEN))
+                    continue
+                records.append(
+                    (number, line, document_id, record.record_id, record.url, record.document_date, record.title)
+                )
+                if document_id in missing:
+                    texts.setdefault(document_id, record)
+            database.copy_insert(
+                connection,
+                "documents",
+                _DOCUMENT_COLUMNS,
+                (
+                    (
+                        document_id,
+                        record.text,
+                        record.url,
+                        record.document_date,
+                        record.title,
+                        record.escaped_characters,
+                    )
+                    for document_id, record in texts.items()
+                ),
+            )
+            database.copy_rows(connection, "read_records", _RECORD_COLUMNS, copy_text(records))
+            database.copy_rows(connection, "read_rejections", _REJECTION_COLUMNS, copy_text(rejections))
+        return {"usable": len(records), "refused": len(rejections)}
+
+
+def make_version(connection: Connection, uri: str, reading: Reading) -> IngestReport:
+    """Compare what was read with the newest version of the corpus, and make the next one unless they are the same.
+
+    Raises:
+        CorpusError: the corpus would lose more than half of its documents.
+        DatabaseError: the tables do not add up.
+    """
+    corpus_id = reading.corpus_id
+    versions = database.fetch_all(connection, "newest_corpus_version", corpus_id=corpus_id)
+    newest = versions[0] if versions else None
+    version = 1 if newest is None else newest.version + 1
+    changes = {"added": 0, "removed": 0, "corrected": 0, "changed": 0}
+    is_new = False
+    if newest is None or reading.read_files:
+        # 1. What has changed, and the tables as they are now.
+        database.execute(connection, "insert_corpus", corpus_id=corpus_id, uri=uri)
+        database.execute(connection, "ingestion_compare", corpus_id=corpus_id)
+        [counts] = database.fetch_all(connection, "ingestion_counts", corpus_id=corpus_id)
+        database.execute(connection, "ingestion_apply", corpus_id=corpus_id, version=version, read_as=READING_VERSION)
+    [sums] = database.fetch_all(connection, "ingestion_file_sums", corpus_id=corpus_id)
+    if newest is None or reading.read_files:
+        # 2. Documents that were forgotten since the newest version are no longer in the tables, and have left, too.
+        held = 0 if newest is None else newest.documents
+        changes = counts._asdict() | {"removed": held + counts.added - sums.documents}
+        if changes["removed"] < counts.removed:
+            raise DatabaseError(
+                f"{uri}: expected {held + counts.added - counts.removed} documents or fewer in its files, found {sums.documents}. "
+                "Was a table changed by hand? Try again."
+            )
+        if sums.documents * 2 < held and not reading.accept_shrink:
+            raise CorpusError(
+                f"{uri}: expected at least half of the {held} documents of version {version - 1}, found {sums.documents}. "
+                f"No version is made. Look at what wrote the files, {ACCEPT_SHRINK}."
+            )
+        # 3. The version, unless its files say the same in other bytes.
+        is_new = (
+            newest is None
+            or any(changes.values())
+            or any(getattr(newest, name) != value for name, value in sums._asdict().items())
+        )
+        if is_new:
+            database.execute(
+                connection, "insert_corpus_version", corpus_id=corpus_id, version=version, **changes, **sums._asdict()
+            )
+            database.execute(connection, "insert_corpus_version_files", corpus_id=corpus_id, version=version)
+    reasons = database.fetch_all(connection, "rejection_counts", corpus_id=corpus_id)
+    return IngestReport(
+        corpus_id=corpus_id,
+        uri=uri,
+        version=version if is_new else version - 1,
+        is_new=is_new,
+        **changes,
+        kept=sums.documents - changes["added"] - changes["corrected"],
+        **sums._asdict(),
+        unchanged_files=reading.unchanged_files,
+        rejected_by_reason={row.reason: row.records for row in reasons},
+        ignored_fields=dict(reading.ignored_fields),
+    )

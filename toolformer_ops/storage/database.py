@@ -97,14 +97,35 @@ def connect_dsn(dsn: str, setting: str) -> Engine:
 
 
 @contextmanager
-def transaction(engine: Engine) -> Iterator[Connection]:
+def session(engine: Engine) -> Iterator[Connection]:
+    """A connection for several transactions: its temporary tables and session locks last until the end of the block.
+
+    Raises:
+        DatabaseError: Postgres cannot be reached.
+    """
+    try:
+        with engine.connect() as connection:
+            connection.detach()  # closed at the end, and not used again with what the session left
+            yield connection
+    except DBAPIError as error:
+        raise _translated("session", error.orig or error) from error
+
+
+@contextmanager
+def transaction(on: Engine | Connection) -> Iterator[Connection]:
     """A connection whose statements are committed together, or not at all where the block raises.
+
+    On an engine the connection is another each time, on a `session` it is that of the session.
 
     Raises:
         DatabaseError: Postgres cannot be reached, or refuses the commit.
     """
     try:
-        with engine.begin() as connection:
+        if isinstance(on, Connection):
+            with on.begin():
+                yield on
+            return
+        with on.begin() as connection:
             yield connection
     except DBAPIError as error:
         raise _translated("transaction", error.orig or error) from error
@@ -201,6 +222,20 @@ def copy_insert(connection: Connection, table: str, columns: Sequence[str], rows
     finally:
         cursor.close()
     return inserted
+
+
+def copy_rows(connection: Connection, table: str, columns: Sequence[str], rows: str) -> None:
+    """Load rows in COPY's text format (`copy_format.copy_text`) as they are, for a temporary table without a key.
+
+    Raises:
+        DatabaseError: Postgres refuses a row.
+    """
+    names = {"table": sql.Identifier(table), "columns": sql.SQL(", ").join(map(sql.Identifier, columns))}
+    with raw_cursor(connection) as cursor:
+        try:
+            cursor.copy_expert(sql.SQL("copy {table} ({columns}) from stdin").format(**names), StringIO(rows))
+        except psycopg2.Error as error:
+            raise _translated(f"load of {table}", error) from error
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import io
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import boto3
@@ -49,6 +49,16 @@ READ_TRIES = 4
 CONFLICT_TRIES = 8
 """Tries of a conditional write while the store answers 409 (ConditionalRequestConflict): about 20 seconds in all."""
 _READ_BYTES = 2**20
+
+
+class ListedFile(NamedTuple):
+    """A file as a listing shows it; on a disk, its address alone."""
+
+    uri: str
+    size: int | None = None
+    """Bytes."""
+    etag: str | None = None
+    """What S3 calls the content: another ETag may be another content, the same ETag is the same."""
 
 
 class ObjectStore:
@@ -185,7 +195,8 @@ class ObjectStore:
 
     def list(self, prefix: str) -> Iterator[str]:
         """Keys that start with `prefix`, in the order of their bytes."""
-        yield from self._list(self.bucket, prefix)
+        for item in self._list(self.bucket, prefix):
+            yield item["Key"]
 
     def delete(self, key: str) -> None:
         """Remove one object; one that is not there is no error."""
@@ -215,18 +226,29 @@ class ObjectStore:
             CorpusError: there is no such file or folder, or nothing is in it.
             ObjectNotFoundError: there is no such bucket.
         """
+        return [found.uri for found in self.list_files(uri)]
+
+    def list_files(self, uri: str) -> Sequence["ListedFile"]:
+        """As `list_uri`, with what the listing says of each file.
+
+        Raises:
+            CorpusError, ObjectNotFoundError: as `list_uri`.
+        """
         place = self._place(uri)
         if isinstance(place, Path):
             if place.is_file():
-                return [uri]
+                return [ListedFile(uri)]
             if not place.is_dir():
                 raise CorpusError(f"expected a file or a folder at {uri}, found nothing")
-            found = sorted(str(path) for path in place.rglob("*") if path.is_file())
+            found = [ListedFile(name) for name in sorted(str(path) for path in place.rglob("*") if path.is_file())]
         else:
             bucket, key = place
             below = key if not key or key.endswith("/") else f"{key}/"
-            keys = [found for found in self._list(bucket, key) if found == key or found.startswith(below)]
-            found = [f"s3://{bucket}/{name}" for name in keys if not name.endswith("/")]
+            found = [
+                ListedFile(f"s3://{bucket}/{item['Key']}", item.get("Size"), item.get("ETag"))
+                for item in self._list(bucket, key)
+                if (item["Key"] == key or item["Key"].startswith(below)) and not item["Key"].endswith("/")
+            ]
         if not found:
             raise CorpusError(f"expected files at {uri}, found none{self._where()}")
         return found
@@ -338,12 +360,11 @@ class ObjectStore:
         get = functools.partial(self._request, "get_object", bucket, key)
         return io.BufferedReader(_ObjectBytes(f"s3://{bucket}/{key}", get), _READ_BYTES)
 
-    def _list(self, bucket: str, prefix: str) -> Iterator[str]:
+    def _list(self, bucket: str, prefix: str) -> Iterator[Mapping[str, Any]]:
         token: dict[str, str] = {}
         while True:
             page = self._request("list_objects_v2", bucket, None, Prefix=prefix, **token)
-            for item in page.get("Contents", ()):
-                yield item["Key"]
+            yield from page.get("Contents", ())
             if not page.get("IsTruncated"):
                 return
             token = {"ContinuationToken": page["NextContinuationToken"]}
