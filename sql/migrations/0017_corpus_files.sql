@@ -12,7 +12,7 @@ comment on column corpus_files.duplicates is 'Number of records whose text anoth
 comment on column corpus_files.size_bytes is 'Number of the file''s bytes as stored. Null for files read before migration 0017.';
 comment on column corpus_files.stamp is 'What the source says of the bytes without reading them: ETag and size on S3; size, times of change and inode on a disk. Null where it proves nothing: the sha256 is then compared.';
 comment on column corpus_files.usable is 'Number of records that are not refused when they are read: accepted, duplicates, and those that a later record with the same id replaces.';
-comment on column corpus_files.read_as is 'Version of the rules by which the file was read (READING_VERSION in stages/ingestion.py); a file read by other rules is read again.';
+comment on column corpus_files.read_as is 'Version of the rules by which the file was read (READING_VERSION in stages/ingestion.py); a file read by other rules is read again. -1 where one of its texts was forgotten since.';
 comment on column corpus_files.ingested_at is 'When the file was read last.';
 
 create table corpus_spare_records (
@@ -51,9 +51,8 @@ create function variant_id_of(document uuid, url text, day date)
     returns uuid
     language sql immutable parallel safe
     return encode(substring(sha256(
-        int8send(7) || 'variant'::bytea
-        || int8send(36) || convert_to(document::text, 'UTF8')
+        int8send(36) || convert_to(document::text, 'UTF8')
         || int8send(octet_length(coalesce(url, ''))) || convert_to(coalesce(url, ''), 'UTF8')
         || int8send(case when day is null then 0 else 10 end) || convert_to(coalesce(to_char(day, 'YYYY-MM-DD'), ''), 'UTF8')
     ) from 1 for 16), 'hex')::uuid;
-comment on function variant_id_of(uuid, text, date) is 'Id of the variant of a document with this url and date: content_uuid(''variant'', document, url, day) in Python, with '''' for null. Stored in documents, with variant_of.';
+comment on function variant_id_of(uuid, text, date) is 'Id of the variant of a document with this url and date: content_uuid(document, url, day) in Python, with '''' for null. Stored in documents, with variant_of.';

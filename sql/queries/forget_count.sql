@@ -33,6 +33,9 @@ union all
 select 'corpus_documents', count(*)
 from corpus_documents row join texts_to_forget text on text.document_id = row.document_id
 union all
+select 'corpus_spare_records', count(*)
+from corpus_spare_records row join texts_to_forget text on text.document_id = row.document_id
+union all
 select 'filter_decisions', count(*)
 from known_recipes known
 cross join texts_to_forget text

@@ -52,6 +52,20 @@ quality as (
       )
     returning 1
 ),
+-- Their files are read again by the next ingestion, which refuses the texts and counts them as removed.
+files as (
+    update corpus_files file set read_as = -1
+    from (
+        select row.corpus_id, row.file_uri from corpus_documents row join texts_to_forget text using (document_id)
+        where row.left_version is null
+        union
+        select row.corpus_id, row.file_uri from corpus_spare_records row join texts_to_forget text using (document_id)
+    ) held
+    where file.corpus_id = held.corpus_id and file.file_uri = held.file_uri
+),
+spare as (
+    delete from corpus_spare_records row using texts_to_forget text where row.document_id = text.document_id returning 1
+),
 memberships as (
     delete from corpus_documents row using texts_to_forget text where row.document_id = text.document_id returning 1
 ),
@@ -60,6 +74,7 @@ texts as (
 )
 select 'documents' as table_name, count(*) as rows from texts
 union all select 'corpus_documents', count(*) from memberships
+union all select 'corpus_spare_records', count(*) from spare
 union all select 'filter_decisions', count(*) from decisions
 union all select 'candidate_calls', count(*) from calls
 union all select 'pruned_positions', count(*) from pruned

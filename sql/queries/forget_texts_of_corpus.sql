@@ -2,11 +2,18 @@
 -- and are in a release of a run over this corpus.
 insert into texts_to_forget (document_id, text_id)
 select member.document_id, member.document_id
-from corpus_documents member
-where member.corpus_id = :corpus_id
-  and not exists (
+from (
+    select document_id from corpus_documents where corpus_id = :corpus_id
+    union
+    select document_id from corpus_spare_records where corpus_id = :corpus_id
+) member
+where not exists (
       select from corpus_documents other
-      where other.document_id = member.document_id and other.corpus_id <> member.corpus_id and other.left_version is null
+      where other.document_id = member.document_id and other.corpus_id <> :corpus_id and other.left_version is null
+  )
+  and not exists (
+      select from corpus_spare_records other
+      where other.document_id = member.document_id and other.corpus_id <> :corpus_id
   )
 union
 select forgotten.document_id, forgotten.document_id

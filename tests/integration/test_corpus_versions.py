@@ -1,5 +1,6 @@
 """Versions of a corpus: what an ingestion of the changed files alone makes is what reading all files anew would find."""
 
+import gzip
 import json
 import random
 from collections.abc import Callable, Iterable
@@ -13,10 +14,13 @@ from pydantic import SecretStr
 from sqlalchemy import Engine
 
 from toolformer_ops.config import Settings
-from toolformer_ops.records import corpus_id_of, normal_uri
+from toolformer_ops.corpus import files as corpus_files
+from toolformer_ops.errors import EXIT_USAGE, CorpusError, exit_code
+from toolformer_ops.records import content_uuid, corpus_id_of, document_id_of, normal_uri
 from toolformer_ops.stages import ingestion
 from toolformer_ops.stages.ingestion import IngestReport, ingest_corpus
 from toolformer_ops.storage import database
+from toolformer_ops.storage.forgetting import forget
 
 Line = dict[str, Any] | None
 """A record, or a line that is no JSON."""
@@ -255,3 +259,258 @@ def _break_off_after(monkeypatch: pytest.MonkeyPatch, write: Callable[..., Any],
 
     monkeypatch.setattr(ingestion.Reading, "write_batch", write_some)
     monkeypatch.setattr(ingestion, "make_version", never)
+
+
+# Single changes, by hand
+
+
+def _texts(*texts: str, **fields: Any) -> list[Line]:
+    return [{"text": text, **fields} for text in texts]
+
+
+def test_the_texts_of_a_version_can_be_asked_later(folder: Path, settings: Settings, engine: Engine) -> None:
+    for texts in (("one", "two"), ("two", "three"), ("one", "two", "three")):
+        _write(folder / "a.jsonl", _texts(*texts))
+        ingest_corpus(settings, str(folder))
+    at = """select text from corpus_documents join documents using (document_id)
+            where first_version <= :v and (left_version is null or left_version > :v) order by ordinal"""
+    assert [[row[0] for row in _rows(engine, at, v=version)] for version in (1, 2, 3)] == [
+        ["one", "two"],
+        ["two", "three"],
+        ["two", "three", "one"],  # it was away: its place is a new one
+    ]
+    assert _rows(engine, "select version, change, records from corpus_version_files order by 1") == [
+        (1, "added", 2),
+        (2, "changed", 2),
+        (3, "changed", 3),
+    ]
+
+
+def test_a_corrected_date_is_a_variant_and_the_first_date_again_is_the_document(
+    folder: Path, settings: Settings, engine: Engine
+) -> None:
+    for date in ("2014-05-06", "2015-01-02", "2014-05-06"):
+        _write(folder / "a.jsonl", [{"text": "one", "url": "https://x/1", "date": date}])
+        report = ingest_corpus(settings, str(folder))
+    assert _numbers(report) == {"version": 3, "added": 0, "removed": 0, "corrected": 1, "changed": 0, "kept": 0}
+    document = document_id_of("one")
+    variant = content_uuid(str(document), "https://x/1", "2015-01-02")
+    assert _rows(
+        engine, "select first_version, left_version, ordinal, variant_id from corpus_documents order by first_version"
+    ) == [(1, 2, 0, None), (2, 3, 0, variant), (3, None, 0, None)]
+    assert _rows(
+        engine,
+        "select text, url, cast(document_date as text), variant_of from documents where document_id = :v",
+        v=variant,
+    ) == [("one", "https://x/1", "2015-01-02", document)]
+
+
+@pytest.mark.parametrize(
+    ("url", "day"), [(None, None), ("https://x/caf\u00e9?a=1", None), (None, "0999-12-31"), ("u", "2014-05-06")]
+)
+def test_the_id_of_a_variant_is_the_same_in_sql_and_python(engine: Engine, url: str | None, day: str | None) -> None:
+    document = document_id_of("one")
+    [[found]] = _rows(engine, "select variant_id_of(:d, :u, cast(:t as date))", d=document, u=url, t=day)
+    assert found == content_uuid(str(document), url or "", day or "")
+
+
+def test_a_record_with_an_id_replaces_the_record_of_that_id_in_another_file(
+    folder: Path, settings: Settings, engine: Engine
+) -> None:
+    _write(folder / "a.jsonl", [{"id": 7, "text": "old"}, *_texts("one", "two")])
+    ingest_corpus(settings, str(folder))
+    _write(folder / "b.jsonl", [{"id": "7", "text": "new"}])
+    report = ingest_corpus(settings, str(folder))
+    assert _numbers(report) == {"version": 2, "added": 1, "removed": 1, "corrected": 0, "changed": 1, "kept": 2}
+    refused = "select split_part(file_uri, '/corpus/', 2), line, reason, detail from rejected_documents"
+    assert _rows(engine, refused) == [("a.jsonl", 1, "same_id_later", "a later record has the id 7")]
+    (folder / "b.jsonl").unlink()  # the file with the old record has not changed, and is not read
+    report = ingest_corpus(settings, str(folder))
+    assert report.unchanged_files == 1
+    assert _numbers(report) == {"version": 3, "added": 1, "removed": 1, "corrected": 0, "changed": 1, "kept": 2}
+    assert _rows(engine, refused) == []
+
+
+def test_a_text_stays_where_another_file_still_has_it(folder: Path, settings: Settings, engine: Engine) -> None:
+    _write(folder / "a.jsonl", _texts("both", "one", "two"))
+    _write(folder / "b.jsonl", _texts("both", title="T"))
+    ingest_corpus(settings, str(folder))
+    _write(folder / "a.jsonl", _texts("one", "two"))
+    report = ingest_corpus(settings, str(folder))
+    assert _numbers(report) == {"version": 2, "added": 0, "removed": 0, "corrected": 1, "changed": 0, "kept": 2}
+    assert _rows(
+        engine,
+        "select ordinal, line, title from corpus_documents where file_uri like '%b.jsonl' and left_version is null",
+    ) == [(0, 1, "T")]
+
+
+def test_bytes_that_say_the_same_make_no_version(folder: Path, settings: Settings) -> None:
+    _write(folder / "a.jsonl", _texts("one", "two"))
+    ingest_corpus(settings, str(folder))
+    (folder / "a.jsonl").write_text('{"text": "two"}\n\n{ "text": "one" }\n')
+    report = ingest_corpus(settings, str(folder))
+    assert (report.version, report.is_new, report.kept, report.unchanged_files) == (1, False, 2, 0)
+    assert ingest_corpus(settings, str(folder)).unchanged_files == 1
+
+
+def test_a_file_whose_source_says_the_same_is_not_opened(
+    folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus_files, "SETTLED_NANOSECONDS", -(10**9))
+    _write(folder / "a.jsonl", _texts("one"))
+    ingest_corpus(settings, str(folder))
+    monkeypatch.setattr(ingestion, "content_sha256", lambda _: pytest.fail("the file was read"))
+    assert ingest_corpus(settings, str(folder)).unchanged_files == 1
+
+
+def test_a_file_that_changed_a_moment_ago_is_compared_by_its_bytes(folder: Path, settings: Settings) -> None:
+    _write(folder / "a.jsonl", _texts("one"))
+    [found] = corpus_files.find_files(settings, normal_uri(str(folder)))
+    assert (found.size, found.stamp) == (len('{"text": "one"}\n'), None)
+    ingest_corpus(settings, str(folder))
+    _write(folder / "a.jsonl", _texts("two"))  # as many bytes, perhaps in the same tick of the clock
+    report = ingest_corpus(settings, str(folder))
+    assert (report.added, report.removed) == (1, 1)
+
+
+# Shrinking
+
+
+def _state(engine: Engine) -> list[list[tuple[Any, ...]]]:
+    tables = (
+        "corpora",
+        "corpus_versions",
+        "corpus_files",
+        "corpus_documents",
+        "corpus_spare_records",
+        "rejected_documents",
+    )
+    return [sorted(_rows(engine, f"select cast({table} as text) from {table}")) for table in tables]
+
+
+def _broken_gzip(content: bytes) -> bytes:
+    return gzip.compress(content)[:-4]
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "content", "found"),
+    [
+        ("b.jsonl", bytes, b'{"text": "one"}\n{"text": "two"}\n{"text": "th', "breaks off: Unterminated string"),
+        ("b.jsonl", bytes, b'{"text": "one"}\n{"text": "two"}\n{"text": "\xc3', "breaks off: byte 10"),
+        ("b.jsonl.gz", _broken_gzip, b'{"text": "one"}\n{"text": "two"}\n', "breaks off: after [012] lines"),
+        (
+            "b.jsonl",
+            bytes,
+            b'{"text": "one"}\n',
+            "at least half of the 3 usable records of the newest version, found 1",
+        ),
+        ("b.jsonl", bytes, b"", "at least half of the 3 usable records of the newest version, found 0"),
+        (
+            "b.jsonl",
+            bytes,
+            b'{"txt": "one"}\n' * 3,
+            "at least half of the 3 usable records of the newest version, found 0",
+        ),
+    ],
+    ids=["half a record", "half a character", "packed", "less than half", "empty", "another field"],
+)
+def test_a_known_file_that_is_cut_makes_no_version_unless_accepted(
+    folder: Path,
+    settings: Settings,
+    engine: Engine,
+    name: str,
+    write: Callable[[bytes], bytes],
+    content: bytes,
+    found: str,
+) -> None:
+    _write(folder / "a.jsonl", _texts(*map(str, range(10))))
+    (folder / name).write_bytes(
+        (gzip.compress if name.endswith(".gz") else bytes)(b'{"text": "one"}\n{"text": "two"}\n{"text": "three"}\n')
+    )
+    ingest_corpus(settings, str(folder))
+    before = _state(engine)
+    (folder / name).write_bytes(write(content))
+    with pytest.raises(CorpusError, match=f"{name}: expected .*{found}.*--accept-shrink.*accept_shrink") as caught:
+        ingest_corpus(settings, str(folder))
+    assert exit_code(caught.value) == EXIT_USAGE
+    assert _state(engine) == before
+    assert ingest_corpus(settings, str(folder), accept_shrink=True).version == 2
+
+
+def test_a_file_that_is_cut_when_it_is_first_met_is_taken_as_it_is(folder: Path, settings: Settings) -> None:
+    (folder / "a.jsonl").write_bytes(b'{"text": "one"}\n{"text": "tw')
+    report = ingest_corpus(settings, str(folder))
+    assert (report.documents, report.rejected_by_reason) == (1, {"corrupt_json": 1})
+
+
+def test_a_corpus_that_would_lose_more_than_half_makes_no_version_unless_accepted(
+    folder: Path, settings: Settings, engine: Engine
+) -> None:
+    for name, texts in (("a", "12"), ("b", "34"), ("c", "5")):
+        _write(folder / f"{name}.jsonl", _texts(*texts))
+    ingest_corpus(settings, str(folder))
+    before = _state(engine)
+    (folder / "b.jsonl").unlink()
+    (folder / "c.jsonl").unlink()
+    with pytest.raises(CorpusError, match=r"at least half of the 5 documents of version 1, found 2.*--accept-shrink"):
+        ingest_corpus(settings, str(folder))
+    assert _state(engine) == before
+    _write(folder / "c.jsonl", _texts("5"))
+    assert ingest_corpus(settings, str(folder)).removed == 2  # 3 of 5 are more than half
+
+
+# Forgetting
+
+
+def test_forgotten_texts_are_refused_and_leave_their_corpora(folder: Path, settings: Settings, engine: Engine) -> None:
+    _write(
+        folder / "a.jsonl",
+        [*_texts("one", "secret", "two", "secret"), {"id": 1, "text": "secret"}, {"id": 1, "text": "three"}],
+    )
+    _write(folder / "b.jsonl", _texts("one", "secret"))
+    ingest_corpus(settings, str(folder))
+    found = forget(settings, [document_id_of("secret")])
+    assert (found.rows["corpus_documents"], found.rows["corpus_spare_records"]) == (1, 3)
+    report = ingest_corpus(settings, str(folder))  # the files have the same bytes, and are read again
+    assert _numbers(report) == {"version": 2, "added": 0, "removed": 1, "corrected": 0, "changed": 0, "kept": 3}
+    assert report.rejected_by_reason == {"forgotten": 4}
+    assert "secret" not in {row[0] for row in _rows(engine, "select text from documents")}
+    again = ingest_corpus(settings, str(folder))
+    assert (again.is_new, again.unchanged_files) == (False, 2)
+
+
+def test_a_forgotten_corpus_that_is_ingested_again_holds_nothing_and_needs_no_leave(
+    folder: Path, settings: Settings, engine: Engine
+) -> None:
+    _write(folder / "a.jsonl", _texts("one", "two", "three"))
+    ingest_corpus(settings, str(folder))
+    forget(settings, corpus=str(folder))
+    report = ingest_corpus(settings, str(folder))
+    assert (report.version, report.documents, report.removed) == (2, 0, 3)
+    assert report.rejected_by_reason == {"forgotten": 3}
+
+
+# Corpora from before
+
+
+def test_a_corpus_from_before_versions_is_read_once_more_and_changes_only_where_it_differs(
+    folder: Path, settings: Settings, engine: Engine
+) -> None:
+    _write(folder / "a.jsonl", [{"text": "one", "title": "T", "id": "p1"}, *_texts("two", "two", "three")])
+    ingest_corpus(settings, str(folder))
+    with engine.begin() as connection:  # as migrations 0011 and 0017 leave it: no ids, titles, spare records or sizes
+        for statement in (
+            "update corpus_documents set title = null, record_id = null",
+            "delete from corpus_spare_records",
+            "update corpus_files set read_as = 0, usable = null, size_bytes = null, stamp = null",
+        ):
+            connection.execute(sqlalchemy.text(statement))
+    report = ingest_corpus(settings, str(folder))
+    assert (report.is_new, report.unchanged_files, report.duplicates) == (False, 0, 1)
+    assert _rows(engine, "select title, record_id from corpus_documents order by ordinal") == [
+        ("T", "p1"),
+        (None, None),
+        (None, None),
+    ]
+    assert _rows(engine, "select line, why from corpus_spare_records") == [(3, "duplicate")]
+    assert ingest_corpus(settings, str(folder)).unchanged_files == 1

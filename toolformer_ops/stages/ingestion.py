@@ -210,9 +210,10 @@ class Reading:
             sha256 = opened.sha256()
         # 2. Compare with what it held.
         usable = counts["usable"]
-        if before is not None and usable * 2 < before.usable and not self.accept_shrink:
+        usable_before = 0 if before is None else before.usable
+        if (usable + counts["forgotten"]) * 2 < usable_before and not self.accept_shrink:
             raise CorpusError(
-                f"{file.uri}: expected at least half of the {before.usable} usable records of the newest version, found {usable}. "
+                f"{file.uri}: expected at least half of the {usable_before} usable records of the newest version, found {usable}. "
                 f"No version is made. Look at what wrote the file, {ACCEPT_SHRINK}."
             )
         with database.transaction(self.session) as connection:
@@ -230,7 +231,7 @@ class Reading:
             )
 
     def write_batch(self, number: int, batch: Sequence[tuple[int, Record | Rejection]]) -> dict[str, int]:
-        """Write one micro-batch of numbered records in a transaction; returns how many are usable and refused."""
+        """Write one micro-batch of numbered records; returns how many are usable, refused, and of these forgotten."""
         ids = {line: record.document_id for line, record in batch if isinstance(record, Record)}
         records: list[tuple[Any, ...]] = []
         texts: dict[uuid.UUID, Record] = {}  # the first record with a text gives its row url and date
@@ -276,7 +277,7 @@ class Reading:
             )
             database.copy_rows(connection, "read_records", _RECORD_COLUMNS, copy_text(records))
             database.copy_rows(connection, "read_rejections", _REJECTION_COLUMNS, copy_text(rejections))
-        return {"usable": len(records), "refused": len(rejections)}
+        return {"usable": len(records), "refused": len(rejections), "forgotten": sum(id_ in forgotten for id_ in asked)}
 
 
 def make_version(connection: Connection, uri: str, reading: Reading) -> IngestReport:
@@ -308,7 +309,7 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
                 f"{uri}: expected {held + counts.added - counts.removed} documents or fewer in its files, found {sums.documents}. "
                 "Was a table changed by hand? Try again."
             )
-        if sums.documents * 2 < held and not reading.accept_shrink:
+        if sums.documents * 2 < held - (changes["removed"] - counts.removed) and not reading.accept_shrink:
             raise CorpusError(
                 f"{uri}: expected at least half of the {held} documents of version {version - 1}, found {sums.documents}. "
                 f"No version is made. Look at what wrote the files, {ACCEPT_SHRINK}."
