@@ -38,8 +38,9 @@ run: $(STAMP) ## Annotate your own text: make run CORPUS=docs.jsonl TOOLS="Calcu
 	@$(OPS) run-corpus $${TOOLS:+--tools="$$TOOLS"} $${LIMIT:+--limit="$$LIMIT"} -- "$$CORPUS"
 
 # Two workers; each takes one group of tests after the other, the slowest group first (tests/conftest.py makes the groups).
+# Bytecode is kept, also where a shell says otherwise: pytest would compile all tests again in each worker, and Hypothesis with them.
 test: $(STAMP) ## Run all tests: unit, integration, DAGs, system. TESTS=tests/unit runs a part.
-	@$(BIN)/python -m pytest -n "$${WORKERS:-2}" --dist loadscope --no-loadscope-reorder $${TESTS:-tests}
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n "$${WORKERS:-2}" --dist loadscope --no-loadscope-reorder $${TESTS:-tests}
 
 lint: $(STAMP) ## Check style, types and who imports whom.
 	@$(BIN)/ruff check .

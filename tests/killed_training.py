@@ -1,7 +1,8 @@
-"""A training that is killed by SIGKILL: `python -m tests.killed_training MODEL RELEASE FOLDER WHERE STEP`.
+"""Trainings that are killed by SIGKILL: `python -m tests.killed_training MODEL RELEASE FOLDER WHERE-STEP...`.
 
 WHERE: `line` after the log line of that step, `write` in the middle of writing that step's checkpoint, `whole` before it is
-declared whole.
+declared whole. Each training is a process with the folder FOLDER/WHERE-STEP, forked after the imports, which take ten times as
+long as the training.
 """
 
 import os
@@ -53,11 +54,19 @@ def arm(where: str, step: int) -> None:
     Checkpoints.conclude = before_whole
 
 
-def main(model: str, release: str, folder: str, where: str, step: str) -> None:
-    arm(where, int(step))
-    train_on_release(
-        load_settings(), recipe_of(**CHOICES), model, Path(release), DEV_TEXTS, Path(folder),
-    )  # fmt: skip
+def main(model: str, release: str, folder: str, *kills: str) -> None:
+    for kill_at in kills:
+        process_id = os.fork()
+        if not process_id:
+            where, _, step = kill_at.partition("-")
+            arm(where, int(step))
+            train_on_release(
+                load_settings(), recipe_of(**CHOICES), model, Path(release), DEV_TEXTS, Path(folder) / kill_at,
+            )  # fmt: skip
+            sys.exit()
+        _, status = os.waitpid(process_id, 0)
+        if os.waitstatus_to_exitcode(status) != -signal.SIGKILL:
+            sys.exit(f"{kill_at}: expected a training that is killed, found the status {status}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import json
 import logging
 import math
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +16,7 @@ import torch
 from tests import killed_training
 from tests.finetuning_jobs import DEV_TEXTS, recipe_of, write_release
 from tests.tiny_models import save_tiny_model
-from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings
 from toolformer_ops.errors import ModelError, TrainingError
 from toolformer_ops.finetuning import release_training
 from toolformer_ops.finetuning.curves import PICTURE
@@ -180,23 +179,38 @@ def test_vocabulary_that_cannot_write_the_markers_is_refused_before_training(
 # Kills
 
 
-@pytest.mark.parametrize(("where", "step"), [("line", 11), ("line", 7), ("write", 8), ("whole", 6)])
+KILLS = {"line-11": "checkpoint-8", "line-7": "checkpoint-6", "write-8": "checkpoint-6", "whole-6": "checkpoint-4"}
+"""When a training is killed, and which checkpoint is whole then."""
+
+
+@pytest.fixture(scope="module")
+def killed(tiny_gpt2_dir: Path, release_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one folder for each of `KILLS`, as the killed training left it."""
+    folder = tmp_path_factory.mktemp("killed")
+    command = [sys.executable, "-m", "tests.killed_training", str(tiny_gpt2_dir), str(release_dir), str(folder), *KILLS]
+    environment = dict(os.environ) | {"OMP_NUM_THREADS": "1", STATE_DIR_VARIABLE: str(folder / "state")}
+    subprocess.run(command, cwd=REPOSITORY, env=environment, check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny_gpt2_dir: Path, release_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
+    """The same training without a kill."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    settings = Settings(_env_file=None, state_dir=folder / "state")
+    recipe = recipe_of(**killed_training.CHOICES)
+    return _train(settings, tiny_gpt2_dir, release_dir, folder, recipe, dev_texts=DEV_TEXTS)
+
+
+@pytest.mark.parametrize("kill", KILLS)
 def test_training_that_was_killed_ends_as_an_undisturbed_one(
-    settings: Settings, tiny_gpt2_dir: Path, release_dir: Path, tmp_path: Path, where: str, step: int
+    settings: Settings, tiny_gpt2_dir: Path, release_dir: Path, killed: Path, undisturbed: TrainedModel, kill: str
 ) -> None:
     """The model has dropout, so that the random numbers must go on, too."""
-    recipe = recipe_of(**killed_training.CHOICES)
-    undisturbed = _train(settings, tiny_gpt2_dir, release_dir, tmp_path / "undisturbed", recipe, dev_texts=DEV_TEXTS)
-
-    folder = tmp_path / "killed"
-    folder.mkdir()
-    command = [sys.executable, "-m", "tests.killed_training", str(tiny_gpt2_dir), str(release_dir), str(folder)]
-    environment = dict(os.environ) | {"OMP_NUM_THREADS": "1"}
-    ended = subprocess.run([*command, where, str(step)], cwd=REPOSITORY, env=environment, check=False)
-    assert ended.returncode == -signal.SIGKILL
+    recipe, folder = recipe_of(**killed_training.CHOICES), killed / kill
     assert not (folder / "model").exists()
     whole = sorted(path.parent.name for path in folder.glob("checkpoints/*/whole.json"))
-    assert whole == {11: ["checkpoint-8"], 7: ["checkpoint-6"], 8: ["checkpoint-6"], 6: ["checkpoint-4"]}[step]
+    assert whole == [KILLS[kill]]
 
     resumed = _train(settings, tiny_gpt2_dir, release_dir, folder, recipe, dev_texts=DEV_TEXTS)
     assert _losses(resumed) == pytest.approx(_losses(undisturbed), abs=1e-5)

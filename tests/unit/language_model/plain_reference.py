@@ -24,6 +24,7 @@ class PlainReference:
         self.network = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.start = list(start_ids)
+        self.spelled = [self.tokenizer.decode([token]) for token in range(self.network.config.vocab_size)]
 
     def encode(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -70,11 +71,11 @@ class PlainReference:
             uniform = (int.from_bytes(digest[:8], "big") >> 11) / 2**53
             probabilities = (self.logits([*prefix, *new])[-1] / temperature).softmax(-1).double()
             if step == 0:  # the first token may be any that begins with the last one given
-                for token in range(len(probabilities)):
-                    if not self.tokenizer.decode([token]).startswith(begins):
+                for token, spelled in enumerate(self.spelled):
+                    if not spelled.startswith(begins):
                         probabilities[token] = 0.0
             drawn = int((probabilities.cumsum(0) <= uniform * probabilities.sum()).sum())
-            if drawn == self.tokenizer.eos_token_id or self.tokenizer.decode([drawn]) == "<|endoftext|>":
+            if drawn == self.tokenizer.eos_token_id or self.spelled[drawn] == "<|endoftext|>":
                 break
             new.append(drawn)
             if "]" in self.tokenizer.decode(new):
@@ -85,11 +86,15 @@ class PlainReference:
     def losses(self, text: str, call: PlacedCall) -> CallLosses:
         return CallLosses(*(self.loss(text, z, call.token) for z in (None, call.without_result, call.with_result)))
 
+    def log_probabilities(self, ids: tuple[int, ...]) -> torch.Tensor:
+        """(tokens, vocabulary) float32."""
+        return self.logits(ids).log_softmax(-1)
+
     def loss(self, text: str, z: str | None, token: int) -> float:
         """L_i(z), summed over the whole text with its weights."""
         prefix = list(self.start) if z is None else [*self.start, *self.encode(z), *self.encode("\n")]
         ids = self.encode(text)
-        log_probs = self.logits([*prefix, *ids]).log_softmax(-1)
+        log_probs = self.log_probabilities((*prefix, *ids))
         terms = [
             WEIGHTS[index - token] * float(log_probs[len(prefix) + index - 1, ids[index]])
             for index in range(token, len(ids))
@@ -99,13 +104,23 @@ class PlainReference:
 
 
 class ContinuedReference(PlainReference):
-    """Reads a sequence from where it differs from the last one, and keeps the logits of what both share."""
+    """Reads a sequence from where it differs from the last one, and keeps the logits of what both share.
+
+    The log probabilities of a scored sequence are kept too: the calls of a text share most of theirs.
+    """
 
     def __init__(self, folder: Path, start_ids: Sequence[int]) -> None:
         super().__init__(folder, start_ids)
         self.read: list[int] = []
         self.cache = DynamicCache()
         self.rows = torch.empty(0)
+        self.scored: dict[tuple[int, ...], torch.Tensor] = {}
+
+    def log_probabilities(self, ids: tuple[int, ...]) -> torch.Tensor:
+        """(tokens, vocabulary) float32."""
+        if ids not in self.scored:
+            self.scored[ids] = super().log_probabilities(ids)
+        return self.scored[ids]
 
     @torch.no_grad()
     def logits(self, ids: Sequence[int]) -> torch.Tensor:

@@ -112,6 +112,7 @@ SUMS = (
 
 
 def test_a_real_model_keeps_the_same_calls_with_every_shortcut(smollm2: Subject, smollm2_dir: Path) -> None:
+    """One text is enough for bfloat16, which a CPU has to emulate: half of its calls are near a threshold, or above."""
     low_precision = LanguageModel.load(str(smollm2_dir), dtype="bfloat16")
     kept = pruned = screened = 0
     for text, result, expression in SUMS:
@@ -125,11 +126,11 @@ def test_a_real_model_keeps_the_same_calls_with_every_shortcut(smollm2: Subject,
         ]
         plain = [smollm2.reference.losses(text, call).reduction_bound for call in calls]
         exact = smollm2.engine.score_calls(text, calls, prune_below=0.5)
-        half = low_precision.score_calls(text, calls, prune_below=0.5, float32_from=0.5)
+        half = [] if screened else low_precision.score_calls(text, calls, prune_below=0.5, float32_from=0.5)
         for threshold in (0.5, 1.0, 2.0):
             expected = [reduction >= threshold for reduction in plain]
-            assert [not item.pruned and item.reduction_bound >= threshold for item in exact] == expected
-            assert [not item.pruned and item.reduction_bound >= threshold for item in half] == expected
+            for scored in filter(None, (exact, half)):
+                assert [not item.pruned and item.reduction_bound >= threshold for item in scored] == expected
         kept += sum(reduction >= 0.5 for reduction in plain)
         pruned += sum(item.pruned for item in exact)
         screened += sum(item.number_format == "bfloat16" for item in half)
