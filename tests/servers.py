@@ -38,8 +38,8 @@ _ATTEMPTS = 3
 """A port may be lost between its choice and its use."""
 _QUICK_SETTINGS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_wal_size": "256MB"}
 _MEMORY = Path("/dev/shm")  # noqa: S108
-_MEMORY_BYTES = 2 * 2**30
-"""Room that a Postgres for tests has to find in memory; it takes 100 MB to 300 MB of it."""
+_MEMORY_BYTES = 6 * 2**30
+"""Room that has to be free in memory. A Postgres takes 100 MB to 300 MB; an S3 makes as many volumes as gigabytes are free."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import psycopg2
 import pytest
 from typer.testing import CliRunner
 
+from tests.servers import directory_in_memory
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.local_services import lifecycle, ports, supervision
 from toolformer_ops.local_services.accounts import relocated_directory
@@ -39,13 +40,14 @@ LONG_STATUS = [
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StatePaths]:
     """A state folder of the test's own; what runs in it is stopped after the test."""
-    folder = tmp_path / "state"
-    monkeypatch.setenv("TOOLFORMER_STATE_DIR", str(folder))
-    for name in ("POSTGRES", "S3", "AIRFLOW"):  # another deployment may be on the usual ones
-        monkeypatch.setenv(f"TOOLFORMER_{name}_PORT", str(choose_port()))
-    load_settings.cache_clear()
-    yield StatePaths(folder)
-    delete_state(load_settings())
+    with directory_in_memory(tmp_path) as folder:
+        paths = StatePaths(folder / "state")
+        monkeypatch.setenv("TOOLFORMER_STATE_DIR", str(paths.state))
+        for name in ("POSTGRES", "S3", "AIRFLOW"):  # another deployment may be on the usual ones
+            monkeypatch.setenv(f"TOOLFORMER_{name}_PORT", str(choose_port()))
+        load_settings.cache_clear()
+        yield paths
+        delete_state(load_settings())
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text as sql
 
+from tests.servers import directory_in_memory
 from tests.system.writing_model import save_model_that_writes_calls
 from toolformer_ops.config import STATE_DIR_VARIABLE, Settings, load_settings
 from toolformer_ops.local_services.airflow_client import ENDED_STATES, AirflowClient
@@ -48,18 +49,18 @@ ROWS = {
 @pytest.fixture(scope="session")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """The settings that lead to a Postgres, an S3 and an Airflow of the session's own, with no rows and no objects."""
-    state = tmp_path_factory.mktemp("state")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("TOOLFORMER_")]:
-            patch.delenv(name)
-        patch.setenv(STATE_DIR_VARIABLE, str(state))
-        load_settings.cache_clear()
-        found = up(load_settings())
-    try:
-        yield found
-    finally:
-        delete_state(found)
-        load_settings.cache_clear()
+    with directory_in_memory(tmp_path_factory.mktemp("services")) as folder:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in [name for name in os.environ if name.startswith("TOOLFORMER_")]:
+                patch.delenv(name)
+            patch.setenv(STATE_DIR_VARIABLE, str(folder / "state"))
+            load_settings.cache_clear()
+            found = up(load_settings())
+        try:
+            yield found
+        finally:
+            delete_state(found)
+            load_settings.cache_clear()
 
 
 @pytest.fixture(scope="session")
