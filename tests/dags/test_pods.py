@@ -1,5 +1,6 @@
 """The pods of `TOOLFORMER_RUNNER=kubernetes`: valid, hardened, on the right nodes, and without a secret in them."""
 
+import copy
 import json
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -43,10 +44,18 @@ def pods(dags: dict[str, DAG]) -> dict[str, dict[str, Any]]:
     return manifests
 
 
+@pytest.fixture(scope="module")
+def made() -> dict[str, dict[str, Any]]:
+    """What `manifests` copies, once a test has asked for it."""
+    return {}
+
+
 @pytest.fixture
-def manifests(kubernetes_dags: dict[str, DAG]) -> dict[str, dict[str, Any]]:
-    """All pods of all DAGs."""
-    return pods(kubernetes_dags)
+def manifests(kubernetes_dags: dict[str, DAG], made: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """All pods of all DAGs, which a test may change."""
+    if not made:
+        made.update(pods(kubernetes_dags))
+    return copy.deepcopy(made)
 
 
 def container(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -46,10 +46,10 @@ def test_each_template_has_as_many_questions_as_in_the_paper(dateset: list[DateQ
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others() -> None:
-    assert dateset_lines(0) == dateset_lines(0)
-    assert dateset_lines(0) != dateset_lines(1)
-    first = json.loads(dateset_lines(0).splitlines()[0])
-    assert set(first) == {"question", "answer", "date", "template"}
+    lines = dateset_lines(0)
+    assert dateset_lines(0) == lines
+    assert dateset_lines(1) != lines
+    assert set(json.loads(lines.splitlines()[0])) == {"question", "answer", "date", "template"}
 
 
 def test_no_date_asks_the_same_twice_in_one_template(dateset: list[DateQuestion]) -> None:
