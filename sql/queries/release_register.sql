@@ -1,4 +1,5 @@
--- Register a release; one that is registered already stays as it is, and is no longer withdrawn.
+-- Register a release; one that is registered already stays as it is, but for its manifest where its files were made anew, and is no
+-- longer withdrawn.
 insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls, lacking_tools)
 values (:release_id, :run_id, :uri, :manifest_sha256, :documents, :calls, cast(:lacking_tools as text[]))
-on conflict (release_id) do update set withdrawn_at = null
+on conflict (release_id) do update set manifest_sha256 = excluded.manifest_sha256, withdrawn_at = null

@@ -1,5 +1,6 @@
 """`stage report-evaluation` and `report`: from rows and files to one page on S3, made anew each time, and fetched."""
 
+import fnmatch
 import json
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import MadeCall
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import CorruptObjectError, ObjectNotFoundError, ParameterError
 from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore, Variant
 from toolformer_ops.evaluation.store import write_inputs, write_scores
 from toolformer_ops.evaluation_report.contents import report_key
@@ -18,6 +19,7 @@ from toolformer_ops.evaluation_report.gathering import gather
 from toolformer_ops.stages.evaluation_report import fetch_report, report_evaluation
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import Manifest
 
 RUN = "run-1"
 RELEASE = """
@@ -25,16 +27,16 @@ insert into dataset_releases (release_id, run_id, uri, manifest_sha256, document
     ('release-1', 'run-1', 's3://b/releases/release-1', repeat('0', 64), 4, 7, '{QA}');
 insert into run_releases (run_id, release_id) values ('run-1', 'release-1');
 insert into finetuned_models (model_id, release_id, run_id, uri, manifest_sha256, definition, training_loss, without_calls) values
-    ('tuned', 'release-1', 'run-1', %(tuned)s, repeat('0', 64), '{"steps": 20}', 2.5, false),
-    ('plain', 'release-1', 'run-1', %(plain)s, repeat('1', 64), '{"steps": 20}', 2.5, true);
+    ('tuned', 'release-1', 'run-1', %(tuned)s, %(tuned_sha256)s, '{"steps": 20}', 2.5, false),
+    ('plain', 'release-1', 'run-1', %(plain)s, %(plain_sha256)s, '{"steps": 20}', 2.5, true);
 insert into run_models (run_id, model_id, without_calls) values ('run-1', 'tuned', false), ('run-1', 'plain', true);
 """
 CALL = MadeCall("Calculator", "20 - 10", "10", None, 7, 34, 0.02)
 MODEL_OF: dict[Variant, str] = {"base": "m@1", "without_calls": "plain", "disabled": "tuned", "with_tools": "tuned"}
 
 
-def publish_model(store: ObjectStore, folder: Path, name: str, *, logs: bool) -> str:
-    """The address of a model whose loss went from 3 to 2 in 20 steps, as its files say."""
+def publish_model(store: ObjectStore, folder: Path, name: str, *, logs: bool) -> Manifest:
+    """A model whose loss went from 3 to 2 in 20 steps, as its files say."""
     files = {"model.safetensors": "weights"}
     if logs:
         files["training_log.jsonl"] = '{"step": 10, "loss": 3.0}\n{"step": 20, "loss": 2.0}\n'
@@ -44,7 +46,7 @@ def publish_model(store: ObjectStore, folder: Path, name: str, *, logs: bool) ->
     for file, content in files.items():
         paths[file] = folder / name / file
         paths[file].write_text(content)
-    return store.uri(store.publish(f"models/{name}", paths).prefix)
+    return store.publish(f"models/{name}", paths)
 
 
 def answered(variant: Variant, right: tuple[bool, ...]) -> list[EvaluatedInput]:
@@ -85,12 +87,11 @@ def run(settings: Settings, tmp_path: Path) -> AnnotatedRun:
         settings, {"Calculator": 0.5}, RUN, "m", evaluation_suites=["math", "lama"], evaluation_data="data"
     )
     store = ObjectStore(settings)
-    addresses = {
-        "tuned": publish_model(store, tmp_path, "tuned", logs=True),
-        "plain": publish_model(store, tmp_path, "plain", logs=False),
-    }
+    models = {name: publish_model(store, tmp_path, name, logs=name == "tuned") for name in ("tuned", "plain")}
+    registered = {name: store.uri(manifest.prefix) for name, manifest in models.items()}
+    registered |= {f"{name}_sha256": manifest.sha256 for name, manifest in models.items()}
     with database.transaction(started.engine) as connection, database.raw_cursor(connection) as cursor:
-        cursor.execute(RELEASE, addresses)
+        cursor.execute(RELEASE, registered)
     write(
         settings,
         started,
@@ -116,6 +117,24 @@ def test_everything_about_a_run_is_gathered(settings: Settings, run: AnnotatedRu
     assert len(contents.inputs) == 8
     [one] = contents.comparisons
     assert (one.call_start_rank, one.other, one.found.difference, one.inputs) == (10, "M", 0.5, 4)
+
+
+def test_a_model_that_is_not_the_registered_one_or_lost_is_not_reported(settings: Settings, run: AnnotatedRun) -> None:
+    store = ObjectStore(settings)
+    log = "models/tuned/data-*/training_log.jsonl"
+    [key] = [key for key in store.list("models/tuned") if fnmatch.fnmatch(key, log)]
+    content = store.get(key)
+    store.delete(key)
+    with pytest.raises(ObjectNotFoundError, match="training_log"):
+        gather(settings, store, run.run_id)
+    store.put_if_absent(key, content)
+    with database.transaction(run.engine) as connection, database.raw_cursor(connection) as cursor:
+        cursor.execute("update finetuned_models set manifest_sha256 = repeat('0', 64) where model_id = 'tuned'")
+    with pytest.raises(CorruptObjectError, match="that Postgres registered"):
+        gather(settings, store, run.run_id)
+    with database.transaction(run.engine) as connection, database.raw_cursor(connection) as cursor:
+        cursor.execute("update finetuned_models set withdrawn_at = now() where model_id = 'tuned'")
+    assert gather(settings, store, run.run_id).facts.models[0].curve is None
 
 
 def test_the_page_is_written_and_written_again_when_a_suite_comes(settings: Settings, run: AnnotatedRun) -> None:

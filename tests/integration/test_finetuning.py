@@ -12,7 +12,14 @@ from sqlalchemy import text as sql_text
 from tests.annotated_runs import AnnotatedRun
 from tests.finetuning_jobs import SMALL
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ModelError, NothingToReleaseError, ParameterError, RecipeMismatchError
+from toolformer_ops.errors import (
+    CorruptObjectError,
+    ModelError,
+    NothingToReleaseError,
+    ObjectNotFoundError,
+    ParameterError,
+    RecipeMismatchError,
+)
 from toolformer_ops.language_model import model_identity
 from toolformer_ops.stages import finetuning
 from toolformer_ops.stages.finetuning import finetune, model_prefix, publish
@@ -267,6 +274,60 @@ def test_publish_that_was_killed_after_the_manifest_goes_on(settings: Settings, 
     store.put_if_absent(f"{prefix}/manifest.json", store.get(f"{prefix}/draft.json"))
     publish(settings, run.run_id)
     assert len(_rows(run, "select 1 from finetuned_models")) == 1
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_model_whose_weights_are_lost_is_not_published_but_trained_again(
+    settings: Settings, run: AnnotatedRun, tmp_path: Path, published: bool
+) -> None:
+    release(settings, run.run_id)
+    model_id = finetune(settings, run.run_id)
+    store, prefix = ObjectStore(settings), model_prefix(model_id)
+    if published:
+        publish(settings, run.run_id)
+    [weights] = [key for key in store.list(prefix) if key.endswith("model.safetensors")]
+    first = store.get(weights)
+    store.delete(weights)
+    with pytest.raises(
+        ObjectNotFoundError, match=r"model.safetensors .*: found nothing.* Run `toolformer-ops stage finetune"
+    ):
+        publish(settings, run.run_id)
+    assert (store.read_manifest(prefix) is not None) is published
+    assert finetune(settings, run.run_id) == publish(settings, run.run_id) == model_id
+    [row] = _rows(run, "select manifest_sha256, withdrawn_at from finetuned_models")
+    assert row.withdrawn_at is None
+    store.fetch(prefix, tmp_path / "again", row.manifest_sha256)
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == first
+    assert not store.exists(f"{prefix}/draft.json")
+
+
+def test_release_and_model_that_are_not_the_registered_ones_are_refused(
+    settings: Settings, run: AnnotatedRun, tmp_path: Path
+) -> None:
+    release_id = release(settings, run.run_id)
+    store = ObjectStore(settings)
+    (tmp_path / "other").write_text("something else")
+
+    def replace(prefix: str) -> bytes:
+        first = store.get(f"{prefix}/manifest.json")
+        store.delete(f"{prefix}/manifest.json")
+        store.publish(prefix, {"finetuning.json": tmp_path / "other"})
+        return first
+
+    registered = replace(f"releases/{release_id}")
+    with pytest.raises(CorruptObjectError, match="that Postgres registered"):
+        finetune(settings, run.run_id)
+    store.put(f"releases/{release_id}/manifest.json", registered, "application/json")
+    prefix = model_prefix(finetune(settings, run.run_id))
+    publish(settings, run.run_id)
+    replace(prefix)
+    for stage in (finetune, publish):
+        with pytest.raises(CorruptObjectError, match="that Postgres registered"):
+            stage(settings, run.run_id)
+    store.delete(f"{prefix}/manifest.json")
+    finetune(settings, run.run_id)  # as the message says
+    publish(settings, run.run_id)
+    store.fetch(prefix, tmp_path / "again", _rows(run, "select manifest_sha256 from finetuned_models")[0][0])
 
 
 def test_nothing_to_train_on_publishes_no_model(settings: Settings, run: AnnotatedRun) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Literal
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -44,6 +45,11 @@ class StubS3(ThreadingHTTPServer):
         self.cuts: Counter[str] = Counter()
         """How many of the next answers with a key's content end after `cut_bytes`, with the connection; by the end of the key."""
         self.cut_bytes = 2
+        self.announces: Literal["all", "less", "nothing"] = "all"
+        """The length that a cut answer announces: of the whole content, of what it sends, or none."""
+        self.metadata: dict[str, str] = {}
+        """The hash that was stored with an object."""
+        self.conflict_code = "ConditionalRequestConflict"
         self.checksums: dict[str, str] = {}
         """CRC-32 that is sent with an object's content, in base64."""
 
@@ -60,7 +66,8 @@ class _StubHandler(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         is_bucket = self.path.strip("/") == "bucket"
-        self._answer(200 if is_bucket or self.path in self.server.objects else 404)
+        content = self.server.objects.get(self.path, b"")
+        self._answer(200 if is_bucket or self.path in self.server.objects else 404, content, 0, **self._stored())
 
     def do_GET(self) -> None:
         content = self.server.objects.get(self.path)
@@ -72,8 +79,8 @@ class _StubHandler(BaseHTTPRequestHandler):
             self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
             return
         start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
-        headers = {"ETag": etag}
-        if checksum := self.server.checksums.get(self.path):
+        headers = {"ETag": etag} | self._stored()
+        if not start and (checksum := self.server.checksums.get(self.path)):  # S3 sends none for a part of the content
             headers["x-amz-checksum-crc32"] = checksum
         cut = self.server.cut_bytes if self.server.fails(self.server.cuts, self.path) else None
         self._answer(206 if start else 200, content[start:], cut, **headers)
@@ -82,7 +89,8 @@ class _StubHandler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
         if "partNumber" in query:
-            self.server.objects[f"{path}?{query['uploadId'][0]}"] = body
+            parts = f"{path}?{query['uploadId'][0]}"
+            self.server.objects[parts] = self.server.objects.get(parts, b"") + body
             self._answer(200, ETag='"part"')
         else:
             self._write(path, body, b"")
@@ -92,6 +100,7 @@ class _StubHandler(BaseHTTPRequestHandler):
         path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query, keep_blank_values=True)
         if "uploads" in query:
             upload = f"<UploadId>{uuid.uuid4().hex}</UploadId>"
+            self._store(path)
             self._answer(200, f"<InitiateMultipartUploadResult>{upload}</InitiateMultipartUploadResult>".encode())
         else:
             part = self.server.objects.pop(f"{path}?{query['uploadId'][0]}")
@@ -105,18 +114,30 @@ class _StubHandler(BaseHTTPRequestHandler):
 
     def _write(self, path: str, body: bytes, answer: bytes) -> None:
         if self.server.fails(self.server.conflicts, path):
-            self._answer(409, b"<Error><Code>ConditionalRequestConflict</Code></Error>")
+            self._answer(409, f"<Error><Code>{self.server.conflict_code}</Code></Error>".encode())
         elif path in self.server.objects:
             self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
         else:
             self.server.objects[path] = body
+            self._store(path)
             self._answer(200, answer)
+
+    def _store(self, path: str) -> None:
+        if sha256 := self.headers.get("x-amz-meta-sha256"):
+            self.server.metadata[path] = sha256
+
+    def _stored(self) -> dict[str, str]:
+        return {"x-amz-meta-sha256": sha256} if (sha256 := self.server.metadata.get(self.path)) else {}
 
     def _answer(self, status: int, body: bytes = b"", cut: int | None = None, **headers: str) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
+        announced = {"all": len(body), "less": len(body[:cut]), "nothing": None}[
+            self.server.announces if cut else "all"
+        ]
+        if announced is not None:
+            self.send_header("Content-Length", str(announced))
         self.end_headers()
         self.wfile.write(body[:cut])
         self.close_connection = cut is not None
@@ -135,7 +156,7 @@ def stub() -> Iterator[StubS3]:
 @pytest.fixture
 def stub_store(stub: StubS3, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
     """The store at `stub`, which tries again at once."""
-    for retried in (ObjectStore.put_if_absent, object_store._ObjectBytes.readinto):
+    for retried in (ObjectStore.put_if_absent, ObjectStore.put, object_store._ObjectBytes.readinto):
         monkeypatch.setattr(retried.retry, "wait", tenacity.wait_none())  # type: ignore[attr-defined]
     return ObjectStore(
         Settings(
@@ -227,6 +248,18 @@ def test_a_write_that_meets_another_one_again_and_again_publishes_nothing(
     assert stub_store.fetch("release", tmp_path / "out").files[0].name == "one"
 
 
+@pytest.mark.parametrize("code", ["OperationAborted", "Conflict"])
+def test_a_conflict_of_any_name_is_not_taken_for_an_object_that_is_there(
+    stub: StubS3, stub_store: ObjectStore, tmp_path: Path, code: str
+) -> None:
+    stub.conflict_code = code
+    stub.conflicts.update({"/one": 1, "page": 1})
+    manifest = stub_store.publish("release", _files(tmp_path / "in", one=b"1"))
+    assert stub_store.get(manifest.key_of(manifest.files[0])) == b"1"
+    stub_store.put("page", b"<html>", "text/html")
+    assert stub_store.get("page") == b"<html>"
+
+
 def test_an_upload_in_parts_that_meets_another_write_starts_anew(
     stub: StubS3, stub_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,7 +267,7 @@ def test_an_upload_in_parts_that_meets_another_write_starts_anew(
     monkeypatch.setattr(object_store, "PART_BYTES", 2)
     stub.conflicts["/big"] = 2
     assert stub_store.put_if_absent("big", tmp_path / "big") is True
-    assert stub_store.get("big") == b"c"  # the stub keeps the last part
+    assert stub_store.get("big") == b"abc"
     assert stub_store.put_if_absent("big", tmp_path / "big") is False
 
 
@@ -271,6 +304,29 @@ def test_a_connection_that_breaks_each_time_is_an_error_of_the_network_and_not_a
     assert not (tmp_path / "out" / "one").exists()
 
 
+@pytest.mark.parametrize("announces", ["less", "nothing"])
+@pytest.mark.parametrize("checksum", [True, False])
+def test_a_body_that_a_proxy_cuts_short_is_read_on_and_not_called_damaged(
+    stub: StubS3, stub_store: ObjectStore, tmp_path: Path, announces: Literal["less", "nothing"], checksum: bool
+) -> None:
+    content = b"0123456789" * 100
+    manifest = stub_store.publish("release", _files(tmp_path / "in", one=content))
+    key = manifest.key_of(manifest.files[0])
+    stub.objects["/bucket/foreign"] = content  # without a hash
+    if checksum:
+        crc = base64.b64encode(zlib.crc32(content).to_bytes(4, "big")).decode()
+        stub.checksums.update({f"/bucket/{key}": crc, "/bucket/foreign": crc})
+    stub.announces = announces
+    stub.cuts.update({"/one": 3, "manifest.json": 1})
+    stub_store.fetch("release", tmp_path / "out")
+    assert stub.cuts.total() == 0
+    assert (tmp_path / "out" / "one").read_bytes() == content
+    for read in (key, "foreign"):
+        stub.cuts[f"/{read}"] = 2
+        assert stub_store.get(read) == content
+        assert stub.cuts.total() == 0
+
+
 def test_an_object_that_changes_while_it_is_read_is_not_mixed(stub: StubS3, stub_store: ObjectStore) -> None:
     stub_store.put_if_absent("key", b"first content")
     stub.cuts["/key"] = 1
@@ -288,6 +344,21 @@ def test_content_that_does_not_fit_the_checksum_of_s3_is_refused(stub: StubS3, s
     stub.objects["/bucket/key"] = b"c0ntent"
     with pytest.raises(CorruptObjectError, match="damaged"):
         stub_store.get("key")
+
+
+def test_bytes_that_are_whole_and_not_those_whose_hash_was_stored_are_refused(
+    stub: StubS3, stub_store: ObjectStore, tmp_path: Path
+) -> None:
+    stub_store.put_if_absent("key", b"content")
+    stub.objects["/bucket/key"] = b"c0ntent"
+    with pytest.raises(CorruptObjectError, match="changed or damaged"):
+        stub_store.get("key")
+    manifest = stub_store.publish("release", _files(tmp_path / "in", one=b"0123456789"))
+    stub.objects[f"/bucket/{manifest.key_of(manifest.files[0])}"] = (
+        b"01234"  # the object itself is short: no cut connection
+    )
+    with pytest.raises(CorruptObjectError, match="changed or damaged"):
+        stub_store.fetch("release", tmp_path / "out")
 
 
 def test_without_a_manifest_nothing_is_published(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
@@ -336,6 +407,89 @@ def test_files_of_a_killed_writer_do_not_mix_with_those_of_the_next(
     assert (tmp_path / "out" / "two").read_bytes() == b"new"
 
 
+def test_a_publication_whose_file_is_lost_or_another_one_gets_no_manifest(
+    store: ObjectStore, prefix: str, tmp_path: Path
+) -> None:
+    manifest = store.upload(prefix, _files(tmp_path, one=b"1", two=b"22", three=b"333"))
+    one, three, two = (manifest.key_of(file) for file in manifest.files)
+    store.delete(one)
+    with pytest.raises(
+        ObjectNotFoundError, match=r"found 1 missing or changed: one \(1 bytes, \w{64}\): found nothing"
+    ):
+        store.conclude(manifest)
+    for key, other in ((two, b"2"), (three, b"xxx")):
+        store.delete(key)
+        store.put_if_absent(key, other)
+    with pytest.raises(CorruptObjectError, match=r"three .*found content \w{64}; two .*: found 1 bytes"):
+        store.conclude(manifest)
+    assert store.read_manifest(prefix) is None
+    assert store.lacking(manifest) == {
+        manifest.files[0]: "nothing",
+        manifest.files[1]: f"content {hashlib.sha256(b'xxx').hexdigest()}",
+        manifest.files[2]: "1 bytes",
+    }
+
+
+def test_publishing_again_writes_what_is_lost_and_replaces_what_is_damaged(
+    store: ObjectStore, prefix: str, tmp_path: Path
+) -> None:
+    files = _files(tmp_path / "in", one=b"1", two=b"22")
+    manifest = store.publish(prefix, files)
+    one, two = (manifest.key_of(file) for file in manifest.files)
+    store.delete(one)
+    store.delete(two)
+    store.put_if_absent(two, b"xx")
+    assert store.publish(prefix, files) == manifest
+    assert store.lacking(manifest) == {}
+    store.fetch(prefix, tmp_path / "out")
+    assert (tmp_path / "out" / "two").read_bytes() == b"22"
+
+
+def test_a_publication_is_mended_with_its_very_bytes_alone(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    manifest = store.publish(prefix, _files(tmp_path / "in", one=b"1", two=b"22"))
+    made_again = _files(tmp_path / "again", one=b"1", two=b"other")
+    assert store.mend(manifest, made_again) == ()  # nothing is lost
+    for file in manifest.files:
+        store.delete(manifest.key_of(file))
+    assert store.mend(manifest, made_again) == (manifest.files[1],)
+    assert store.get(manifest.key_of(manifest.files[0])) == b"1"
+    assert not store.exists(manifest.key_of(manifest.files[1]))
+
+
+def test_an_object_without_a_stored_hash_is_read_to_be_compared(
+    store: ObjectStore, prefix: str, tmp_path: Path
+) -> None:
+    manifest = store.upload(prefix, _files(tmp_path, one=b"1"))
+    [key] = (manifest.key_of(file) for file in manifest.files)
+    for content, lacking in ((b"1", 0), (b"2", 1)):  # copied by a program that drops metadata
+        store._client.put_object(Bucket=store.bucket, Key=key, Body=content)
+        assert len(store.lacking(manifest)) == lacking
+
+
+def test_a_publication_that_was_replaced_is_not_the_registered_one(
+    store: ObjectStore, prefix: str, tmp_path: Path
+) -> None:
+    registered = store.publish(prefix, _files(tmp_path / "in", one=b"1")).sha256
+    assert store.fetch(prefix, tmp_path / "out", registered).sha256 == registered
+    store.delete(f"{prefix}/manifest.json")
+    store.publish(prefix, _files(tmp_path / "in", one=b"2"))
+    with pytest.raises(CorruptObjectError, match=rf"that Postgres registered \({registered}\), found another one"):
+        store.fetch(prefix, tmp_path / "other", registered)
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_file_of_a_publication_is_read_by_its_name_and_checked(
+    store: ObjectStore, prefix: str, tmp_path: Path
+) -> None:
+    manifest = store.publish(prefix, _files(tmp_path / "in", one=b"1"))
+    assert store.read_file(manifest, "one") == b"1"
+    assert store.read_file(manifest, "two") is None
+    store.delete(manifest.key_of(manifest.files[0]))
+    store.put_if_absent(manifest.key_of(manifest.files[0]), b"2")
+    with pytest.raises(CorruptObjectError, match="changed or damaged"):
+        store.read_file(manifest, "one")
+
+
 def test_damaged_file_is_not_handed_out(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
     manifest = store.publish(prefix, _files(tmp_path / "in", one=b"1"))
     key = manifest.key_of(manifest.files[0])
@@ -370,12 +524,15 @@ def test_manifest_that_was_changed_by_hand_is_refused() -> None:
     assert Manifest.from_bytes("p", manifest.to_bytes()) == manifest
     with pytest.raises(CorruptObjectError, match="changed after it was written"):
         Manifest.from_bytes("p", manifest.to_bytes().replace(b'"size": 3', b'"size": 4'))
+    with pytest.raises(CorruptObjectError, match="changed after it was written"):
+        Manifest.from_bytes("p", manifest.to_bytes().replace(b"  ", b" "))
     with pytest.raises(CorruptObjectError, match="expected a manifest of format"):
         Manifest.from_bytes("p", b"<html>")
 
 
 def test_manifest_cannot_write_outside_the_folder(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
-    store.conclude(Manifest(prefix, (PublishedFile("../../evil", "0" * 64, 3),)))
+    evil = Manifest(prefix, (PublishedFile("../../evil", "0" * 64, 3),))
+    store.put_if_absent(evil.key, evil.to_bytes())
     with pytest.raises(CorruptObjectError, match="expected file names below its folder"):
         store.fetch(prefix, tmp_path / "x" / "out")
 

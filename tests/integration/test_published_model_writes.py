@@ -4,11 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
+from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.model import WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
-from toolformer_ops.errors import EXIT_USAGE, ModelError, exit_code
+from toolformer_ops.errors import EXIT_USAGE, CorruptObjectError, ModelError, exit_code
+from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 
 DECODING = DecodingSettings(max_new_tokens=6, call_start_rank=0)
@@ -38,6 +41,23 @@ def test_a_fetched_file_that_was_damaged_is_fetched_again(settings: Settings, ti
     config.write_text(json.dumps({"model_type": "nothing"}), encoding="utf-8")
     assert WritingModel.load(settings, uri + "/", tools=()).identity == before
     assert config.read_text(encoding="utf-8") == whole
+
+
+def test_a_model_that_is_not_the_registered_one_does_not_write(settings: Settings, tiny_model_dir: Path) -> None:
+    uri = publish(settings, tiny_model_dir)
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    with database.transaction(run.engine) as connection:
+        connection.execute(
+            text(
+                "with released as (insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls) "
+                "values ('r', 'run-1', 's3://b/r', repeat('0', 64), 1, 1)) "
+                "insert into finetuned_models (model_id, release_id, run_id, uri, manifest_sha256, definition, training_loss) "
+                "values ('tiny', 'r', 'run-1', :uri, repeat('0', 64), '{}', 2.5)"
+            ),
+            {"uri": uri},
+        )
+    with pytest.raises(CorruptObjectError, match=r"that Postgres registered \(0000"):
+        WritingModel.load(settings, f"{uri}/", tools=())
 
 
 def test_an_address_without_a_model_is_a_wrong_request_that_says_what_was_looked_for(settings: Settings) -> None:

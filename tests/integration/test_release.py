@@ -10,7 +10,13 @@ from sqlalchemy import text as sql_text
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import NothingToReleaseError, ObjectStoreError, ParameterError, QualityError
+from toolformer_ops.errors import (
+    CorruptObjectError,
+    NothingToReleaseError,
+    ObjectStoreError,
+    ParameterError,
+    QualityError,
+)
 from toolformer_ops.release import format as release_format
 from toolformer_ops.release.format import ReleasedText, read_release
 from toolformer_ops.stages.release import release, release_of_schedule, release_prefix, tools_of_run
@@ -323,6 +329,73 @@ def test_many_pages_and_files_hold_every_text_once_with_the_same_bytes_each_time
         store.delete(key)
     release(settings, run.run_id)
     assert store.fetch(release_prefix(release_id), tmp_path / "b") == manifest
+
+
+def _released_sums(settings: Settings) -> tuple[AnnotatedRun, str, ObjectStore]:
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    run.add_call("Calculator", run.add_text(SUM), " 29", "400 / 1400", "0.29", saves=1.25)
+    run.complete("Calculator")
+    return run, release(settings, run.run_id), ObjectStore(settings)
+
+
+def test_release_whose_files_were_lost_or_changed_has_them_again(settings: Settings, tmp_path: Path) -> None:
+    run, release_id, store = _released_sums(settings)
+    manifest = store.read_manifest(release_prefix(release_id))
+    assert manifest is not None
+    card, part = (manifest.key_of(file) for file in manifest.files)
+    store.delete(part)
+    store.delete(card)
+    store.put_if_absent(card, b"# Another card")
+    assert release(settings, run.run_id) == release_id
+    assert store.fetch(release_prefix(release_id), tmp_path, manifest.sha256) == manifest
+    assert len(list(read_release(tmp_path))) == 1
+
+
+def test_lost_file_that_this_version_writes_with_other_bytes_makes_the_release_anew(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, release_id, store = _released_sums(settings)
+    manifest = store.read_manifest(release_prefix(release_id))
+    assert manifest is not None
+    [card] = (manifest.key_of(file) for file in manifest.files if file.name == "README.md")
+    monkeypatch.setattr("toolformer_ops.stages.release.dataset_card", lambda *_: "# A card of a later version")
+    release(settings, run.run_id)
+    assert store.read_manifest(release_prefix(release_id)) == manifest  # nothing is lost: taken as it is
+    store.delete(card)
+    with monkeypatch.context() as killed:
+        killed.setattr(ObjectStore, "conclude", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            release(settings, run.run_id)
+    assert release(settings, run.run_id) == release_id
+    [row] = _rows(run, "select manifest_sha256, withdrawn_at from dataset_releases")
+    anew = store.fetch(release_prefix(release_id), tmp_path, row.manifest_sha256)
+    assert anew != manifest
+    assert row.withdrawn_at is None
+    assert (tmp_path / "README.md").read_text() == "# A card of a later version"
+    assert len(list(read_release(tmp_path))) == 1
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_release_whose_manifest_was_replaced_is_refused_and_made_anew_once_that_is_removed(
+    settings: Settings, tmp_path: Path
+) -> None:
+    run, release_id, store = _released_sums(settings)
+    prefix = release_prefix(release_id)
+    store.fetch(prefix, tmp_path / "first")
+    store.delete(f"{prefix}/manifest.json")
+    (tmp_path / "other").write_text("another data set")
+    store.publish(prefix, {"part-00000.parquet": tmp_path / "other"})
+    with pytest.raises(CorruptObjectError, match="that Postgres registered") as refused:
+        release(settings, run.run_id)
+    assert f"remove {prefix}/manifest.json" in str(refused.value)
+    store.delete(f"{prefix}/manifest.json")
+    assert release(settings, run.run_id) == release_id
+    store.fetch(prefix, tmp_path / "again", _rows(run, "select manifest_sha256 from dataset_releases")[0][0])
+    for path in (tmp_path / "first").iterdir():
+        assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
 
 
 def test_text_that_does_not_come_back_stops_the_release_before_anything_is_published(

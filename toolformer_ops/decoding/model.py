@@ -226,14 +226,14 @@ class WritingModel:
 
 
 def _fetched(settings: Settings, uri: str) -> Path:
-    """The files of a published model, checked against its manifest, in the state folder."""
+    """The files of a published model, checked against its manifest, and that against Postgres, in the state folder."""
     from toolformer_ops.storage.object_store import ObjectStore
+    from toolformer_ops.storage.publication import registered_sha256
 
-    store = ObjectStore(settings)
-    name = hashlib.sha256(uri.rstrip("/").encode()).hexdigest()[:16]
-    folder = settings.state_dir / "fetched_models" / name
+    store, uri = ObjectStore(settings), uri.rstrip("/")
+    folder = settings.state_dir / "fetched_models" / hashlib.sha256(uri.encode()).hexdigest()[:16]
     try:
-        manifest = store.fetch(store.key_of(uri.rstrip("/")), folder)
+        manifest = store.fetch(store.key_of(uri), folder, registered_sha256(settings, uri))
     except ObjectNotFoundError as error:
         raise ModelError(f"expected a published model at {uri}, found none: {error}") from error
     logger.info("model %s: %d files in %s", uri, len(manifest.files), folder)

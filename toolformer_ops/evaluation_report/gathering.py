@@ -1,6 +1,7 @@
 """Everything on a run's page, from Postgres (scores, run, release, models) and S3 (loss curves, what was written).
 
-Reads only. Curves come from the logs in the folder of a finetuned model; a model without them has no curve.
+Reads only. Curves come from the logs in the folder of a finetuned model; a model without them has no curve, nor has
+one that was withdrawn.
 """
 
 import json
@@ -48,7 +49,9 @@ def _facts(connection: Connection, store: ObjectStore, run: Row[Any]) -> RunFact
     models = []
     for row in database.fetch_all(connection, "models_of_run", run_id=run.run_id):
         variant: Variant = "without_calls" if row.without_calls else "with_tools"
-        curve = _curve(store, row.uri, VARIANT_NAMES[variant])
+        curve = None
+        if row.withdrawn_at is None:
+            curve = _curve(store, row.uri, row.manifest_sha256, VARIANT_NAMES[variant])
         models.append(TrainedModel(variant, row.model_id, uri=row.uri, definition=row.definition, curve=curve))
     return RunFacts(
         run_id=run.run_id,
@@ -65,12 +68,11 @@ def _facts(connection: Connection, store: ObjectStore, run: Row[Any]) -> RunFact
     )
 
 
-def _curve(store: ObjectStore, uri: str, name: str) -> LossCurve | None:
-    manifest = store.read_manifest(store.key_of(uri))
-    keys = {file.name: manifest.key_of(file) for file in manifest.files} if manifest else {}
+def _curve(store: ObjectStore, uri: str, manifest_sha256: str, name: str) -> LossCurve | None:
+    manifest = store.published(store.key_of(uri), manifest_sha256)
     points = {}
     for log in (TRAINING_LOG, DEVELOPMENT_LOG):
-        text = store.get(keys[log]).decode("utf-8") if log in keys else ""
+        text = (store.read_file(manifest, log) or b"").decode("utf-8")
         lines = [json.loads(line) for line in text.splitlines() if line.strip()]
         losses = [(int(line["step"]), float(line.get("loss") or math.nan)) for line in lines]
         points[log] = tuple(point for point in losses if math.isfinite(point[1]))

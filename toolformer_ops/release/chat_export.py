@@ -27,7 +27,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ObjectNotFoundError, ParameterError
 from toolformer_ops.release.format import ReleasedText, read_release
 from toolformer_ops.storage.object_store import ObjectStore
-from toolformer_ops.storage.publication import file_sha256
+from toolformer_ops.storage.publication import file_sha256, registered_sha256
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 logger = logging.getLogger(__name__)
@@ -132,8 +132,9 @@ def export_chat(settings: Settings, release: str, out: str, seed: int) -> ChatEx
         folder = Path(release)
         if release.startswith(_S3):
             store, folder = ObjectStore(settings), Path(scratch) / "release"
+            uri = release.rstrip("/").removesuffix("/manifest.json")
             try:
-                store.fetch(store.key_of(release.rstrip("/").removesuffix("/manifest.json")), folder)
+                store.fetch(store.key_of(uri), folder, registered_sha256(settings, uri))
             except ObjectNotFoundError as error:
                 raise ParameterError(f"RELEASE: {error}. See `dataset_releases.uri`.") from error
         parts = sorted(folder.glob("part-*.parquet"))

@@ -4,7 +4,8 @@ Writes `finetuned_models` and `run_models`. A model's id is the hash of the rele
 the choices of the training: two finetunes of one release under one recipe are one model, and the second finds it on S3. A run may
 have a second model, the paper's baseline: the same texts without their calls. `finetune` puts the trained files on S3 with a draft
 of their manifest, which nothing reads as a model; `publish` writes the manifest and then the row. So the two may run on different
-machines, and either may be killed and run again: training continues from its last checkpoint in the state folder.
+machines, and either may be killed and run again: training continues from its last checkpoint in the state folder. A model whose
+files are not all on S3 any more is trained again, and published anew unless the training makes the very bytes that are missing.
 Every text of the release is trained on (`release_choose_calls.sql` bounds them). Training itself is in `finetuning/`.
 """
 
@@ -17,14 +18,14 @@ from pathlib import Path
 import filelock
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import NothingToReleaseError, ObjectNotFoundError, ParameterError
+from toolformer_ops.errors import CorruptObjectError, NothingToReleaseError, ObjectNotFoundError, ParameterError
 from toolformer_ops.finetuning.model_card import DEFINITION
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 from toolformer_ops.runs.models import require_identity, split_revision
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
-from toolformer_ops.storage.publication import Manifest
+from toolformer_ops.storage.publication import MANIFEST, registered_sha256, require_registered
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ class FinetuningRun:
     recipe: FinetuningRecipe
     release_prefix: str
     """Prefix of the release's files in the bucket."""
+    release_manifest_sha256: str
+    """Hash of the release's manifest, as Postgres registered it."""
 
 
 def model_prefix(model_id: str) -> str:
@@ -75,7 +78,13 @@ def load_finetuning_run(
         choices=choices.part(FinetuningChoices),
         without_calls=without_calls,
     )
-    return FinetuningRun(run_id=run_id, choices=choices, recipe=recipe, release_prefix=store.key_of(releases[0].uri))
+    return FinetuningRun(
+        run_id=run_id,
+        choices=choices,
+        recipe=recipe,
+        release_prefix=store.key_of(releases[0].uri),
+        release_manifest_sha256=releases[0].manifest_sha256,
+    )
 
 
 def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) -> str:
@@ -86,6 +95,7 @@ def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) ->
         RecipeMismatchError: the base model is not the one that the run was started with.
         ModelError: the base model is not there.
         ObjectStoreError: the release cannot be read, or the model not be written.
+        CorruptObjectError: the release or the model has another manifest than the one that Postgres registered.
     """
     store = ObjectStore(settings)
     store.require_bucket()
@@ -101,22 +111,38 @@ def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) ->
         logger.info("another process trains model %s: waiting for it", model_id)
         lock.acquire()
     try:
-        # 2. Nothing is left to do where the model is on S3, published or not.
+        # 2. Nothing is left to do where all of the model is on S3, published or not.
         prefix = model_prefix(model_id)
-        if store.read_manifest(prefix) is not None:
-            logger.info("model %s is published already: nothing to train", model_id)
-            return model_id
-        if store.exists(f"{prefix}/{DRAFT}"):
-            logger.info("model %s is trained already and waits to be published", model_id)
-            return model_id
+        registered = registered_sha256(settings, store.uri(prefix))
+        published, draft = store.read_manifest(prefix), store.read_manifest(prefix, DRAFT)
+        if published is not None:
+            require_registered(published, registered)
+        elif draft is not None and registered not in (None, draft.sha256):
+            draft = None  # left behind by an earlier training of a model whose manifest is lost
+        earlier = published or draft
+        if earlier is not None:
+            lost = store.lacking(earlier)
+            if not lost:
+                state = "is published" if published else "is trained and waits to be published"
+                logger.info("model %s %s: nothing to train", model_id, state)
+                return model_id
+            named = ", ".join(file.name for file in lost)
+            logger.warning("model %s has lost %s on S3: it is trained again", model_id, named)
         # 3. Train and upload. Of two machines that train it at once the first draft is the model; no manifest names the files
-        # of the other.
-        manifest = store.upload(prefix, trained_files(settings, store, run, folder))
-        store.put_if_absent(f"{prefix}/{DRAFT}", manifest.to_bytes())
+        # of the other. Files were lost: times in the logs make other bytes, so that mostly a new draft replaces what there was.
+        files = trained_files(settings, store, run, folder)
+        if earlier is None or store.mend(earlier, files):
+            manifest = store.upload(prefix, files)
+            if earlier is not None or registered is not None:
+                with database.transaction(database.connect(settings)) as connection:
+                    database.execute(connection, "forget_withdraw_model", publication_id=model_id)
+                store.delete(f"{prefix}/{MANIFEST}")
+                store.delete(f"{prefix}/{DRAFT}")
+            store.put_if_absent(f"{prefix}/{DRAFT}", manifest.to_bytes())
         shutil.rmtree(folder)
     finally:
         lock.release()
-    logger.info("model %s is in %s, not published yet", model_id, store.uri(manifest.folder))
+    logger.info("model %s is in %s, trained", model_id, store.uri(prefix))
     return model_id
 
 
@@ -134,7 +160,7 @@ def trained_files(settings: Settings, store: ObjectStore, run: FinetuningRun, fo
     name, revision = split_revision(run.choices.model)
     identity = model_identity(name, revision)
     require_identity(f"run {run.run_id} was started", recipe.base_model, identity, name)
-    store.fetch(run.release_prefix, folder / "release")
+    store.fetch(run.release_prefix, folder / "release", run.release_manifest_sha256)
     trained = train_on_release(
         settings, recipe, run.choices.model, folder / "release", development_texts(settings, recipe), folder
     )
@@ -161,22 +187,26 @@ def publish(settings: Settings, run_id: str, *, without_calls: bool = False) -> 
     Raises:
         ParameterError: there is no such run, or its model was not trained.
         NothingToReleaseError: the run has nothing to train on.
+        ObjectNotFoundError, CorruptObjectError: a file of the model is lost or changed; `finetune` trains it again.
     """
     store = ObjectStore(settings)
     run = load_finetuning_run(settings, store, run_id, without_calls=without_calls)
     prefix = model_prefix(run.recipe.model_id)
-    manifest = store.read_manifest(prefix)
+    command = f"toolformer-ops stage finetune --run {run_id}{' --without-calls' if without_calls else ''}"
+    manifest = store.read_manifest(prefix) or store.read_manifest(prefix, DRAFT)
     if manifest is None:
-        try:
-            manifest = Manifest.from_bytes(prefix, store.get(f"{prefix}/{DRAFT}"))
-        except ObjectNotFoundError as error:
-            raise ParameterError(
-                f"run {run_id}: expected the trained model {store.uri(prefix)}, found none. Run `toolformer-ops stage "
-                f"finetune --run {run_id}{' --without-calls' if without_calls else ''}` first."
-            ) from error
+        raise ParameterError(
+            f"run {run_id}: expected the trained model {store.uri(prefix)}, found none. Run `{command}` first."
+        )
+    require_registered(manifest, registered_sha256(settings, store.uri(prefix)))
+    try:
         store.conclude(manifest)
-    store.delete(f"{prefix}/{DRAFT}")
-    record = json.loads(store.get(f"{manifest.folder}/{DEFINITION}"))
+    except (ObjectNotFoundError, CorruptObjectError) as error:
+        raise type(error)(f"{error} Run `{command}`, which trains the model again.") from error
+    definition = store.read_file(manifest, DEFINITION)
+    if definition is None:
+        raise CorruptObjectError(f"{manifest.key}: expected a file {DEFINITION}, found none. Run `{command}`.")
+    record = json.loads(definition)
     with database.transaction(database.connect(settings)) as connection:
         database.execute(
             connection,
@@ -199,5 +229,6 @@ def publish(settings: Settings, run_id: str, *, without_calls: bool = False) -> 
             model_id=run.recipe.model_id,
             without_calls=without_calls,
         )
+    store.delete(f"{prefix}/{DRAFT}")
     logger.info("published model %s: %s", run.recipe.model_id, store.uri(manifest.folder))
     return run.recipe.model_id

@@ -25,6 +25,7 @@ from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_rele
 from toolformer_ops.runs.choices import ReleaseChoices, RunChoices
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import Manifest, registered_sha256, require_registered
 
 logger = logging.getLogger(__name__)
 
@@ -83,14 +84,8 @@ def release(settings: Settings, run_id: str) -> str:
         with database.transaction(engine) as connection:
             tools = tools_of_run(connection, run_id)
             written = write_release(connection, run_id, tools, Path(folder))
-        # 2. Publish. An earlier publication of the same release is taken as it is: its bytes differ where another version of the
-        #    Parquet writer made them.
-        prefix = release_prefix(written.release_id)
-        manifest = store.read_manifest(prefix)
-        if manifest is None:
-            manifest = store.publish(prefix, {**written.parts, CARD: written.card})
-        else:
-            logger.info("release %s is on S3 already: nothing to upload", written.release_id)
+        # 2. Publish.
+        manifest = publish(settings, store, written)
         # 3. Register it with its calls, which are read from the files again: they need not fit into memory.
         with database.transaction(engine) as connection:
             database.execute(
@@ -143,6 +138,35 @@ def release_of_schedule(settings: Settings, run_id: str, schedule: str) -> dict[
     with database.transaction(database.connect(settings)) as connection:
         [changed] = database.fetch_all(connection, "release_changed_examples", run_id=run_id, schedule=schedule)
     return {"release_id": release_id, "changed_examples": changed.examples}
+
+
+def publish(settings: Settings, store: ObjectStore, written: WrittenRelease) -> Manifest:
+    """Publish a release, unless it is on S3 already; returns its manifest, whose objects are all there.
+
+    An earlier publication of the same release is taken as it is: its bytes differ where another version of the Parquet writer made
+    them. What it lacks is written again; where that needs its very bytes and they cannot be made any more, all of it is.
+
+    Raises:
+        CorruptObjectError: the manifest on S3 is not the registered one.
+    """
+    prefix = release_prefix(written.release_id)
+    files = {**written.parts, CARD: written.card}
+    manifest = store.read_manifest(prefix)
+    if manifest is not None:
+        require_registered(manifest, registered_sha256(settings, store.uri(prefix)))
+        lost = store.mend(manifest, files)
+        if not lost:
+            logger.info("release %s is on S3 already, with all of its files", written.release_id)
+            return manifest
+        logger.warning(
+            "release %s has lost %s on S3, and this version writes other bytes: all of it is published anew",
+            written.release_id,
+            ", ".join(file.name for file in lost),
+        )
+        with database.transaction(database.connect(settings)) as connection:
+            database.execute(connection, "forget_withdraw_release", publication_id=written.release_id)
+        store.delete(manifest.key)
+    return store.publish(prefix, files)
 
 
 def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:

@@ -7,18 +7,24 @@ A publication is under a prefix such as `releases/4f0c...`:
 
 A reader that finds no manifest sees nothing. Two writers of one prefix cannot mix their files, since different contents are in
 different folders, and the conditional put (`If-None-Match: *`) lets one of them win; a writer that was killed leaves at most
-files that no manifest names.
+files that no manifest names. The manifest is written only where every object has been found with its size and hash, by HEAD:
+`lacking` asks the same of a publication that is there, and `mend` writes what it lacks.
+
+HEAD compares what S3 says of an object: its size, and the SHA-256 that was stored with it. Bytes that change under the store are
+found when they are read: `fetch` and `read_file` hash them.
 
 Owns no table: `dataset_releases` and `finetuned_models` are written by `stages/release.py` and `stages/finetuning.py`.
 Does not decide what a publication holds.
 """
 
+import base64
 import contextlib
 import functools
 import hashlib
 import io
+import logging
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -40,7 +46,9 @@ from toolformer_ops.errors import (
     PreconditionFailedError,
     WriteConflictError,
 )
-from toolformer_ops.storage.publication import MANIFEST, Manifest, PublishedFile, file_sha256
+from toolformer_ops.storage.publication import MANIFEST, Manifest, PublishedFile, file_sha256, require_registered
+
+logger = logging.getLogger(__name__)
 
 PART_BYTES = 16 * 2**20
 """Files above this size are sent in parts of it (S3 allows at least 5 MiB and at most 10,000 parts: 156 GiB a file)."""
@@ -49,6 +57,19 @@ READ_TRIES = 4
 CONFLICT_TRIES = 8
 """Tries of a conditional write while the store answers 409 (ConditionalRequestConflict): about 20 seconds in all."""
 _READ_BYTES = 2**20
+
+_ask_again = tenacity.retry(
+    retry=tenacity.retry_if_exception_type(WriteConflictError),
+    stop=tenacity.stop_after_attempt(CONFLICT_TRIES),
+    wait=tenacity.wait_random_exponential(multiplier=0.5, max=10),
+    reraise=True,
+)
+_read_again = tenacity.retry(
+    retry=tenacity.retry_if_exception_type(BrokenConnectionError),
+    stop=tenacity.stop_after_attempt(READ_TRIES),
+    wait=tenacity.wait_random_exponential(multiplier=0.5, max=10),
+    reraise=True,
+)
 
 
 class ListedFile(NamedTuple):
@@ -110,18 +131,17 @@ class ObjectStore:
         try:
             self.require_bucket()
         except ObjectNotFoundError:
-            self._request("create_bucket", self.bucket, None)
+            try:
+                self._request("create_bucket", self.bucket, None)
+            except WriteConflictError:  # another process made it just now
+                self.require_bucket()
+                return False
             return True
         return False
 
     # Single objects
 
-    @tenacity.retry(
-        retry=tenacity.retry_if_exception_type(WriteConflictError),
-        stop=tenacity.stop_after_attempt(CONFLICT_TRIES),
-        wait=tenacity.wait_random_exponential(multiplier=0.5, max=10),
-        reraise=True,
-    )
+    @_ask_again
     def put_if_absent(self, key: str, content: bytes | Path) -> bool:
         """Write an object unless one of that key is there; whether this call wrote it.
 
@@ -139,11 +159,13 @@ class ObjectStore:
             "put_object", key, Body=body, Metadata={"sha256": sha256}, ChecksumAlgorithm="SHA256"
         )
 
+    @_ask_again
     def put(self, key: str, content: bytes, content_type: str) -> None:
         """Write a small object, over one of that key: for what is made anew from its sources, such as a page."""
         self._request(
-            "put_object", self.bucket, key, Body=content, ContentType=content_type, ChecksumAlgorithm="SHA256"
-        )
+            "put_object", self.bucket, key, Body=content, ContentType=content_type, ChecksumAlgorithm="SHA256",
+            Metadata={"sha256": hashlib.sha256(content).hexdigest()},
+        )  # fmt: skip
 
     def _put_parts_if_absent(self, key: str, path: Path) -> bool:
         if self.exists(key):
@@ -160,9 +182,14 @@ class ObjectStore:
                         "upload_part", self.bucket, key, UploadId=upload_id, PartNumber=number, Body=body
                     )
                     parts.append({"PartNumber": number, "ETag": answer["ETag"]})
-            written = self._unless_present(
-                "complete_multipart_upload", key, UploadId=upload_id, MultipartUpload={"Parts": parts}
-            )
+            try:
+                written = self._unless_present(
+                    "complete_multipart_upload", key, UploadId=upload_id, MultipartUpload={"Parts": parts}
+                )
+            except ObjectNotFoundError:  # the answer was lost, and boto3 asked again: the upload is complete
+                if not self.exists(key):
+                    raise
+                written = True
         finally:
             if not written:
                 with contextlib.suppress(ObjectNotFoundError):  # the store has dropped the parts by itself
@@ -181,17 +208,26 @@ class ObjectStore:
 
         Raises:
             ObjectNotFoundError: it is not there.
+            CorruptObjectError: the content is whole, and not the one whose hash was stored with it.
         """
         with self._open(self.bucket, key) as body:
             return body.read()
 
     def exists(self, key: str) -> bool:
         """Whether an object of that key is there."""
+        return self._head(key) is not None
+
+    def _head(self, key: str) -> "_Head | None":
         try:
-            self._request("head_object", self.bucket, key)
+            answer = self._request("head_object", self.bucket, key, ChecksumMode="ENABLED")
         except ObjectNotFoundError:
-            return False
-        return True
+            return None
+        checksum = answer.get(
+            "ChecksumSHA256", "-"
+        )  # made by S3 itself; of an object in parts a hash of hashes, with a "-"
+        stored = answer.get("Metadata", {}).get("sha256")
+        sha256 = stored if "-" in checksum else base64.b64decode(checksum).hex()
+        return _Head(answer["ContentLength"], sha256)
 
     def list(self, prefix: str) -> Iterator[str]:
         """Keys that start with `prefix`, in the order of their bytes."""
@@ -277,22 +313,87 @@ class ObjectStore:
         return manifest
 
     def upload(self, prefix: str, files: Mapping[str, Path]) -> Manifest:
-        """Write the files of a publication, but not its manifest: nobody sees them yet."""
+        """Write the files of a publication, but not its manifest: nobody sees them yet.
+
+        Raises:
+            ObjectNotFoundError, CorruptObjectError: a file is not there after it was written.
+        """
         self.require_bucket()
-        manifest = Manifest(
-            prefix.rstrip("/"),
-            tuple(PublishedFile(name, file_sha256(path), path.stat().st_size) for name, path in sorted(files.items())),
-        )
-        for file in manifest.files:
-            self.put_if_absent(manifest.key_of(file), files[file.name])
+        manifest = Manifest.of(prefix, files)
+        self._write(manifest, files, self.lacking(manifest))
+        self.require_whole(manifest)
         return manifest
+
+    def lacking(self, manifest: Manifest) -> dict[PublishedFile, str]:
+        """The files of a publication whose object is not there with its size and hash, each with what was found.
+
+        Asks by HEAD, and reads an object only where no hash was stored with it.
+        """
+        found = {file: self._found(manifest, file) for file in manifest.files}
+        return {file: what for file, what in found.items() if what is not None}
+
+    def _found(self, manifest: Manifest, file: PublishedFile) -> str | None:
+        """What is there instead of a file of a publication; None where the file is there."""
+        key = manifest.key_of(file)
+        head = self._head(key)
+        if head is None:
+            return "nothing"
+        if head.size != file.size:
+            return f"{head.size} bytes"
+        sha256 = head.sha256
+        if sha256 is None:  # copied there by a program that drops metadata
+            with self._open(self.bucket, key, file.size) as body:
+                sha256 = hashlib.file_digest(body, "sha256").hexdigest()
+        return None if sha256 == file.sha256 else f"content {sha256}"
+
+    def require_whole(self, manifest: Manifest) -> None:
+        """Fail unless every object of a publication is there with its size and hash.
+
+        Raises:
+            ObjectNotFoundError: objects are missing.
+            CorruptObjectError: an object has another content.
+        """
+        lacking = self.lacking(manifest)
+        if not lacking:
+            return
+        missing = all(what == "nothing" for what in lacking.values())
+        named = "; ".join(
+            f"{file.name} ({file.size} bytes, {file.sha256}): found {what}" for file, what in list(lacking.items())[:5]
+        )
+        raise (ObjectNotFoundError if missing else CorruptObjectError)(
+            f"{self.uri(manifest.folder)}: expected {len(manifest.files)} files as its manifest names them, found "
+            f"{len(lacking)} missing or changed: {named}{self._where()}"
+        )
+
+    def mend(self, manifest: Manifest, files: Mapping[str, Path]) -> Sequence[PublishedFile]:
+        """Write what a publication lacks, from files that were made again; returns what it then still lacks.
+
+        A file that was made with other bytes than the manifest names is not written.
+        """
+        lacking = self.lacking(manifest)
+        if not lacking:
+            return ()
+        made = set(Manifest.of(manifest.prefix, files).files)
+        self._write(manifest, files, [file for file in lacking if file in made])
+        return tuple(self.lacking(manifest))
+
+    def _write(self, manifest: Manifest, files: Mapping[str, Path], which: Collection[PublishedFile]) -> None:
+        for file in which:
+            key = manifest.key_of(file)
+            if not self.put_if_absent(key, files[file.name]) and (found := self._found(manifest, file)):
+                # The folder is named by its contents: an object with another one can only be a damaged one.
+                logger.warning("%s: expected content %s, found %s: replaced", self.uri(key), file.sha256, found)
+                self.delete(key)
+                self.put_if_absent(key, files[file.name])
 
     def conclude(self, manifest: Manifest) -> bool:
         """Write the manifest of files that `upload` has written; whether this call wrote it (else it was there, and equal).
 
         Raises:
+            ObjectNotFoundError, CorruptObjectError: a file is not there, or not with its size and hash.
             AlreadyPublishedError: other contents were published under this prefix.
         """
+        self.require_whole(manifest)
         if self.put_if_absent(manifest.key, manifest.to_bytes()):
             return True
         published = Manifest.from_bytes(manifest.prefix, self.get(manifest.key))
@@ -303,34 +404,67 @@ class ObjectStore:
             )
         return False
 
-    def read_manifest(self, prefix: str) -> Manifest | None:
+    def read_manifest(self, prefix: str, name: str = MANIFEST) -> Manifest | None:
         """The manifest of a publication; None where nothing is published under this prefix.
+
+        `name`: of the object, where it is a draft.
 
         Raises:
             ObjectNotFoundError: the bucket itself is not there.
+            CorruptObjectError: it is not a manifest of ours, or was changed.
         """
         self.require_bucket()
         prefix = prefix.rstrip("/")
         try:
-            body = self.get(f"{prefix}/{MANIFEST}")
+            body = self.get(f"{prefix}/{name}")
         except ObjectNotFoundError:
             return None
         return Manifest.from_bytes(prefix, body)
 
-    def fetch(self, prefix: str, directory: Path) -> Manifest:
-        """Copy a publication's files into a local folder and check each against its hash.
+    def published(self, prefix: str, registered_sha256: str | None) -> Manifest:
+        """The manifest of a publication that has to be there, and to be the one that Postgres registered.
 
-        A file that is there with the right content is not copied again.
+        `registered_sha256`: None where Postgres knows nothing of this publication.
 
         Raises:
-            ObjectNotFoundError: nothing is published under this prefix, or a file is missing.
-            CorruptObjectError: a file's content is not the one in the manifest.
+            ObjectNotFoundError: nothing is published under this prefix.
+            CorruptObjectError: the manifest is another one.
         """
         manifest = self.read_manifest(prefix)
         if manifest is None:
             raise ObjectNotFoundError(
                 f"expected a publication at {self.uri(prefix)}, found no {MANIFEST}{self._where()}"
             )
+        require_registered(manifest, registered_sha256)
+        return manifest
+
+    def read_file(self, manifest: Manifest, name: str) -> bytes | None:
+        """The content of a small file of a publication, checked against its hash; None where the manifest names no such file.
+
+        Raises:
+            ObjectNotFoundError: its object is not there.
+            CorruptObjectError: its content is not the one in the manifest.
+        """
+        file = next((file for file in manifest.files if file.name == name), None)
+        if file is None:
+            return None
+        key = manifest.key_of(file)
+        with self._open(self.bucket, key, file.size) as body:
+            content = body.read()
+        self._require_content(key, file, hashlib.sha256(content).hexdigest())
+        return content
+
+    def fetch(self, prefix: str, directory: Path, registered_sha256: str | None = None) -> Manifest:
+        """Copy a publication's files into a local folder and check each against its hash.
+
+        A file that is there with the right content is not copied again. `registered_sha256`: as for `published`.
+
+        Raises:
+            ObjectNotFoundError: nothing is published under this prefix, or a file is missing.
+            CorruptObjectError: the manifest is not the registered one, or a file's content not the one in the manifest.
+            BrokenConnectionError: the connection broke again and again.
+        """
+        manifest = self.published(prefix, registered_sha256)
         for file in manifest.files:
             target = directory / file.name
             if not target.resolve().is_relative_to(directory.resolve()):
@@ -343,22 +477,28 @@ class ObjectStore:
 
     def _download(self, key: str, file: PublishedFile, target: Path) -> None:
         partial = target.with_name(target.name + ".partial")
-        with self._open(self.bucket, key) as body, partial.open("wb") as out:
+        with self._open(self.bucket, key, file.size) as body, partial.open("wb") as out:
             shutil.copyfileobj(body, out, _READ_BYTES)
-        found = file_sha256(partial)
-        if found != file.sha256:
+        try:
+            self._require_content(key, file, file_sha256(partial))
+        except CorruptObjectError:
             partial.unlink()
+            raise
+        partial.replace(target)
+
+    def _require_content(self, key: str, file: PublishedFile, found: str) -> None:
+        if found != file.sha256:
             raise CorruptObjectError(
                 f"{self.uri(key)}: expected content {file.sha256}, found {found}. "
                 "The object was changed or damaged after it was published."
             )
-        partial.replace(target)
 
     # Requests
 
-    def _open(self, bucket: str, key: str) -> IO[bytes]:
+    def _open(self, bucket: str, key: str, size: int | None = None) -> io.BufferedReader:
         get = functools.partial(self._request, "get_object", bucket, key)
-        return io.BufferedReader(_ObjectBytes(f"s3://{bucket}/{key}", get), _READ_BYTES)
+        head = functools.partial(self._request, "head_object", bucket, key)
+        return io.BufferedReader(_ObjectBytes(f"s3://{bucket}/{key}", get, head, size), _READ_BYTES)
 
     def _list(self, bucket: str, prefix: str) -> Iterator[Mapping[str, Any]]:
         token: dict[str, str] = {}
@@ -388,7 +528,8 @@ class ObjectStore:
                 f"{operation} {target}: the object is there already, or has changed meanwhile."
             )
         # Not 412: the other write may yet fail, or be a delete, so the object need not be there afterwards.
-        if status == 409 and code == "ConditionalRequestConflict":
+        # Stores name it ConditionalRequestConflict, OperationAborted and otherwise.
+        if status == 409:
             return WriteConflictError(
                 f"{operation} {target}: another write or delete of this object was still under way after "
                 f"{CONFLICT_TRIES} tries. Try again{self._where()}"
@@ -408,49 +549,74 @@ class ObjectStore:
         return f" (TOOLFORMER_S3_ENDPOINT_URL={endpoint}, TOOLFORMER_S3_BUCKET={self.bucket})"
 
 
+class _Head(NamedTuple):
+    """What S3 says of an object without sending it."""
+
+    size: int
+    sha256: str | None
+    """That was stored with it; None where none was."""
+
+
 class _ObjectBytes(io.RawIOBase):
     """The bytes of an object. Where the connection breaks, it is opened again at the same place of the same object.
 
+    A body that ends early is a broken connection too, also where the answer announced no length or a shorter one, as behind a
+    proxy. So at the end HEAD says how long the object is, unless the bytes have the length and the hash that are known.
+
     Reading raises:
-        ObjectStoreError: it broke again and again, or another object was written there meanwhile.
-        CorruptObjectError: the bytes are not those whose checksum S3 sent.
+        BrokenConnectionError: it broke again and again.
+        CorruptObjectError: the bytes are whole, and not those whose checksum or hash S3 keeps.
+        ObjectStoreError: another object was written there meanwhile.
     """
 
-    def __init__(self, uri: str, get: Callable[..., Any]) -> None:
+    def __init__(self, uri: str, get: Callable[..., Any], head: Callable[..., Any], size: int | None) -> None:
         answer = get()
         self._uri = uri
         self._get = functools.partial(get, IfMatch=answer["ETag"])
+        self._head = functools.partial(head, IfMatch=answer["ETag"])
         self._body = answer["Body"]
+        self._size = answer.get("ContentLength") if size is None else size
+        self._sha256 = answer.get("Metadata", {}).get("sha256")
+        self._digest = hashlib.sha256()
         self._offset = 0
         self._ended = False
 
     def readable(self) -> bool:
         return True
 
-    @tenacity.retry(
-        retry=tenacity.retry_if_exception_type(BrokenConnectionError),
-        stop=tenacity.stop_after_attempt(READ_TRIES),
-        wait=tenacity.wait_random_exponential(multiplier=0.5, max=10),
-        reraise=True,
-    )
+    @_read_again
     def readinto(self, buffer: Any, /) -> int:
         if self._ended:
             return 0
+        damage = None
         try:
             if self._body is None:
                 self._body = self._get(Range=f"bytes={self._offset}-")["Body"]
             # botocore's body checks length and checksum. `with body as stream` would not: it returns urllib3's response.
             count: int = self._body.readinto(buffer)
-        except FlexibleChecksumError as error:
-            raise CorruptObjectError(f"{self._uri}: {error}. The object was damaged after it was written.") from error
+        except FlexibleChecksumError as error:  # raised at the end of the body alone
+            count, damage = 0, str(error)
         except (BotoCoreError, OSError) as error:
-            self._body = None
-            raise BrokenConnectionError(
-                f"reading {self._uri} broke off at byte {self._offset}: {error}. Try again."
-            ) from error
+            raise self._broken(error) from error
+        self._digest.update(memoryview(buffer)[:count])
         self._offset += count
-        self._ended = count == 0
+        if count == 0 and len(buffer) > 0:
+            self._require_whole(damage)
+            self._ended = True
         return count
+
+    def _require_whole(self, damage: str | None) -> None:
+        if damage is None and self._sha256 not in (None, found := self._digest.hexdigest()):
+            damage = f"expected content {self._sha256}, found {found}"
+        unknown = damage or self._sha256 is None or self._offset != self._size
+        if unknown and self._offset < self._head()["ContentLength"]:
+            raise self._broken("the body ended early")
+        if damage:
+            raise CorruptObjectError(f"{self._uri}: {damage}. The object was changed or damaged after it was written.")
+
+    def _broken(self, reason: object) -> BrokenConnectionError:
+        self._body = None  # so that the next try opens it again
+        return BrokenConnectionError(f"reading {self._uri} broke off at byte {self._offset}: {reason}. Try again.")
 
     def close(self) -> None:
         if self._body is not None:

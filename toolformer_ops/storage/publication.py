@@ -1,15 +1,19 @@
 """What a publication on S3 holds: its files with their hashes, and the manifest that lists them.
 
-Pure values and their bytes: `storage/object_store.py` reads and writes them.
+Values and their bytes, which `storage/object_store.py` reads and writes, and the manifest's hash that Postgres registered
+(`dataset_releases`, `finetuned_models`): who may write to the bucket cannot change a registered publication unseen.
 """
 
 import hashlib
 import json
 import posixpath
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorruptObjectError
+from toolformer_ops.storage import database
 
 MANIFEST = "manifest.json"
 MANIFEST_FORMAT = "toolformer-ops/1"
@@ -35,6 +39,14 @@ class Manifest:
     """Key of the publication, without a slash at its end."""
     files: tuple[PublishedFile, ...]
     """Sorted by name."""
+
+    @classmethod
+    def of(cls, prefix: str, files: Mapping[str, Path]) -> "Manifest":
+        """The manifest of local files, given by their names in the publication."""
+        described = (
+            PublishedFile(name, file_sha256(path), path.stat().st_size) for name, path in sorted(files.items())
+        )
+        return cls(prefix.rstrip("/"), tuple(described))
 
     @property
     def content_sha256(self) -> str:
@@ -78,7 +90,7 @@ class Manifest:
         """Read a manifest.
 
         Raises:
-            CorruptObjectError: it is not one of ours, or its hash is not that of its list of files.
+            CorruptObjectError: it is not one of ours, or was changed after it was written.
         """
         try:
             value = json.loads(body)
@@ -94,7 +106,39 @@ class Manifest:
                 f"{prefix}/{MANIFEST}: expected format {MANIFEST_FORMAT} and content {manifest.content_sha256}, "
                 f"found {named[0]} and {named[1]}. The manifest was changed after it was written."
             )
+        if body != manifest.to_bytes():
+            raise CorruptObjectError(
+                f"{prefix}/{MANIFEST}: expected the bytes of a manifest as they are written, found others for the same files. "
+                "The manifest was changed after it was written."
+            )
         return manifest
+
+
+def registered_sha256(settings: Settings, uri: str) -> str | None:
+    """The hash of the manifest that Postgres registered for a publication; None where it knows none, or no database is set.
+
+    Raises:
+        DatabaseError: a database is set and does not answer.
+    """
+    if not settings.database_dsn.get_secret_value():
+        return None
+    with database.transaction(database.connect(settings)) as connection:
+        rows = database.fetch_all(connection, "registered_manifest", uri=uri.rstrip("/"))
+    return str(rows[0].manifest_sha256) if rows else None
+
+
+def require_registered(manifest: Manifest, registered: str | None) -> None:
+    """Refuse a manifest that is not the one that Postgres registered; None: it registered none.
+
+    Raises:
+        CorruptObjectError: it is another one.
+    """
+    if registered not in (None, manifest.sha256):
+        raise CorruptObjectError(
+            f"{manifest.key}: expected the manifest that Postgres registered ({registered}), found another one "
+            f"({manifest.sha256}). It was replaced after it was published: put the first one back, or remove {manifest.key} and "
+            "run `toolformer-ops stage release` (of a model: `finetune`, `publish`) again, which makes the publication anew."
+        )
 
 
 def file_sha256(path: Path) -> str:
