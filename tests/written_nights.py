@@ -10,7 +10,7 @@ import random
 import uuid
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, Engine, text
@@ -284,3 +284,15 @@ class Nights:
             left_out: Mapping[str, Any] = {}
             database.execute(connection, "release_of_run_set", run_id=run_id, release_id=release_id, left_out=left_out)
             return release_id
+
+    def change(self, drawn: random.Random, number: int, records: list[Record]) -> list[Record]:
+        """Records of the next version: some texts changed, some urls corrected, some gone, some new, and some that return."""
+        left = [
+            replace(record, text=record.text + "!") if drawn.random() < 0.1
+            else replace(record, url=f"{record.url}/{number}") if drawn.random() < 0.1
+            else record
+            for record in records
+            if drawn.random() < 0.9
+        ]  # fmt: skip
+        returning = [record for record in records if record not in left and drawn.random() < 0.3]
+        return left + [Record(f"night {number} text {n}") for n in range(drawn.randrange(6))] + returning

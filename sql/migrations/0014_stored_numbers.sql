@@ -34,26 +34,22 @@ comment on column finished_run_thresholds.texts is 'Number of texts with at leas
 comment on column finished_run_thresholds.releasable_calls is 'Of calls those whose input does not occur only after them.';
 
 create table finished_run_progress (
-    run_id       text not null,
-    tool         text not null,
-    step         integer not null,
-    stage        text not null check (stage in ('filter', 'sample', 'execute', 'score')),
-    done         bigint not null check (done >= 0),
-    total        bigint not null check (total >= 0),
-    rows_written bigint not null check (rows_written >= 0),
-    seconds      double precision not null,
+    run_id text not null,
+    tool   text not null,
+    step   integer not null,
+    stage  text not null check (stage in ('filter', 'sample', 'execute', 'score')),
+    done   bigint not null check (done >= 0),
+    total  bigint not null check (total >= 0),
     primary key (run_id, tool, stage),
     foreign key (run_id, tool) references run_tools
 );
-comment on table finished_run_progress is 'The rows of the view annotation_progress for finished runs, with what the work took, whichever run did it.';
+comment on table finished_run_progress is 'The rows of the view annotation_progress for finished runs.';
 comment on column finished_run_progress.run_id is 'The run.';
 comment on column finished_run_progress.tool is 'The tool''s name.';
 comment on column finished_run_progress.step is 'Order of the stages, 1 to 4.';
 comment on column finished_run_progress.stage is 'filter, sample, execute or score.';
 comment on column finished_run_progress.done is 'Documents with a row in stage_ledger.';
 comment on column finished_run_progress.total is 'filter: the run''s documents; the others: those with a kept paragraph.';
-comment on column finished_run_progress.rows_written is 'Sum of the ledger rows'' rows_written.';
-comment on column finished_run_progress.seconds is 'Sum of the ledger rows'' seconds.';
 
 create table finished_run_yield (
     run_id    text not null,
@@ -75,7 +71,7 @@ comment on column finished_run_yield.stage is 'filter, sample, execute, score, k
 comment on column finished_run_yield.reason is 'What is counted, or the reason for a loss.';
 comment on column finished_run_yield.is_loss is 'Whether the row counts a loss.';
 comment on column finished_run_yield.count is 'How many, in the unit of the stage.';
-comment on column finished_run_yield.documents is 'For a count of the ledger: documents that it is the sum over. A later run''s numbers are these plus what joined minus what left, and a count over no document has no row. Null for other rows.';
+comment on column finished_run_yield.documents is 'For a count of the ledger, the documents whose ledger row has it; else null. Tells a later run, which adds what joined and subtracts what left, whether the count still occurs.';
 
 create table finished_run_work (
     run_id        text not null,

@@ -1,9 +1,9 @@
 create view yield_by_stage as
-select stored.run_id, stored.tool, stored.step, stored.stage, stored.reason, stored.is_loss, stored.count
+select stored.run_id, stored.tool, stored.step, stored.stage, stored.reason, stored.is_loss, stored.count, stored.documents
 from finished_run_yield stored
 join stored_runs using (run_id)
 union all
-select rt.run_id, rt.tool, found.step, found.stage, found.reason, found.is_loss, found.count
+select rt.run_id, rt.tool, found.step, found.stage, found.reason, found.is_loss, found.count, found.documents
 from run_tools rt
 cross join lateral (
     -- Within the lateral query the recipes are constants, so that Postgres reads only their partitions.
@@ -18,7 +18,7 @@ cross join lateral (
         group by decision.kept, decision.reason
     ),
     ledger as (
-        select done.stage, counted.name, sum(counted.count::bigint)::bigint as count
+        select done.stage, counted.name, sum(counted.count::bigint)::bigint as count, count(*) as documents
         from stage_ledger done
         join members using (document_id)
         cross join lateral jsonb_each_text(done.counts) as counted (name, count)
@@ -67,36 +67,36 @@ cross join lateral (
         from released
         cross join lateral jsonb_each_text(released.left_out) as counted (name, count)
     )
-    select 1 as step, 'filter' as stage, 'texts' as reason, false as is_loss, count(*) as count from members
+    select 1 as step, 'filter' as stage, 'texts' as reason, false as is_loss, count(*) as count, null::bigint as documents from members
     union all
-    select 1, 'filter', 'paragraphs', false, coalesce(sum(paragraphs), 0)::bigint from decisions
+    select 1, 'filter', 'paragraphs', false, coalesce(sum(paragraphs), 0)::bigint, null from decisions
     union all
-    select 1, 'filter', 'kept_paragraphs', false, coalesce(sum(paragraphs) filter (where kept), 0)::bigint from decisions
+    select 1, 'filter', 'kept_paragraphs', false, coalesce(sum(paragraphs) filter (where kept), 0)::bigint, null from decisions
     union all
-    select 1, 'filter', reason, true, paragraphs from decisions where not kept
+    select 1, 'filter', reason, true, paragraphs, null from decisions where not kept
     union all
     select case stage when 'sample' then 2 when 'execute' then 3 else 4 end, stage, name,
            name not in ('paragraphs', 'positions', 'samples', 'candidates', 'calls', 'inputs', 'executed', 'from_cache',
                         'with_result', 'scored'),
-           count
+           count, documents
     from ledger
     union all
-    select 2, 'sample', 'texts_without_position', true, texts from unsampled where texts > 0
+    select 2, 'sample', 'texts_without_position', true, texts, null from unsampled where texts > 0
     union all
-    select 5, 'keep', 'kept', false, calls from kept
+    select 5, 'keep', 'kept', false, calls, null from kept
     union all
-    select 5, 'keep', 'kept_texts', false, texts from kept
+    select 5, 'keep', 'kept_texts', false, texts, null from kept
     union all
-    select 5, 'keep', 'below_threshold', true, below from kept
+    select 5, 'keep', 'below_threshold', true, below, null from kept
     union all
-    select 6, 'release', 'input_only_after', true, calls from unreleasable
+    select 6, 'release', 'input_only_after', true, calls, null from unreleasable
     union all
-    select 6, 'release', 'released', false, calls from released
+    select 6, 'release', 'released', false, calls, null from released
     union all
-    select 6, 'release', name, true, count from left_out
+    select 6, 'release', name, true, count, null from left_out
     union all
     select 6, 'release', 'not_in_release', true,
-           kept.calls - unreleasable.calls - released.calls - (select coalesce(sum(count), 0)::bigint from left_out)
+           kept.calls - unreleasable.calls - released.calls - (select coalesce(sum(count), 0)::bigint from left_out), null
     from kept
     cross join unreleasable
     cross join released
@@ -110,3 +110,4 @@ comment on column yield_by_stage.stage is 'filter, sample, execute, score, keep 
 comment on column yield_by_stage.reason is 'What is counted: texts, paragraphs, positions, samples, candidates, executed, scored, kept, released, ..., or the reason for a loss. texts_without_position: no call starts in the text with the least probability. positions_pruned_below and pruned_below: provably cannot reach the run''s prune_below. better_call_at_position: a call of any tool at the same position saves more. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the tool is lacking in the release, or the release was made before these reasons were counted or before the call was scored.';
 comment on column yield_by_stage.is_loss is 'Whether the row counts a loss; reason then says why.';
 comment on column yield_by_stage.count is 'How many: paragraphs in filter, samples in sample (positions, positions_pruned_below: positions; texts_without_position: texts), calls from there on (inputs and executed: inputs; texts, kept_texts: texts).';
+comment on column yield_by_stage.documents is 'For a count of the ledger, the documents whose ledger row has it; else null.';

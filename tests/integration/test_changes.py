@@ -168,14 +168,7 @@ def test_every_call_that_differs_has_one_reason_and_the_counts_add_up(nights: Ni
     tools = list(TOOLS)
     limit: int | None = None
     for number in range(6):
-        changed = [
-            replace(record, text=record.text + "!") if drawn.random() < 0.1
-            else replace(record, url=f"{record.url}/{number}") if drawn.random() < 0.1
-            else record
-            for record in records
-            if drawn.random() < 0.9
-        ]  # fmt: skip
-        records = changed + [Record(f"night {number} text {n}") for n in range(drawn.randrange(6))]
+        records = nights.change(drawn, number, records)
         nights.ingest(*records)
         which = drawn.randrange(2)
         tools[which] = replace(

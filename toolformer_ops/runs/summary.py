@@ -11,11 +11,9 @@ from sqlalchemy import Connection
 
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.runs.changes import ReleaseChanges, find_changes
+from toolformer_ops.runs.numbers import NO_LIMIT
 from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import get_tool, tool_names
-
-NO_LIMIT = 2**31 - 1
-"""In place of an ordinal limit, where a run has none."""
 
 
 @dataclass(frozen=True)

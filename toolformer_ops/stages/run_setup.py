@@ -19,7 +19,9 @@ from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchErr
 from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.runs.choices import CHOSEN_ANEW, RunChoices, values_in
 from toolformer_ops.runs.models import require_identity, split_revision
+from toolformer_ops.runs.numbers import runs_without_numbers, store_numbers
 from toolformer_ops.runs.recipes import SAMPLING_VERSION, tool_recipes
+from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import get_tool, tool_names
 
@@ -252,16 +254,27 @@ def tell_of_older_calls(connection: Connection, tool: str = "", alike: Mapping[s
         )
 
 
-def finish_run(settings: Settings, run_id: str, state: str) -> None:
-    """Record the end of a run, and what it took, next to the estimate (`one_process/estimation.py`).
+def finish_run(settings: Settings, run_id: str, state: str) -> str:
+    """Record the end of a run, what it took next to the estimate (`one_process/estimation.py`), and its numbers.
+
+    Returns the summary of the run, as Markdown; nothing for a run that annotates nothing.
 
     Raises:
         ParameterError: `state` is not one of `RUN_STATES`.
     """
     if state not in RUN_STATES:
         raise ParameterError(f"--state: expected one of {', '.join(RUN_STATES)}, found {state!r}.")
-    with database.transaction(database.connect(settings)) as connection:
+    engine = database.connect(settings)
+    with database.transaction(engine) as connection:
         database.execute(connection, "finish_run", run_id=run_id, state=state)
         on_device = [name for name in tool_names() if get_tool(name).spec.needs_device]
         database.execute(connection, "store_run_cost", run_id=run_id, device_tools=on_device)
+        earlier = runs_without_numbers(connection, run_id)
+    # Numbers of runs from before numbers were stored come first: those of this run may follow from them.
+    for finished in [*earlier, run_id]:
+        with database.transaction(engine) as connection:
+            store_numbers(connection, finished)
     logger.info("run %s ended: %s", run_id, state)
+    with database.transaction(engine) as connection:
+        summary = summarise(connection, run_id)
+        return summary.as_text() if summary.tools else ""

@@ -1,0 +1,5 @@
+-- The tools of a run, with what their numbers are counted by.
+select tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, reads_record
+from run_tools
+where run_id = :run_id
+order by tool

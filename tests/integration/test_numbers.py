@@ -1,0 +1,197 @@
+"""The numbers of a finished run: stored once, the same as the views compute, and untouched by what comes later."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, text
+
+from tests.written_nights import Nights, Record, Tool, draw
+from toolformer_ops.runs.numbers import runs_without_numbers, store_numbers
+from toolformer_ops.storage import database
+
+CALCULATOR = Tool("Calculator")
+TOOLS = (CALCULATOR, Tool("Calendar", reads_record=True))
+VIEWS = {
+    "threshold_counts": "tool, threshold, is_keep_threshold, calls, texts, releasable_calls",
+    "annotation_progress": "tool, step, stage, done, total",
+    "yield_by_stage": "tool, step, stage, reason, is_loss, count, documents",
+    "run_work": "tool, step, stage, documents, documents_reused, micro_batches, rows_written, seconds",
+}
+Numbers = dict[str, list[tuple[Any, ...]]]
+
+
+@pytest.fixture
+def nights(postgres_dsn: str) -> Nights:
+    return Nights(database.connect_dsn(postgres_dsn, database.DSN_SETTING))
+
+
+def shown(connection: Connection, run_id: str) -> Numbers:
+    return {
+        view: sorted(
+            tuple(row)
+            for row in connection.execute(text(f"select {columns} from {view} where run_id = :run"), {"run": run_id})
+        )
+        for view, columns in VIEWS.items()
+    }
+
+
+def stored_and_computed(nights: Nights, run_id: str) -> tuple[Numbers, Numbers]:
+    """What the views show of a finished run, and what they would compute; the stored numbers stay."""
+    with nights.engine.connect() as connection:
+        stored = shown(connection, run_id)
+        database.execute(connection, "numbers_forget", run_id=run_id)
+        computed = shown(connection, run_id)
+        connection.rollback()
+    return stored, computed
+
+
+def finish(nights: Nights, run_id: str, *tools: Tool, state: str = "success") -> list[str | None]:
+    """End a run; returns the base of each tool."""
+    with database.transaction(nights.engine) as connection:
+        database.execute(connection, "finish_run", run_id=run_id, state=state)
+        bases = [database.fetch_all(connection, "numbers_base", run_id=run_id, tool=tool.name) for tool in tools]
+        store_numbers(connection, run_id)
+    return [found[0].run_id if found else None for found in bases]
+
+
+def night(nights: Nights, run_id: str, *tools: Tool, share: float = 1.0, **start: Any) -> list[str | None]:
+    nights.start(run_id, *tools, **start)
+    nights.work(run_id, *tools, share=share)
+    nights.release(run_id)
+    return finish(nights, run_id, *tools)
+
+
+def texts(*numbers: int) -> list[Record]:
+    return [Record(f"text {number}", "https://x.org/2023/01/30", f"r{number}") for number in numbers]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_numbers_that_follow_from_an_earlier_run_are_those_that_the_views_compute(nights: Nights, seed: int) -> None:
+    drawn = draw("numbers", seed)
+    records = texts(*range(30))
+    tools = list(TOOLS)
+    at_the_end: dict[str, Numbers] = {}
+    bases: list[str | None] = []
+    for number in range(8):
+        run_id = f"night-{number}"
+        records = nights.change(drawn, number, records)
+        nights.ingest(*records)
+        if drawn.random() < 0.3:
+            which = drawn.randrange(2)
+            change = drawn.choice(
+                [{"threshold": drawn.choice([0.5, 1.0, 0.7])}, {"index": f"i{number}"}, {"model": "m@2"}]
+            )
+            tools[which] = replace(tools[which], **change)
+        share, limit = drawn.choice([1.0, 1.0, 1.0, 0.8]), drawn.choice([None, None, None, 20, 25])
+        bases += night(nights, run_id, *tools, share=share, limit=limit)
+        stored, computed = stored_and_computed(nights, run_id)
+        assert stored == computed
+        assert all(stored.values())
+        at_the_end[run_id] = stored
+        # Every earlier night shows what it showed at its end.
+        with nights.engine.connect() as connection:
+            assert {earlier: shown(connection, earlier) for earlier in at_the_end} == at_the_end
+    assert any(base is not None for base in bases)
+
+
+def test_a_finished_run_stays_as_it_was_when_texts_calls_and_its_ledger_change(nights: Nights) -> None:
+    nights.ingest(*texts(*range(20)))
+    night(nights, "one", *TOOLS)
+    before, _ = stored_and_computed(nights, "one")
+    with database.transaction(nights.engine) as connection:
+        for table in ("stage_ledger", "call_losses", "filter_decisions", "corpus_documents"):
+            connection.execute(text(f"delete from {table}"))
+    after, computed = stored_and_computed(nights, "one")
+    assert after == before != computed
+
+
+def test_the_second_night_counts_only_what_changed(nights: Nights) -> None:
+    nights.ingest(*texts(*range(30)))
+    assert night(nights, "one", *TOOLS) == [None, None]
+    nights.ingest(*texts(*range(3, 33)))
+    nights.start("two", *TOOLS)
+    nights.work("two", *TOOLS)
+    nights.release("two")
+    # Nothing of the documents that stay is read again: without their rows the numbers are the same.
+    with database.transaction(nights.engine) as connection:
+        database.execute(connection, "finish_run", run_id="two", state="success")
+        expected = shown(connection, "two")
+    with database.transaction(nights.engine) as connection:
+        stay = (
+            "document_id in (select document_id from corpus_documents where first_version = 1 and left_version is null)"
+        )
+        for table in ("stage_ledger", "call_losses", "filter_decisions"):
+            connection.execute(text(f"delete from {table} where {stay}"))
+        store_numbers(connection, "two")
+        assert shown(connection, "two") == expected
+
+
+@pytest.mark.parametrize(
+    "what", ["threshold", "index", "model", "unfinished", "forgotten", "dropped", "another corpus"]
+)
+def test_without_a_run_that_counted_the_same_rows_all_are_counted(nights: Nights, what: str) -> None:
+    nights.ingest(*texts(*range(20)))
+    night(nights, "one", CALCULATOR, share=0.5 if what == "unfinished" else 1.0)
+    changed = {"threshold": {"threshold": 0.5}, "index": {"index": "2"}, "model": {"model": "m@2"}}.get(what, {})
+    statements = {
+        "forgotten": "insert into forgotten_documents (document_id, removed_at) "
+        "select document_id, now() + interval '1 minute' from corpus_documents limit 1",
+        "dropped": "update recipes set dropped_at = now() + interval '1 minute' where stage = 'score'",
+        "another corpus": "update annotation_runs set corpus_id = repeat('a', 16)",
+    }
+    if what in statements:
+        with database.transaction(nights.engine) as connection:
+            connection.execute(text(statements[what]))
+    assert night(nights, "two", replace(CALCULATOR, **changed)) == [None]
+    stored, computed = stored_and_computed(nights, "two")
+    assert stored == computed
+
+
+def test_a_run_that_is_repaired_shows_its_progress_and_stores_its_numbers_again(nights: Nights) -> None:
+    nights.ingest(*texts(*range(30)))
+    nights.start("one", *TOOLS)
+    nights.work("one", *TOOLS, share=0.5)
+    finish(nights, "one", *TOOLS, state="failed")
+    stored, computed = stored_and_computed(nights, "one")
+    assert stored == computed
+    assert any(done < total for *_, done, total in stored["annotation_progress"])
+    # Another run does the rest of the work: the failed run shows what it was at its end.
+    night(nights, "two", CALCULATOR)
+    assert stored_and_computed(nights, "one")[0] == stored
+    # It is repaired: its own work is seen at once, and stored with its next end.
+    nights.work("one", *TOOLS)
+    with nights.engine.connect() as connection:
+        assert all(done == total for *_, done, total in shown(connection, "one")["annotation_progress"])
+    nights.release("one")
+    finish(nights, "one", *TOOLS)
+    stored, computed = stored_and_computed(nights, "one")
+    assert stored == computed
+    assert all(done == total for *_, done, total in stored["annotation_progress"])
+
+
+def test_the_views_say_what_a_run_did_itself_and_what_it_reused(nights: Nights) -> None:
+    nights.ingest(*texts(*range(10)))
+    night(nights, "one", CALCULATOR)
+    nights.ingest(*texts(*range(14)))
+    night(nights, "two", CALCULATOR)
+    with nights.engine.connect() as connection:
+        [filtered, *_] = shown(connection, "two")["run_work"]
+    assert filtered == ("Calculator", 1, "filter", 4, 10, 1, 4, 2.0)
+
+
+def test_runs_from_before_numbers_were_stored_get_theirs_in_their_order(nights: Nights) -> None:
+    nights.ingest(*texts(*range(10)))
+    night(nights, "one", CALCULATOR)
+    night(nights, "two", CALCULATOR)
+    with database.transaction(nights.engine) as connection:
+        expected = {run_id: shown(connection, run_id) for run_id in ("one", "two")}
+        for run_id in expected:
+            database.execute(connection, "numbers_forget", run_id=run_id)
+    nights.start("three", CALCULATOR)
+    with database.transaction(nights.engine) as connection:
+        assert runs_without_numbers(connection, "three") == ["one", "two"]
+        for run_id in ("one", "two"):
+            store_numbers(connection, run_id)
+        assert runs_without_numbers(connection, "three") == []
+        assert {run_id: shown(connection, run_id) for run_id in expected} == expected

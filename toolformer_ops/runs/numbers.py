@@ -1,0 +1,67 @@
+"""Store a run's numbers when it finishes: they stay as they are, whatever later runs and versions of the corpus bring.
+
+The views `threshold_counts`, `annotation_progress`, `yield_by_stage` and `run_work` show the stored rows of finished runs and
+compute those of the others. All numbers are sums over documents. So those of a run are those of an earlier one with the same
+recipes and threshold (its base), plus the documents that joined, minus those that left: what this costs follows what changed.
+Without a base the views count once over all documents.
+
+Owns the tables `finished_run_thresholds`, `finished_run_progress`, `finished_run_yield` and `finished_run_work`.
+"""
+
+import logging
+
+from sqlalchemy import Connection
+
+from toolformer_ops.runs.changes import previous_run
+from toolformer_ops.storage import database
+
+logger = logging.getLogger(__name__)
+
+NO_LIMIT = 2**31 - 1
+"""In place of an ordinal limit, where a run has none."""
+
+
+def store_numbers(connection: Connection, run_id: str) -> None:
+    """Store the numbers of a run that has finished, in place of those of an earlier end.
+
+    Only the end of the run itself stores them. A run that is repaired ends again: what its repaired tools have done by then was not
+    there at its first end, and the release may be another.
+    """
+    [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
+    previous_run_id = previous_run(connection, run_id)
+    database.execute(connection, "numbers_forget", run_id=run_id)
+    for tool in database.fetch_all(connection, "numbers_tools", run_id=run_id):
+        bases = database.fetch_all(connection, "numbers_base", run_id=run_id, tool=tool.tool)
+        if not bases:
+            database.execute(connection, "numbers_compute", run_id=run_id, tool=tool.tool)
+            logger.info("numbers of run %s, %s: counted over all documents", run_id, tool.tool)
+            continue
+        [base] = bases
+        database.execute(
+            connection,
+            "numbers_count_documents",
+            corpus_id=run.corpus_id,
+            version=run.corpus_version,
+            ordinal_limit=NO_LIMIT if run.ordinal_limit is None else run.ordinal_limit,
+            base_version=base.corpus_version,
+            base_ordinal_limit=NO_LIMIT if base.ordinal_limit is None else base.ordinal_limit,
+            reads_record=tool.reads_record,
+        )
+        places = {"run_id": run_id, "base_run_id": base.run_id, "tool": tool.tool}
+        recipes = {
+            "filter_recipe_id": tool.filter_recipe_id,
+            "sampling_recipe_id": tool.sampling_recipe_id,
+            "execution_recipe_id": tool.execution_recipe_id,
+            "scoring_recipe_id": tool.scoring_recipe_id,
+        }
+        calls = {name: recipes[name] for name in ("sampling_recipe_id", "scoring_recipe_id")}
+        database.execute(connection, "numbers_add_thresholds", **places, **calls)
+        database.execute(connection, "numbers_add_progress", **places, **recipes)
+        database.execute(connection, "numbers_add_yield", **places, **recipes)
+        logger.info("numbers of run %s, %s: those of run %s and what changed", run_id, tool.tool, base.run_id)
+    database.execute(connection, "numbers_store", run_id=run_id, previous_run_id=previous_run_id)
+
+
+def runs_without_numbers(connection: Connection, run_id: str) -> list[str]:
+    """Other runs over the run's corpus that finished before numbers were stored (migration 0014), the oldest first."""
+    return [row.run_id for row in database.fetch_all(connection, "numbers_missing", run_id=run_id)]
