@@ -96,7 +96,8 @@ judged as (
         limit 1
     ) successor on member.document_id is null
     left join call_losses other_loss
-        on other_loss.scoring_recipe_id = other_tool.scoring_recipe_id and other_loss.call_id = changed.call_id
+        on other_loss.scoring_recipe_id = other_tool.scoring_recipe_id and other_loss.document_id = changed.variant_id
+       and other_loss.call_id = changed.call_id
        and other_loss.scoring_recipe_id = any (cast(:scoring_recipe_ids as text[]))  -- reads no other partition
 ),
 -- The other run keeps these, too: it released a better call at the place, or had examples enough.
@@ -109,7 +110,8 @@ rivals as (
         on call.sampling_recipe_id = rival.sampling_recipe_id
        and call.document_id = case when rival.reads_record then judged.other_variant_id else judged.document_id end
        and call.position_char = judged.position_char
-    join call_losses loss on loss.scoring_recipe_id = rival.scoring_recipe_id and loss.call_id = call.call_id
+    join call_losses loss
+        on loss.scoring_recipe_id = rival.scoring_recipe_id and loss.document_id = call.document_id and loss.call_id = call.call_id
     where judged.reason is null
       and call.sampling_recipe_id = any (cast(:sampling_recipe_ids as text[]))
       and loss.scoring_recipe_id = any (cast(:scoring_recipe_ids as text[]))

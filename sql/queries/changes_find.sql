@@ -17,17 +17,22 @@ described as (
     select differing.*,
            own.run_id as own_run_id,
            case when differing.is_added then cast(:before_run_id as text) else cast(:run_id as text) end as other_run_id,
-           own.sampling_recipe_id,
-           call.document_id as variant_id, call.position_char, call.call_text, loss.result, loss.loss_reduction
+           own.sampling_recipe_id, call.document_id as variant_id, call.position_char, call.call_text, loss.result, loss.loss_reduction
     from differing
     join run_tools own
         on own.run_id = case when differing.is_added then cast(:run_id as text) else cast(:before_run_id as text) end
        and own.tool = differing.tool
+    join annotation_runs run on run.run_id = own.run_id
+    left join corpus_documents member  -- names the variant under which the rows of a tool are that reads the record
+        on own.reads_record and member.corpus_id = run.corpus_id and member.document_id = differing.document_id
+       and member.first_version <= run.corpus_version and (member.left_version is null or member.left_version > run.corpus_version)
     left join candidate_calls call
-        on call.sampling_recipe_id = own.sampling_recipe_id and call.call_id = differing.call_id
+        on call.sampling_recipe_id = own.sampling_recipe_id
+       and call.document_id = coalesce(member.variant_id, differing.document_id) and call.call_id = differing.call_id
        and call.sampling_recipe_id = any (cast(:sampling_recipe_ids as text[]))  -- reads no other partition
     left join call_losses loss
-        on loss.scoring_recipe_id = differing.scoring_recipe_id and loss.call_id = differing.call_id
+        on loss.scoring_recipe_id = differing.scoring_recipe_id and loss.document_id = call.document_id
+       and loss.call_id = differing.call_id
        and loss.scoring_recipe_id = any (cast(:scoring_recipe_ids as text[]))
 ),
 compared as (

@@ -44,7 +44,8 @@ cross join lateral (
            document.text, document.url, document.document_date
     from scored
     join candidate_calls candidate
-        on candidate.sampling_recipe_id = rt.sampling_recipe_id and candidate.call_id = scored.call_id
+        on candidate.sampling_recipe_id = rt.sampling_recipe_id and candidate.document_id = scored.document_id
+       and candidate.call_id = scored.call_id
     join run_tool_documents member
         on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = scored.document_id
     join documents document on document.document_id = scored.document_id  -- the variant, where the tool reads url and date

@@ -25,7 +25,8 @@ cross join lateral (
     reached as materialized (
         select loss.document_id, loss.reason, loss.loss_reduction, call.input_only_after
         from call_losses loss
-        join candidate_calls call on call.sampling_recipe_id = rt.sampling_recipe_id and call.call_id = loss.call_id
+        join candidate_calls call
+            on call.sampling_recipe_id = rt.sampling_recipe_id and call.document_id = loss.document_id and call.call_id = loss.call_id
         join run_tool_documents member
             on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = loss.document_id
         where loss.scoring_recipe_id = rt.scoring_recipe_id

@@ -51,7 +51,8 @@ cross join lateral (
     unreleasable as (
         select count(*) as calls
         from scored
-        join candidate_calls call on call.sampling_recipe_id = rt.sampling_recipe_id and call.call_id = scored.call_id
+        join candidate_calls call
+            on call.sampling_recipe_id = rt.sampling_recipe_id and call.document_id = scored.document_id and call.call_id = scored.call_id
         where scored.is_kept and call.input_only_after
     ),
     -- No row before the run has a release.
