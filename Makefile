@@ -21,12 +21,12 @@ BIN := $(VENV)/bin
 OPS := $(BIN)/toolformer-ops
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo run test lint bench install up down status logs sql clean
+.PHONY: help demo run test lint bench bench-database install up down status logs sql clean
 
 help: ## Show this list.
 	@printf 'Toolformer as a system, on one machine:\n\n'
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | \
-	  while IFS=$$'\t' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+	  while IFS=$$'\t' read -r name text; do printf '  make %-14s %s\n' "$$name" "$$text"; done
 	@printf '\nState folder: %s (TOOLFORMER_STATE_DIR). Ports: TOOLFORMER_POSTGRES_PORT, TOOLFORMER_S3_PORT, TOOLFORMER_AIRFLOW_PORT.\n' "$$TOOLFORMER_STATE_DIR"
 	@printf 'More: docs/operations.md, and %s --help.\n' '$(OPS)'
 
@@ -52,6 +52,9 @@ bench: $(STAMP) ## Measure the engine: make bench WORK=A TEXTS=2 RUNS=3 DTYPE=fl
 	@$(BIN)/python -m benchmarks --work="$${WORK:-all}" --texts="$${TEXTS:-0}" --runs="$${RUNS:-2}" \
 	  --dtype="$${DTYPE:-float32,bfloat16}" --sizes="$${SIZES:-10,100}" --model="$${MODEL:-}" \
 	  --out="$${OUT:-$$TOOLFORMER_STATE_DIR/bench}"
+
+bench-database: $(STAMP) ## Measure the database: make bench-database SIZE=100000 for a quick look (default: 100000,1000000)
+	@$(BIN)/python -m benchmarks.database --size="$${SIZE:-100000,1000000}"
 
 install: $(STAMP) ## Make .venv and install what the lock files name; done by the other targets where needed.
 

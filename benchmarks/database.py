@@ -1,0 +1,500 @@
+"""`python -m benchmarks.database`: CPU seconds of the database's work at a size, against the aims of docs/database.md.
+
+Makes a Postgres in a temporary folder, ingests a corpus of generated sentences, and writes the rows of a finished run over it by
+SQL: the Calculator has four calls in every document, the other four tools in every twentieth. Then it measures, in CPU seconds of
+this process and of all Postgres processes together. Sampling and scoring are a model without weights, tools answer a fixed text,
+and releases go nowhere: what is measured is the database's work and this project's code around it.
+"""
+
+import contextlib
+import functools
+import json
+import logging
+import operator
+import os
+import secrets
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+from unittest import mock
+
+import psutil
+import typer
+from pydantic import SecretStr
+from sqlalchemy import Engine, text
+
+from benchmarks.report import machine, table
+from toolformer_ops.config import Settings
+from toolformer_ops.local_services import postgres
+from toolformer_ops.local_services.ports import choose_port
+from toolformer_ops.local_services.supervision import tied_command
+from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation, content_uuid
+from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.micro_batches import Shard, load_run_tool
+from toolformer_ops.stages import (
+    checking,
+    execution,
+    filtering,
+    ingestion,
+    planning,
+    release,
+    run_setup,
+    sampling,
+    scoring,
+)
+from toolformer_ops.storage import database, schema
+from toolformer_ops.storage.publication import Manifest
+from toolformer_ops.tools.base import ToolOutput
+from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
+
+logger = logging.getLogger("benchmarks.database")
+
+TOOL = "Calculator"
+CALLS_PER_DOCUMENT = 4
+NEW_IN_A_NIGHT = 1000
+CHECKED_DOCUMENTS = 100_000
+COPIED_ROWS = 100_000
+ROWS_PER_TRANSACTION = 5_000
+SETTINGS = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "autovacuum": "off",
+    "max_wal_size": "4GB",
+}
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+
+
+# CPU seconds
+
+
+def cpu_seconds(server: int) -> float:
+    """CPU seconds used until now by this process, the process `server`, and the children of that, those that ended included."""
+
+    def used(process: psutil.Process, *, with_ended_children: bool) -> float:
+        times = process.cpu_times()
+        ended = times.children_user + times.children_system if with_ended_children else 0.0
+        return float(times.user + times.system + ended)
+
+    parent = psutil.Process(server)
+    total = used(psutil.Process(), with_ended_children=False) + used(parent, with_ended_children=True)
+    for child in parent.children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended just now
+            total += used(child, with_ended_children=False)
+    return total
+
+
+# A model, tools and a bucket that cost nothing
+
+
+@dataclass
+class WeightlessModel:
+    """Proposes the same call at the last words of a text, and finds every second one useful."""
+
+    tool: str
+
+    def find_positions(self, prompt: object, texts: Sequence[str], **_: Any) -> list[list[CallPosition]]:
+        """The last words of each text."""
+        starts = [[at for at, character in enumerate(content) if character == " "] for content in texts]
+        return [
+            [CallPosition(len(of_text) - CALLS_PER_DOCUMENT + n, at, 0.5) for n, at in enumerate(of_text[-CALLS_PER_DOCUMENT:])]
+            for of_text in starts
+        ]  # fmt: skip
+
+    def start_sampling(self, prompt: object, *, samples: int, **_: Any) -> "WeightlessSampler":
+        """A sampler of so many samples at each position."""
+        call = "Calendar()" if self.tool == "Calendar" else f"{self.tool}(2 + 3)"
+        return WeightlessSampler([SampledContinuation(call, True)] * samples)
+
+    def score_calls(self, content: str, calls: Sequence[PlacedCall], **_: Any) -> list[CallLosses]:
+        """Losses by which a call at an even token is kept."""
+        return [CallLosses(2.0, 2.5, 0.5 if call.token % 2 == 0 else 1.75) for call in calls]
+
+
+@dataclass
+class WeightlessSampler:
+    """Writes the same at each position."""
+
+    samples: list[SampledContinuation]
+    positions: list[int] = field(default_factory=list)
+
+    def add(self, content: str, tokens: Sequence[int], seed_key: str) -> None:
+        """Take in a text."""
+        self.positions.append(len(tokens))
+
+    def finish(self) -> list[list[list[SampledContinuation]]]:
+        """The samples of each position of each text."""
+        return [[self.samples] * count for count in self.positions]
+
+
+class FixedAnswers:
+    """A tool that is open and knows one answer."""
+
+    def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
+        """The same result for each input."""
+        return [ToolOutput.of("5")] * len(inputs)
+
+
+class NoBucket:
+    """An object store that takes everything and keeps nothing."""
+
+    def __init__(self, settings: Settings) -> None:
+        pass
+
+    def require_bucket(self) -> None:
+        """It is there."""
+
+    def read_manifest(self, prefix: str) -> None:
+        """Nothing is published."""
+
+    def publish(self, prefix: str, files: object) -> Manifest:
+        """Take a publication."""
+        return Manifest(prefix, ())
+
+    def uri(self, key: str) -> str:
+        """An address."""
+        return f"s3://nowhere/{key}"
+
+
+@contextlib.contextmanager
+def weightless() -> Iterator[None]:
+    """Stages load the model, the tools and the bucket that cost nothing."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch("toolformer_ops.language_model.model_identity", return_value="weightless@1"))
+        stack.enter_context(mock.patch.object(release, "ObjectStore", NoBucket))
+        for stage in (sampling, execution, scoring):
+            stack.enter_context(
+                mock.patch.object(stage, "load_run_model", lambda _, run: WeightlessModel(run.tool), create=True)
+            )
+        for name in PAPER_TOOLS:
+            kind = type(get_tool(name))
+            stack.enter_context(mock.patch.object(kind, "version", return_value="benchmark"))
+            stack.enter_context(mock.patch.object(kind, "open", return_value=FixedAnswers()))
+        yield
+
+
+# The database
+
+
+@contextlib.contextmanager
+def running_postgres(folder: Path) -> Iterator[tuple[postgres.PostgresAddress, int]]:
+    """A Postgres in a folder, with the id of its process; stopped at the end."""
+    address = postgres.PostgresAddress(choose_port(), secrets.token_urlsafe(24))
+    cluster = postgres.prepare_cluster(folder, address.superuser_password)
+    options = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
+    with (folder / "postgres.log").open("ab") as log:
+        process = subprocess.Popen(
+            tied_command([*cluster.command(address.port), *options], "INT", cluster.account),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=cluster.data.parent,
+        )
+    try:
+        while not postgres.is_ready(address):
+            if process.poll() is not None:
+                raise RuntimeError(f"Postgres ended: {(folder / 'postgres.log').read_text()[-1000:]}")
+            time.sleep(0.2)
+        yield address, process.pid
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+
+
+def write_lines(path: Path, numbers: range, mode: str = "w") -> None:
+    """Write records of generated sentences, one for each number: all texts differ."""
+    with path.open(mode, encoding="utf-8") as file:
+        for n in numbers:
+            some, more = n % 997 + 2, n % 89 + 3
+            content = (
+                f"The keeper of house {n} writes a diary. There were {some} cats and {more} dogs, a total of {some + more} "
+                f"animals, in the second week of {1900 + n % 120}. Nobody fed them but him, he told the {n % 31 + 1} visitors, who "
+                f"came from the village by the river to see {n * 7919 % 1000003} lamps being lit. It rained, and they left."
+            )
+            url = f"https://example.org/{2000 + n % 20}/{n % 12 + 1:02}/{n % 28 + 1:02}/{n}"
+            file.write(json.dumps({"text": content, "url": url}) + "\n")
+
+
+FINISHED_ROWS = """
+create temporary table members on commit drop as
+    select document_id, ordinal, length(text) as characters
+    from run_documents join documents using (document_id)
+    where run_id = :run_id and (:every = 1 or ordinal % :every = 0)
+    order by document_id;
+insert into filter_decisions (filter_recipe_id, document_id, paragraph, start_char, end_char, kept, reason)
+    select :filter_recipe_id, member.document_id, 0, 0, document.characters, document.kept, 'benchmark'
+    from run_documents member
+    cross join lateral (
+        select length(text) as characters, member.ordinal % :every = 0 as kept from documents where document_id = member.document_id
+    ) document
+    where run_id = :run_id;
+insert into stage_ledger (stage, recipe_id, document_id, rows_written, counts, seconds)
+    select 'filter', :filter_recipe_id, document_id, 1,
+           jsonb_build_object('benchmark', 1, 'paragraphs', 1, 'kept', (ordinal % :every = 0)::integer), 0.001
+    from run_documents where run_id = :run_id order by document_id;
+insert into stage_ledger (stage, recipe_id, document_id, rows_written, counts, seconds)
+    select stage, recipe_id, document_id, rows_written, counts, 0.1
+    from members
+    cross join (
+        values ('sample', :sampling_recipe_id, :calls,
+                jsonb_build_object('paragraphs', 1, 'positions', :calls, 'samples', :calls, 'candidates', :calls)),
+               ('execute', :execution_recipe_id, 0,
+                jsonb_build_object('calls', :calls, 'inputs', :calls, 'executed', 0, 'from_cache', :calls, 'with_result', :calls)),
+               ('score', :scoring_recipe_id, :calls, jsonb_build_object('calls', :calls, 'scored', :calls))
+    ) as done (stage, recipe_id, rows_written, counts)
+    order by recipe_id, document_id;
+create temporary table calls on commit drop as
+    select document_id, md5(document_id::text || n || :tool)::uuid as call_id, n, 20 + 12 * n as position_char,
+           (ordinal % 9973) || ' + ' || n as input, ordinal
+    from members cross join generate_series(1, :calls) n;
+insert into candidate_calls
+    (sampling_recipe_id, call_id, document_id, paragraph, position_token, position_char, position_probability, call_input,
+     call_text, input_key, effective_input, sample_count, input_only_after)
+    select :sampling_recipe_id, call_id, document_id, 0, n, position_char, 0.25, input,
+           :tool || '(' || input || ')', md5(input)::uuid, input, 1, false
+    from calls order by document_id, call_id;
+insert into call_results (tool, tool_version, input_key, input, results)
+    select distinct :tool, 'benchmark', md5(input)::uuid, input, array['5'] from calls;
+insert into call_losses
+    (scoring_recipe_id, call_id, document_id, result_rank, result, loss_without_call, loss_without_result, loss_with_result,
+     number_format)
+    select :scoring_recipe_id, call_id, document_id, 0, '5', 3.0, 3.25,
+           3.25 - ((ordinal::bigint * 7919 + n * 104729) % 1000) / 1000.0, 'float32'
+    from calls order by document_id, call_id;
+drop table members;
+drop table calls
+"""
+"""The rows of one tool of a run, as its stages would leave them; of every `every`th document calls."""
+
+
+@dataclass
+class Bench:
+    """A database of a size, and what is measured in it."""
+
+    settings: Settings
+    engine: Engine
+    server: int
+    """Process id of its Postgres."""
+    size: int
+    """Documents of the finished run."""
+    corpus: Path
+    figures: dict[str, float] = field(default_factory=dict)
+    """CPU seconds by what was measured."""
+
+    def measure(self, name: str, work: Callable[[], object]) -> None:
+        """Do some work and add what it took to the figure of this name."""
+        before, started = cpu_seconds(self.server), time.monotonic()
+        work()
+        spent = cpu_seconds(self.server) - before
+        self.figures[name] = self.figures.get(name, 0.0) + spent
+        logger.info("%s: %.2f CPU s, %.1f s", name, spent, time.monotonic() - started)
+
+    def sql(self, statement: str, **parameters: object) -> list[Any]:
+        """The rows of a statement."""
+        with self.engine.begin() as connection:
+            return list(connection.execute(text(statement), parameters))
+
+    def start(self, run_id: str, **choices: object) -> None:
+        """Register a run over the corpus."""
+        values = {"corpus": str(self.corpus), "model": "weightless", "tools": list(PAPER_TOOLS), "prune_below": 0.0}
+        run_setup.start_run(self.settings, run_id, RunChoices.parse(values | choices))
+
+    def finish_everything(self, run_id: str) -> None:
+        """Write the rows of a run over all documents, and check and finish it."""
+        for tool in PAPER_TOOLS:
+            with database.transaction(self.engine) as connection:
+                run = load_run_tool(connection, run_id, tool)
+                recipes = {
+                    name: getattr(run, name)
+                    for name in ("filter_recipe_id", "sampling_recipe_id", "execution_recipe_id", "scoring_recipe_id")
+                }
+                every = 1 if tool == TOOL else 20
+                for statement in FINISHED_ROWS.split(";\n"):
+                    connection.execute(
+                        text(statement),
+                        {"run_id": run_id, "tool": tool, "every": every, "calls": CALLS_PER_DOCUMENT, **recipes},
+                    )
+            logger.info("rows of %s are written", tool)
+        with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("vacuum analyze"))
+            for parent in database.PARTITIONED_TABLES:
+                connection.execute(text(f"analyze {parent}"))
+
+    def undone(self) -> None:
+        """Ask each stage of a run over the same version what is undone: nothing."""
+        tool = get_tool(TOOL)
+        with database.transaction(self.engine) as connection:
+            run = load_run_tool(connection, "same", TOOL)
+
+        def of(stage: str, work: Any) -> None:
+            with database.transaction(self.engine) as connection:
+                self.measure(f"undone: {stage}", lambda: work.undone(connection))
+
+        whole: dict[str, Any] = {"run": run, "shard": Shard()}
+        of("filter", filtering.FilterWork(**whole, tool=tool))
+        of("sample", sampling.SampleWork(**whole, tool=tool, load_model=mock.Mock()))
+        of("execute", execution.ExecuteWork(**whole, runner=mock.Mock(), time_limit_seconds=1.0))
+        of("score", scoring.ScoreWork(**whole, tool=tool, load_model=mock.Mock()))
+
+    def night(self, run_id: str) -> None:
+        """A whole night with some new documents, but for finetuning."""
+        of_tool: dict[str, Callable[[str, str], object]] = {
+            "sample": lambda tool, shard: sampling.sample_stage(self.settings, run_id, tool, shard),
+            "execute": lambda tool, shard: execution.execute_stage(self.settings, run_id, tool, shard),
+            "score": lambda tool, shard: scoring.score_stage(self.settings, run_id, tool, shard),
+        }
+        self.measure("night: ingest", lambda: ingestion.ingest_corpus(self.settings, str(self.corpus)))
+        self.measure("night: start", lambda: self.start(run_id))
+        self.measure("night: plan", lambda: planning.tools_to_do(self.settings, run_id))
+        for tool in planning.tools_to_do(self.settings, run_id):
+            self.measure("night: filter", functools.partial(filtering.filter_stage, self.settings, run_id, tool))
+            self.measure("night: plan", functools.partial(planning.plan_shards, self.settings, run_id, tool))
+            for shard in planning.plan_shards(self.settings, run_id, tool):
+                for stage, work in of_tool.items():
+                    self.measure(f"night: {stage}", functools.partial(work, tool, shard))
+            self.measure("night: check", functools.partial(checking.check_tool, self.settings, run_id, tool))
+        self.measure("night: release", lambda: release.release(self.settings, run_id))
+        self.measure("night: finish", lambda: run_setup.finish_run(self.settings, run_id, "success"))
+
+    def copy(self) -> None:
+        """Load candidate calls of new documents into the Calculator's partition."""
+        columns = ("sampling_recipe_id", "call_id", "document_id", "paragraph", "position_token", "position_char",
+                   "position_probability", "call_input", "call_text", "input_key", "effective_input", "sample_count",
+                   "input_only_after")  # fmt: skip
+        with database.transaction(self.engine) as connection:
+            recipe = load_run_tool(connection, "done", TOOL).sampling_recipe_id
+        key = content_uuid("2 + 3")
+        for first in range(0, COPIED_ROWS, ROWS_PER_TRANSACTION):
+            rows = [
+                (
+                    recipe,
+                    uuid.uuid4(),
+                    document,
+                    0,
+                    n,
+                    20 + n,
+                    0.25,
+                    "2 + 3",
+                    "Calculator(2 + 3)",
+                    key,
+                    "2 + 3",
+                    1,
+                    False,
+                )
+                for document in (uuid.uuid4() for _ in range(ROWS_PER_TRANSACTION // CALLS_PER_DOCUMENT))
+                for n in range(CALLS_PER_DOCUMENT)
+            ]
+
+            def load(rows: list[Any] = rows) -> None:
+                with database.transaction(self.engine) as connection:
+                    database.copy_insert(connection, "candidate_calls", columns, rows)
+
+            self.measure(f"COPY from {first}", load)
+
+
+def measure_size(size: int, folder: Path) -> dict[str, float]:
+    """Make a database of a size in a folder, and measure everything in it; returns the figures by name."""
+    with running_postgres(folder) as (address, server), weightless():
+        postgres.ensure_database(address, "benchmark", postgres.SUPERUSER)
+        settings = Settings(
+            _env_file=None,  # type: ignore[call-arg]
+            state_dir=folder / "state",
+            database_dsn=SecretStr(address.dsn("benchmark")),
+        )
+        engine = database.connect(settings)
+        schema.migrate(engine)
+        bench = Bench(settings=settings, engine=engine, server=server, size=size, corpus=folder / "corpus.jsonl")
+        # 1. A corpus and a finished run over it.
+        write_lines(bench.corpus, range(size))
+        bench.measure("ingestion, first", lambda: ingestion.ingest_corpus(settings, str(bench.corpus)))
+        bench.start("done")
+        bench.finish_everything("done")
+        checking.run_checks(engine, lambda _: None, {})  # importing Great Expectations is not the database's work
+        if size > CHECKED_DOCUMENTS:
+            bench.start("limited", document_limit=CHECKED_DOCUMENTS)
+            bench.measure("check of 100,000", lambda: checking.check_tool(settings, "limited", TOOL))
+        for tool in PAPER_TOOLS:
+            bench.measure(f"check of {tool}, all", functools.partial(checking.check_tool, settings, "done", tool))
+        bench.measure("end of the run", lambda: run_setup.finish_run(settings, "done", "success"))
+        # 2. Questions about it.
+        bench.start("same")
+        bench.undone()
+        best = "select * from kept_calls where run_id = 'done' and tool = :tool order by loss_reduction desc limit 20"
+        bench.measure("best calls", lambda: bench.sql(best, tool=TOOL))
+        for view in ("threshold_counts", "yield_by_stage", "annotation_progress"):
+            bench.measure(view, functools.partial(bench.sql, f"select * from {view} where run_id = 'done'"))  # noqa: S608
+        bench.measure("release", lambda: release.release(settings, "done"))
+        # 3. What is new.
+        write_lines(bench.corpus, range(size, size + NEW_IN_A_NIGHT), "a")
+        bench.night("night")
+        write_lines(bench.corpus, range(2 * size, 2 * size + size // 100), "a")
+        bench.measure("ingestion, 1 % new", lambda: ingestion.ingest_corpus(settings, str(bench.corpus)))
+        bench.copy()
+        engine.dispose()
+    return bench.figures
+
+
+def report(sizes: Sequence[int], figures: Sequence[dict[str, float]]) -> str:
+    """The figures as Markdown, with the aims for 1,000,000 documents."""
+
+    def of(figures: dict[str, float], prefix: str) -> list[float]:
+        return [value for name, value in figures.items() if name.startswith(prefix)]
+
+    aims: list[tuple[str, str, Callable[[dict[str, float]], float]]] = [
+        ("whole night, 1,000 documents new, five tools", "60", lambda found: sum(of(found, "night: "))),
+        ("undone documents of a stage, all done (the slowest stage)", "0.1", lambda found: max(of(found, "undone: "))),
+        ("20 best calls of a tool", "0.3", lambda found: found["best calls"]),
+        ("`threshold_counts` of a finished run", "0.1", lambda found: found["threshold_counts"]),
+        ("`yield_by_stage`", "0.1", lambda found: found["yield_by_stage"]),
+        ("`annotation_progress`", "0.1", lambda found: found["annotation_progress"]),
+        ("check of a tool, 100,000 documents", "5",
+         lambda found: found.get("check of 100,000", found[f"check of {TOOL}, all"])),
+        ("release of 25,000 texts a tool", "20", lambda found: found["release"]),
+        ("ingestion of the file with 1 % new lines", "30", lambda found: found["ingestion, 1 % new"]),
+        ("COPY of candidate rows, rows/s", "60,000", lambda found: COPIED_ROWS / sum(of(found, "COPY"))),
+        ("first ingestion", "", lambda found: found["ingestion, first"]),
+        ("end of a run", "", lambda found: found["end of the run"]),
+    ]  # fmt: skip
+    parts = list(dict.fromkeys(name for found in figures for name in found if name.startswith("night: ")))
+    aims += [(name, "", operator.methodcaller("get", name, 0.0)) for name in parts]
+    rows = [
+        {"what": name, "aim": aim}
+        | {f"{size:,} documents": f"{figure(found):,.2f}" for size, found in zip(sizes, figures, strict=True)}
+        for name, aim, figure in aims
+    ]
+    about = machine()
+    head = (
+        f"Measured on {about['date']}, {about['processor']}, {about['cores']} cores, load {about['load_a_minute']}: CPU seconds of "
+        "client and Postgres."
+    )
+    return f"{head}\n\n{table(rows)}"
+
+
+@app.command()
+def bench_database(
+    size: Annotated[str, typer.Option(help="Numbers of documents, with commas between them.")] = "100000,1000000",
+    folder: Annotated[
+        Path | None, typer.Option(help="Where to make the databases; 11 GB for 1,000,000 documents.")
+    ] = None,
+) -> None:
+    """Measure the database and print the table."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    logger.setLevel(logging.INFO)
+    sizes = [int(one) for one in size.split(",")]
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    figures = []
+    for one in sizes:
+        with tempfile.TemporaryDirectory(prefix="bench-database-", dir=folder) as directory:
+            Path(directory).chmod(0o755)  # Postgres enters as another user where this runs as root
+            figures.append(measure_size(one, Path(directory)))
+    typer.echo(report(sizes, figures))
+
+
+if __name__ == "__main__":
+    app()
