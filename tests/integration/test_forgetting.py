@@ -218,6 +218,15 @@ def test_a_corpus_takes_the_texts_with_it_that_no_other_corpus_holds(corpus: Cor
         connection.execute(
             sql_text("update corpus_documents set left_version = 2 where document_id = :id"), {"id": left.document_id}
         )
+    with database.transaction(second.engine) as connection:
+        for line, spare in enumerate((corpus.secret, corpus.other), start=20):
+            connection.execute(
+                sql_text(
+                    "insert into corpus_spare_records (corpus_id, file_uri, line, document_id, why) "
+                    "values (:corpus, 'file:///f', :line, :document, 'duplicate')"
+                ),
+                {"corpus": corpus.run.corpus_id, "line": line, "document": spare.document_id},
+            )
     before = corpus.everything()
     counted = forget(corpus.settings, corpus="file:///corpora/run-1", dry_run=True)
     assert corpus.everything() == before
@@ -229,6 +238,7 @@ def test_a_corpus_takes_the_texts_with_it_that_no_other_corpus_holds(corpus: Cor
     assert corpus.rows("select text from documents where document_id = :id", id=shared.document_id) == [(OTHER,)]
     members = "select corpus_id, document_id from corpus_documents order by ordinal"
     assert corpus.rows(members) == [(second.corpus_id, shared.document_id), (second.corpus_id, left.document_id)]
+    assert corpus.rows("select count(*) from corpus_spare_records") == [(0,)]
     assert corpus.rows("select count(*) from rejected_documents where detail is not null") == [(0,)]
     assert corpus.tables_with("Secret") == set()
 

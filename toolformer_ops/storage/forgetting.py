@@ -124,7 +124,7 @@ def forget(
     with database.transaction(engine) as connection:
         _count(found, database.fetch_all(connection, "forget_results"))
         if corpus_id:
-            found.rows["corpus_documents"] += database.execute(connection, "forget_memberships", corpus_id=corpus_id)
+            _count(found, database.fetch_all(connection, "forget_memberships", corpus_id=corpus_id))
     return found
 
 
