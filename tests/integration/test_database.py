@@ -128,7 +128,14 @@ def test_a_database_of_earlier_code_is_migrated_without_losing_a_row(
         schema.migrate(engine, sql_folder)
         with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
             rows = (Path(__file__).parent / "data" / "small_annotation.sql").read_text()
-            for later in ("corpus_version, ordinal_limit, ", " 1, 3,", " 1, null,"):  # columns of migration 0012
+            later_columns = (
+                "corpus_version, ordinal_limit, ",
+                " 1, 3,",
+                " 1, null,",
+                " calendar_date,",
+                " '2023-02-09',",
+            )
+            for later in later_columns:  # of migrations 0012 and 0018
                 assert later in rows
                 rows = rows.replace(later, "")
             cursor.execute(rows)
@@ -140,6 +147,7 @@ def test_a_database_of_earlier_code_is_migrated_without_losing_a_row(
             "stage_ledger",
             "run_releases",
             "release_calls",
+            "evaluation_scores",
         ]
         before = [_value(engine, f"select count(*) from {table}") for table in tables]
         losses = _value(engine, "select array_agg(loss_reduction order by call_id) from call_losses")
@@ -154,6 +162,8 @@ def test_a_database_of_earlier_code_is_migrated_without_losing_a_row(
         assert _value(engine, versions) == ["1:4"]
         assert _value(engine, "select array_agg(corpus_version order by run_id) from annotation_runs") == [1, 1]
         assert _value(engine, "select array_agg(ordinal_limit order by run_id) from annotation_runs") == [3, None]
+        days = "select count(*) from evaluation_scores where calendar_date = '2026-11-20' and evaluated_at::date = calendar_date"
+        assert _value(engine, days) == 6
         kept_but_not_released = "select sum(count) from yield_by_stage where reason = 'not_in_release'"
         assert _value(engine, kept_but_not_released) == 0
         assert schema.migrate(engine) == []

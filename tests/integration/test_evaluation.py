@@ -24,7 +24,7 @@ from toolformer_ops.errors import (
     ToolError,
 )
 from toolformer_ops.evaluation.data_files import DataFolder
-from toolformer_ops.evaluation.records import VARIANTS, EvaluatedInput, SuiteScore
+from toolformer_ops.evaluation.records import CALENDAR_DATE, VARIANTS, EvaluatedInput, SuiteScore
 from toolformer_ops.evaluation.session import Outcome, load_suites
 from toolformer_ops.evaluation.store import read_inputs, scores_of_run, write_inputs, write_scores
 from toolformer_ops.stages.evaluation import evaluate_stage
@@ -156,7 +156,7 @@ def test_what_was_written_lies_on_s3_with_its_hash(settings: Settings, models: F
         predicted="Oslo",
         correct=True,
         calls=(made_call("QA", "Oslo"),),
-        date=None,
+        date=CALENDAR_DATE,
     )
 
 
@@ -306,6 +306,27 @@ def test_scores_come_back_as_they_were_written(settings: Settings, tmp_path: Pat
         assert write_scores(connection, RUN, written, ids, {}) == 2
         assert write_scores(connection, RUN, written, ids, {}) == 0
     assert scores(run) == written
+    another_day = a_score(calendar_date=datetime.date(2023, 2, 10))
+    with database.transaction(run.engine) as connection:
+        assert write_scores(connection, RUN, [another_day], ids, {}) == 1  # the key tells the days apart
+    assert scores(run) == [another_day, written[1]]
+
+
+def test_what_was_evaluated_on_another_day_is_evaluated_again(
+    settings: Settings, models: FakeModels, tmp_path: Path
+) -> None:
+    published.write_qa(tmp_path)
+    run = start(settings, tmp_path, finetuned=False)
+    assert evaluate_stage(settings, RUN, "qa") == 3
+    assert {score.calendar_date for score in scores(run)} == {CALENDAR_DATE}
+    assert {one.date for one in read_inputs(ObjectStore(settings), RUN)} == {CALENDAR_DATE}
+    with database.transaction(run.engine) as connection, database.raw_cursor(connection) as cursor:
+        cursor.execute(
+            "update evaluation_scores set calendar_date = '2022-11-20', evaluated_at = evaluated_at - interval '1 day'"
+        )
+    assert evaluate_stage(settings, RUN, "qa") == 3
+    assert evaluate_stage(settings, RUN, "qa") == 0
+    assert {score.calendar_date for score in scores(run)} == {CALENDAR_DATE}
 
 
 @pytest.mark.parametrize(

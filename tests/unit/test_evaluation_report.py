@@ -237,7 +237,7 @@ def full() -> ReportContents:
         answers=(HOSTILE,),
         predicted=HOSTILE,
     )
-    difference = PairedDifference(0.2, Interval(0.1, 0.3), 60, 20, 0.001)
+    difference = PairedDifference(0.2, Interval(0.1, 0.3), 60, 20, 0.001, 0.115)
     comparison = Comparison(
         suite="math", subset=HOSTILE, call_start_rank=10, other=HOSTILE, inputs=200, found=difference
     )

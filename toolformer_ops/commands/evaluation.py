@@ -1,6 +1,7 @@
 """Subcommands that evaluate models on the paper's suites, and that write DATESET. Results go to stdout, progress to stderr."""
 
 import dataclasses
+import datetime
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +22,9 @@ Model = Annotated[
 ]
 Suites = Annotated[str, typer.Option("--suite", help="Suites with commas between; math:gsm8k is one data set alone.")]
 Data = Annotated[str, typer.Option("--data", help="Folder or s3:// address that holds one folder a data set.")]
-Limit = Annotated[int, typer.Option(help="Only the first inputs of each data set; 0 means all.", min=0)]
+Limit = Annotated[
+    int, typer.Option(help="A sample of so many inputs over the parts of each data set; 0 means all.", min=0)
+]
 Ranks = Annotated[
     str, typer.Option("--k", help="A call starts where it is among the k most likely tokens; commas between several.")
 ]
@@ -34,6 +37,10 @@ Compare = Annotated[
 Base = Annotated[str, typer.Option("--base", help="With --compare: the model M before finetuning.")]
 WithoutCalls = Annotated[
     str, typer.Option("--without-calls", help="With --compare: M finetuned on the same texts without calls.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="Write every input as a JSON line: prompt, what was written, calls, answers, verdict."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
@@ -49,6 +56,7 @@ def evaluate(
     compare: Compare = False,
     base: Base = "",
     without_calls: WithoutCalls = "",
+    out: Out = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a model on suites of the paper: lama, math, qa, mlqa, temporal, perplexity.
@@ -59,6 +67,7 @@ def evaluate(
     from toolformer_ops.evaluation.data_files import DataFolder
     from toolformer_ops.evaluation.session import Outcome, load_suites
     from toolformer_ops.evaluation.session import evaluate as run
+    from toolformer_ops.evaluation.store import input_lines
     from toolformer_ops.evaluation.tables import print_call_table, print_comparisons, print_scores, wide_console
 
     settings = load_settings()
@@ -67,6 +76,14 @@ def evaluate(
         raise UsageError("--base, --without-calls: expected --compare with them, found none. Add --compare.")
     if compare and not base:
         raise UsageError("--compare: expected the model before finetuning as --base, found none.")
+    if out is not None:  # before hours of work
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_bytes(b"")
+        except OSError as error:
+            raise ParameterError(
+                f"--out: expected a file that can be written, found {out}: {error.strerror}."
+            ) from error
     outcome = Outcome()
     suites = load_suites(DataFolder(settings, data), suite.split(","), limit or None, outcome)
     # Each k once, 0 first.
@@ -76,6 +93,8 @@ def evaluate(
     others: tuple[tuple[str, Variant], ...] = ((base, "base"), (without_calls, "without_calls"))
     entrants += [_entrant(settings, address, [(variant, 0)], ()) for address, variant in others if address]
     run(entrants, suites, outcome)
+    if out is not None:
+        out.write_bytes(input_lines(one for evaluation in outcome.evaluations for one in evaluation.inputs))
     comparisons = compare_evaluations(outcome.evaluations)
     if as_json:
         found = {
@@ -84,7 +103,7 @@ def evaluate(
             "left_out": outcome.left_out,
             "failures": outcome.failures,
         }
-        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(found, indent=2, ensure_ascii=False, default=datetime.date.isoformat))
     else:
         console = wide_console()
         print_scores(console, outcome.scores)

@@ -7,6 +7,10 @@ from typing import Literal, get_args
 
 from toolformer_ops.decoding.records import MadeCall
 
+CALENDAR_DATE = datetime.date(2023, 2, 9)
+"""What the Calendar tells where an input has no date of its own: always the same day, so that scores do not depend on the day on
+which they are made. It is the day on which the paper appeared."""
+
 Variant = Literal["base", "without_calls", "disabled", "with_tools"]
 """base: the model M before finetuning. without_calls: M finetuned on the same texts without calls. disabled: the model finetuned
 with calls, its calls disabled. with_tools: the same, calling tools. The order is that of the paper's tables."""
@@ -28,13 +32,13 @@ class Question:
     subset: str
     """The data set it comes from, such as squad; of mlqa the language."""
     number: int
-    """Its place in the subset, from 1; the same for every model."""
+    """Its place in the whole subset, from 1; the same for every model, and whether all inputs are asked or a sample."""
     prompt: str
     """What the model continues, whole."""
     answers: tuple[str, ...]
     """Any of these is right; at least one."""
     date: datetime.date | None = None
-    """The current date that the Calendar tells; None is the day on which it is asked."""
+    """The current date that the Calendar tells, where the data set has one; None is `CALENDAR_DATE`."""
     shared_head: str = ""
     """The beginning of the prompt, where others of the data set begin so, too."""
 
@@ -72,6 +76,8 @@ class SuiteScore:
     """Wall-clock seconds of writing and scoring."""
     data_sha256: str
     """Hash of the data files that were read, 64 hex digits."""
+    calendar_date: datetime.date = CALENDAR_DATE
+    """What the Calendar told for inputs without a date of their own."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,7 @@ class EvaluatedInput:
     correct: bool
     calls: tuple[MadeCall, ...]
     date: datetime.date | None = None
-    """The current date that the Calendar told."""
+    """The current date that the Calendar told; None in files from before it was fixed: the day of the evaluation."""
 
     @property
     def has_call(self) -> bool:

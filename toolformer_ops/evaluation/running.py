@@ -25,7 +25,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from toolformer_ops.decoding.records import DecodingSettings, MadeCall, Prompt, WrittenText
 from toolformer_ops.errors import ToolError, ToolformerError
-from toolformer_ops.evaluation.records import VARIANT_NAMES, EvaluatedInput, Question, SuiteScore, Variant
+from toolformer_ops.evaluation.records import (
+    CALENDAR_DATE,
+    VARIANT_NAMES,
+    EvaluatedInput,
+    Question,
+    SuiteScore,
+    Variant,
+)
 from toolformer_ops.evaluation.statistics import bootstrap_perplexity, wilson_interval
 from toolformer_ops.evaluation.suites import PERPLEXITY
 from toolformer_ops.evaluation.suites.base import LoadedDataSet, Suite
@@ -163,7 +170,7 @@ def _write_and_judge(
             "%s: %d prompts are longer than the model's window of %d tokens and count as wrong",
             suite.name, len(questions) - len(fitting), asked.model.window,
         )  # fmt: skip
-    prompts = [Prompt(question.prompt, question.date, question.shared_head) for question in fitting]
+    prompts = [Prompt(question.prompt, question.date or CALENDAR_DATE, question.shared_head) for question in fitting]
     texts = asked.model.write(prompts, decoding)
     written = {question.number: text for question, text in zip(fitting, texts, strict=True)}
     judged = []
@@ -184,7 +191,7 @@ def _write_and_judge(
                 predicted=predicted,
                 correct=correct,
                 calls=text.calls if text else (),
-                date=question.date,
+                date=question.date or CALENDAR_DATE,
             )
         )
     return judged

@@ -3,8 +3,9 @@
 A share has Wilson's score interval (scipy). Two variants on the same inputs are compared by those inputs that only one of them gets
 right. The difference of their shares has Newcombe's interval for paired shares, which no library has (Statistics in Medicine 17,
 1998, method 10: Wilson's limits of both, and the correlation of the two with its continuity correction); McNemar's exact test is
-scipy's binomial test with a half. A perplexity, which is no mean of independent inputs, has a percentile bootstrap over texts, with
-a seed.
+scipy's binomial test with a half. How large a difference that test can show follows from its exact power (Duffy, Biometrics 40,
+1984): over all numbers of inputs that only one gets right, and all splits of them. A perplexity, which is no mean of independent
+inputs, has a percentile bootstrap over texts, with a seed.
 """
 
 import math
@@ -12,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 RESAMPLES = 2000
+SIGNIFICANCE = 0.05
+POWER = 0.8
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,9 @@ class PairedDifference:
     only_second: int
     p_value: float
     """McNemar's exact test, two-sided: the chance of so uneven a split if either were as likely to be right alone."""
+    detectable: float | None
+    """The smallest true difference that so many inputs show with 80 % power at the 5 % level, where as large a share of them as
+    here is right for only one of the two; None where they are too few for any."""
 
 
 def wilson_interval(successes: int, trials: int) -> Interval:
@@ -71,7 +77,43 @@ def paired_difference(first: Sequence[bool], second: Sequence[bool]) -> PairedDi
         only_first=only_first,
         only_second=only_second,
         p_value=mcnemar_p_value(only_first, only_second),
+        detectable=detectable_difference(len(pairs), (only_first + only_second) / len(pairs)),
     )
+
+
+def detectable_difference(inputs: int, discordant: float) -> float | None:
+    """The smallest difference of two paired shares that McNemar's exact test shows with the probability `POWER`.
+
+    `discordant` is the share of the inputs that only one of the two gets right; it is at least the difference itself, and is
+    raised to it where it is given smaller. None where even a difference of 1 is not shown, with fewer than 6 inputs.
+    """
+    if mcnemar_power(inputs, 1.0, 1.0) < POWER:
+        return None
+    low, high = 0.0, 1.0
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        if mcnemar_power(inputs, middle, max(discordant, middle)) < POWER:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def mcnemar_power(inputs: int, difference: float, discordant: float) -> float:
+    """The probability that McNemar's exact test shows a true difference of two paired shares at the 5 % level.
+
+    Each input is right for only one of the two with the probability `discordant`, which is at least `difference` and above 0.
+    """
+    import numpy as np
+    from scipy.stats import binom
+
+    counts = np.arange(inputs + 1)  # of inputs that only one gets right
+    # The test rejects where the smaller side has at most so many; -1 where it never does.
+    largest = binom.ppf(SIGNIFICANCE / 2, counts, 0.5)
+    largest -= binom.cdf(largest, counts, 0.5) > SIGNIFICANCE / 2
+    first_alone = min(1.0, (1 + difference / discordant) / 2)  # the share of these that the first gets right
+    shown = binom.cdf(largest, counts, first_alone) + binom.cdf(largest, counts, 1 - first_alone)
+    return float((binom.pmf(counts, inputs, discordant) * shown).sum())
 
 
 def newcombe_interval(both: int, only_first: int, only_second: int, neither: int) -> Interval:

@@ -8,7 +8,7 @@ import dataclasses
 import datetime
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,10 +46,15 @@ def write_inputs(store: "ObjectStore", run_id: str, inputs: Sequence[EvaluatedIn
     """
     first = inputs[0]
     key = f"{inputs_prefix(run_id)}/{first.suite}/{first.variant}-k{first.call_start_rank}.jsonl"
-    values = [dataclasses.asdict(one) | {"date": one.date.isoformat() if one.date else None} for one in inputs]
-    content = "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values).encode()
+    content = input_lines(inputs)
     store.put(key, content, CONTENT_TYPE)
     return InputsFile(store.uri(key), hashlib.sha256(content).hexdigest())
+
+
+def input_lines(inputs: Iterable[EvaluatedInput]) -> bytes:
+    """One JSON line for each input, with the fields of `EvaluatedInput`."""
+    values = [dataclasses.asdict(one) | {"date": one.date.isoformat() if one.date else None} for one in inputs]
+    return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values).encode()
 
 
 def read_inputs(store: "ObjectStore", run_id: str) -> Iterator[EvaluatedInput]:

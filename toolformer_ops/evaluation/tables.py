@@ -12,7 +12,10 @@ from toolformer_ops.evaluation.suites import PERPLEXITY, SUITES
 
 NOTHING = "\u2013"
 WIDTH = 160
-HEADING = "Toolformer against the others on the same inputs: points, how many only one of them gets right, p of McNemar's test"
+HEADING = (
+    "Toolformer against the others on the same inputs: points, how many only one of them gets right, p of McNemar's test,\n"
+    "and from how many points on so many inputs show a difference (80 % power at the 5 % level)"
+)
 
 
 def wide_console() -> Console:
@@ -53,7 +56,7 @@ def print_comparisons(console: Console, comparisons: Sequence[Comparison]) -> No
     if not comparisons:
         return
     table = Table()
-    for name in ("subset", "k", "against", "n", "points", "95 % interval", "only one", "p"):
+    for name in ("subset", "k", "against", "n", "points", "95 % interval", "only one", "p", "shows from"):
         table.add_column(name, justify="left" if name in {"subset", "against"} else "right")
     for one in comparisons:
         found = one.found
@@ -61,6 +64,7 @@ def print_comparisons(console: Console, comparisons: Sequence[Comparison]) -> No
             one.subset, str(one.call_start_rank), one.other, str(one.inputs), f"{100 * found.difference:+.1f}",
             f"{100 * found.interval.low:+.1f} to {100 * found.interval.high:+.1f}",
             f"{found.only_first} : {found.only_second}", f"{found.p_value:.2g}",
+            NOTHING if found.detectable is None else f"{100 * found.detectable:.1f}",
         )  # fmt: skip
     _print(
         console,

@@ -376,7 +376,7 @@ class EvaluationChoices(Choices):
         ge=1,
         le=10_000_000,
         title="Inputs a data set",
-        description="Ask only the first inputs of each data set; empty means all.",
+        description="Ask a sample of so many inputs over the parts of each data set; empty means all.",
         json_schema_extra={"section": "Evaluation"},
     )
 

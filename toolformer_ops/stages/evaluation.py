@@ -16,7 +16,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings
 from toolformer_ops.errors import EvaluationDataError, ParameterError, ToolError
 from toolformer_ops.evaluation.data_files import DataFolder
-from toolformer_ops.evaluation.records import SuiteScore, Variant
+from toolformer_ops.evaluation.records import CALENDAR_DATE, SuiteScore, Variant
 from toolformer_ops.evaluation.session import Entrant, LoadedSuite, Outcome, evaluate, load_suites
 from toolformer_ops.evaluation.store import write_inputs, write_scores
 from toolformer_ops.evaluation.suites import PERPLEXITY
@@ -55,7 +55,7 @@ class EvaluationRun:
     model_identity: str
     models: tuple[EvaluatedModel, ...]
     known: frozenset[tuple[Any, ...]]
-    """Subset, model, variant, k, number of inputs and hash of the data, for each score of the suite."""
+    """Subset, model, variant, k, number of inputs, hash of the data and the Calendar's date, for each score of the suite."""
 
     def variants_to_evaluate(self, model: EvaluatedModel, suite: LoadedSuite) -> tuple[tuple[Variant, int], ...]:
         """The variants of a model without a score on some data set of the suite."""
@@ -65,7 +65,9 @@ class EvaluationRun:
         return tuple(
             variant
             for variant in variants
-            if not all((name, model.name, *variant, count, sha) in self.known for name, count, sha in inputs)
+            if not all(
+                (name, model.name, *variant, count, sha, CALENDAR_DATE) in self.known for name, count, sha in inputs
+            )
         )
 
     def load(self, settings: Settings, model: EvaluatedModel) -> "WritingModel":

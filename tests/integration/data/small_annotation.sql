@@ -130,12 +130,12 @@ insert into finetuned_models (model_id, release_id, run_id, uri, manifest_sha256
 insert into run_models (run_id, model_id) values ('r2', 'model-2');
 insert into evaluation_scores
     (run_id, suite, subset, model, model_id, variant, call_start_rank, metric, inputs, score, low, high, call_shares, inputs_with_call,
-     score_with_call, score_without_call, seconds, data_sha256, evaluated_at) values
-    ('r2', 'math', 'gsm8k', 'm@1', null, 'base', 0, 'share_correct', 200, 0.1, 0.06, 0.16, '{}', 0, null, 0.1, 20, repeat('a', 64), '2026-11-20 13:00Z'),
-    ('r2', 'math', 'gsm8k', 'model-2', 'model-2', 'disabled', 0, 'share_correct', 200, 0.125, 0.08, 0.18, '{}', 0, null, 0.125, 20, repeat('a', 64), '2026-11-20 13:00Z'),
-    ('r2', 'math', 'gsm8k', 'model-2', 'model-2', 'with_tools', 10, 'share_correct', 100, 0.9, 0.8, 0.95, '{}', 0, null, 0.9, 20, repeat('a', 64), '2026-11-20 12:00Z'),
+     score_with_call, score_without_call, seconds, data_sha256, calendar_date, evaluated_at) values
+    ('r2', 'math', 'gsm8k', 'm@1', null, 'base', 0, 'share_correct', 200, 0.1, 0.06, 0.16, '{}', 0, null, 0.1, 20, repeat('a', 64), '2023-02-09', '2026-11-20 13:00Z'),
+    ('r2', 'math', 'gsm8k', 'model-2', 'model-2', 'disabled', 0, 'share_correct', 200, 0.125, 0.08, 0.18, '{}', 0, null, 0.125, 20, repeat('a', 64), '2023-02-09', '2026-11-20 13:00Z'),
+    ('r2', 'math', 'gsm8k', 'model-2', 'model-2', 'with_tools', 10, 'share_correct', 100, 0.9, 0.8, 0.95, '{}', 0, null, 0.9, 20, repeat('a', 64), '2023-02-09', '2026-11-20 12:00Z'),
     ('r2', 'math', 'gsm8k', 'model-2', 'model-2', 'with_tools', 10, 'share_correct', 200, 0.4, 0.33, 0.47, '{"Calculator": 0.95}', 190, 0.42, 0.1, 30,
-     repeat('a', 64), '2026-11-20 13:00Z'),
-    ('r2', 'perplexity', 'wikitext', 'm@1', null, 'base', 0, 'perplexity_by_token', 60, 9.87, 9.5, 10.2, '{}', 0, null, null, 50, repeat('b', 64), '2026-11-20 13:00Z'),
+     repeat('a', 64), '2023-02-09', '2026-11-20 13:00Z'),
+    ('r2', 'perplexity', 'wikitext', 'm@1', null, 'base', 0, 'perplexity_by_token', 60, 9.87, 9.5, 10.2, '{}', 0, null, null, 50, repeat('b', 64), '2023-02-09', '2026-11-20 13:00Z'),
     ('r2', 'perplexity', 'wikitext', 'model-2', 'model-2', 'disabled', 0, 'perplexity_by_token', 60, 10.31, 9.9, 10.7, '{}', 0, null, null, 50,
-     repeat('b', 64), '2026-11-20 13:00Z');
+     repeat('b', 64), '2023-02-09', '2026-11-20 13:00Z');

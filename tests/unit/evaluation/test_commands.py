@@ -73,6 +73,33 @@ def test_json_holds_every_field_of_a_score(models: None, tmp_path: Path) -> None
     assert len(json.loads(found.stdout)["differences"]) == 1
 
 
+def test_every_input_is_written_with_what_was_asked_written_and_judged(models: None, tmp_path: Path) -> None:
+    published.write_lama(tmp_path)
+    out = tmp_path / "new" / "inputs.jsonl"
+    found = run(
+        "--model", "tuned", "--suite", "lama:trex", "--data", str(tmp_path), "--k", "3,0", "--json", "--out", str(out)
+    )
+    assert found.exit_code == 0
+    assert json.loads(found.stdout)["scores"][0]["calendar_date"] == "2023-02-09"
+    lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert sorted((line["call_start_rank"], line["number"]) for line in lines) == [
+        (k, n) for k in (0, 3) for n in (1, 2, 3)
+    ]
+    [line] = [line for line in lines if (line["call_start_rank"], line["number"]) == (3, 2)]
+    assert line["prompt"].endswith("The capital of Norway is")
+    assert (line["answers"], line["written"], line["predicted"]) == (["Oslo"], " [QA(input) -> Oslo] Oslo", "Oslo")
+    assert (line["correct"], line["calls"][0]["tool"], line["date"]) == (True, "QA", "2023-02-09")
+    assert [line["correct"] for line in lines if line["number"] == 1] == [False, False]
+
+
+def test_a_file_that_cannot_be_written_is_said_before_the_evaluation(models: None, tmp_path: Path) -> None:
+    published.write_lama(tmp_path)
+    found = run("--model", "tuned", "--suite", "lama:trex", "--data", str(tmp_path), "--out", str(tmp_path))
+    assert isinstance(found.exception, UsageError)
+    assert "--out: expected a file that can be written" in str(found.exception)
+    assert LOADED == []
+
+
 def test_a_suite_that_fails_is_named_and_the_status_is_not_0(models: None, tmp_path: Path) -> None:
     published.write_lama(tmp_path)
     published.write_qa(tmp_path)

@@ -15,7 +15,7 @@ from toolformer_ops.errors import ParameterError, ToolError
 from toolformer_ops.evaluation import running
 from toolformer_ops.evaluation.comparing import compare
 from toolformer_ops.evaluation.data_files import DataFolder
-from toolformer_ops.evaluation.records import Question, SuiteScore, Variant
+from toolformer_ops.evaluation.records import CALENDAR_DATE, Question, SuiteScore, Variant
 from toolformer_ops.evaluation.running import ModelVariant, evaluate_data_set
 from toolformer_ops.evaluation.session import Entrant, Outcome, evaluate, load_suites
 from toolformer_ops.evaluation.statistics import wilson_interval
@@ -126,6 +126,13 @@ def test_the_current_date_reaches_the_model(tmp_path: Path) -> None:
     evaluate([Entrant(lambda: model, (("with_tools", 10),))], suites, outcome)
     assert [prompt.date for prompt in model.asked] == [datetime.date(2010, 7, 1)]
     assert outcome.scores[0].score == 1.0
+
+
+def test_an_input_without_a_date_is_always_asked_on_the_same_day() -> None:
+    model = FakeWritingModel(lambda *_: (" 1", ()))
+    found = evaluate_data_set(asked(model), MATH, questions("1"))
+    assert [prompt.date for prompt in model.asked] == [CALENDAR_DATE] == [datetime.date(2023, 2, 9)]
+    assert (found.score.calendar_date, found.inputs[0].date) == (CALENDAR_DATE, CALENDAR_DATE)
 
 
 def test_prompts_that_begin_alike_are_asked_next_to_each_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,9 @@ import pytest
 from toolformer_ops.evaluation.statistics import (
     Interval,
     bootstrap_perplexity,
+    detectable_difference,
     mcnemar_p_value,
+    mcnemar_power,
     paired_difference,
     wilson_interval,
 )
@@ -89,6 +91,37 @@ def test_no_inputs_cannot_be_compared() -> None:
 )
 def test_mcnemar_counts_coins(only_first: int, only_second: int, p_value: float) -> None:
     assert mcnemar_p_value(only_first, only_second) == pytest.approx(p_value)
+
+
+def test_the_power_of_six_inputs_is_counted_by_hand() -> None:
+    # All six are right for only one of the two: the test rejects where they are all on one side (2 / 64 < 0.05 < 14 / 64).
+    assert mcnemar_power(6, 0.8, 1.0) == pytest.approx(0.9**6 + 0.1**6)
+    assert mcnemar_power(6, 0.4, 0.5) == pytest.approx(0.5**6 * (0.9**6 + 0.1**6))
+    assert mcnemar_power(5, 1.0, 1.0) == 0.0  # 2 / 32 is more than 0.05
+    assert mcnemar_power(6, 0.0, 1.0) == pytest.approx(2 / 64)  # without a difference, the chance of a false one
+
+
+def test_so_many_inputs_show_so_large_a_difference() -> None:
+    assert detectable_difference(5, 0.5) is None
+    # p**6 + (1 - p)**6 = 0.8 with p = 0.96350, of 6 inputs that all differ: 2 p - 1
+    assert detectable_difference(6, 1.0) == pytest.approx(0.9270, abs=2e-4)
+    # Connor (Biometrics 43, 1987): sqrt(n) d = z sqrt(discordant) + 0.8416 sqrt(discordant - d * d), z = 1.9600; a little less than
+    # the exact test needs.
+    for inputs, discordant, expected in ((1000, 0.2, 0.0396), (4000, 0.1, 0.0140)):
+        found = detectable_difference(inputs, discordant)
+        assert found is not None
+        assert expected < found < 1.06 * expected
+    assert (detectable_difference(200, 0.0) or 0) > 6 / 200  # at least as many must differ as the difference says
+    few, many = detectable_difference(50, 0.2), detectable_difference(500, 0.2)
+    assert few is not None
+    assert many is not None
+    assert few > 2 * many
+
+
+def test_a_difference_says_what_its_inputs_could_show() -> None:
+    found = paired_difference(*outcomes(10, 7, 3, 20))
+    assert found.detectable == detectable_difference(40, 0.25)
+    assert paired_difference([True] * 5, [False] * 5).detectable is None
 
 
 def test_mcnemar_of_thousands_of_inputs_is_a_number() -> None:

@@ -5,6 +5,7 @@ import datetime
 import gzip
 import json
 import logging
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.unit.evaluation import published_files as published
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import EvaluationDataError, PromptError
 from toolformer_ops.evaluation.data_files import DataFolder
+from toolformer_ops.evaluation.dateset import SIZES, generate_dateset
 from toolformer_ops.evaluation.records import Question
 from toolformer_ops.evaluation.suites import SUITES
 from toolformer_ops.evaluation.suites.base import (
@@ -21,6 +23,7 @@ from toolformer_ops.evaluation.suites.base import (
     ZeroShotPrompt,
     load_data_set,
     load_prompt,
+    sample_places,
     with_question_mark,
 )
 from toolformer_ops.evaluation.suites.lama import text_before_mask
@@ -253,8 +256,36 @@ def test_the_first_split_that_lies_there_is_read(data: Path) -> None:
     assert load(data, "qa", "webquestions").questions[0].answers == ("nobody",)
 
 
-def test_a_limit_takes_the_first_questions(data: Path) -> None:
-    assert load(data, "lama", "trex", 2).questions == load(data, "lama", "trex").questions[:2]
+def test_a_limit_takes_a_sample_over_the_parts(data: Path) -> None:
+    whole = load(data, "temporal", "dateset")
+    templates = [question.template for question in generate_dateset(0)]
+    sample = load(data, "temporal", "dateset", 94)
+    assert len(sample.questions) == 94
+    # Each is the question of that number of the whole, in order; of each template there is its share (Table 11), rounded.
+    assert [whole.questions[one.number - 1].prompt for one in sample.questions] == [
+        one.prompt for one in sample.questions
+    ]
+    assert sorted(one.number for one in sample.questions) == [one.number for one in sample.questions]
+    assert Counter(templates[one.number - 1] for one in sample.questions) == {
+        template: size // 100 for template, size in SIZES.items()
+    }
+    assert load(data, "temporal", "dateset", 94) == sample
+    # A limit counts what cannot be asked all the same, and one that is not reached takes all.
+    assert load(data, "lama", "trex", 2).left_out == load(data, "lama", "trex").left_out
+    assert {one.prompt.split()[-3] for one in load(data, "lama", "trex", 2).questions} == {"was", "of"}
+    assert load(data, "lama", "trex", 10) == load(data, "lama", "trex")
+
+
+def test_a_sample_has_of_each_part_its_share_and_is_drawn_from_all_of_it() -> None:
+    parts = ["a"] * 700 + ["b"] * 290 + ["c"] * 10
+    places = sample_places(parts, 100, "some set")
+    assert Counter(parts[place] for place in places) == {"a": 70, "b": 29, "c": 1}
+    assert len(set(places)) == 100
+    of_a = [place for place in places if place < 700]
+    assert 250 < sum(of_a) / len(of_a) < 450  # 350 with an error of 24; the first ones would have 35
+    assert places == sample_places(parts, 100, "some set") != sample_places(parts, 100, "another set")
+    assert sample_places(parts, 1, "some set") != [0]
+    assert sample_places(parts[:3], 5, "some set") == [0, 1, 2]
 
 
 def test_a_data_set_that_is_not_there_says_what_is_expected_and_where_to_get_it(data: Path) -> None:

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 MATH_WORDS = 40
 """Words in which the first number is looked for, so that a model that writes more has no other chance than one that writes less."""
+SAMPLE_SEED = 0
 PROMPTS = Path(__file__).parent.parent / "prompts"
 SLOTS: Mapping[str, tuple[str, ...]] = {
     "complete_text": ("text",),
@@ -96,6 +97,8 @@ class Item:
     """Any of these is right."""
     date: datetime.date | None = None
     """The current date, where the data set has one."""
+    part: str = ""
+    """The part of the data set that it belongs to, such as a relation or a template; empty where there are none."""
 
 
 @dataclass(frozen=True)
@@ -168,11 +171,12 @@ class Suite:
 class LoadedItems:
     """The items of a data set."""
 
-    items: tuple[Item, ...]
+    items: Mapping[int, Item]
+    """By their place among all that can be asked, from 1, ascending."""
     sha256: str
     """Of the names and stored contents of the files that were read, 64 hex digits."""
     left_out: Mapping[str, int]
-    """How many records are not asked, by reason; with a limit only those before its last item."""
+    """How many records cannot be asked, by reason."""
 
 
 @dataclass(frozen=True)
@@ -188,14 +192,14 @@ class LoadedDataSet:
 
 
 def load_data_set(folder: DataFolder, data_set: DataSet, limit: int | None = None) -> LoadedDataSet:
-    """The (first `limit`) questions of a data set.
+    """The questions of a data set, or a sample of `limit` of them.
 
     Raises:
         EvaluationDataError: its files are not there, or hold something else, or no question.
     """
     loaded = load_items(folder, data_set, limit)
     prompt = load_prompt(data_set.prompt)
-    heads = [prompt.head(item.slots) for item in loaded.items]
+    heads = [prompt.head(item.slots) for item in loaded.items.values()]
     shared = {head for head, count in Counter(heads).items() if head and count > 1}
     questions = tuple(
         Question(
@@ -206,13 +210,13 @@ def load_data_set(folder: DataFolder, data_set: DataSet, limit: int | None = Non
             date=item.date,
             shared_head=head if head in shared else "",
         )
-        for number, (item, head) in enumerate(zip(loaded.items, heads, strict=True), start=1)
+        for (number, item), head in zip(loaded.items.items(), heads, strict=True)
     )
     return LoadedDataSet(data_set, questions, loaded.sha256, loaded.left_out)
 
 
 def load_items(folder: DataFolder, data_set: DataSet, limit: int | None = None) -> LoadedItems:
-    """The (first `limit`) items of a data set; says in the log how many records are left out, and why.
+    """The items of a data set, or a sample of `limit` of them; says in the log how many records cannot be asked, and why.
 
     Raises:
         EvaluationDataError: its files are not there, or hold something else, or no item.
@@ -227,17 +231,40 @@ def load_items(folder: DataFolder, data_set: DataSet, limit: int | None = None) 
                 left_out[found.reason] += 1
                 continue
             items.append(found)
-            if len(items) == limit:
-                break
     except WrongFormatError as error:
         raise EvaluationDataError(_expectation(folder, data_set, f"{error}, in {names}")) from error
     if not items:
         raise EvaluationDataError(_expectation(folder, data_set, f"no input that can be asked, in {names}"))
+    places = range(len(items)) if limit is None else sample_places([item.part for item in items], limit, data_set.name)
     if left_out:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
         logger.info("%s: %d inputs; %d are left out: %s", data_set.name, len(items), left_out.total(), reasons)
+    if len(places) < len(items):
+        parts = len({items[place].part for place in places})
+        logger.info("%s: a sample of %d of %d inputs, of %d parts", data_set.name, len(places), len(items), parts)
     lines = "".join(f"{file.sha256}  {file.name}\n" for file in files)
-    return LoadedItems(tuple(items), hashlib.sha256(lines.encode()).hexdigest(), dict(sorted(left_out.items())))
+    return LoadedItems(
+        items={place + 1: items[place] for place in places},
+        sha256=hashlib.sha256(lines.encode()).hexdigest(),
+        left_out=dict(sorted(left_out.items())),
+    )
+
+
+def sample_places(parts: Sequence[str], size: int, name: str) -> list[int]:
+    """The places of a sample of `size` items, ascending, given the part of each item; all places where there are not more.
+
+    A systematic sample: the items are put in order by part, in each part by a hash of the name and the place, and of that order
+    each (items / size)-th is taken. So a part has its share of the sample, rounded up or down, and the sample depends on the data
+    set, its size and nothing else: it is the same for every model and on every machine.
+    """
+    order = sorted(
+        range(len(parts)),
+        key=lambda place: (parts[place], hashlib.sha256(f"{SAMPLE_SEED} {name} {place}".encode()).digest()),
+    )
+    if size >= len(order):
+        return sorted(order)
+    # The middle of each of `size` equal stretches of the order.
+    return sorted(order[(2 * number + 1) * len(order) // (2 * size)] for number in range(size))
 
 
 def read_files(folder: DataFolder, data_set: DataSet) -> list[DataFile]:

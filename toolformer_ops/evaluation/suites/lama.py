@@ -48,7 +48,7 @@ def read_google_re(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
         raise WrongFormatError(f"the unknown relation {min(unknown)}")
     for relation, template in GOOGLE_RE_TEMPLATES.items():
         if relation in by_relation:
-            yield from fill_template(template, json_lines(by_relation[relation]))
+            yield from fill_template(relation, template, json_lines(by_relation[relation]))
 
 
 def read_trex(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
@@ -58,15 +58,16 @@ def read_trex(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
         raise WrongFormatError("no relations.jsonl in the folder of the relations' files")
     for relation in json_lines(by_relation.pop("relations")):
         template = relation.text("template")
-        facts = by_relation.pop(relation.text("relation"), None)
+        name = relation.text("relation")
+        facts = by_relation.pop(name, None)
         if facts is not None:
-            yield from fill_template(template, json_lines(facts))
+            yield from fill_template(name, template, json_lines(facts))
     for facts in by_relation.values():
         yield from (LeftOut("relation_without_template") for _ in json_lines(facts))
 
 
-def fill_template(template: str, facts: Iterable[Record]) -> Iterator[Item | LeftOut]:
-    """The template with each subject in its place, once for each pair of subject and object."""
+def fill_template(relation: str, template: str, facts: Iterable[Record]) -> Iterator[Item | LeftOut]:
+    """The template of a relation with each subject in its place, once for each pair of subject and object."""
     before = text_before_mask(template, OBJECT)
     asked: set[tuple[str, str]] = set()
     for record in facts:
@@ -81,7 +82,7 @@ def fill_template(template: str, facts: Iterable[Record]) -> Iterator[Item | Lef
             yield LeftOut("repeated_fact")
         else:
             asked.add(fact)
-            yield Item({"text": before.replace(SUBJECT, fact[0].strip())}, (fact[1],))
+            yield Item({"text": before.replace(SUBJECT, fact[0].strip())}, (fact[1],), part=relation)
 
 
 SUITE = Suite(

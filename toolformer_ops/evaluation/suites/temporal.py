@@ -31,7 +31,7 @@ def read_templama(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
             elif not answers:
                 yield LeftOut("no_answer")
             else:
-                yield Item({"text": before}, tuple(answers), date)
+                yield Item({"text": before}, tuple(answers), date, part=str(record.values.get("relation", "")))
 
 
 def read_dateset(files: Sequence[DataFile]) -> Iterator[Item]:
@@ -39,7 +39,8 @@ def read_dateset(files: Sequence[DataFile]) -> Iterator[Item]:
     for file in files:
         for record in json_lines(file):
             slots = {"question": with_question_mark(record.text("question"))}
-            yield Item(slots, record.texts("answer"), _date(record, record.text("date")))
+            template = str(record.values.get("template", ""))
+            yield Item(slots, record.texts("answer"), _date(record, record.text("date")), part=template)
 
 
 def _date(record: Record, text: str) -> datetime.date:

@@ -76,10 +76,10 @@ TEXTS = (
 
 
 def load_texts(folder: DataFolder, data_set: DataSet, limit: int | None = None) -> LoadedTexts:
-    """The (first `limit`) texts of a data set.
+    """The texts of a data set, or a sample of `limit` of them.
 
     Raises:
         EvaluationDataError: its files are not there, or hold something else, or no text.
     """
     loaded = load_items(folder, data_set, limit)
-    return LoadedTexts(data_set, tuple(item.slots["text"] for item in loaded.items), loaded.sha256)
+    return LoadedTexts(data_set, tuple(item.slots["text"] for item in loaded.items.values()), loaded.sha256)

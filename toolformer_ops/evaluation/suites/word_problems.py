@@ -66,7 +66,7 @@ def read_mawps(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
                 yield LeftOut("repeated_problem")
                 continue
             asked.add(question)
-            yield _problem("", question, answer)
+            yield _problem("", question, answer, part=file.name)
 
 
 def read_gsm8k(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
@@ -86,11 +86,11 @@ def _number(record: Record, field: str) -> str:
     return str(value)
 
 
-def _problem(context: str, question: str, answer: str) -> Item | LeftOut:
+def _problem(context: str, question: str, answer: str, part: str = "") -> Item | LeftOut:
     number = one_number(answer)
     if number is None:
         return LeftOut("answer_not_one_number")
-    return Item({"context": context.strip(), "question": question.strip()}, (number,))
+    return Item({"context": context.strip(), "question": question.strip()}, (number,), part=part)
 
 
 SUITE = Suite(
