@@ -37,10 +37,11 @@ run: $(STAMP) ## Annotate your own text: make run CORPUS=docs.jsonl TOOLS="Calcu
 	@test -n "$${CORPUS:-}" || { echo 'make run: CORPUS is missing, a path or s3:// address of JSON Lines with a field `text`'; exit 2; }
 	@$(OPS) run-corpus $${TOOLS:+--tools="$$TOOLS"} $${LIMIT:+--limit="$$LIMIT"} -- "$$CORPUS"
 
-# Two workers; each takes one group of tests after the other, the slowest group first (tests/conftest.py makes the groups).
+# Each worker takes one group of tests after the other, the slowest group first (tests/conftest.py makes the groups). Three workers
+# keep two cores busy: the one with the system tests mostly waits.
 # Bytecode is kept, also where a shell says otherwise: pytest would compile all tests again in each worker, and Hypothesis with them.
 test: $(STAMP) ## Run all tests: unit, integration, DAGs, system. TESTS=tests/unit runs a part.
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n "$${WORKERS:-2}" --dist loadscope --no-loadscope-reorder $${TESTS:-tests}
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n "$${WORKERS:-3}" --dist loadscope --no-loadscope-reorder $${TESTS:-tests}
 
 lint: $(STAMP) ## Check style, types and who imports whom.
 	@$(BIN)/ruff check .

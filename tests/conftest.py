@@ -3,8 +3,8 @@
 Every test that asks gets a database and a bucket of its own: the database is a copy of a migrated template (tens of
 milliseconds in memory), so no test sees another's rows. The `TOOLFORMER_` variables of the caller are hidden from all tests.
 
-`make test` runs two workers of pytest-xdist, each with servers of its own. What may share a worker is decided below; pytest alone
-(`pytest tests/unit/test_losses.py -x`) runs everything in one process.
+`make test` runs three workers of pytest-xdist, each with servers of its own; the one with the system tests mostly waits. What may
+share a worker is decided below; pytest alone (`pytest tests/unit/test_losses.py -x`) runs everything in one process.
 """
 
 import gc
@@ -40,9 +40,19 @@ _PASSWORDS = {
     postgres.AIRFLOW: "airflow-of-tests",
 }
 _TEMPLATE = "toolformer_template"
-_SLOWEST_FIRST = ("system", "integration", "dags", "unit")
+_SLOWEST_FIRST = (
+    "tests/system/test_killed_stages.py",  # with the run of test_finetuning_run.py beside it
+    "tests/system",
+    "tests/integration/test_local_services_lifecycle.py",
+    "tests/integration/test_training",
+    "tests/integration",
+    "tests/dags",
+    "tests/unit/language_model",
+    "tests/unit",
+)
 _GROUPED_FOLDERS = ("system", "dags")
 """Folders whose tests share one Airflow, or its import and its DAGs parsed."""
+_WITHOUT_THE_SHARED_AIRFLOW = "tests/system/test_own_tool.py"
 
 
 gc.disable()  # to import 12,000 modules takes a third less without: nearly nothing of them is garbage
@@ -62,8 +72,9 @@ class _ByGroup(LoadScopeScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        folders = nodeid.partition("::")[0].split("/")
-        return folders[1] if folders[1] in _GROUPED_FOLDERS else "/".join(folders)
+        path = nodeid.partition("::")[0]
+        folder = path.split("/")[1]
+        return folder if folder in _GROUPED_FOLDERS and path != _WITHOUT_THE_SHARED_AIRFLOW else path
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
@@ -71,9 +82,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Workers take groups in the order of the tests; the slowest come first, so that two workers end at about the same time."""
+    """Workers take groups in the order of the tests; the slowest come first, so that all workers end at about the same time."""
     if hasattr(config, "workerinput"):  # a worker; all workers sort alike
-        items.sort(key=lambda item: _SLOWEST_FIRST.index(item.path.relative_to(config.rootpath).parts[1]))
+        places = {item: [item.nodeid.startswith(path) for path in (*_SLOWEST_FIRST, "")].index(True) for item in items}
+        items.sort(key=places.__getitem__)
 
 
 @pytest.fixture(autouse=True)

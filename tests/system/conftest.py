@@ -112,12 +112,23 @@ def sums(services: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+OF_CALLS = (
+    "candidate_calls",
+    "pruned_positions",
+    "call_losses",
+    "call_results",
+    "stage_ledger",
+    "filter_decisions",
+    "quality_results",
+    "finished_work",
+)
+"""What a run leaves of a text, and from which the next one knows that a tool has nothing to do."""
+
+
 def annotate_anew(settings: Settings, airflow: AirflowClient, run_id: str, corpus: Path, model: Path) -> None:
-    """Forget all calls and start a run with the Calculator."""
+    """Forget all calls, and that they passed their checks, and start a run with the Calculator."""
     with database.transaction(database.connect(settings)) as connection:
-        connection.execute(
-            sql("truncate candidate_calls, pruned_positions, call_losses, call_results, stage_ledger, filter_decisions")
-        )
+        connection.execute(sql(f"truncate {', '.join(OF_CALLS)}"))
     conf = {
         "corpus": str(corpus),
         "model": str(model),
@@ -148,3 +159,41 @@ def undisturbed(
     annotate_anew(services, airflow, UNDISTURBED, sums, writing_model_dir)
     assert wait_until_ended(airflow, ANNOTATE, UNDISTURBED) == "success"
     return rows_of_calls(services)
+
+
+FINETUNE = "finetune_release"
+TUNING = "tuning"
+PROBLEMS = 3
+
+
+@pytest.fixture(scope="session")
+def evaluation_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three problems of SVAMP, in its published format, and nothing else."""
+    folder = tmp_path_factory.mktemp("data")
+    problems = [
+        {
+            "Body": f"The shop had {n} shirts and sold {n // 2}.",
+            "Question": "How many are left?",
+            "Answer": float(n - n // 2),
+        }
+        for n in range(10, 10 * PROBLEMS + 1, 10)
+    ]
+    (folder / "svamp").mkdir()
+    (folder / "svamp" / "SVAMP.json").write_text(json.dumps(problems), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tuning(services: Settings, airflow: AirflowClient, undisturbed: object, evaluation_data: Path) -> str:
+    """The id of a run that finetunes twice and evaluates on two suites, one without data; it has just been triggered."""
+    with database.transaction(database.connect(services)) as connection:
+        release_id = connection.execute(
+            sql("select release_id from run_releases where run_id = :run"), {"run": UNDISTURBED}
+        ).scalar_one()
+    conf = {
+        "release": release_id, "finetune_steps": 2, "finetune_batch": 2, "finetune_device_batch": 2, "finetune_length": 64,
+        "finetune_baseline": True, "evaluation_suites": ["math", "lama"], "evaluation_data": str(evaluation_data),
+    }  # fmt: skip
+    airflow.open_dag(FINETUNE)
+    airflow.trigger(FINETUNE, TUNING, conf)
+    return TUNING

@@ -3,7 +3,6 @@
 One suite has no data, so the run is red at its end; the other suite is evaluated all the same, and the page names the first.
 """
 
-import json
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,36 +11,16 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 from sqlalchemy import text as sql
 
-from tests.system.conftest import UNDISTURBED, wait_until_ended
+from tests.system.conftest import FINETUNE, PROBLEMS, TUNING, wait_until_ended
 from toolformer_ops.config import Settings
 from toolformer_ops.local_services.airflow_client import AirflowClient
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 
-FINETUNE = "finetune_release"
-TUNING = "tuning"
 CHROMIUM = Path("/usr/bin/chromium")
-PROBLEMS = 3
 VARIANTS = {"base", "without_calls", "disabled", "with_tools"}
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture(scope="module")
-def evaluation_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three problems of SVAMP, in its published format, and nothing else."""
-    folder = tmp_path_factory.mktemp("data")
-    problems = [
-        {
-            "Body": f"The shop had {n} shirts and sold {n // 2}.",
-            "Question": "How many are left?",
-            "Answer": float(n - n // 2),
-        }
-        for n in (10, 20, 30)
-    ]
-    (folder / "svamp").mkdir()
-    (folder / "svamp" / "SVAMP.json").write_text(json.dumps(problems), encoding="utf-8")
-    return folder
 
 
 def rows(settings: Settings, query: str, **values: object) -> list[tuple[object, ...]]:
@@ -50,22 +29,9 @@ def rows(settings: Settings, query: str, **values: object) -> list[tuple[object,
 
 
 @pytest.fixture(scope="module")
-def release_id(services: Settings, undisturbed: object) -> str:
-    """The release of a run that did not finetune."""
-    [[found]] = rows(services, "select release_id from run_releases where run_id = :run", run=UNDISTURBED)
-    return str(found)
-
-
-@pytest.fixture(scope="module")
-def tuned(airflow: AirflowClient, release_id: str, evaluation_data: Path) -> str:
-    """The state of a run that finetunes twice and evaluates on two suites, one without data."""
-    conf = {
-        "release": release_id, "finetune_steps": 2, "finetune_batch": 2, "finetune_device_batch": 2, "finetune_length": 64,
-        "finetune_baseline": True, "evaluation_suites": ["math", "lama"], "evaluation_data": str(evaluation_data),
-    }  # fmt: skip
-    airflow.open_dag(FINETUNE)
-    airflow.trigger(FINETUNE, TUNING, conf)
-    return wait_until_ended(airflow, FINETUNE, TUNING)
+def tuned(airflow: AirflowClient, tuning: str) -> str:
+    """The state in which the run ended."""
+    return wait_until_ended(airflow, FINETUNE, tuning)
 
 
 def names(airflow: AirflowClient, state: str) -> set[str]:

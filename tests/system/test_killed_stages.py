@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
+from sqlalchemy import Engine
 from sqlalchemy import text as sql
 
 from tests.system.conftest import ANNOTATE, SECONDS_FOR_A_RUN, SUMS, annotate_anew, rows_of_calls, wait_until_ended
@@ -19,8 +20,8 @@ from toolformer_ops.storage import database
 pytestmark = pytest.mark.system
 
 
-def documents_done(settings: Settings, stage: str) -> int:
-    with database.transaction(database.connect(settings)) as connection:
+def documents_done(engine: Engine, stage: str) -> int:
+    with database.transaction(engine) as connection:
         done: int = connection.execute(
             sql("select count(*) from stage_ledger where stage = :stage"), {"stage": stage}
         ).scalar_one()
@@ -38,13 +39,14 @@ def stage_process(stage: str, run_id: str) -> psutil.Process | None:
 
 def kill_in_mid_shard(settings: Settings, stage: str, run_id: str) -> int:
     """Kill the stage by -9 once it has committed something; returns how many documents it had done."""
+    engine = database.connect(settings)
     until = time.monotonic() + SECONDS_FOR_A_RUN
     while time.monotonic() < until:
-        if documents_done(settings, stage) and (process := stage_process(stage, run_id)):
+        if documents_done(engine, stage) and (process := stage_process(stage, run_id)):
             process.kill()
             process.wait(30)
-            return documents_done(settings, stage)
-        time.sleep(0.02)
+            return documents_done(engine, stage)
+        time.sleep(0.05)
     pytest.fail(f"{stage} never committed a document while it ran")
 
 
@@ -54,7 +56,9 @@ def test_killed_stages_leave_the_rows_of_an_undisturbed_run(
     sums: Path,
     writing_model_dir: Path,
     undisturbed: dict[str, list[tuple[Any, ...]]],
+    tuning: str,
 ) -> None:
+    """The run of `finetune_release` goes on meanwhile: it reads a release and no call."""
     assert undisturbed["candidate_calls"]
     assert undisturbed["call_losses"]
 
