@@ -2,7 +2,9 @@
 
 A local folder is named by the hash of its content (`SmolLM2-135M-Instruct@5f0c...`), a hub model by its pinned revision
 (`HuggingFaceTB/SmolLM2-135M@93efa2f...`). Imports neither torch nor transformers, so that a stage which only registers a run
-stays cheap.
+stays cheap: it takes hashes from a file beside the weights, by the files' sizes and times. A process that loads the model reads and
+hashes its files, once (1.4 s a GiB on a shared core): a byte that changed without a
+trace in sizes and times is refused then, and the model has another name from then on.
 """
 
 import hashlib
@@ -28,23 +30,31 @@ CONTENT_FILES = (
 """Files beside `*.safetensors` that decide what the model computes."""
 
 HASH_CACHE = ".content_hashes.json"
-"""Beside the weights: SHA-256 by file name, size and modification time, so that weights are read once, not once a task."""
+"""Beside the weights: SHA-256 by file name, size and times, so that not every task that names a model reads its weights."""
+
+_hashed: dict[tuple[object, ...], str] = {}
+"""The files that this process has read: their SHA-256 by path, device, inode, size and times."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
-def model_identity(path_or_hub_id: str, revision: str | None = None) -> str:
+def model_identity(path_or_hub_id: str, revision: str | None = None, *, read: bool = False) -> str:
     """`name@content hash` of a model folder, or `hub id@revision`; the model is looked for but not loaded.
 
+    `read`: hash the files as they are, for a process that loads them, rather than trust stored hashes.
+
     Raises:
-        ModelError: there is no such folder or hub model, it lacks safetensors or a tokenizer, or a hub id has no pinned revision.
+        ModelError: there is no such folder or hub model, it lacks safetensors or a tokenizer, or a hub id has no pinned revision;
+            or a file was read and is not what its stored hash says.
     """
     folder = local_folder(path_or_hub_id)
     if folder is not None:
-        return f"{folder.name}@{_content_hash(folder)[:16]}"
+        return f"{folder.name}@{_content_hash(folder, read)[:16]}"
     require_hub_revision(path_or_hub_id, revision)
-    _look_for_hub_model(path_or_hub_id, str(revision))
+    config = _look_for_hub_model(path_or_hub_id, str(revision))
+    if read:
+        _require_downloaded(config.parent)
     return f"{path_or_hub_id}@{revision}"
 
 
@@ -100,11 +110,11 @@ def hub_options(revision: str, settings: Settings | None = None) -> dict[str, An
     return {"revision": revision, "local_files_only": offline}
 
 
-def _look_for_hub_model(hub_id: str, revision: str) -> None:
+def _look_for_hub_model(hub_id: str, revision: str) -> Path:
     from huggingface_hub import hf_hub_download
 
     try:
-        hf_hub_download(hub_id, "config.json", **hub_options(revision))
+        return Path(hf_hub_download(hub_id, "config.json", **hub_options(revision)))
     except (OSError, ValueError) as error:  # hub errors are OSErrors or ValueErrors
         raise hub_model_missing(hub_id, revision, error) from error
 
@@ -118,25 +128,61 @@ def hub_model_missing(hub_id: str, revision: str | None, error: Exception) -> Mo
     )
 
 
-def _content_hash(folder: Path) -> str:
+def _require_downloaded(snapshot: Path) -> None:
+    """Refuse a file of the local hub cache that is not what was downloaded: the cache names each by its hash.
+
+    Raises:
+        ModelError: a file has changed.
+    """
+    for link in snapshot.rglob("*"):
+        blob = link.resolve()
+        if blob.parent.name != "blobs" or not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", blob.name):
+            continue  # a copy, or a cache of another kind
+        if len(blob.name) == 64:
+            found = _file_hash(blob)
+        else:  # a small file: git's hash of it
+            content = blob.read_bytes()
+            found = hashlib.sha1(b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
+        if found != blob.name:
+            raise ModelError(
+                f"{link}: expected the content that was downloaded ({blob.name}), found {found}. It was changed or damaged: delete "
+                f"{blob} and download the model again."
+            )
+
+
+def _content_hash(folder: Path, read: bool) -> str:
     names = {path.name for path in folder.glob("*.safetensors")}
     names.update(name for name in CONTENT_FILES if (folder / name).is_file())
     cached = _read_hash_cache(folder)
     hashes: dict[str, str] = {}
+    changed: list[str] = []
     content = hashlib.sha256()
     for name in sorted(names):
         status = (folder / name).stat()
-        key = f"{name}|{status.st_size}|{status.st_mtime_ns}"
-        hashes[key] = cached.get(key) or _file_hash(folder / name)
+        # The time of the inode's change, too: it cannot be set back, as the file's can.
+        key = f"{name}|{status.st_size}|{status.st_mtime_ns}|{status.st_ctime_ns}"
+        stored = cached.get(key)
+        hashes[key] = stored if stored and not read else _file_hash(folder / name)
+        changed += [name] if stored not in (None, hashes[key]) else []
         content.update(f"{name} {hashes[key]}\n".encode())
     if hashes != cached:
         _write_hash_cache(folder, hashes)
+    if changed:
+        raise ModelError(
+            f"{folder}: expected the content whose hashes are in {HASH_CACHE}, found another one of {', '.join(changed)}, with the "
+            "same sizes and times: it was changed or damaged. Put the files back; what is there now has another identity."
+        )
     return content.hexdigest()
 
 
 def _file_hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """SHA-256 of a file, read once a process while it does not change."""
+    status = path.stat()
+    key = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    if key not in _hashed:
+        with path.open("rb") as file:
+            _hashed[key] = hashlib.file_digest(file, "sha256").hexdigest()
+    return _hashed[key]
 
 
 def _read_hash_cache(folder: Path) -> dict[str, str]:

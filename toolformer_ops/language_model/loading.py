@@ -19,12 +19,12 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 def load_network(
     path_or_hub_id: str, revision: str | None, dtype: str, device: str, threads: int
 ) -> tuple[Any, Any, str]:
-    """Network, tokenizer and identity.
+    """Network, tokenizer and identity, which is that of the bytes on the disk.
 
     Raises:
-        ModelError: there is no such model, or dtype or device cannot be used.
+        ModelError: there is no such model, its files are not what their stored hashes say, or dtype or device cannot be used.
     """
-    identity = model_identity(path_or_hub_id, revision)
+    identity = model_identity(path_or_hub_id, revision, read=True)
     network = load_weights(path_or_hub_id, revision, dtype, device, threads)
     return network, load_tokenizer(path_or_hub_id, revision), identity
 

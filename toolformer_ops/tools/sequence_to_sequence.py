@@ -4,11 +4,12 @@ Only safetensors are loaded, and no code that comes with a model is run.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolError
-from toolformer_ops.language_model.identity import hub_options
+from toolformer_ops.language_model.identity import hub_options, model_identity
 
 
 def load_checkpoint(setting: str, name: str, revision: str | None, settings: Settings, dtype: str) -> tuple[Any, Any]:
@@ -18,6 +19,7 @@ def load_checkpoint(setting: str, name: str, revision: str | None, settings: Set
 
     Raises:
         ToolError: there is none, or it is no sequence-to-sequence checkpoint with safetensors and a tokenizer.
+        ModelError: its files are not what their stored hashes say.
     """
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -32,6 +34,8 @@ def load_checkpoint(setting: str, name: str, revision: str | None, settings: Set
             f"{setting}={name} (revision {revision}): expected a sequence-to-sequence checkpoint (an encoder-decoder) "
             f"with safetensors and a tokenizer, found: {str(error).splitlines()[0]}. Convert other weights with save_pretrained."
         ) from error
+    if Path(name).is_dir():
+        model_identity(name, read=True)
     return model.to(settings.device).eval(), tokenizer
 
 

@@ -1,12 +1,15 @@
 """Which model is loaded, under what name, and what is refused."""
 
+import hashlib
 import json
+import os
 import shutil
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +56,51 @@ def test_a_damaged_hash_file_is_made_anew(folder: Path) -> None:
     (folder / HASH_CACHE).write_text("[1, 2")
     assert model_identity(str(folder)) == before
     assert json.loads((folder / HASH_CACHE).read_text())
+
+
+def _flip_a_byte(file: Path) -> None:
+    """Change a byte and set the file's time back, as a copy that keeps times does."""
+    time.sleep(0.05)  # more than the file system's clock resolves
+    status, content = file.stat(), bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def test_a_changed_byte_changes_the_name_though_size_and_time_are_the_same(folder: Path) -> None:
+    before = model_identity(str(folder))
+    _flip_a_byte(folder / "model.safetensors")
+    assert model_identity(str(folder)) != before
+
+
+def test_a_byte_that_changed_without_a_trace_is_refused_when_the_model_is_loaded(folder: Path) -> None:
+    before = model_identity(str(folder))
+    weights, cache = folder / "model.safetensors", folder / HASH_CACHE
+    stored = json.loads(cache.read_text())
+    [known] = [sha256 for key, sha256 in stored.items() if key.startswith("model.safetensors|")]
+    _flip_a_byte(weights)
+    status = weights.stat()  # of a disk that rots the times stay, too
+    key = f"model.safetensors|{status.st_size}|{status.st_mtime_ns}|{status.st_ctime_ns}"
+    cache.write_text(json.dumps(stored | {key: known}))
+    assert model_identity(str(folder)) == before  # not read
+    with pytest.raises(ModelError, match=r"another one of model\.safetensors, with the same sizes and times"):
+        LanguageModel.load(str(folder))
+    assert LanguageModel.load(str(folder)).identity == model_identity(str(folder)) != before
+
+
+def test_a_process_reads_a_model_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    plain = hashlib.file_digest
+
+    def counted(file: Any, algorithm: str) -> Any:
+        read.append(Path(file.name).name)
+        return plain(file, algorithm)
+
+    monkeypatch.setattr(hashlib, "file_digest", counted)
+    for _ in range(3):
+        model_identity(str(folder), read=True)
+    assert read.count("model.safetensors") == 1
+    assert len(read) == len(set(read))
 
 
 def test_the_name_is_known_without_loading_torch(folder: Path) -> None:
@@ -114,6 +162,28 @@ def test_an_offline_deployment_asks_no_hub_by_any_of_its_loaders(
     shutil.copytree(folder, hub_cache / "models--owner--model" / "snapshots" / COMMIT)
     assert LanguageModel.load("owner/model", COMMIT).identity == f"owner/model@{COMMIT}"  # network and tokenizer
     assert asked_hosts == []
+
+
+def test_a_file_of_the_hub_cache_that_is_not_what_was_downloaded_is_refused(
+    hub_cache: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_HUB_OFFLINE", "true")
+    load_settings.cache_clear()
+    snapshot, blobs = (hub_cache / "models--owner--model" / part for part in (f"snapshots/{COMMIT}", "blobs"))
+    for path in (snapshot, blobs):
+        path.mkdir(parents=True)
+    for file in folder.glob("[!.]*"):  # as the hub's client keeps them: large files by SHA-256, others by git's hash
+        content = file.read_bytes()
+        git = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+        blob = blobs / (hashlib.sha256(content).hexdigest() if file.suffix == ".safetensors" else git)
+        shutil.copy(file, blob)
+        (snapshot / file.name).symlink_to(blob)
+    assert LanguageModel.load("owner/model", COMMIT).identity == f"owner/model@{COMMIT}"
+    for name in ("model.safetensors", "tokenizer.json"):
+        _flip_a_byte((snapshot / name).resolve())
+        with pytest.raises(ModelError, match=rf"{name}: expected the content that was downloaded"):
+            LanguageModel.load("owner/model", COMMIT)
+        _flip_a_byte((snapshot / name).resolve())
 
 
 def test_any_other_deployment_asks_the_hub(
