@@ -55,7 +55,7 @@ _GROUPED_FOLDERS = ("system", "dags")
 _WITHOUT_THE_SHARED_AIRFLOW = "tests/system/test_own_tool.py"
 
 
-gc.disable()  # to import 12,000 modules takes a third less without: nearly nothing of them is garbage
+gc.disable()  # nearly nothing of the 12,000 modules that are imported is garbage
 
 
 def pytest_collection_finish() -> None:
