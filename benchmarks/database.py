@@ -425,7 +425,7 @@ def measure_size(size: int, folder: Path) -> dict[str, float]:
         # 2. Questions about it.
         bench.start("same")
         bench.undone()
-        best = "select * from kept_calls where run_id = 'done' and tool = :tool order by loss_reduction desc limit 20"
+        best = "select * from best_kept_calls('done', :tool, 20)"
         bench.measure("best calls", lambda: bench.sql(best, tool=TOOL))
         for view in ("threshold_counts", "yield_by_stage", "annotation_progress"):
             bench.measure(view, functools.partial(bench.sql, f"select * from {view} where run_id = 'done'"))  # noqa: S608

@@ -2,10 +2,11 @@
 -- Every candidate call, scored or not, of one document; here of the one with the best call of the newest run. Put your own document's
 -- id or url into the first query.
 with document as (
-    select run_id, document_id
-    from kept_calls
-    where run_id = (select run_id from annotation_runs order by started_at desc limit 1)
-    order by loss_reduction desc, call_id
+    select t.run_id, best.document_id
+    from run_tools t
+    cross join lateral best_kept_calls(t.run_id, t.tool, 1) best
+    where t.run_id = (select run_id from annotation_runs order by started_at desc limit 1)
+    order by best.loss_reduction desc, best.call_id
     limit 1
 )
 select t.tool, c.position_char, c.call_text, l.result, l.reason, l.loss_without_call, l.loss_without_result, l.loss_with_result,

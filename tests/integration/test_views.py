@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
 
 from toolformer_ops.storage import database
 
@@ -389,3 +390,48 @@ def test_a_corrected_record_counts_anew_for_the_tool_that_reads_it_and_for_no_ot
     counts = "select calls, texts from threshold_counts where run_id = :run and tool = 'Calendar' and is_keep_threshold"
     assert _rows(annotated, counts, run="r3") == [(1, 1)]
     assert _rows(annotated, counts, run="r1") == [(0, 0)]
+
+
+def test_the_best_kept_calls_are_the_first_kept_calls_of_the_run(annotated: Engine) -> None:
+    columns = "document_id, call_id, text_before, call_text, result, text_after, loss_reduction, releasable"
+    found = 0
+    for run, tool in _rows(annotated, "select run_id, tool from run_tools order by 1, 2"):
+        for how_many in (1, 2, 100):
+            best = _rows(
+                annotated,
+                f"select {columns} from best_kept_calls(:run, :tool, :how_many)",
+                run=run, tool=tool, how_many=how_many,
+            )  # fmt: skip
+            kept = f"select {columns} from kept_calls where run_id = :run and tool = :tool order by loss_reduction desc, call_id"
+            assert best == _rows(annotated, kept, run=run, tool=tool)[:how_many]
+            found += len(best)
+    assert found > 6
+    with pytest.raises(DBAPIError, match="expected a started run with Calculator, found none"):
+        _rows(annotated, "select * from best_kept_calls('r0', 'Calculator', 1)")
+
+
+@pytest.mark.parametrize("reads_record", [False, True])
+def test_the_best_calls_of_a_tool_that_reads_the_record_are_those_of_the_variant_that_counts(
+    annotated: Engine, reads_record: bool
+) -> None:
+    variant = "d9000000-0000-0000-0000-000000000000"
+    with annotated.begin() as connection:
+        for statement in (
+            "insert into documents (document_id, text, url, variant_of) "
+            f"select '{variant}', text, 'https://x.org/', document_id from documents where document_id::text like 'd2%'",
+            f"update corpus_documents set variant_id = '{variant}' where document_id::text like 'd2%'",
+            "insert into candidate_calls select sampling_recipe_id, 'cf000000-0000-0000-0000-000000000000', "
+            f"'{variant}', paragraph, position_token, position_char, position_probability, call_input, call_text, input_key, "
+            "effective_input, sample_count, input_only_after from candidate_calls where call_id::text like 'c4%'",
+            "insert into call_losses (scoring_recipe_id, call_id, document_id, result, loss_without_call, loss_without_result, "
+            f"loss_with_result) values ('a1', 'cf000000-0000-0000-0000-000000000000', '{variant}', '333', 3, 3, 0)",
+            f"update run_tools set reads_record = {reads_record}",
+        ):
+            connection.execute(text(statement))
+    best = _rows(
+        annotated,
+        "select left(document_id::text, 2), left(call_id::text, 2) from best_kept_calls('r1', 'Calculator', 1)",
+    )
+    kept = "select left(document_id::text, 2), left(call_id::text, 2) from kept_calls where run_id = 'r1' and tool = 'Calculator'"
+    assert best == _rows(annotated, f"{kept} order by loss_reduction desc limit 1")
+    assert best == [("d2", "cf" if reads_record else "c4")]
