@@ -12,7 +12,7 @@ import pytest
 
 from tests.tiny_models import save_tiny_llama
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import ConfigurationError, ParameterError
+from toolformer_ops.errors import ConfigurationError, ModelError, ParameterError
 from toolformer_ops.release.chat_export import export_chat, plain_text
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
 from toolformer_ops.storage.object_store import ObjectStore
@@ -132,6 +132,54 @@ def tools_model(tmp_path: Path) -> Path:
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
     return folder
+
+
+SMOLLM2_TEMPLATE = (  # of SmolLM2-135M-Instruct
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nYou are a helpful "
+    "AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\n' + "
+    "message['content'] + '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (TEMPLATE, None),
+        (SMOLLM2_TEMPLATE, "the chat template drops the tools and calls without an error"),
+        (TEMPLATE.replace("{{ tool | tojson }}", ""), "drops the tools without"),
+        (TEMPLATE.replace("{{ call.function.arguments | tojson }}", ""), "drops calls without"),
+        (TEMPLATE.replace("{%- else %}{{ message.content }}", "{%- else %}"), "drops results without"),
+        (
+            "{{ raise_exception('only users may speak') }}",
+            "cannot render a conversation with a call: only users may speak",
+        ),
+        (None, "expected a chat template, found none"),
+    ],
+)
+def test_a_template_that_loses_tools_calls_or_results_is_warned_of(
+    release: Path, tools_model: Path, tmp_path: Path, template: str | None, expected: str | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    from transformers import AutoTokenizer
+
+    if template is None:
+        save_tiny_llama(tools_model := tmp_path / "plain")
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(tools_model)
+        tokenizer.chat_template = template
+        tokenizer.save_pretrained(tools_model)
+    out = str(tmp_path / "chat.jsonl")
+    export = export_chat(load_settings(), str(release), out, seed=0, model=str(tools_model))
+    assert export.written
+    assert len(export.warnings) == (0 if expected is None else 1)
+    assert (expected or "") in "".join(export.warnings)
+    assert [line.message for line in caplog.records if line.levelname == "WARNING"] == list(export.warnings)
+    by_setting = load_settings().model_copy(update={"default_model": str(tools_model)})
+    assert export_chat(by_setting, str(release), out, seed=0).warnings == export.warnings
+    with pytest.raises(ModelError):
+        export_chat(by_setting, str(release), out, seed=0, model=str(tmp_path / "no model"))
+    nowhere = load_settings().model_copy(update={"default_model": str(tmp_path / "no model")})
+    assert export_chat(nowhere, str(release), out, seed=0).warnings == ()
 
 
 @pytest.fixture

@@ -175,6 +175,14 @@ def export(
         str, typer.Option("--format", help="chat: messages with tools and tool results, as JSON Lines.")
     ] = "chat",
     seed: Annotated[int, typer.Option(help="Another seed chooses other openings of the texts.", min=0)] = 0,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            help="Folder or id@revision of the chat model to be trained: a warning says what its chat template would lose; "
+            "empty: the setting default_model.",
+        ),
+    ] = "",
 ) -> None:
     """Write a release as chat messages with tools, as chat templates and TRL take them; print what was written as JSON.
 
@@ -184,4 +192,4 @@ def export(
         raise ParameterError(f"--format: expected one of {', '.join(EXPORT_FORMATS)}, found {export_format!r}.")
     from toolformer_ops.release.chat_export import export_chat
 
-    typer.echo(json.dumps(asdict(export_chat(load_settings(), release, out, seed)), indent=2))
+    typer.echo(json.dumps(asdict(export_chat(load_settings(), release, out, seed, model)), indent=2))

@@ -7,7 +7,8 @@ arguments are an object, `content` is always a text, and each call has an id of 
 
 A release is JSON Lines with the columns `messages` and `tools`, and not Parquet: Arrow stores every message with all fields of all
 messages and every call with all arguments of all calls, filled up with nulls, and templates then render a null.
-Needs no model, no template and no database. Writes over no file, and writes nothing where the same content is already.
+Needs no model, no template and no database; the template of a model that is named is tried, since some drop tools or calls without
+an error (SmolLM2's does). Writes over no file, and writes nothing where the same content is already.
 """
 
 import hashlib
@@ -24,8 +25,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ObjectNotFoundError, ParameterError
+from toolformer_ops.errors import ModelError, ObjectNotFoundError, ParameterError
 from toolformer_ops.release.format import ReleasedText, read_release
+from toolformer_ops.runs.models import split_revision
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import file_sha256, registered_sha256
 from toolformer_ops.tools.registry import get_tool, tool_names
@@ -115,12 +117,61 @@ class ChatExport:
     """Of the file's content."""
     written: bool
     """False where the same content was there already."""
+    warnings: tuple[str, ...] = ()
+    """What the chat template of the model would lose."""
 
 
-def export_chat(settings: Settings, release: str, out: str, seed: int) -> ChatExport:
-    """Write the release at `release` (a folder or s3://) to `out` (a .jsonl file or a folder, local or s3://).
+def template_warnings(model: str, tools: list[dict[str, Any]]) -> tuple[str, ...]:
+    """What the chat template of `model` (a folder, or id@revision) loses of a conversation with a call, by rendering one.
 
     Raises:
+        ModelError: there is no such model.
+    """
+    from jinja2 import TemplateError
+
+    from toolformer_ops.language_model.loading import load_tokenizer
+
+    tokenizer = load_tokenizer(*split_revision(model))
+    if not tokenizer.chat_template:
+        return (f"{model}: expected a chat template, found none. Choose one before you train on this export.",)
+    function = next((tool["function"] for tool in tools if "required" in tool["function"]["parameters"]), None)
+    if function is None:  # tools without input alone, or none
+        function = {"name": tools[0]["function"]["name"] if tools else "Tool"}
+    call = {"name": function["name"], "arguments": {ARGUMENT: "4711 * 2"} if "parameters" in function else {}}
+    messages: list[Message] = [
+        {"role": "user", "content": f"{CONTINUE}It is"},
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "call00001", "type": "function", "function": call}]},
+        {"role": "tool", "tool_call_id": "call00001", "name": function["name"], "content": "9422"},
+        {"role": "assistant", "content": "so much."},
+    ]
+    try:
+        asked = tokenizer.apply_chat_template(messages[:1], tools=tools, tokenize=False)
+        # Without the tools' descriptions, so that a name in it is that of the call.
+        whole = tokenizer.apply_chat_template(messages, tokenize=False)
+    except (TemplateError, TypeError, ValueError) as error:
+        return (f"{model}: the chat template cannot render a conversation with a call: {error}.",)
+    lost = []
+    if not all(tool["function"]["name"] in asked for tool in tools):
+        lost.append("the tools")
+    if call["name"] not in whole or not all(text in whole for text in call["arguments"].values()):
+        lost.append("calls")
+    if "9422" not in whole:
+        lost.append("results")
+    if not lost:
+        return ()
+    return (
+        f"{model}: the chat template drops {' and '.join(lost)} without an error, so a model trained through it does not learn to "
+        "call. Set a template that renders them, such as one of TRL's (trl/chat_templates).",
+    )
+
+
+def export_chat(settings: Settings, release: str, out: str, seed: int, model: str = "") -> ChatExport:
+    """Write the release at `release` (a folder or s3://) to `out` (a .jsonl file or a folder, local or s3://).
+
+    The chat template of `model`, or else of the setting default_model, is tried first; what it would lose is a warning.
+
+    Raises:
+        ModelError: there is no such `model`.
         ParameterError: there is no release, or another file is at `out`.
         ToolError: the release calls a tool that is not installed.
         ConfigurationError: an s3:// address is not in the bucket of the settings.
@@ -147,6 +198,16 @@ def export_chat(settings: Settings, release: str, out: str, seed: int) -> ChatEx
         # 2. The tools: every conversation offers all that the release calls, so that a model learns to choose among them.
         called = (names for part in parts for names in pq.read_table(part, columns=["tools"])["tools"].to_pylist())
         tools = tool_schemas({name for names in called for name in names})
+        warnings: tuple[str, ...] = ()
+        try:
+            if address_of_model := model or settings.default_model:
+                warnings = template_warnings(address_of_model, tools)
+        except ModelError as error:
+            if model:
+                raise
+            logger.info("no chat template is tried: %s", error)
+        for warning in warnings:
+            logger.warning("%s", warning)
         # 3. The file, and from there to where it is to be.
         file = Path(scratch) / FILE_NAME
         conversations = calls = 0
@@ -160,7 +221,9 @@ def export_chat(settings: Settings, release: str, out: str, seed: int) -> ChatEx
         sha256 = file_sha256(file)
     outcome = "wrote" if written else "found the same"
     logger.info("%s %d conversations with %d calls: %s", outcome, conversations, calls, address)
-    return ChatExport(address=address, conversations=conversations, calls=calls, sha256=sha256, written=written)
+    return ChatExport(
+        address=address, conversations=conversations, calls=calls, sha256=sha256, written=written, warnings=warnings
+    )
 
 
 def _put_if_absent(settings: Settings, file: Path, address: str) -> bool:
