@@ -1,11 +1,17 @@
 """A night's summary: its numbers, and what it says in words."""
 
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
 from tests.written_nights import Nights, Record, Tool
+from toolformer_ops.commands.people import app
+from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.runs.summary import RunSummary, summarise
 from toolformer_ops.storage import database
@@ -133,3 +139,57 @@ def test_a_run_is_compared_with_its_own_schedule_and_a_run_by_hand_with_its_mode
 def test_a_run_that_is_not_there_is_refused(nights: Nights) -> None:
     with pytest.raises(ParameterError, match="'none'"):
         summarise_one(nights, "none")
+
+
+@pytest.fixture
+def command(nights: Nights, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]]:
+    """`toolformer-ops` with these arguments, on the database of `nights`."""
+    monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", postgres_dsn)
+    load_settings.cache_clear()
+    yield lambda *arguments: CliRunner().invoke(app, arguments)
+    load_settings.cache_clear()
+
+
+def test_the_runs_are_listed_the_newest_first(nights: Nights, command: Callable[..., Result]) -> None:
+    assert json.loads(command("runs", "--json").stdout) == []
+    nights.ingest(*texts(*range(30)))
+    first = night(nights, "one", *TOOLS)
+    nights.ingest(*texts(*range(34)))
+    night(nights, "two", *TOOLS)
+    nights.start("three", *TOOLS, schedule=None)
+    listed = json.loads(command("runs", "--json").stdout)
+    assert [(run["run_id"], run["state"], run["schedule"], run["corpus_version"]) for run in listed] == [
+        ("three", "running", None, 2),
+        ("two", "success", "nightly", 2),
+        ("one", "success", "nightly", 1),
+    ]
+    assert [(run["documents"], run["own_documents"]) for run in listed] == [(34, 0), (34, 8), (30, 60)]
+    assert listed[2]["kept_calls"] == sum(tool.kept for tool in first.tools)
+    assert (listed[2]["release_id"], listed[2]["device_seconds"]) == (first.release_id, first.device_seconds)
+    assert listed[0]["release_id"] is None
+    shown = command("runs", "--limit", "2").stdout
+    assert "nights version 2" in shown
+    assert "by hand" in shown
+    assert first.release_id not in shown
+
+
+def test_the_changes_of_a_run_are_said_in_words_and_counted_by_reason(
+    nights: Nights, command: Callable[..., Result]
+) -> None:
+    nights.ingest(*texts(*range(60)))
+    night(nights, "one", *TOOLS)
+    nights.ingest(*texts(*range(10, 80)))
+    second = night(nights, "two", *TOOLS)
+    night(nights, "three", *TOOLS)
+    shown = command("changes", "two", "--calls", "3").stdout
+    assert shown.startswith(second.as_text())
+    assert "text_new" in shown
+    assert "text_removed" in shown
+    found = json.loads(command("changes", "two", "--calls", "1000", "--json").stdout)
+    assert found["summary"]["documents_added"] == 20
+    assert len(found["calls"]) == sum(count["calls"] for count in found["changes"]) > 0
+    assert "Nothing new" in command("changes", "three").stdout
+    across = json.loads(command("changes", "one", "three", "--json").stdout)
+    assert (across["summary"]["run_id"], across["summary"]["previous_run_id"]) == ("three", "one")
+    assert across["changes"] == found["changes"]
+    assert isinstance(command("changes", "none").exception, ParameterError)

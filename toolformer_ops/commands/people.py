@@ -1,4 +1,4 @@
-"""Subcommands for people: call a tool, try a filter, explain a call, annotate a file, estimate a run, export a release.
+"""Subcommands for people: call a tool, try a filter, explain a call, annotate a file, estimate, export a release, compare runs.
 
 Results go to stdout, what is said about them to stderr.
 """
@@ -6,6 +6,8 @@ Results go to stdout, what is said about them to stderr.
 import functools
 import json
 import re
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -193,3 +195,107 @@ def export(
     from toolformer_ops.release.chat_export import export_chat
 
     typer.echo(json.dumps(asdict(export_chat(load_settings(), release, out, seed, model)), indent=2))
+
+
+@app.command("runs")
+def runs(
+    at_most: Annotated[int, typer.Option("--limit", help="How many, the newest first.", min=1)] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """List the runs, the newest first: state, schedule, corpus version, documents, kept calls, release and own work.
+
+    Example: toolformer-ops runs --limit 7
+    """
+    from toolformer_ops.runs.summary import list_runs
+    from toolformer_ops.storage import database
+
+    with database.transaction(database.connect(load_settings())) as connection:
+        found = list_runs(connection, at_most)
+    if as_json:
+        typer.echo(json.dumps([asdict(run) for run in found], default=str, indent=2))
+        return
+    _print_table(
+        ("run", "state", "schedule", "corpus", "documents", "kept calls", "release", "texts", "own work", "device s"),
+        [
+            (
+                run.run_id,
+                run.state,
+                run.schedule or "by hand",
+                f"{run.corpus_uri.rsplit('/', 1)[-1]} version {run.corpus_version}",
+                f"{run.documents:,}",
+                f"{run.kept_calls:,}",
+                run.release_id or "none",
+                f"{run.examples:,}",
+                f"{run.own_documents:,}",
+                f"{run.device_seconds:,.1f}",
+            )
+            for run in found
+        ],
+    )
+
+
+@app.command("changes")
+def changes(
+    run: Annotated[str, typer.Argument(help="A run, or a release.")],
+    other: Annotated[str, typer.Argument(help="Another one, to compare with; the run before by default.")] = "",
+    calls: Annotated[int, typer.Option("--calls", help="List so many of the calls that differ.", min=0)] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text and tables.")] = False,
+) -> None:
+    """Say what changed since the run before, or between two runs: a summary, and why calls joined or left the release.
+
+    Example: toolformer-ops changes night-2 --calls 20
+    """
+    from toolformer_ops.runs.changes import change_counts, changed_calls
+    from toolformer_ops.runs.summary import summarise
+    from toolformer_ops.storage import database
+
+    with database.transaction(database.connect(load_settings())) as connection:
+        summary = summarise(connection, run, other or None)
+        counts = change_counts(connection)
+        listed = changed_calls(connection, calls)
+    if as_json:
+        found = {
+            "summary": summary.as_dict(),
+            "changes": [asdict(count) for count in counts],
+            "calls": [asdict(call) for call in listed],
+        }
+        typer.echo(json.dumps(found, default=str, indent=2, ensure_ascii=False))
+        return
+    typer.echo(summary.as_text())
+    if counts:
+        typer.echo()
+        _print_table(
+            ("tool", "calls", "reason", "in texts"),
+            [
+                (one.tool, f"{'+' if one.is_added else '-'}{one.calls:,}", one.reason, f"{one.texts:,}")
+                for one in counts
+            ],
+        )
+    if listed:
+        _print_table(
+            ("document", "at", "call", "reason", "detail"),
+            [
+                (
+                    str(one.document_id),
+                    "" if one.position_char is None else str(one.position_char),
+                    f"{'+' if one.is_added else '-'} {one.call_text or one.tool} -> {one.result or ''}",
+                    one.reason,
+                    one.detail or "",
+                )
+                for one in listed
+            ],
+        )
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows as a table on stdout; a pipe gets lines of at most 200 characters."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table()
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    Console(width=None if sys.stdout.isatty() else 200).print(table)

@@ -168,11 +168,16 @@ def find_changes(connection: Connection, run_id: str, other: str | None = None) 
     return ReleaseChanges(
         before=_compared(before) if before else None,
         now=_compared(now),
-        counts=tuple(ChangeCount(**row._asdict()) for row in database.fetch_all(connection, "changes_by_reason")),
+        counts=change_counts(connection),
         texts_added=texts.added,
         texts_removed=texts.removed,
         texts_changed=texts.changed,
     )
+
+
+def change_counts(connection: Connection) -> tuple[ChangeCount, ...]:
+    """How many calls joined or left by tool and reason, in the comparison that `find_changes` made in this transaction."""
+    return tuple(ChangeCount(**row._asdict()) for row in database.fetch_all(connection, "changes_by_reason"))
 
 
 def changed_calls(connection: Connection, at_most: int | None = None) -> list[ChangedCall]:

@@ -3,13 +3,13 @@
 Compares the run with the one before it (`changes.previous_run`). Reads Postgres and writes nothing.
 """
 
+import datetime
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import Connection
 
-from toolformer_ops.errors import ParameterError
 from toolformer_ops.runs.changes import ReleaseChanges, find_changes
 from toolformer_ops.runs.numbers import NO_LIMIT
 from toolformer_ops.storage import database
@@ -144,17 +144,45 @@ class RunSummary:
         return "\n".join(lines)
 
 
-def summarise(connection: Connection, run_id: str) -> RunSummary:
+@dataclass(frozen=True)
+class ListedRun:
+    """A run in a list of runs."""
+
+    run_id: str
+    state: str
+    schedule: str | None
+    corpus_uri: str
+    corpus_version: int
+    started_at: datetime.datetime
+    finished_at: datetime.datetime | None
+    documents: int
+    """Documents of the run."""
+    kept_calls: int
+    release_id: str | None
+    examples: int
+    """Texts of the release."""
+    own_documents: int
+    """Documents that the run itself worked on, of each tool the stage with the most, summed over the tools."""
+    device_seconds: float
+
+
+def list_runs(connection: Connection, at_most: int) -> list[ListedRun]:
+    """The newest runs, the newest first."""
+    rows = database.fetch_all(connection, "summary_runs", at_most=at_most, device_tools=_tools_on_device())
+    return [ListedRun(**row._asdict()) for row in rows]
+
+
+def summarise(connection: Connection, run_id: str, other: str | None = None) -> RunSummary:
     """The summary of a run that is registered; before its end it is about what is there so far.
+
+    It is compared with the run before it; with `other`, the later of the two is compared with the earlier.
 
     Raises:
         ParameterError: there is no such run.
     """
-    runs = database.fetch_all(connection, "changes_runs", run_ids=[run_id])
-    if not runs:
-        raise ParameterError(f"expected the id of a run, found {run_id!r}. `toolformer-ops runs` lists them.")
-    [run] = runs
-    changes = find_changes(connection, run_id)
+    changes = find_changes(connection, run_id, other)
+    run_id = changes.now.run_id
+    [run] = database.fetch_all(connection, "changes_runs", run_ids=[run_id])
     # 1. The corpus, compared with the run before; the first run has all its documents anew.
     moved = Counter[str]()
     if changes.before is not None:
@@ -170,10 +198,8 @@ def summarise(connection: Connection, run_id: str) -> RunSummary:
         )
         moved.update(counted._asdict())
     # 2. The tools.
-    on_device = [name for name in tool_names() if get_tool(name).spec.needs_device]
-    rows = {
-        row.tool: row for row in database.fetch_all(connection, "summary_tools", run_id=run_id, device_tools=on_device)
-    }
+    found = database.fetch_all(connection, "summary_tools", run_id=run_id, device_tools=_tools_on_device())
+    rows = {row.tool: row for row in found}
     tools = []
     for tool in sorted({*rows, *(one.tool for one in changes.counts)}):  # also a tool that only the run before has
         done = rows[tool].done_by_stage if tool in rows else {}
@@ -223,6 +249,10 @@ def summarise(connection: Connection, run_id: str) -> RunSummary:
         lacking_tools=changes.now.lacking_tools,
         warnings=tuple(warnings),
     )
+
+
+def _tools_on_device() -> list[str]:
+    return [name for name in tool_names() if get_tool(name).spec.needs_device]
 
 
 def _by_reason(changes: ReleaseChanges, tool: str, *, is_added: bool) -> dict[str, int]:

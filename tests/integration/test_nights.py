@@ -1,0 +1,300 @@
+"""Night after night over one corpus that changes, in one database, through all stages: what each computes, and what it releases.
+
+The language model is scripted: at each word it writes one call of the calculator and one of the calendar. The sum that the next
+word states saves 1 nat (0.75 in a text that says "roughly"), the day that the next word names saves 1.5. After each night every
+earlier night is asked again: its views, its row in the list of runs, its summary and its release are those of its end.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text as sql
+
+from tests.fake_language_model import FakeLanguageModel, StoppedError
+from toolformer_ops.config import Settings
+from toolformer_ops.records import CallLosses, PlacedCall
+from toolformer_ops.release.format import read_release
+from toolformer_ops.runs.changes import changed_calls, find_changes
+from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.summary import RunSummary, list_runs, summarise
+from toolformer_ops.stages.checking import check_tool
+from toolformer_ops.stages.execution import execute_stage
+from toolformer_ops.stages.filtering import filter_stage
+from toolformer_ops.stages.ingestion import ingest_corpus
+from toolformer_ops.stages.release import release, release_prefix
+from toolformer_ops.stages.run_setup import finish_run, start_run
+from toolformer_ops.stages.sampling import sample_stage
+from toolformer_ops.stages.scoring import score_stage
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.tools.calculator import Calculator
+
+TOOLS = ("Calculator", "Calendar")
+SUM = "[Calculator(2 + 3) -> 5]"
+MONDAY = "[Calendar() -> Today is Monday, January 30, 2023.]"
+NEXT_MONDAY = "[Calendar() -> Today is Monday, February 6, 2023.]"
+SCHEDULE = "nightly_posts"
+
+
+class Model(FakeLanguageModel):
+    """Also expects the day that a text names."""
+
+    def _exact_losses(self, text: str, call: PlacedCall) -> CallLosses:
+        word = text.split(" ")[call.token].rstrip(".,")
+        if call.call.tool == "Calendar":
+            return CallLosses(2.0, 2.5, 0.5 if f" {word}," in call.result else 2.25)
+        return CallLosses(2.0, 2.5, (1.25 if "roughly" in text else 1.0) if word == call.result else 2.25)
+
+
+def box(name: str, word: str = "exactly") -> str:
+    return f"Box {name} {word} holds 2 pens and 3 caps, a total of 5 things."
+
+
+def boxed(name: str, word: str = "exactly") -> str:
+    """As it is released."""
+    return box(name, word).replace(" 5 ", f" {SUM} 5 ")
+
+
+def note(name: str) -> str:
+    return f"Note {name} was written on Monday in the evening."
+
+
+def noted(name: str, call: str = MONDAY) -> str:
+    return note(name).replace(" Monday", f" {call} Monday")
+
+
+@dataclass
+class Nights:
+    """The nights so far."""
+
+    settings: Settings
+    monkeypatch: pytest.MonkeyPatch
+    path: Path
+    thresholds: dict[str, float] = field(default_factory=lambda: {"Calculator": 1.0})
+    model: str = "fake"
+    at_the_end: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What each night showed when it finished."""
+
+    def use_model(self, **fields: Any) -> Model:
+        model = Model(("Calculator(2 + 3)", "Calendar()"), identity=self.model, **fields)
+        self.monkeypatch.setattr("toolformer_ops.language_model.model_identity", lambda *_: self.model)
+        for stage in ("sampling", "scoring", "execution"):
+            self.monkeypatch.setattr(f"toolformer_ops.stages.{stage}.load_run_model", lambda *_: model)
+        return model
+
+    def ingest(self, *records: dict[str, str]) -> None:
+        self.path.write_text("".join(json.dumps(record) + "\n" for record in records))
+        ingest_corpus(self.settings, str(self.path))
+
+    def start(self, run_id: str) -> None:
+        choices = {
+            "corpus": str(self.path), "model": "fake", "tools": list(TOOLS), "keep_thresholds": self.thresholds,
+            "max_positions": 12, "samples_per_position": 2,
+        }  # fmt: skip
+        start_run(self.settings, run_id, RunChoices.parse(choices), SCHEDULE)
+
+    def annotate(self, run_id: str) -> None:
+        for tool in TOOLS:
+            filter_stage(self.settings, run_id, tool)
+            for stage in (sample_stage, execute_stage, score_stage):
+                stage(self.settings, run_id, tool, "0/1")
+            check_tool(self.settings, run_id, tool)
+
+    def night(self, run_id: str) -> tuple[dict[str, dict[str, int]], list[str], RunSummary]:
+        """A whole night: the documents that each stage computed, by tool; the texts of the release; and the summary."""
+        self.use_model()
+        before = self.ledger()
+        self.start(run_id)
+        self.annotate(run_id)
+        release(self.settings, run_id)
+        said = finish_run(self.settings, run_id, "success")
+        computed = {
+            tool: {
+                stage: count - before.get((tool, stage), 0)
+                for (of, stage), count in self.ledger().items()
+                if of == tool
+            }
+            for tool in TOOLS
+        }
+        computed = {
+            tool: {stage: count for stage, count in stages.items() if count} for tool, stages in computed.items()
+        }
+        # Every earlier night shows what it showed when it finished.
+        assert {earlier: self.shown(earlier) for earlier in self.at_the_end} == self.at_the_end
+        self.at_the_end[run_id] = self.shown(run_id)
+        with database.transaction(database.connect(self.settings)) as connection:
+            summary = summarise(connection, run_id)
+        assert summary.as_text() == said
+        return {tool: stages for tool, stages in computed.items() if stages}, self.released(summary.release_id), summary
+
+    def ledger(self) -> dict[tuple[str, str], int]:
+        return {
+            (row.tool, row.stage): row.documents
+            for row in self.rows(
+                "select r.tool, l.stage, count(*) as documents from stage_ledger l join recipes r using (recipe_id) "
+                "group by r.tool, l.stage"
+            )
+        }
+
+    def released(self, release_id: str | None) -> list[str]:
+        assert release_id is not None
+        folder = self.path.parent / "releases" / release_id
+        if not folder.exists():
+            ObjectStore(self.settings).fetch(release_prefix(release_id), folder)
+        return sorted(text.text for text in read_release(folder))
+
+    def shown(self, run_id: str) -> dict[str, Any]:
+        """Everything that can be asked about a finished run."""
+        views = {
+            view: sorted(tuple(row) for row in self.rows(f"select * from {view} where run_id = :run_id", run_id=run_id))
+            for view in ("threshold_counts", "annotation_progress", "yield_by_stage", "run_work")
+        }
+        calls = (
+            "select * from release_calls join run_releases using (release_id) where run_id = :run_id order by call_id"
+        )
+        with database.transaction(database.connect(self.settings)) as connection:
+            listed = [run for run in list_runs(connection, 100) if run.run_id == run_id]
+            summary = summarise(connection, run_id).as_dict()
+        return {**views, "release": self.rows(calls, run_id=run_id), "listed": listed, "summary": summary}
+
+    def rows(self, statement: str, **parameters: object) -> list[Any]:
+        with database.transaction(database.connect(self.settings)) as connection:
+            return list(connection.execute(sql(statement), parameters).all())
+
+    def reasons(self, run_id: str) -> set[tuple[str, str]]:
+        """Sign and reason of each call that joined or left the release."""
+        with database.transaction(database.connect(self.settings)) as connection:
+            changes = find_changes(connection, run_id)
+            calls = changed_calls(connection)
+        assert changes.now.calls == changes.calls_unchanged + changes.calls(is_added=True)
+        return {("+" if call.is_added else "-", call.reason) for call in calls}
+
+
+def all_stages(documents: int) -> dict[str, int]:
+    return dict.fromkeys(("filter", "sample", "execute", "score"), documents)
+
+
+def test_nights_over_a_corpus_that_changes(settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nights = Nights(settings.model_copy(update={"micro_batch_documents": 2}), monkeypatch, tmp_path / "posts.jsonl")
+    dated = {"text": note("N"), "date": "2023-01-30", "title": "A note"}
+    with_id = {"text": box("I"), "id": "i"}
+    rough = {"text": box("R", "roughly")}
+    first, second = {"text": box("A")}, {"text": box("B")}
+
+    # The first night: four sums, one below the threshold, and a dated note.
+    nights.ingest(first, second, with_id, rough, dated)
+    computed, released, summary = nights.night("first")
+    assert computed == {
+        "Calculator": {"filter": 5, "sample": 4, "execute": 4, "score": 4},
+        "Calendar": {"filter": 5, "sample": 1, "execute": 1, "score": 1},
+    }
+    assert released == sorted([boxed("A"), boxed("B"), boxed("I"), noted("N")])
+    assert (summary.documents, summary.documents_added, summary.previous_run_id) == (5, 5, None)
+
+    # Nothing new.
+    computed, again, summary = nights.night("nothing new")
+    assert (computed, again) == ({}, released)
+    assert summary.is_nothing_new
+    assert "Nothing new" in summary.as_text()
+
+    # A text joins.
+    third = {"text": box("C")}
+    nights.ingest(first, second, with_id, rough, dated, third)
+    computed, released, summary = nights.night("added")
+    assert computed == {"Calculator": all_stages(1), "Calendar": {"filter": 1}}
+    assert released == sorted([boxed("A"), boxed("B"), boxed("C"), boxed("I"), noted("N")])
+    assert (summary.documents_added, summary.examples_added, summary.examples_changed) == (1, 1, 1)
+    assert nights.reasons("added") == {("+", "text_new")}
+
+    # Texts change: of a record with an id, and of one without.
+    with_id = {"text": box("I2"), "id": "i"}
+    second = {"text": box("B2")}
+    nights.ingest(first, second, with_id, rough, dated, third)
+    computed, released, summary = nights.night("changed")
+    assert computed == {"Calculator": all_stages(2), "Calendar": {"filter": 2}}
+    assert released == sorted([boxed("A"), boxed("B2"), boxed("C"), boxed("I2"), noted("N")])
+    assert (summary.documents_added, summary.documents_removed, summary.documents_changed) == (2, 2, 1)
+    assert nights.reasons("changed") == {
+        ("+", "text_changed"), ("-", "text_changed"), ("+", "text_new"), ("-", "text_removed"),
+    }  # fmt: skip
+
+    # A text leaves.
+    nights.ingest(first, second, with_id, rough, dated)
+    computed, released, summary = nights.night("removed")
+    assert computed == {}
+    assert released == sorted([boxed("A"), boxed("B2"), boxed("I2"), noted("N")])
+    assert (summary.documents_removed, summary.examples_removed) == (1, 1)
+    assert nights.reasons("removed") == {("-", "text_removed")}
+
+    # A date is corrected: the Calendar is asked again, and no other tool.
+    dated = {**dated, "date": "2023-02-06"}
+    nights.ingest(first, second, with_id, rough, dated)
+    computed, released, summary = nights.night("date corrected")
+    assert computed == {"Calendar": all_stages(1)}
+    assert released == sorted([boxed("A"), boxed("B2"), boxed("I2"), noted("N", NEXT_MONDAY)])
+    assert (summary.documents_corrected, summary.documents_added, summary.examples_changed) == (1, 0, 1)
+    assert nights.reasons("date corrected") == {("+", "record_corrected"), ("-", "record_corrected")}
+
+    # A title is corrected: nothing is computed.
+    dated = {**dated, "title": "The note"}
+    nights.ingest(first, second, with_id, rough, dated)
+    computed, again, summary = nights.night("title corrected")
+    assert (computed, again) == ({}, released)
+    assert summary.documents_corrected == 1
+
+    # A threshold is lowered: nothing is computed, and a call joins; none of a text that left.
+    nights.thresholds = {"Calculator": 0.5}
+    computed, released, summary = nights.night("threshold")
+    assert computed == {}
+    assert released == sorted([boxed("A"), boxed("B2"), boxed("I2"), boxed("R", "roughly"), noted("N", NEXT_MONDAY)])
+    assert nights.reasons("threshold") == {("+", "threshold")}
+
+    # Another version of a tool, as another search index: executed and scored anew, not sampled.
+    version = Calculator.version
+    monkeypatch.setattr(Calculator, "version", lambda *of: f"{version(*of)}+index-2")
+    computed, again, summary = nights.night("index")
+    assert computed == {"Calculator": {"execute": 4, "score": 4}}
+    assert again == released
+    assert nights.reasons("index") == set()  # by another index the same results
+
+    # Another model: all is sampled anew; the filters are the same.
+    nights.model = "other"
+    computed, again, summary = nights.night("model")
+    assert computed == {
+        "Calculator": {"sample": 4, "execute": 4, "score": 4},
+        "Calendar": {"sample": 1, "execute": 1, "score": 1},
+    }
+    assert again == released
+
+    # Killed in the middle, then the corpus changes, then the retry: it works on its version.
+    fourth, fifth, sixth = ({"text": box(name)} for name in "DEF")
+    nights.ingest(first, second, with_id, rough, dated, fourth, fifth, sixth)
+    nights.use_model(texts_before_stop=2)
+    nights.start("killed")
+    filter_stage(nights.settings, "killed", "Calculator")
+    with pytest.raises(StoppedError):
+        sample_stage(nights.settings, "killed", "Calculator", "0/1")
+    nights.ingest(first, rough, dated, fourth, fifth, sixth, third)
+    computed, released, summary = nights.night("killed")
+    assert computed == {"Calculator": {"sample": 1, "execute": 3, "score": 3}, "Calendar": {"filter": 3}}
+    assert released == sorted(
+        [*(boxed(name) for name in ("A", "B2", "D", "E", "F", "I2")), boxed("R", "roughly"), noted("N", NEXT_MONDAY)]
+    )
+    assert (summary.documents, summary.documents_added) == (8, 3)
+
+    # The night after takes the new version, to which a text returned that had left: under the new model it was never sampled.
+    computed, released, summary = nights.night("returned")
+    assert computed == {"Calculator": {"sample": 1, "execute": 1, "score": 1}}
+    assert released == sorted([*(boxed(name) for name in "ACDEF"), boxed("R", "roughly"), noted("N", NEXT_MONDAY)])
+    assert (summary.documents_added, summary.documents_removed) == (1, 2)
+    assert nights.reasons("returned") == {("+", "text_new"), ("-", "text_removed")}
+    # Both leave and return under the same recipes: nothing is computed.
+    nights.ingest(first, second, with_id, rough, dated, fourth, fifth, sixth)
+    computed, released, _ = nights.night("returned again")
+    assert computed == {}
+    assert boxed("B2") in released
+    assert boxed("C") not in released
+    assert len(nights.at_the_end) == 13
