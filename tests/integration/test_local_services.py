@@ -7,7 +7,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import psycopg2
@@ -77,6 +78,20 @@ def test_passwords_are_stored_and_logged_as_verifiers_only(postgres_server: Runn
     assert row[0].startswith("SCRAM-SHA-256$")
 
 
+@pytest.fixture(scope="module")
+def limited(postgres_server: RunningPostgres) -> Iterator[Callable[[str], str]]:
+    """A database with a table that the reader reads; a function from a role to its address there."""
+    address = postgres_server.address
+    postgres.ensure_database(address, "limited", postgres.OWNER)
+    postgres.allow_reader(address, "limited")
+    passwords = {postgres.OWNER: "owner-of-tests", postgres.READER: "reader-of-tests"}
+    with closing(psycopg2.connect(address.dsn("limited", postgres.OWNER, "owner-of-tests"))) as owner:
+        owner.cursor().execute("create table kept as select 1 as number")
+        owner.commit()
+    yield lambda role: address.dsn("limited", role, passwords[role])
+    postgres.drop_database(address, "limited")
+
+
 def test_reader_reads_later_tables_and_writes_nothing(postgres_server: RunningPostgres) -> None:
     address = postgres_server.address
     postgres.ensure_database(address, "reading", postgres.OWNER)
@@ -101,6 +116,75 @@ def test_reader_reads_later_tables_and_writes_nothing(postgres_server: RunningPo
         with pytest.raises(psycopg2.errors.InsufficientPrivilege):
             cursor.execute("insert into made_later values (8)")
     postgres.drop_database(address, "reading")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "insert into kept values (2)",
+        "create table mine (number int)",
+        "create temporary table mine (number int)",
+        "create schema mine",
+        "create view mine as select 1",
+        "select lo_create(0)",
+        "select lo_from_bytea(0, 'bytes')",
+        "select lo_creat(-1)",
+        "select pg_advisory_lock(1)",
+        "select pg_try_advisory_lock(1, 2)",
+        "select pg_advisory_xact_lock(1)",
+        "select pg_advisory_unlock_all()",
+        "select pg_logical_emit_message(false, 'a', 'b')",
+        "select pg_notify('a', 'b')",
+        "lock table kept in share mode",
+        "copy kept to '/tmp/kept'",
+        "copy kept to program 'cat'",
+        "alter role toolformer_reader connection limit -1",
+        "select pg_read_file('/etc/passwd')",
+        "set role toolformer",
+    ],
+)
+def test_reader_without_its_read_only_mode_still_does_nothing_but_read(
+    limited: Callable[[str], str], statement: str
+) -> None:
+    """The mode is a default of the role, which a session may change; what is not granted stays forbidden."""
+    with closing(psycopg2.connect(limited(postgres.READER))) as reader, reader.cursor() as cursor:
+        cursor.execute("set session characteristics as transaction read write")
+        cursor.execute("set statement_timeout = 0")
+        reader.commit()
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+            cursor.execute(statement)
+
+
+def test_owner_still_takes_locks_and_the_readers_next_session_has_its_limits_again(
+    limited: Callable[[str], str],
+) -> None:
+    with closing(psycopg2.connect(limited(postgres.OWNER))) as owner, owner.cursor() as cursor:
+        cursor.execute("select pg_try_advisory_lock(1), pg_advisory_unlock(1)")
+        assert cursor.fetchall() == [(True, True)]
+    for _ in range(2):
+        with closing(psycopg2.connect(limited(postgres.READER))) as reader, reader.cursor() as cursor:
+            cursor.execute("show statement_timeout")
+            assert cursor.fetchall() == [("5min",)]
+            cursor.execute("show idle_in_transaction_session_timeout")
+            assert cursor.fetchall() == [("5min",)]
+            cursor.execute("show default_transaction_read_only")
+            assert cursor.fetchall() == [("on",)]
+            cursor.execute("set statement_timeout = 0")
+            reader.commit()
+
+
+def test_reader_has_few_connections_and_enters_no_other_database(
+    limited: Callable[[str], str], postgres_server: RunningPostgres
+) -> None:
+    postgres.ensure_databases(postgres_server.address)
+    for database in ("postgres", "template1", postgres.AIRFLOW):
+        with pytest.raises(psycopg2.OperationalError, match="permission denied for database"):
+            psycopg2.connect(postgres_server.address.dsn(database, postgres.READER, "reader-of-tests"))
+    with ExitStack() as stack:
+        for _ in range(postgres.READER_CONNECTIONS):
+            stack.enter_context(closing(psycopg2.connect(limited(postgres.READER))))
+        with pytest.raises(psycopg2.OperationalError, match="too many connections for role"):
+            psycopg2.connect(limited(postgres.READER))
 
 
 def test_airflow_role_cannot_enter_the_database_of_the_factory(postgres_server: RunningPostgres) -> None:

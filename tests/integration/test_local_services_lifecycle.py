@@ -277,6 +277,10 @@ def test_commands_show_and_query_and_clean(state: StatePaths) -> None:
     assert runner.invoke(app, ["migrate"]).output.strip() == "nothing to do"
     assert runner.invoke(app, ["sql", "select count(*) from documents"]).exit_code == 0
     assert runner.invoke(app, ["sql", "delete from documents"]).exit_code == 2
+    for command in (r"\! touch {}", r"\copy documents to '{}'", r"select 1 \g {}", r"\o {}"):  # psql's own, not SQL
+        written = state.state / "written"
+        assert runner.invoke(app, ["sql", "select 1;\n" + command.format(written)]).exit_code == 2
+        assert not written.exists()
     assert runner.invoke(app, ["logs", "postgres"]).exit_code == 0
     assert runner.invoke(app, ["clean", "--yes"]).exit_code == 0
     assert not state.state.exists()

@@ -5,6 +5,7 @@ of the Makefile.
 """
 
 import os
+import secrets
 import subprocess
 import sys
 from enum import StrEnum
@@ -119,7 +120,7 @@ def logs_command(
 def sql_command(
     query: Annotated[str, typer.Argument(help="A statement, or - for standard input; none opens psql.")] = "",
 ) -> None:
-    """Ask the database as its read-only role: one statement, or psql.
+    """Ask the database as its read-only role: one statement of SQL, or psql, whose own commands run as you.
 
     Example: toolformer-ops sql "select tool, count(*) from scored_calls group by tool"
     """
@@ -129,8 +130,10 @@ def sql_command(
     options = ["--no-psqlrc", "--set=ON_ERROR_STOP=1", "--pset=pager=off"]
     if query:
         statement = sys.stdin.read() if query == "-" else query
+        # A statement is SQL alone: psql runs no command of its own (\!, \copy) until it is told this word again.
+        restricted = f"\\restrict {secrets.token_hex(16)}\n{statement}"
         finished = subprocess.run(
-            [*command, *options, "--file=-"], input=statement, text=True, env=environment, check=False
+            [*command, *options, "--file=-"], input=restricted, text=True, env=environment, check=False
         )
         raise typer.Exit(
             EXIT_USAGE if finished.returncode == _STATEMENT_FAILED else finished.returncode and EXIT_FAILED

