@@ -1,10 +1,12 @@
--- How many texts of a run's release are new, gone or hold other calls, against the release that a run of the schedule finetuned on
--- last; all of them where none did.
+-- How many texts of a run's release are new, gone or hold other calls, against the release that another run of its schedule finetuned
+-- on last; all of them where none did.
 with finetuned as (
     select model.release_id
     from run_models made
     join finetuned_models model on model.model_id = made.model_id
-    where made.run_id <> :run_id and starts_with(made.run_id, cast(:schedule as text) || '.')
+    join annotation_runs earlier on earlier.run_id = made.run_id
+    where made.run_id <> :run_id
+      and earlier.schedule = (select schedule from annotation_runs where run_id = :run_id)
     order by made.published_at desc
     limit 1
 ),

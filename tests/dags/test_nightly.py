@@ -12,7 +12,6 @@ import pytest
 from airflow.dag_processing.dagbag import BundleDagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
-from airflow.serialization.encoders import coerce_to_core_timetable
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables import trigger
 from airflow.timetables.base import TimeRestriction
@@ -190,20 +189,28 @@ def test_after_a_week_without_a_scheduler_the_last_missed_date_is_run_once(
     assert runs == ["2026-06-01 02:00", "2026-06-08 02:00"]
 
 
-def late(dag: DAG, run_after: dt.datetime, **values: Any) -> dict[str, Any]:
-    run = {"run_type": "scheduled", "run_after": run_after, "clear_number": 0, **values}
-    return {"dag": dag, "dag_run": SimpleNamespace(**run), "ti": SimpleNamespace(try_number=1)}
+def started(dag: DAG, days_late: float, **values: Any) -> dict[str, Any]:
+    """The context of a run for two at night on June 1 that started so many days late."""
+    date = pendulum.datetime(2026, 6, 1, 2)
+    run = {"run_type": "scheduled", "run_after": date, "start_date": date.add(hours=days_late * 24), "clear_number": 0}
+    return {"dag": dag, "dag_run": SimpleNamespace(**(run | values)), "ti": SimpleNamespace(try_number=1)}
 
 
-def test_a_run_for_a_date_before_the_last_missed_one_is_skipped(schedules: Path) -> None:
-    dag, now = made(schedules, after='["wiki_index"]'), dt.datetime.now(dt.UTC)
-    with pytest.raises(AirflowSkipException, match="was missed"):
-        skip_missed_night(late(dag, now - dt.timedelta(days=3)))
-    last = coerce_to_core_timetable(dag.timetable).timetable._align_to_prev(pendulum.now("UTC"))
-    skip_missed_night(late(dag, last))
-    skip_missed_night(late(dag, now - dt.timedelta(days=3), clear_number=1))
-    skip_missed_night(late(dag, now - dt.timedelta(days=3), run_type="asset_triggered"))
-    skip_missed_night(late(dag, now - dt.timedelta(days=3), run_type="manual"))
+@pytest.mark.parametrize("after", ["[]", '["wiki_index"]'])
+def test_a_run_for_a_date_before_the_last_missed_one_is_skipped(schedules: Path, after: str) -> None:
+    dag = made(schedules, after=after)
+    for days_late in (1.0, 7.2):
+        with pytest.raises(AirflowSkipException, match="its run does the work of both"):
+            skip_missed_night(started(dag, days_late))
+    skip_missed_night(started(dag, 0.0))
+    skip_missed_night(started(dag, 0.99))
+
+
+def test_a_run_that_somebody_wants_is_not_skipped_however_late(schedules: Path) -> None:
+    dag = made(schedules, after='["wiki_index"]')
+    skip_missed_night(started(dag, 3.0, clear_number=1))
+    skip_missed_night(started(dag, 3.0, run_type="asset_triggered"))
+    skip_missed_night(started(dag, 3.0, run_type="manual"))
 
 
 def test_an_asset_starts_it_alone_or_beside_the_clock(schedules: Path) -> None:

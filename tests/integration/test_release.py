@@ -19,7 +19,7 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.release import format as release_format
 from toolformer_ops.release.format import ReleasedText, read_release
-from toolformer_ops.stages.release import release, release_of_schedule, release_prefix, tools_of_run
+from toolformer_ops.stages.release import release, release_of_run, release_prefix, tools_of_run
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 
@@ -29,7 +29,7 @@ DATE = "Today is the first Friday of the year."
 FINETUNED = """
 with earlier as (
     insert into annotation_runs
-    select (jsonb_populate_record(r, '{"run_id": "nightly_posts.scheduled"}')).* from annotation_runs r where run_id = 'run-1'
+    select (jsonb_populate_record(r, '{"run_id": "earlier"}')).* from annotation_runs r where run_id = 'run-1'
     returning run_id
 ),
 model as (
@@ -145,14 +145,25 @@ def test_loss_that_is_not_a_number_is_not_released(settings: Settings) -> None:
         release(settings, run.run_id)
 
 
+def of_schedule(run: AnnotatedRun, schedule: str | None) -> None:
+    with database.transaction(run.engine) as connection:
+        connection.execute(
+            sql_text("update annotation_runs set schedule = :name where run_id = 'run-1'"), {"name": schedule}
+        )
+
+
 def test_the_run_of_a_schedule_may_keep_no_call(settings: Settings) -> None:
     run = AnnotatedRun(settings, {"Calculator": 0.5})
     document = run.add_text(SUM)
     run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=0.25)
+    of_schedule(run, "posts")
     with pytest.raises(NothingToReleaseError, match="0 of 1 documents are filtered"):
-        release_of_schedule(settings, run.run_id, "nightly_posts")
+        release_of_run(settings, run.run_id)
     run.complete("Calculator")
-    assert release_of_schedule(settings, run.run_id, "nightly_posts") == {"release_id": None, "changed_examples": 0}
+    assert release_of_run(settings, run.run_id) == {"release_id": None, "changed_examples": 0}
+    of_schedule(run, None)
+    with pytest.raises(NothingToReleaseError, match="at least one kept call"):
+        release_of_run(settings, run.run_id)
 
 
 def test_examples_are_counted_that_changed_since_the_schedule_finetuned_last(settings: Settings) -> None:
@@ -161,15 +172,18 @@ def test_examples_are_counted_that_changed_since_the_schedule_finetuned_last(set
     run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
     run.add_call("Calculator", run.add_text(DATE), " year", "1 + 1", "2", saves=1.25)
     run.complete("Calculator")
-    first = release_of_schedule(settings, run.run_id, "nightly_posts")
+    of_schedule(run, "posts")
+    first = release_of_run(settings, run.run_id)
     assert first["changed_examples"] == 2
     with database.transaction(run.engine) as connection:
         connection.execute(sql_text(FINETUNED), {"release_id": first["release_id"]})
-    assert release_of_schedule(settings, run.run_id, "nightly_posts")["changed_examples"] == 0
-    assert release_of_schedule(settings, run.run_id, "nightly_others")["changed_examples"] == 2
+    assert release_of_run(settings, run.run_id) == {**first, "changed_examples": 0}
+    of_schedule(run, "others")
+    assert release_of_run(settings, run.run_id)["changed_examples"] == 2
 
+    of_schedule(run, "posts")
     run.add_call("Calculator", document, " 400", "1400 - 1000", "400", saves=1.0)
-    assert release_of_schedule(settings, run.run_id, "nightly_posts")["changed_examples"] == 1
+    assert release_of_run(settings, run.run_id)["changed_examples"] == 1
 
 
 def test_incomplete_and_failed_tools_are_named_and_left_out(settings: Settings, tmp_path: Path) -> None:

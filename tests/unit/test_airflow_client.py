@@ -143,3 +143,11 @@ def test_addresses_lead_to_the_run_and_to_a_mapped_task() -> None:
     client = ScriptedAirflow().client()
     assert client.run_url("d", "manual__1+00:00") == "http://airflow/dags/d/runs/manual__1%2B00%3A00"
     assert client.task_url("d", "r", TASK) == "http://airflow/dags/d/runs/r/tasks/Calculator.score/mapped/2"
+
+
+def test_a_note_is_set_on_the_run_that_is_named() -> None:
+    airflow = ScriptedAirflow(PATCH=(200, {}))
+    airflow.client().set_note("nightly_posts", "scheduled__2026-11-22T02:00:00+00:00", "3 documents are new.")
+    request = airflow.requests[-1]
+    assert request.url.raw_path == b"/api/v2/dags/nightly_posts/dagRuns/scheduled__2026-11-22T02%3A00%3A00%2B00%3A00"
+    assert json.loads(request.content) == {"note": "3 documents are new."}

@@ -1,5 +1,7 @@
 """Files for deployment: lock files, docker-compose.yml, Makefile, ci. They are read here, not run."""
 
+import configparser
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -101,6 +103,23 @@ def test_airflow_in_containers_has_the_parts_of_the_embedded_one(compose: dict[s
     for name, words in COMMANDS.items():
         assert compose["services"][name]["command"][1 : 1 + len(words)][0] == words[0]
         assert ("--skip-serve-logs" in words) == ("--skip-serve-logs" in compose["services"][name]["command"])
+
+
+def test_schedules_are_shown_to_airflow_in_containers_as_by_make_up(compose: dict[str, Any], tmp_path: Path) -> None:
+    from toolformer_ops.local_services.state_folder import GeneratedSecrets, rendered_template
+
+    rendered = rendered_template(
+        "airflow.cfg.jinja", repository="/r", home="/h", passwords="/p", username="u", secrets=GeneratedSecrets(),
+        task_slots=2, port=1, url="http://u", database_dsn="d",
+    )  # fmt: skip
+    parser = configparser.RawConfigParser()
+    parser.read_string(rendered)
+    embedded = json.loads(parser["dag_processor"]["dag_bundle_config_list"])
+    assert [bundle["name"] for bundle in embedded] == ["dags-folder", "schedules"]
+    for name in ("airflow-dag-processor", "airflow-scheduler"):
+        environment = compose["services"][name]["environment"]
+        assert json.loads(environment["AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST"]) == embedded
+        assert f"./schedules:{environment['TOOLFORMER_SCHEDULES_DIR']}:ro" in compose["services"][name]["volumes"]
 
 
 def test_every_target_of_the_makefile_is_explained() -> None:

@@ -1,7 +1,7 @@
 """`toolformer-ops stage NAME`: the contract between a DAG and the work.
 
 A run's parameters are in Postgres, so that the arguments are ids only. Logs go to stderr. `start-run`, `start-finetuning`,
-`tools-to-do`, `plan`, `release` and `finetune` print one JSON value on the last line of stdout: what the next task needs.
+`tools-to-do`, `plan`, `release`, `finetune` and `finish-run` print one JSON value on the last line of stdout, for the DAG.
 """
 
 import json
@@ -147,22 +147,16 @@ def check(run: Run, tool: Tool) -> None:
 
 
 @app.command("release")
-def release(
-    run: Run,
-    schedule: Annotated[
-        str, typer.Option(help="The schedule whose run it is, such as nightly_posts; it may keep no call.")
-    ] = "",
-) -> None:
+def release(run: Run) -> None:
     """Weave the kept calls of all tools into their texts, publish them as a release on S3, and print its id as JSON.
+
+    Prints how many examples changed since the schedule's last finetuning, too. The run of a schedule may keep no call.
 
     Example: toolformer-ops stage release --run night-1
     """
     from toolformer_ops.stages import release as releasing
 
-    if schedule:
-        _print_result(releasing.release_of_schedule(load_settings(), run, schedule))
-    else:
-        _print_result({"release_id": releasing.release(load_settings(), run)})
+    _print_result(releasing.release_of_run(load_settings(), run))
 
 
 @app.command("check-release")

@@ -4,7 +4,6 @@ What a night with nothing new costs is the number of tasks that start at all. So
 the tasks of the others are skipped by Airflow's scheduler without a process of theirs.
 """
 
-import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +58,8 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
         arguments=("--corpus", "{{ params.corpus }}", *(("--accept-shrink",) if schedule and schedule.accept_shrink else ())),
         before=skip_missed_night if schedule else None,
     )  # fmt: skip
-    start_run = stage("start-run", arguments=("--run", RUN_ID, "--parameters", RUN_PARAMETERS))
+    of_schedule = ("--schedule", schedule.name) if schedule else ()
+    start_run = stage("start-run", arguments=("--run", RUN_ID, "--parameters", RUN_PARAMETERS, *of_schedule))
     tools_to_do = ToolsToDo(
         task_id="tools_to_do",
         arguments=["stage", "tools-to-do", "--run", RUN_ID],
@@ -81,8 +81,7 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
             tools_to_do >> filtered >> plan >> sample >> execute >> score >> checks[tool]
 
     gathered = gather_tools(checks, opened_by=start_run, chosen_by=tools_to_do)
-    of_schedule = ("--schedule", schedule.dag_id) if schedule else ()
-    release = stage("release", arguments=("--run", RUN_ID, *of_schedule), returns_result=True)
+    release = stage("release", returns_result=True)
     check_release = stage(
         "check-release",
         outlets=[DATASET_RELEASE],
@@ -106,7 +105,7 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
 
 
 def skip_missed_night(context: "Context") -> None:
-    """Skip a scheduled run that is so late that the next one is due: that one does the work of both.
+    """Skip a scheduled run that started so late that the next one was due: that one does the work of both.
 
     Airflow makes a run for the date that was due when its scheduler stopped, and one for the last date that passed meanwhile.
 
@@ -114,7 +113,7 @@ def skip_missed_night(context: "Context") -> None:
         AirflowSkipException: the next run is due. Never where somebody cleared the run, nor for a retry.
     """
     run = context["dag_run"]
-    if run.run_type != SCHEDULED or run.clear_number or context["ti"].try_number > 1:
+    if run.run_type != SCHEDULED or run.start_date is None or run.clear_number or context["ti"].try_number > 1:
         return
     import pendulum
     from airflow.serialization.encoders import coerce_to_core_timetable
@@ -125,9 +124,9 @@ def skip_missed_night(context: "Context") -> None:
         last_automated_data_interval=DataInterval(date, date),
         restriction=TimeRestriction(earliest=None, latest=None, catchup=True),
     )
-    if following is not None and following.run_after <= datetime.datetime.now(datetime.UTC):
+    if following is not None and following.run_after <= run.start_date:
         raise AirflowSkipException(
-            f"{date} was missed, and {following.run_after} is due too: its run does the work of both."
+            f"the run for {date} started when {following.run_after} was due, too: its run does the work of both."
         )
 
 

@@ -46,10 +46,15 @@ def tools_to_do(settings: Settings, run_id: str) -> list[str]:
         ParameterError: there is no such run.
     """
     with database.transaction(database.connect(settings)) as connection:
-        tools = database.fetch_all(connection, "tools_to_do", run_id=run_id)
+        tools = database.fetch_all(connection, "release_tools", run_id=run_id)
+        checked = {row.tool for row in database.fetch_all(connection, "tools_checked", run_id=run_id)}
     if not tools:
         raise ParameterError(f"--run: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`.")
-    to_do = [row.tool for row in tools if row.has_work]
+    to_do = [
+        row.tool
+        for row in tools
+        if row.tool not in checked or row.filtered < row.documents or row.scored < row.to_score
+    ]
     logger.info("%d of %d tools have work: %s", len(to_do), len(tools), ", ".join(to_do) or "none")
     return to_do
 

@@ -124,19 +124,27 @@ def release(settings: Settings, run_id: str) -> str:
     return written.release_id
 
 
-def release_of_schedule(settings: Settings, run_id: str, schedule: str) -> dict[str, Any]:
-    """Release the run of a schedule, which may have kept no call.
+def release_of_run(settings: Settings, run_id: str) -> dict[str, Any]:
+    """Release a run; that of a schedule may have kept no call, since nights without one are usual.
 
     Returns `release_id`, None where no call was kept, and `changed_examples`: how many texts differ from the release that a run of
-    the schedule was finetuned on last.
+    the same schedule was finetuned on last.
+
+    Raises:
+        NoKeptCallError: no call was kept, and the run was started by hand. What else `release` raises.
     """
+    engine = database.connect(settings)
     try:
         release_id = release(settings, run_id)
     except NoKeptCallError as error:
+        with database.transaction(engine) as connection:
+            [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
+        if run.schedule is None:
+            raise
         logger.warning("%s", error)
         return {"release_id": None, "changed_examples": 0}
-    with database.transaction(database.connect(settings)) as connection:
-        [changed] = database.fetch_all(connection, "release_changed_examples", run_id=run_id, schedule=schedule)
+    with database.transaction(engine) as connection:
+        [changed] = database.fetch_all(connection, "release_changed_examples", run_id=run_id)
     return {"release_id": release_id, "changed_examples": changed.examples}
 
 
