@@ -17,20 +17,20 @@ where o.change in ('removed', 'corrected')
   and c.corpus_id = :corpus_id and c.document_id = o.document_id and c.first_version = o.first_version;
 
 update corpus_documents c
-set file_uri = o.file_uri, line = o.line, record_id = o.record_id, title = o.title
+set file_uri = o.file_uri, line = o.line, record_id = o.record_id, title = o.title, line_hash = o.line_hash
 from outcomes o
 where o.change = 'moved'
   and c.corpus_id = :corpus_id and c.document_id = o.document_id and c.first_version = o.first_version;
 
 insert into corpus_documents
-    (corpus_id, document_id, ordinal, file_uri, line, first_version, variant_id, record_id, title)
-select :corpus_id, document_id, ordinal, file_uri, line, :version, variant_id, record_id, title
+    (corpus_id, document_id, ordinal, file_uri, line, first_version, variant_id, record_id, title, line_hash)
+select :corpus_id, document_id, ordinal, file_uri, line, :version, variant_id, record_id, title, line_hash
 from outcomes
 where change = 'corrected'
 union all
 select :corpus_id, o.document_id,
        last.ordinal + row_number() over (order by o.file_uri collate "C", o.line),
-       o.file_uri, o.line, :version, o.variant_id, o.record_id, o.title
+       o.file_uri, o.line, :version, o.variant_id, o.record_id, o.title, o.line_hash
 from outcomes o
 cross join (select coalesce(max(ordinal), -1) as ordinal from corpus_documents where corpus_id = :corpus_id) last
 where o.change = 'added';
@@ -53,8 +53,8 @@ using settled s
 where r.corpus_id = :corpus_id and r.file_uri = s.file_uri and r.line = s.line and s.was = 'same_id_later';
 
 insert into corpus_spare_records
-    (corpus_id, file_uri, line, document_id, record_id, url, document_date, title, why)
-select :corpus_id, file_uri, line, document_id, record_id, url, document_date, title, becomes
+    (corpus_id, file_uri, line, document_id, record_id, url, document_date, title, line_hash, why)
+select :corpus_id, file_uri, line, document_id, record_id, url, document_date, title, line_hash, becomes
 from settled
 where becomes <> 'document';
 

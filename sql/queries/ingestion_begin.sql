@@ -7,7 +7,8 @@ create temporary table read_files (
     size_bytes     bigint,
     stamp          text,
     records        integer,
-    usable         integer
+    usable         integer,
+    compared       boolean not null default false  -- records of lines that are the same were left out; read_gone has the other lines
 );
 create temporary table read_records (
     file          integer not null,
@@ -16,7 +17,12 @@ create temporary table read_records (
     record_id     text,
     url           text,
     document_date date,
-    title         text
+    title         text,
+    line_hash     bigint
+);
+create temporary table read_gone (
+    file integer not null,
+    line integer not null
 );
 create temporary table read_rejections (
     file   integer not null,

@@ -1,5 +1,6 @@
 """Versions of a corpus: what an ingestion of the changed files alone makes is what reading all files anew would find."""
 
+import datetime
 import gzip
 import json
 import random
@@ -8,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import sqlalchemy
 from pydantic import SecretStr
@@ -15,6 +18,8 @@ from sqlalchemy import Engine
 
 from toolformer_ops.config import Settings
 from toolformer_ops.corpus import files as corpus_files
+from toolformer_ops.corpus import records as corpus_records
+from toolformer_ops.corpus.records import read_record
 from toolformer_ops.errors import EXIT_USAGE, CorpusError, exit_code
 from toolformer_ops.records import content_uuid, corpus_id_of, document_id_of, normal_uri
 from toolformer_ops.stages import ingestion
@@ -371,6 +376,33 @@ def test_a_file_that_changed_a_moment_ago_is_compared_by_its_bytes(folder: Path,
     _write(folder / "a.jsonl", _texts("two"))  # as many bytes, perhaps in the same tick of the clock
     report = ingest_corpus(settings, str(folder))
     assert (report.added, report.removed) == (1, 1)
+
+
+def test_of_a_changed_file_only_the_lines_that_changed_are_parsed(
+    folder: Path, settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[bytes] = []
+
+    def read(content: bytes) -> Any:
+        parsed.append(content)
+        return read_record(content)
+
+    _write(folder / "a.jsonl", [*_texts("one", "two", "one"), None, *_texts("four", "five")])
+    ingest_corpus(settings, str(folder))
+    monkeypatch.setattr(corpus_records, "read_record", read)
+    _write(folder / "a.jsonl", [*_texts("one", "other", "one"), None, *_texts("four", "five", "six")])
+    report = ingest_corpus(settings, str(folder))
+    assert parsed == [b'{"text": "other"}', b"{broken", b'{"text": "six"}']  # what is refused has no hash
+    assert (report.added, report.removed, report.kept, report.duplicates, report.rejected) == (2, 1, 3, 1, 1)
+
+
+def test_a_changed_parquet_file_makes_a_version(folder: Path, settings: Settings, engine: Engine) -> None:
+    for texts in (["one", "two", "two"], ["two", "three", None]):
+        pq.write_table(pa.table({"text": texts, "date": [datetime.date(2014, 5, 6)] * 3}), folder / "a.parquet")
+        report = ingest_corpus(settings, str(folder))
+    assert _numbers(report) == {"version": 2, "added": 1, "removed": 1, "corrected": 0, "changed": 0, "kept": 1}
+    assert report.rejected_by_reason == {"text_not_a_string": 1}
+    assert _rows(engine, "select distinct document_date from documents") == [(datetime.date(2014, 5, 6),)]
 
 
 # Shrinking

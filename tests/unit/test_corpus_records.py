@@ -37,6 +37,7 @@ def test_text_alone_is_enough_and_keeps_its_white_space() -> None:
         (b'{"text": "a \\ud800 b"}', "lone_surrogate"),
         (b'{"text": "a", "url": "\\udfff"}', "lone_surrogate"),
         (b'{"text": "a", "title": "\\udfff"}', "lone_surrogate"),
+        (b'{"text": "a", "id": "\\udfff"}', "lone_surrogate"),
     ],
 )
 def test_bad_records_are_refused_with_their_reason(line: bytes, reason: str) -> None:
@@ -99,4 +100,49 @@ def test_dates_that_are_none_are_left_out_and_said_so(value: object) -> None:
 
 def test_urls_and_titles_that_are_no_strings_are_left_out_and_said_so() -> None:
     record = read_record(b'{"text": "a", "url": 5, "title": ["b"]}')
+    assert record == Record("a", ignored=("url_not_a_string", "title_not_a_string"))
+
+
+@pytest.mark.parametrize(
+    ("value", "record_id"),
+    [
+        ("p 1", "p 1"),
+        (7, "7"),
+        (-7, "-7"),
+        ("", None),
+        (None, None),
+        ("a\x00", "a\u2400"),
+        ("x" * 300, "x" * 300),
+        (0, "0"),
+    ],
+)
+def test_an_id_is_a_string_or_a_whole_number(value: object, record_id: str | None) -> None:
+    record = read_record(json.dumps({"text": "a", "id": value}).encode())
+    assert record == Record("a", record_id=record_id)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (True, "id_not_a_string_or_whole_number"),
+        (1.5, "id_not_a_string_or_whole_number"),
+        ([1], "id_not_a_string_or_whole_number"),
+        ({}, "id_not_a_string_or_whole_number"),
+        ("x" * 301, "id_too_long"),
+        (10**301, "id_too_long"),
+    ],
+)
+def test_other_ids_are_left_out_and_said_so(value: object, why: str) -> None:
+    assert read_record(json.dumps({"text": "a", "id": value}).encode()) == Record("a", ignored=(why,))
+
+
+def test_delete_is_escaped_where_json_needs_no_backslash() -> None:
+    assert read_record(b'{"text": "a\x7f", "title": "b\x7f"}') == Record(
+        "a\u2421", title="b\u2421", escaped_characters=1
+    )
+
+
+@pytest.mark.parametrize("value", [0, False, [], {}])
+def test_empty_values_that_are_no_strings_are_left_out_and_said_so(value: object) -> None:
+    record = read_record(json.dumps({"text": "a", "url": value, "title": value}).encode())
     assert record == Record("a", ignored=("url_not_a_string", "title_not_a_string"))

@@ -6,10 +6,11 @@ visible pictures (U+0000 to U+2400), since Postgres cannot store the first and n
 """
 
 import datetime
+import hashlib
 import json
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -64,33 +65,43 @@ class Rejection:
     """Whether the file breaks off here: packed data or Parquet that is not whole, or a last line that is half a record."""
 
 
-def read_records(opened: OpenedFile, max_record_bytes: int) -> Iterator[tuple[int, Record | Rejection]]:
+def read_records(
+    opened: OpenedFile, max_record_bytes: int, is_known: Callable[[int, int], bool] = lambda _line, _hash: False
+) -> Iterator[tuple[int, Record | Rejection, int | None]]:
     """The records of a file with their lines, or rows of Parquet, from 1; 0 for a refusal of the whole file or its rest.
+
+    The third value is the hash of the line (64 bits, signed), None for Parquet and refusals. Lines for which `is_known` is true,
+    by number and hash, are left out without parsing them.
 
     Raises:
         ObjectStoreError: the source fails.
     """
     if opened.is_parquet:
-        yield from _parquet_records(opened, max_record_bytes)
+        for row, record in _parquet_records(opened, max_record_bytes):
+            yield row, record, None
         return
     for line in opened.lines(max_record_bytes):
         if line.reason:
-            yield line.number, Rejection(line.reason, line.detail, cut=line.reason == "unreadable_file")
+            yield line.number, Rejection(line.reason, line.detail, cut=line.reason == "unreadable_file"), None
             continue
-        record = read_record(line.content)
-        if not line.ended and isinstance(record, Rejection) and record.reason in ("corrupt_json", "invalid_utf8"):
-            record = replace(record, cut=True)
-        yield line.number, record
+        line_hash = int.from_bytes(hashlib.sha256(line.content).digest()[:8], "big", signed=True)
+        if is_known(line.number, line_hash):
+            continue
+        found = read_record(line.content)
+        if not line.ended and isinstance(found, Rejection) and found.reason in ("corrupt_json", "invalid_utf8"):
+            found = replace(found, cut=True)
+        yield line.number, found, line_hash
 
 
 def read_file(file: CorpusFile, max_record_bytes: int) -> Iterator[tuple[int, Record | Rejection]]:
-    """`read_records` of a file that is opened for it.
+    """The records of a file that is opened for it, with their lines, as `read_records`.
 
     Raises:
         CorpusError, ObjectStoreError: the source fails.
     """
     with OpenedFile(file) as opened:
-        yield from read_records(opened, max_record_bytes)
+        for line, record, _ in read_records(opened, max_record_bytes):
+            yield line, record
 
 
 def read_record(content: bytes) -> Record | Rejection:

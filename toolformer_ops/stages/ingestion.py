@@ -12,6 +12,7 @@ disappears.
 """
 
 import logging
+import struct
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -34,9 +35,11 @@ READING_VERSION = 1
 """Raised where other records would be read from the same bytes: every file is then read again once."""
 RECORDS_PER_TRANSACTION = 5000
 CHARACTERS_PER_TRANSACTION = 32_000_000
+Numbered = tuple[int, Record | Rejection, int | None]
+"""A line or row, its record, and the hash of the line."""
 ACCEPT_SHRINK = "or accept it: --accept-shrink on the command line, accept_shrink in the schedule"
 FORGOTTEN = "this text was forgotten (toolformer-ops forget)"
-_RECORD_COLUMNS = ("file", "line", "document_id", "record_id", "url", "document_date", "title")
+_RECORD_COLUMNS = ("file", "line", "document_id", "record_id", "url", "document_date", "title", "line_hash")
 _REJECTION_COLUMNS = ("file", "line", "reason", "detail")
 _DOCUMENT_COLUMNS = ("document_id", "text", "url", "document_date", "title", "escaped_characters")
 
@@ -132,6 +135,40 @@ def ingest_corpus(
     return report
 
 
+class HeldLines:
+    """The lines of a file as its newest version holds them: which of them the file has still, and which are gone.
+
+    Args:
+        lines: 12 bytes for each, in order: its number and its hash, as ingestion_held_lines.sql returns them.
+    """
+
+    def __init__(self, lines: bytes) -> None:
+        self._lines = struct.iter_unpack(">iq", lines)
+        self._next: tuple[int, int] | None = next(self._lines, None)
+        self._gone: list[int] = []
+        self.known = 0
+        """Lines that the file has still."""
+
+    def is_known(self, line: int, line_hash: int) -> bool:
+        """Whether this line of the file has the same content; asked for each line in order."""
+        held = self._next
+        while held is not None and held[0] < line:
+            self._gone.append(held[0])
+            held = self._next = next(self._lines, None)
+        if held != (line, line_hash):
+            return False
+        self._next = next(self._lines, None)
+        self.known += 1
+        return True
+
+    def gone(self) -> list[int]:
+        """The lines that the file has no longer, or with another content; asked after the last line."""
+        while self._next is not None:
+            self._gone.append(self._next[0])
+            self._next = next(self._lines, None)
+        return self._gone
+
+
 @dataclass
 class Reading:
     """Reads the changed files of a corpus into the temporary tables of a session, and their new texts into `documents`."""
@@ -189,12 +226,20 @@ class Reading:
 
     def _read(self, number: int, file: CorpusFile, before: Row[Any] | None) -> None:
         counts: Counter[str] = Counter()
-        batch: list[tuple[int, Record | Rejection]] = []
+        batch: list[Numbered] = []
         size = 0
         with OpenedFile(file) as opened:
+            held = HeldLines(b"")
+            compared = before is not None and before.read_as == READING_VERSION and not opened.is_parquet
+            if compared:
+                with database.transaction(self.session) as connection:
+                    [row] = database.fetch_all(
+                        connection, "ingestion_held_lines", corpus_id=self.corpus_id, file_uri=file.uri
+                    )
+                held = HeldLines(row.lines or b"")
             # 1. Read and write.
-            for line, record in read_records(opened, self.max_record_bytes):
-                batch.append((line, record))
+            for line, record, line_hash in read_records(opened, self.max_record_bytes, held.is_known):
+                batch.append((line, record, line_hash))
                 if isinstance(record, Record):
                     size += len(record.text)
                 elif record.cut and before is not None and not self.accept_shrink:
@@ -209,7 +254,7 @@ class Reading:
             counts.update(self.write_batch(number, batch))
             sha256 = opened.sha256()
         # 2. Compare with what it held.
-        usable = counts["usable"]
+        usable = counts["usable"] + held.known
         usable_before = 0 if before is None else before.usable
         if (usable + counts["forgotten"]) * 2 < usable_before and not self.accept_shrink:
             raise CorpusError(
@@ -217,6 +262,8 @@ class Reading:
                 f"No version is made. Look at what wrote the file, {ACCEPT_SHRINK}."
             )
         with database.transaction(self.session) as connection:
+            gone = copy_text((number, line) for line in held.gone())
+            database.copy_rows(connection, "read_gone", ("file", "line"), gone)
             database.execute(
                 connection,
                 "ingestion_file_read",
@@ -228,24 +275,24 @@ class Reading:
                 stamp=file.stamp,
                 records=usable + counts["refused"],
                 usable=usable,
+                compared=compared,
             )
 
-    def write_batch(self, number: int, batch: Sequence[tuple[int, Record | Rejection]]) -> dict[str, int]:
+    def write_batch(self, number: int, batch: Sequence[Numbered]) -> dict[str, int]:
         """Write one micro-batch of numbered records; returns how many are usable, refused, and of these forgotten."""
-        ids = {line: record.document_id for line, record in batch if isinstance(record, Record)}
+        if not batch:
+            return {}
+        ids = {line: record.document_id for line, record, _ in batch if isinstance(record, Record)}
+        asked = list(ids.values())
         records: list[tuple[Any, ...]] = []
         texts: dict[uuid.UUID, Record] = {}  # the first record with a text gives its row url and date
         rejections: list[tuple[Any, ...]] = []
         with database.transaction(self.session) as connection:
-            asked = list(ids.values())
-            missing = {
-                row.document_id
-                for row in database.fetch_all(connection, "ingestion_missing_documents", document_ids=asked)
-            }
-            forgotten = {
-                row.document_id for row in database.fetch_all(connection, "forgotten_documents", document_ids=asked)
-            }
-            for line, record in batch:
+            missing, forgotten = (
+                {row.document_id for row in database.fetch_all(connection, name, document_ids=asked)}
+                for name in ("ingestion_missing_documents", "forgotten_documents")
+            )
+            for line, record, line_hash in batch:
                 if isinstance(record, Rejection):
                     rejections.append((number, line, record.reason, record.detail))
                     continue
@@ -254,30 +301,22 @@ class Reading:
                 if document_id in forgotten:
                     rejections.append((number, line, "forgotten", FORGOTTEN))
                     continue
-                records.append(
-                    (number, line, document_id, record.record_id, record.url, record.document_date, record.title)
-                )
+                fields = (record.record_id, record.url, record.document_date, record.title)
+                records.append((number, line, document_id, *fields, line_hash))
                 if document_id in missing:
                     texts.setdefault(document_id, record)
-            database.copy_insert(
-                connection,
-                "documents",
-                _DOCUMENT_COLUMNS,
-                (
-                    (
-                        document_id,
-                        record.text,
-                        record.url,
-                        record.document_date,
-                        record.title,
-                        record.escaped_characters,
-                    )
-                    for document_id, record in texts.items()
-                ),
+            documents = (
+                (document_id, record.text, record.url, record.document_date, record.title, record.escaped_characters)
+                for document_id, record in texts.items()
             )
+            database.copy_insert(connection, "documents", _DOCUMENT_COLUMNS, documents)
             database.copy_rows(connection, "read_records", _RECORD_COLUMNS, copy_text(records))
             database.copy_rows(connection, "read_rejections", _REJECTION_COLUMNS, copy_text(rejections))
-        return {"usable": len(records), "refused": len(rejections), "forgotten": sum(id_ in forgotten for id_ in asked)}
+        return {
+            "usable": len(records),
+            "refused": len(rejections),
+            "forgotten": sum(document_id in forgotten for document_id in asked),
+        }
 
 
 def make_version(connection: Connection, uri: str, reading: Reading) -> IngestReport:

@@ -1,0 +1,122 @@
+"""Parquet files are read by the rules of JSON Lines, row by row."""
+
+import datetime
+import io
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from toolformer_ops.config import Settings
+from toolformer_ops.corpus.files import CorpusFile, find_files
+from toolformer_ops.corpus.records import Record, Rejection, read_file, read_record
+from toolformer_ops.records import normal_uri
+
+DAY = datetime.date(2014, 5, 6)
+
+
+def _packed(**columns: Any) -> bytes:
+    target = io.BytesIO()
+    pq.write_table(pa.table(columns), target, row_group_size=2)
+    return target.getvalue()
+
+
+def _read(content: bytes, name: str = "a.parquet", limit: int = 1000) -> list[tuple[int, Record | Rejection]]:
+    return list(read_file(CorpusFile(f"file:///{name}", lambda: io.BytesIO(content)), limit))
+
+
+def _outcome(content: bytes, **options: Any) -> list[tuple[int, Record | str]]:
+    found = _read(content, **options)
+    return [(row, record.reason if isinstance(record, Rejection) else record) for row, record in found]
+
+
+def test_a_row_is_the_record_that_json_would_be() -> None:
+    content = _packed(
+        id=[7, None, 8], text=["A b.", " a\n", "x\x07"], url=["https://x/1", None, ""], date=["2014-05-06", None, "May"],
+        title=["T", "", None], other=[[1], [], None],
+    )  # fmt: skip
+    lines = (
+        b'{"id": 7, "text": "A b.", "url": "https://x/1", "date": "2014-05-06", "title": "T"}',
+        b'{"text": " a\\n", "title": ""}',
+        b'{"id": 8, "text": "x\\u0007", "url": "", "date": "May"}',
+    )
+    assert _read(content) == list(enumerate(map(read_record, lines), 1))
+
+
+@pytest.mark.parametrize(
+    "dates",
+    [
+        pa.array([DAY, None], pa.date32()),
+        pa.array([DAY, None], pa.date64()),
+        pa.array(["2014-05-06 23:59:59.999999", None]).cast(pa.timestamp("us")),
+        pa.array(["2014-05-06 01:00:00.000000001", None]).cast(pa.timestamp("ns")),
+        # 23:30 UTC on the day before is the 6th in Berlin, as the time zone of the column writes it.
+        pa.array(
+            [datetime.datetime(2014, 5, 5, 23, 30, tzinfo=datetime.UTC), None], pa.timestamp("s", "Europe/Berlin")
+        ),
+        pa.array(["2014-05-06T10:00", None]),
+        pa.array(["2014-05-06", None]).dictionary_encode(),
+    ],
+    ids=lambda dates: str(dates.type),
+)
+def test_dates_and_times_of_any_type_are_days(dates: pa.Array) -> None:
+    content = _packed(text=["a", "b"], date=dates)
+    assert _read(content) == [(1, Record("a", document_date=DAY)), (2, Record("b"))]
+
+
+def test_days_before_1970_are_the_day_they_are_in_and_days_of_no_calendar_are_left_out() -> None:
+    seconds = pa.array([-1, -86_401, -(10**14)], pa.int64()).cast(pa.timestamp("s"))
+    records = [record for _, record in _read(_packed(text=["a", "b", "c"], date=seconds))]
+    assert records == [
+        Record("a", document_date=datetime.date(1969, 12, 31)),
+        Record("b", document_date=datetime.date(1969, 12, 30)),
+        Record("c", ignored=("date_not_understood",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"other": [1]}, "no_text"),
+        ({"text": [1]}, "text_not_a_string"),
+        ({"text": pa.array([None], pa.string())}, "text_not_a_string"),
+        ({"text": [["a"]]}, "text_not_a_string"),
+        ({"text": [" \n"]}, "empty_text"),
+        ({"text": [b"caf\xe9"]}, "invalid_utf8"),
+        ({"text": ["a"], "url": [b"\xff"]}, "invalid_utf8"),
+        ({"text": ["x" * 1001]}, "line_too_long"),
+    ],
+)
+def test_rows_are_refused_for_the_reasons_of_json(columns: dict[str, Any], reason: str) -> None:
+    assert _outcome(_packed(**columns)) == [(1, reason)]
+
+
+def test_strings_that_are_not_marked_as_such_are_read() -> None:
+    assert _outcome(_packed(text=["café".encode()])) == [(1, Record("café"))]
+
+
+def test_a_file_without_rows_is_refused_as_empty() -> None:
+    assert _outcome(_packed(text=pa.array([], pa.string()))) == [(0, "empty_file")]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b'{"text": "a"}\n', _packed(text=["a" * 99] * 9)[:-20], b"PAR1" + b"\x00" * 99]
+)
+def test_a_file_that_is_no_whole_parquet_is_refused(content: bytes) -> None:
+    [(row, record)] = _read(content)
+    assert row == 0
+    assert isinstance(record, Rejection)
+    assert (record.reason, record.cut) == ("unreadable_file", True)
+
+
+def test_a_parquet_file_may_have_any_name() -> None:
+    assert _outcome(_packed(text=["a"]), name="corpus.bin") == [(1, Record("a"))]
+
+
+def test_parquet_files_of_a_folder_are_found(tmp_path: Path) -> None:
+    for name in ("b.jsonl", "a.parquet", "c.PARQUET", "d.parquet.gz"):
+        (tmp_path / name).write_bytes(b"")
+    found = find_files(Settings(_env_file=None), normal_uri(str(tmp_path)))  # type: ignore[call-arg]
+    assert [Path(file.uri).name for file in found] == ["a.parquet", "b.jsonl", "c.PARQUET"]
