@@ -4,7 +4,8 @@ Pure text, no connection: `database.copy_insert` sends it.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from toolformer_ops.errors import DatabaseError
@@ -15,12 +16,12 @@ NULL = r"\N"
 def copy_line(row: Sequence[Any]) -> str:
     r"""One row as a line: fields separated by tabs, `\N` for None, a newline at the end.
 
-    Mappings become JSON, lists and tuples array literals, everything else its `str`.
+    Mappings become JSON, lists and tuples array literals, everything else its `str`; a UUID is written without hyphens.
 
     Raises:
         DatabaseError: a text holds U+0000 or a lone surrogate, which Postgres cannot store.
     """
-    return "\t".join(map(_field, row)) + "\n"
+    return "\t".join([_FORMATS.get(type(value), _field)(value) for value in row]) + "\n"
 
 
 def copy_text(rows: Iterable[Sequence[Any]]) -> str:
@@ -48,11 +49,12 @@ def _around(text: str, index: int) -> str:
     return ascii(text[max(0, index - 40) : index + 40])
 
 
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+
+
 def _field(value: Any) -> str:
-    if value is None:
-        return NULL
-    if value is True or value is False:
-        return "t" if value else "f"
+    """A value of a type that is not in `_FORMATS`."""
     if isinstance(value, str):
         return _escaped(value)
     if isinstance(value, Mapping):
@@ -66,5 +68,12 @@ def _field(value: Any) -> str:
     return str(value)
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+_FORMATS: Mapping[type, Callable[[Any], str]] = {
+    type(None): lambda _: NULL,
+    bool: lambda value: "t" if value else "f",
+    int: str,
+    float: str,
+    str: _escaped,
+    uuid.UUID: lambda value: value.hex,  # half the time of str
+}
+"""Most values of most rows are of these types: looking them up takes less than half the time of a chain of questions."""
