@@ -200,6 +200,26 @@ def test_every_call_that_differs_has_one_reason_and_the_counts_add_up(nights: Ni
         assert found.texts_differing == sum(calls_of[before] != calls_of[now] for calls_of in by_text)
 
 
+def test_only_the_partitions_of_the_two_runs_are_touched(nights: Nights) -> None:
+    nights.ingest(*texts(*range(20)))
+    night(nights, "other", replace(CALCULATOR, model="m@0"), *TOOLS[1:])
+    night(nights, "one", CALCULATOR)
+    night(nights, "two", replace(CALCULATOR, index="index-2"))
+    expected = {f"candidate_calls_{CALCULATOR.recipes()['sample']['recipe_id']}"} | {
+        f"call_losses_{tool.recipes()['score']['recipe_id']}"
+        for tool in (CALCULATOR, replace(CALCULATOR, index="index-2"))
+    }
+    with database.transaction(nights.engine) as connection:
+        find_changes(connection, "two")
+        locked = connection.execute(
+            text(
+                "select relname from pg_locks join pg_class on pg_class.oid = relation join pg_inherits on inhrelid = relation "
+                "where pid = pg_backend_pid() and relkind = 'r'"
+            )
+        ).scalars()
+        assert set(locked) == expected
+
+
 def fact(call: ChangedCall) -> tuple[Any, ...]:
     return call.document_id, call.tool, call.position_char, call.call_text, call.result
 

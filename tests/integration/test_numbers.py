@@ -195,3 +195,23 @@ def test_runs_from_before_numbers_were_stored_get_theirs_in_their_order(nights: 
             store_numbers(connection, run_id)
         assert runs_without_numbers(connection, "three") == []
         assert {run_id: shown(connection, run_id) for run_id in expected} == expected
+
+
+def test_what_follows_from_an_earlier_run_touches_only_the_partitions_of_its_recipes(nights: Nights) -> None:
+    nights.ingest(*texts(*range(20)))
+    night(nights, "other", replace(CALCULATOR, model="m@0"))
+    night(nights, "one", CALCULATOR)
+    nights.ingest(*texts(*range(4, 24)))
+    nights.start("two", CALCULATOR)
+    nights.work("two", CALCULATOR)
+    with database.transaction(nights.engine) as connection:
+        database.execute(connection, "finish_run", run_id="two", state="success")
+        store_numbers(connection, "two")
+        locked = connection.execute(
+            text(
+                "select relname from pg_locks join pg_class on pg_class.oid = relation join pg_inherits on inhrelid = relation "
+                "where pid = pg_backend_pid() and relkind = 'r'"
+            )
+        ).scalars()
+        recipes = {stage: recipe["recipe_id"] for stage, recipe in CALCULATOR.recipes().items()}
+        assert set(locked) == {f"candidate_calls_{recipes['sample']}", f"call_losses_{recipes['score']}"}
