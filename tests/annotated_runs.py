@@ -1,7 +1,6 @@
 """A run in Postgres as the stages before the release leave it, made of texts and calls that a test writes down."""
 
 import hashlib
-import json
 import uuid
 from collections import Counter
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.micro_batches import DocumentOutcome, load_run_tool, write_ledger
 from toolformer_ops.stages.filtering import FilterDecisionRow
 from toolformer_ops.stages.sampling import CandidateCallRow
 from toolformer_ops.stages.scoring import CallLossesRow
@@ -189,20 +189,14 @@ class AnnotatedRun:
                     for item in documents
                 ]
                 database.insert_rows(connection, decisions)
+                run = load_run_tool(connection, self.run_id, tool)
                 for stage in STAGES:
-                    rows = [
-                        (stage, recipe_id(stage, tool), item.document_id, *self._ledger(stage, tool, item))
-                        for item in documents
-                        if stage != "score" or item != without
-                    ]  # fmt: skip
-                    database.copy_insert(
-                        connection,
-                        "stage_ledger",
-                        ("stage", "recipe_id", "document_id", "rows_written", "counts"),
-                        rows,
-                    )
+                    outcomes = [
+                        self._outcome(stage, tool, item) for item in documents if stage != "score" or item != without
+                    ]
+                    write_ledger(connection, run, stage, outcomes)
 
-    def _ledger(self, stage: str, tool: str, document: Document) -> tuple[int, str]:
+    def _outcome(self, stage: str, tool: str, document: Document) -> DocumentOutcome:
         calls = self.calls[tool, document.document_id]
         counts = {
             "filter": {"paragraphs": 1, "kept": 1, "test": 1},
@@ -210,4 +204,5 @@ class AnnotatedRun:
             "execute": {"calls": calls},
             "score": {"calls": calls, "scored": calls},
         }
-        return 1 if stage == "filter" else calls, json.dumps(counts[stage])
+        rows_written = 1 if stage == "filter" else calls
+        return DocumentOutcome(document.document_id, rows_written, Counter(counts[stage]))

@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 STATE_DIR_VARIABLE = "TOOLFORMER_STATE_DIR"
 
-MAX_SHARDS = 256
+MAX_SHARDS = 64
 """Most mapped tasks a stage: larger maps slow Airflow's scheduler."""
 
 

@@ -1,5 +1,4 @@
 -- fail: every call id once
 select call_id
-from {batch}
-where call_id is null
-   or call_id in (select call_id from {batch} group by call_id having count(*) > 1)
+from (select call_id, count(*) over (partition by call_id) as times from {batch}) as counted
+where call_id is null or times > 1

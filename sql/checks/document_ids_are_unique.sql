@@ -1,5 +1,4 @@
 -- fail: every text once
 select document_id
-from {batch}
-where document_id is null
-   or document_id in (select document_id from {batch} group by document_id having count(*) > 1)
+from (select document_id, count(*) over (partition by document_id) as times from {batch}) as counted
+where document_id is null or times > 1

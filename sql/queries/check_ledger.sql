@@ -1,4 +1,4 @@
--- Rows to check: one for each document of a run and stage of a tool that the document passes; the ledger, and the rows that exist.
+-- Rows to check: one for each of checked_members and stage of a tool that the document passes; the ledger, and the rows that exist.
 --   ledger_rows                      1 where the stage has finished the document
 --   rows_written, rows_found         rows by the ledger (execute: calls with a result or a reason), and rows that exist
 --   rows_expected                    rows that the stage before asks for
@@ -6,14 +6,16 @@
 --   pruned_in_ledger, pruned_found   positions that were not sampled, by the ledger and by their rows
 create temporary table checked_ledger as
 with decided as (
-    select document_id, count(*) as decisions, bool_or(kept) as is_kept
-    from filter_decisions
-    where filter_recipe_id = :filter_recipe_id
-    group by document_id
+    select decision.document_id, count(*) as decisions, bool_or(decision.kept) as is_kept
+    from checked_members member
+    join filter_decisions decision on decision.document_id = member.variant_id
+    where decision.filter_recipe_id = :filter_recipe_id
+    group by decision.document_id
 ),
 called as (
     select call.document_id, count(*) as calls, count(result.input_key) as answered
-    from candidate_calls call
+    from checked_members member
+    join candidate_calls call on call.document_id = member.variant_id
     left join call_results result
         on result.tool = :tool
        and result.tool_version = :tool_version
@@ -22,20 +24,22 @@ called as (
     group by call.document_id
 ),
 judged as (
-    select document_id, count(*) as losses
-    from call_losses
-    where scoring_recipe_id = :scoring_recipe_id
-    group by document_id
+    select loss.document_id, count(*) as losses
+    from checked_members member
+    join call_losses loss on loss.document_id = member.variant_id
+    where loss.scoring_recipe_id = :scoring_recipe_id
+    group by loss.document_id
 ),
 pruned as (
-    select document_id, count(*) as positions
-    from pruned_positions
-    where sampling_recipe_id = :sampling_recipe_id
-    group by document_id
+    select position.document_id, count(*) as positions
+    from checked_members member
+    join pruned_positions position on position.document_id = member.variant_id
+    where position.sampling_recipe_id = :sampling_recipe_id
+    group by position.document_id
 ),
 ledger as (
     select
-        stage, document_id, rows_written,
+        done.stage, done.document_id, done.rows_written,
         coalesce(cast(counts ->> 'positions_pruned_below' as bigint), 0) as positions_pruned,
         coalesce(cast(counts ->> 'samples' as bigint), 0) as samples,
         coalesce(cast(counts ->> 'candidates' as bigint), 0)
@@ -44,21 +48,16 @@ ledger as (
                 (select sum(cast(count.value as bigint))
                  from jsonb_each_text(counts) count
                  where starts_with(count.key, 'sample_')), 0) as samples_accounted_for
-    from stage_ledger
-    where (stage, recipe_id) in (
-        ('filter', :filter_recipe_id),
-        ('sample', :sampling_recipe_id),
-        ('execute', :execution_recipe_id),
-        ('score', :scoring_recipe_id)
-    )
+    from checked_members member
+    join stage_ledger done on done.document_id = member.variant_id
+    where done.recipe_id in (:filter_recipe_id, :sampling_recipe_id, :execution_recipe_id, :scoring_recipe_id)
 ),
 due as (
     select stages.stage, member.variant_id as document_id, decided.decisions
-    from run_tool_documents member
+    from checked_members member
     left join decided on decided.document_id = member.variant_id
     cross join (values ('filter'), ('sample'), ('execute'), ('score')) as stages (stage)
-    where member.run_id = :run_id and member.tool = :tool
-      and (stages.stage = 'filter' or decided.is_kept)
+    where (stages.stage = 'filter' or decided.is_kept)
 )
 select
     due.stage || ' of ' || cast(due.document_id as text) as stage_of_document,

@@ -1,7 +1,7 @@
--- The run's documents that a filter has not judged, in the order of their ids.
+-- A shard's documents of the run, beyond what is finished, that a filter has not judged, in the order of their ids.
 select d.variant_id as document_id
-from run_tool_documents d
-where d.run_id = :run_id and d.tool = :tool
+from members_beyond(:corpus_id, :at_version, :below_ordinal, :base_version, :base_ordinal, :reads_record) d
+where (:shard_count = 1 or document_shard(d.variant_id, :shard_count) = :shard_index)
   and not exists (
       select from stage_ledger l
       where l.recipe_id = :recipe_id and l.document_id = d.variant_id and l.stage = 'filter')

@@ -66,6 +66,12 @@ files as (
 spare as (
     delete from corpus_spare_records row using texts_to_forget text where row.document_id = text.document_id returning 1
 ),
+-- What a check counted over the corpora that held the texts is counted anew by the next.
+counted_yields as (
+    delete from checked_yields counted
+    using annotation_runs run, corpus_documents member, texts_to_forget text
+    where counted.run_id = run.run_id and run.corpus_id = member.corpus_id and member.document_id = text.document_id
+),
 memberships as (
     delete from corpus_documents row using texts_to_forget text where row.document_id = text.document_id returning 1
 ),

@@ -18,9 +18,11 @@ select
 from releasable_calls chosen
 join candidate_calls call
     on call.sampling_recipe_id = chosen.sampling_recipe_id
+   and call.document_id = chosen.variant_id
    and call.call_id = chosen.call_id
 join call_losses loss
     on loss.scoring_recipe_id = chosen.scoring_recipe_id
+   and loss.document_id = chosen.variant_id
    and loss.call_id = chosen.call_id
 where call.sampling_recipe_id = any (cast(:sampling_recipe_ids as text[]))  -- reads no other partition
   and loss.scoring_recipe_id = any (cast(:scoring_recipe_ids as text[]))

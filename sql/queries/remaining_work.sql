@@ -1,26 +1,26 @@
--- How many of the run's documents with a kept paragraph are not scored, and the seconds that a document took lately in sampling and
--- scoring together, over the newest 500 rows of each; null where none is sampled yet.
+-- How many of the run's documents, beyond what is finished, have a kept paragraph and are not scored; and what documents took lately: the
+-- seconds of one in sampling and scoring together, over the newest 50 micro-batches of each; null where none is sampled yet.
 with unscored as (
     select count(*) as documents
-    from run_tool_documents d
-    where d.run_id = :run_id and d.tool = :tool
-      and exists (
-          select from filter_decisions f
-          where f.filter_recipe_id = :filter_recipe_id and f.document_id = d.variant_id and f.kept)
+    from members_beyond(:corpus_id, :at_version, :below_ordinal, :base_version, :base_ordinal, :reads_record) d
+    where exists (
+        select from filter_decisions f
+        where f.filter_recipe_id = :filter_recipe_id and f.document_id = d.variant_id and f.kept)
       and not exists (
-          select from stage_ledger l
-          where l.recipe_id = :scoring_recipe_id and l.document_id = d.variant_id and l.stage = 'score')
+        select from stage_ledger l
+        where l.recipe_id = :scoring_recipe_id and l.document_id = d.variant_id and l.stage = 'score')
 ),
 newest_sampled as (
-    select seconds from stage_ledger
-    where recipe_id = :sampling_recipe_id and stage = 'sample'
-    order by committed_at desc limit 500
+    select documents, seconds from micro_batches
+    where recipe_id = :sampling_recipe_id
+    order by committed_at desc limit 50
 ),
 newest_scored as (
-    select seconds from stage_ledger
-    where recipe_id = :scoring_recipe_id and stage = 'score'
-    order by committed_at desc limit 500
+    select documents, seconds from micro_batches
+    where recipe_id = :scoring_recipe_id
+    order by committed_at desc limit 50
 )
 select unscored.documents,
-       (select avg(seconds) from newest_sampled) + coalesce((select avg(seconds) from newest_scored), 0) as seconds_per_document
+       (select sum(seconds) / nullif(sum(documents), 0) from newest_sampled)
+           + coalesce((select sum(seconds) / nullif(sum(documents), 0) from newest_scored), 0) as seconds_per_document
 from unscored

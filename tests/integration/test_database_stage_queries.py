@@ -23,25 +23,43 @@ def _ids(engine: Engine, name: str, **parameters: object) -> list[UUID]:
     return [row.document_id for row in _fetch(engine, name, **parameters)]
 
 
+def _members(run_id: str) -> dict[str, object]:
+    """All documents of a run, where nothing is finished."""
+    return {
+        "corpus_id": "c000000000000000",
+        "at_version": 1,
+        "below_ordinal": 3 if run_id == "r1" else 2**31 - 1,
+        "base_version": 0,
+        "base_ordinal": 0,
+        "reads_record": False,
+    }
+
+
+def _to_filter(engine: Engine, run_id: str, recipe_id: str, index: int = 0, count: int = 1) -> list[UUID]:
+    shard = {"shard_index": index, "shard_count": count}
+    return _ids(engine, "documents_to_filter", **_members(run_id), recipe_id=recipe_id, **shard)
+
+
 def test_filtering_finds_all_documents_of_the_run_and_no_more(annotated: Engine) -> None:
-    assert _ids(annotated, "documents_to_filter", run_id="r1", tool="Calculator", recipe_id=OTHER) == [D1, D2, D3]
-    assert _ids(annotated, "documents_to_filter", run_id="r2", tool="Calculator", recipe_id=OTHER) == [D1, D2, D3, D4]
+    assert _to_filter(annotated, "r1", OTHER) == [D1, D2, D3]
+    assert _to_filter(annotated, "r2", OTHER) == [D1, D2, D3, D4]
 
 
 def test_filtering_leaves_out_what_the_ledger_holds(annotated: Engine) -> None:
-    assert _ids(annotated, "documents_to_filter", run_id="r1", tool="Calculator", recipe_id="f1") == []
-    assert _ids(annotated, "documents_to_filter", run_id="r1", tool="Calculator", recipe_id="f3") == [D2, D3]
+    assert _to_filter(annotated, "r1", "f1") == []
+    assert _to_filter(annotated, "r1", "f3") == [D2, D3]
 
 
 def _to_annotate(engine: Engine, run_id: str, recipe_id: str, index: int = 0, count: int = 1) -> list[UUID]:
     return _ids(
         engine,
-        "documents_to_annotate",
-        run_id=run_id,
-        tool="Calculator",
+        "documents_after_stage",
+        **_members(run_id),
         filter_recipe_id="f1",
         stage="sample",
         recipe_id=recipe_id,
+        previous_stage="filter",
+        previous_recipe_id="f1",
         shard_index=index,
         shard_count=count,
     )
@@ -53,18 +71,18 @@ def test_sampling_finds_the_documents_with_a_kept_paragraph(annotated: Engine) -
     assert _to_annotate(annotated, "r2", "51") == []
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 256])
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 64])
 def test_each_document_is_in_exactly_one_shard(annotated: Engine, count: int) -> None:
-    shards = [_to_annotate(annotated, "r2", OTHER, index, count) for index in range(count)]
-    assert sorted(document for shard in shards for document in shard) == [D1, D2, D4]
+    for undone, all_documents in ((_to_filter, [D1, D2, D3, D4]), (_to_annotate, [D1, D2, D4])):
+        shards = [undone(annotated, "r2", OTHER, index, count) for index in range(count)]
+        assert sorted(document for shard in shards for document in shard) == all_documents
 
 
 def _after(engine: Engine, stage: str, recipe_id: str, previous: tuple[str, str]) -> list[UUID]:
     return _ids(
         engine,
         "documents_after_stage",
-        run_id="r2",
-        tool="Calculator",
+        **_members("r2"),
         filter_recipe_id="f1",
         stage=stage,
         recipe_id=recipe_id,
@@ -126,13 +144,21 @@ def test_executed_calls_carry_their_paragraph_and_their_result(annotated: Engine
 
 
 def test_remaining_work_counts_unscored_documents_and_averages_measured_seconds(annotated: Engine) -> None:
-    recipes = {"tool": "Calculator", "filter_recipe_id": "f1", "sampling_recipe_id": "51"}
-    [none_left] = _fetch(annotated, "remaining_work", run_id="r2", **recipes, scoring_recipe_id="a1")
-    assert (none_left.documents, none_left.seconds_per_document) == (0, 6.0)  # (4 + 2 + 3) / 3 + (6 + 2 + 1) / 3
-    [all_left] = _fetch(annotated, "remaining_work", run_id="r2", **recipes, scoring_recipe_id=OTHER)
+    with annotated.begin() as connection:
+        connection.execute(
+            text(
+                "insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written, seconds) values "
+                "('r2', 'Calculator', 'sample', '51', 2, 6, 5), ('r1', 'Calculator', 'sample', '51', 1, 1, 4), "
+                "('r2', 'Calculator', 'score', 'a1', 3, 7, 9), ('r1', 'Calculator', 'score', 'a1', 0, 0, 0)"
+            )
+        )
+    recipes = {"filter_recipe_id": "f1", "sampling_recipe_id": "51"}
+    [none_left] = _fetch(annotated, "remaining_work", **_members("r2"), **recipes, scoring_recipe_id="a1")
+    assert (none_left.documents, none_left.seconds_per_document) == (0, 6.0)  # (5 + 4) / (2 + 1) + 9 / 3
+    [all_left] = _fetch(annotated, "remaining_work", **_members("r2"), **recipes, scoring_recipe_id=OTHER)
     assert (all_left.documents, all_left.seconds_per_document) == (3, 3.0)
     recipes["sampling_recipe_id"] = OTHER
-    [unknown] = _fetch(annotated, "remaining_work", run_id="r1", **recipes, scoring_recipe_id=OTHER)
+    [unknown] = _fetch(annotated, "remaining_work", **_members("r1"), **recipes, scoring_recipe_id=OTHER)
     assert (unknown.documents, unknown.seconds_per_document) == (2, None)
 
 

@@ -1,6 +1,7 @@
 """Micro-batches in Postgres: what a stage that fails leaves behind, and that equal inputs are run once while batches overlap."""
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +13,14 @@ from sqlalchemy import text as sql
 from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DatabaseError
-from toolformer_ops.runs.micro_batches import MicroBatch, Shard, load_run_tool, work_off
+from toolformer_ops.runs.micro_batches import (
+    DocumentOutcome,
+    MicroBatch,
+    Shard,
+    load_run_tool,
+    work_off,
+    write_ledger,
+)
 from toolformer_ops.stages.execution import Asked, CallResultRow, ExecuteWork
 from toolformer_ops.storage import database
 from toolformer_ops.tools.base import ToolOutput
@@ -156,3 +164,77 @@ def test_the_end_says_what_share_of_the_time_the_database_took(
         "execute: 7 of 7 documents",
     ]
     assert any(line.startswith("execute feeding: computed") and "% of the time" in line for line in lines)
+
+
+def batches_of(engine: Engine) -> list[tuple[Any, ...]]:
+    with database.transaction(engine) as connection:
+        found = connection.execute(
+            sql(
+                "select run_id, documents, rows_written, counts, seconds from micro_batches "
+                "where stage = 'execute' order by batch_id"
+            )
+        )
+        return [tuple(row) for row in found]
+
+
+def test_each_micro_batch_has_a_row_with_the_sums_of_its_ledger_rows(settings: Settings, engine: Engine) -> None:
+    with database.transaction(engine) as connection:
+        connection.execute(sql("delete from micro_batches"))
+    work_off(settings.model_copy(update={"micro_batch_documents": 3}), engine, execution(engine))
+    with database.transaction(engine) as connection:
+        ledger = connection.execute(
+            sql(
+                "select 'run-1', count(*), sum(rows_written), jsonb_build_object('calls', sum((counts ->> 'calls')::int), "
+                "'executed', sum((counts ->> 'executed')::int)), sum(seconds) "
+                "from stage_ledger where stage = 'execute' group by batch_id order by batch_id"
+            )
+        ).all()
+    found = batches_of(engine)
+    assert (
+        [row[:3] for row in found] == [row[:3] for row in ledger] == [("run-1", 3, 5), ("run-1", 3, 3), ("run-1", 1, 1)]
+    )
+    for row, expected in zip(found, ledger, strict=True):
+        assert {name: row[3][name] for name in expected[3]} == expected[3]
+        assert row[4] == pytest.approx(expected[4], rel=1e-5)
+
+
+def test_a_document_that_another_process_finished_first_counts_in_its_micro_batch_alone(
+    settings: Settings, engine: Engine
+) -> None:
+    with database.transaction(engine) as connection:
+        connection.execute(sql("delete from micro_batches"))
+        run = load_run_tool(connection, "run-1", "Calculator")
+        ids = connection.execute(sql("select document_id from documents order by 1")).scalars().all()
+    for documents in (ids[:3], ids[1:5]):
+        outcomes = [DocumentOutcome(item, 2, Counter(calls=3), 0.5) for item in documents]
+        with database.transaction(engine) as connection:
+            write_ledger(connection, run, "execute", outcomes)
+    assert batches_of(engine) == [("run-1", 3, 6, {"calls": 9}, 1.5), ("run-1", 2, 4, {"calls": 6}, 1.0)]
+    with database.transaction(engine) as connection:
+        ledger = connection.execute(
+            sql("select document_id, batch_id from stage_ledger where stage = 'execute' order by 1")
+        )
+        first, *others = (row.batch_id for row in ledger)
+    assert others == [first, first, first + 1, first + 1]
+
+
+def test_tables_that_have_grown_are_analysed_with_their_parents(engine: Engine) -> None:
+    with database.transaction(engine) as connection:
+        database.ensure_partition(connection, "pruned_positions", "0123456789abcdef")
+        connection.execute(
+            sql(
+                "insert into pruned_positions select '0123456789abcdef', gen_random_uuid(), 0, 1, 1, 0.5, 1.0 "
+                "from generate_series(1, 2000)"
+            )
+        )
+        connection.execute(sql("select pg_stat_force_next_flush()"))
+    partition = "pruned_positions_0123456789abcdef"
+    assert database.analyze_grown(engine) == [partition, "pruned_positions"]
+    with database.transaction(engine) as connection:
+        rows = connection.execute(
+            sql("select reltuples from pg_class where relname in (:partition, 'pruned_positions')"),
+            {"partition": partition},
+        )
+        assert list(rows.scalars()) == [2000, 2000]
+        connection.execute(sql("select pg_stat_force_next_flush()"))
+    assert database.analyze_grown(engine) == []

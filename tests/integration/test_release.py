@@ -157,7 +157,7 @@ def test_the_run_of_a_schedule_may_keep_no_call(settings: Settings) -> None:
     document = run.add_text(SUM)
     run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=0.25)
     of_schedule(run, "posts")
-    with pytest.raises(NothingToReleaseError, match="0 of 1 documents are filtered"):
+    with pytest.raises(NothingToReleaseError, match="documents not filtered: 1"):
         release_of_run(settings, run.run_id)
     run.complete("Calculator")
     assert release_of_run(settings, run.run_id) == {"release_id": None, "changed_examples": 0}
@@ -206,7 +206,7 @@ def test_incomplete_and_failed_tools_are_named_and_left_out(settings: Settings, 
         tools = tools_of_run(connection, run.run_id)
     assert [tool.tool for tool in tools.present] == ["Calculator"]
     assert tools.lacking == {
-        "Calendar": "1 of 2 documents are scored",
+        "Calendar": "documents not scored: 1",
         "QA": "failed checks kept_share_is_plausible",
     }
     release_id = release(settings, run.run_id)
@@ -429,7 +429,7 @@ def test_nothing_kept_and_nothing_complete_and_no_run_each_say_so(settings: Sett
     run = AnnotatedRun(settings, {"Calculator": 0.5})
     document = run.add_text(SUM)
     run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=0.25)
-    with pytest.raises(NothingToReleaseError, match="Calculator: 0 of 1 documents are filtered"):
+    with pytest.raises(NothingToReleaseError, match="Calculator: documents not filtered: 1"):
         release(settings, run.run_id)
     run.complete("Calculator")
     with pytest.raises(NothingToReleaseError, match="threshold_counts shows what lower thresholds would keep"):

@@ -13,6 +13,7 @@ from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.config import Settings
 from toolformer_ops.losses import is_kept
 from toolformer_ops.records import CallLosses
+from toolformer_ops.runs.micro_batches import load_run_tool, members_of_run
 from toolformer_ops.storage import database
 
 RECIPE = "0123456789abcdef"
@@ -115,7 +116,7 @@ def test_postgres_inlines_both_rules(engine: Engine) -> None:
     with database.transaction(engine) as connection:
         database.ensure_partition(connection, "call_losses", RECIPE)
         plan = "\n".join(connection.execute(text(statement)).scalars())
-    assert "reason IS NULL" in plan
+    assert "reason IS NULL" in plan or "loss_reducti_idx" in plan  # the partial index needs the condition to be seen
     assert "LEAST(" in plan
     assert "is_kept(" not in plan
     assert "loss_reduction(" not in plan
@@ -144,7 +145,6 @@ RECIPES = {
     "execution_recipe_ids": [recipe_id("execute", "QA")],
     "scoring_recipe_ids": [recipe_id("score", "QA")],
 }
-CHOICE = {"run_id": "run-1", "tools": ["QA"], **RECIPES, "keep_thresholds": [0.5], "max_examples": None}
 OF_TOOL = {
     "run_id": "run-1",
     "tool": "QA",
@@ -157,6 +157,9 @@ OF_TOOL = {
     "min_kept_texts": 0,
     "max_kept_share": 1.0,
     "document_ids": [uuid.UUID(int=1)],
+    **dict.fromkeys(
+        ("yield_version", "yield_ordinal", "yield_judged_calls", "yield_kept_calls", "yield_kept_texts"), 0
+    ),
 }
 PAGE = {**RECIPES, "after": uuid.UUID(int=0), "until": uuid.UUID(int=2**128 - 1)}
 READS: dict[str, tuple[str, dict[str, object]]] = {
@@ -170,7 +173,7 @@ READS: dict[str, tuple[str, dict[str, object]]] = {
     },
     "calls_of_documents": (database.query("calls_of_documents"), OF_TOOL),
     "executed_calls_of_documents": (database.query("executed_calls_of_documents"), OF_TOOL),
-    "release_choose_calls": (database.query("release_choose_calls"), CHOICE),
+    "release_kept_calls": (database.query("release_kept_calls"), OF_TOOL),
     "release_calls_of_texts": (database.query("release_calls_of_texts"), PAGE),
 }
 
@@ -179,8 +182,14 @@ READS: dict[str, tuple[str, dict[str, object]]] = {
 def test_what_reads_one_tool_scans_only_the_partitions_of_its_recipes(run: AnnotatedRun, name: str) -> None:
     statement, parameters = READS[name]
     with database.transaction(run.engine) as connection:
+        of_tool = {**OF_TOOL, **members_of_run(load_run_tool(connection, "run-1", "QA"))}
+        if parameters is OF_TOOL:
+            parameters = of_tool
+        database.execute(connection, "check_members", **of_tool)
+        database.execute(connection, "release_choice_table")
         if name == "release_calls_of_texts":
-            database.execute(connection, "release_choose_calls", **CHOICE)
+            database.execute(connection, "release_kept_calls", **of_tool)
+            database.execute(connection, "release_choose_calls", max_examples=None)
         explain = text(f"explain (analyze, format json) {_without_comment(statement)}")
         [node] = connection.execute(explain, parameters).scalar_one()
     partitions = {name for name in _scanned(node["Plan"]) if name.startswith(PARTITIONED)}

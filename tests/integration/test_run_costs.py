@@ -30,7 +30,7 @@ def run(settings: Settings) -> AnnotatedRun:
     with database.transaction(run.engine) as connection:
         for stage, seconds in SECONDS.items():
             connection.execute(
-                sql("update stage_ledger set seconds = :seconds where stage = :stage"),
+                sql("update micro_batches set seconds = 2 * :seconds where stage = :stage"),  # two documents
                 {"stage": stage, "seconds": seconds},
             )
     return run

@@ -1,17 +1,19 @@
 """Choose the calls of a release in Postgres, and read the texts that hold them.
 
-The rules are in `sql/queries/release_choose_calls.sql`: kept calls, one a position, at most so many texts a tool. Both functions
-work in one transaction, in the temporary table `releasable_calls`. Does not decide which tools take part; `stages/release.py` does.
+The rules are in `sql/queries`: kept calls (`release_kept_calls.sql`), one a position, at most so many texts a tool
+(`release_choose_calls.sql`). Both functions work in one transaction, in the temporary table `releasable_calls`. Does not decide
+which tools take part; `stages/release.py` does.
 """
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
 from toolformer_ops.release.format import ReleasedCall
+from toolformer_ops.runs.micro_batches import load_run_tool, members_of_run
 from toolformer_ops.storage import database
 
 PAGE_TEXTS = 500
@@ -45,23 +47,23 @@ class ChosenText:
 
 
 def choose_calls(
-    connection: Connection, run_id: str, tools: Sequence[ReleaseTool], max_examples: int | None
+    connection: Connection,
+    run_id: str,
+    tools: Sequence[ReleaseTool],
+    max_examples: int | None,
+    *,
+    members: Mapping[str, object] | None = None,
 ) -> dict[str, dict[str, int]]:
     """Choose among the kept calls of `tools`, with at most `max_examples` texts a tool; returns what is left out.
 
-    The result is the number of calls by tool and reason, as in `run_releases.left_out`.
+    `members`, arguments of the SQL function `members_beyond`, restricts the documents: None takes all of the run. The result is the
+    number of calls by tool and reason, as in `run_releases.left_out`.
     """
-    database.execute(
-        connection,
-        "release_choose_calls",
-        run_id=run_id,
-        tools=[tool.tool for tool in tools],
-        sampling_recipe_ids=[tool.sampling_recipe_id for tool in tools],
-        execution_recipe_ids=[tool.execution_recipe_id for tool in tools],
-        scoring_recipe_ids=[tool.scoring_recipe_id for tool in tools],
-        keep_thresholds=[tool.keep_threshold for tool in tools],
-        max_examples=max_examples,
-    )
+    database.execute(connection, "release_choice_table")
+    for tool in tools:
+        of_run = members_of_run(load_run_tool(connection, run_id, tool.tool)) if members is None else members
+        database.execute(connection, "release_kept_calls", **of_run, **vars(tool))
+    database.execute(connection, "release_choose_calls", max_examples=max_examples)
     database.execute(connection, "release_index_chosen_calls")
     left_out: dict[str, dict[str, int]] = defaultdict(dict)
     for row in database.fetch_all(connection, "release_left_out"):

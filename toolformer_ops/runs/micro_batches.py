@@ -4,7 +4,10 @@ While the stage computes a micro-batch, one thread reads the next and one writes
 Postgres (`feed`). Each micro-batch's rows and its `stage_ledger` rows are one transaction, committed in order. A stage that is
 killed loses the micro-batch that it computed and the one that was being written; run again, it starts at the first document
 without a ledger row. A green task proves nothing: the ledger does.
-Writes `stage_ledger`, and the rows that a stage hands over.
+
+What is undone is looked for among the documents that no finished work covers (`finished_work`, written by `stages/checking.py`), so
+that a night over a million documents that are done reads the new ones alone.
+Writes `stage_ledger`, `micro_batches`, and the rows that a stage hands over.
 """
 
 import logging
@@ -33,6 +36,9 @@ Batch = TypeVar("Batch")
 Loaded = TypeVar("Loaded")
 Done = TypeVar("Done")
 
+ALL_ORDINALS = 2**31 - 1
+"""The exclusive bound of a run without a document limit; no ordinal reaches it."""
+
 Activity = Literal["computing", "reading", "writing", "waiting_for_reading", "waiting_for_writing"]
 
 
@@ -42,6 +48,11 @@ class RunTool:
 
     run_id: str
     tool: str
+    corpus_id: str
+    corpus_version: int
+    """The version of the corpus that the run annotates."""
+    ordinal_limit: int
+    """Its documents are those of the version with an ordinal below it."""
     choices: RunChoices
     model_identity: str
     tool_version: str
@@ -52,6 +63,11 @@ class RunTool:
     sampling_recipe_id: str
     execution_recipe_id: str
     scoring_recipe_id: str
+
+    @property
+    def recipe_ids(self) -> tuple[str, str, str, str]:
+        """The recipes of its four stages, in their order."""
+        return self.filter_recipe_id, self.sampling_recipe_id, self.execution_recipe_id, self.scoring_recipe_id
 
     def recipe_of(self, stage: str) -> str:
         """The recipe of the stage of that name."""
@@ -105,6 +121,7 @@ class LedgerRow(TableRow):
     rows_written: int
     counts: Counter[str]
     seconds: float
+    batch_id: int
 
 
 def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
@@ -124,6 +141,9 @@ def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
     return RunTool(
         run_id=run_id,
         tool=tool,
+        corpus_id=runs[0].corpus_id,
+        corpus_version=runs[0].corpus_version,
+        ordinal_limit=ALL_ORDINALS if runs[0].ordinal_limit is None else runs[0].ordinal_limit,
         choices=RunChoices.parse(runs[0].parameters),
         model_identity=runs[0].model_identity,
         tool_version=row.tool_version,
@@ -136,6 +156,35 @@ def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
     )
 
 
+def members_of_run(run: RunTool) -> dict[str, object]:
+    """The arguments of the SQL function `members_beyond` for all documents of the run."""
+    return {
+        "corpus_id": run.corpus_id,
+        "at_version": run.corpus_version,
+        "below_ordinal": run.ordinal_limit,
+        "base_version": 0,
+        "base_ordinal": 0,
+        "reads_record": run.reads_record,
+    }
+
+
+def members_beyond_finished(connection: Connection, run: RunTool, *recipe_ids: str) -> dict[str, object]:
+    """The same for the documents of the run that are not finished under all these recipes.
+
+    The finished work of an earlier version of the corpus, or of a run with a document limit, spares what both have in common.
+    """
+    members = members_of_run(run)
+    bases = database.fetch_all(
+        connection,
+        "finished_base",
+        recipe_ids=recipe_ids,
+        corpus_id=run.corpus_id,
+        at_version=run.corpus_version,
+        below_ordinal=run.ordinal_limit,
+    )
+    return {**members, "base_version": bases[0].version, "base_ordinal": bases[0].ordinal_limit} if bases else members
+
+
 def documents_after(
     connection: Connection, run: RunTool, shard: Shard, stage: str, previous_stage: str
 ) -> list[uuid.UUID]:
@@ -143,8 +192,7 @@ def documents_after(
     rows = database.fetch_all(
         connection,
         "documents_after_stage",
-        run_id=run.run_id,
-        tool=run.tool,
+        **members_beyond_finished(connection, run, run.recipe_of(stage)),
         filter_recipe_id=run.filter_recipe_id,
         stage=stage,
         recipe_id=run.recipe_of(stage),
@@ -223,19 +271,9 @@ def work_off(settings: Settings, engine: Engine, work: StageWork[Loaded]) -> Cou
             return work.load(connection, documents) if documents else None
 
     def write(done: MicroBatch) -> None:
-        ledger = [
-            LedgerRow(
-                stage=work.stage,
-                recipe_id=work.recipe_id,
-                document_id=outcome.document_id,
-                rows_written=outcome.rows_written,
-                counts=outcome.counts,
-                seconds=outcome.seconds,
-            )
-            for outcome in done.outcomes
-        ]
         with database.transaction(engine) as connection:
-            database.insert_rows(connection, [*done.rows, *ledger])
+            database.insert_rows(connection, done.rows)
+            write_ledger(connection, work.run, work.stage, done.outcomes)
         for outcome in done.outcomes:
             totals.update(outcome.counts)
             totals["documents"] += 1
@@ -248,7 +286,49 @@ def work_off(settings: Settings, engine: Engine, work: StageWork[Loaded]) -> Cou
     logger.info("%s feeding: %s", work.stage, times)
     counted = ", ".join(f"{name} {count}" for name, count in sorted(totals.items()))
     logger.info("%s done: %s", work.stage, counted or "nothing was left to do")
+    if totals["documents"]:
+        database.analyze_grown(engine)
     return totals
+
+
+def write_ledger(connection: Connection, run: RunTool, stage: str, outcomes: Sequence[DocumentOutcome]) -> None:
+    """Write the ledger rows of a micro-batch, and what it did by its run; both count a document that is finished already once."""
+    stage_of_run = {"run_id": run.run_id, "tool": run.tool, "stage": stage, "recipe_id": run.recipe_of(stage)}
+    [batch] = database.fetch_all(connection, "insert_micro_batch", **stage_of_run, **sums_of(outcomes))
+    ledger = [
+        LedgerRow(
+            stage=stage,
+            recipe_id=run.recipe_of(stage),
+            document_id=outcome.document_id,
+            rows_written=outcome.rows_written,
+            counts=outcome.counts,
+            seconds=outcome.seconds,
+            batch_id=batch.batch_id,
+        )
+        for outcome in outcomes
+    ]
+    if database.insert_rows(connection, ledger) < len(ledger):
+        rows = database.fetch_all(
+            connection,
+            "ledger_of_micro_batch",
+            stage=stage,
+            recipe_id=run.recipe_of(stage),
+            document_ids=[outcome.document_id for outcome in outcomes],
+            batch_id=batch.batch_id,
+        )
+        own = {row.document_id for row in rows}
+        sums = sums_of([outcome for outcome in outcomes if outcome.document_id in own])
+        database.execute(connection, "correct_micro_batch", batch_id=batch.batch_id, **sums)
+
+
+def sums_of(outcomes: Sequence[DocumentOutcome]) -> dict[str, object]:
+    """The columns of `micro_batches` that are sums over ledger rows."""
+    return {
+        "documents": len(outcomes),
+        "rows_written": sum(outcome.rows_written for outcome in outcomes),
+        "counts": sum((outcome.counts for outcome in outcomes), Counter[str]()),
+        "seconds": sum(outcome.seconds for outcome in outcomes),
+    }
 
 
 @dataclass

@@ -3,9 +3,12 @@
 A check is a file of `sql/checks`. Its first line says what happens where it does not hold (`fail` stops the run with a message
 that names rows, `warn` is reported) and what is expected; its statement returns the offending rows. Great Expectations runs it.
 
-GX binds no parameters, and runs a statement twice. So the rows to check are first written into temporary tables on GX's
-connection, by statements of `sql/queries` with bound parameters, or by COPY from a release's files: a check reads one such table,
-`{batch}`, and needs no parameter. Only five offending rows leave Postgres. Repairs nothing.
+Only what is new is read: the documents that no earlier passed check of the same recipes covers (`finished_work`). A check of a tool
+that passes writes `finished_work` and `checked_yields` in one transaction with its results.
+
+GX binds no parameters, and runs a statement many times. So the rows to check are first written into temporary tables on GX's
+connection, by statements of `sql/queries` with bound parameters, or by COPY from a release's files. A check reads one such table,
+`{batch}`, once, into a table of at most five offending rows, which is what GX reads. Repairs nothing.
 """
 
 import logging
@@ -18,22 +21,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, func, select, text
+from sqlalchemy import table as sql_table
+from sqlalchemy.exc import DBAPIError
 
 from toolformer_ops.call_syntax import take_out, weave
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DatabaseError, ParameterError, QualityError
 from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_texts
 from toolformer_ops.release.format import read_release
-from toolformer_ops.runs.micro_batches import RunTool, load_run_tool
+from toolformer_ops.runs.micro_batches import RunTool, load_run_tool, members_beyond_finished
 from toolformer_ops.storage import database
 
 logger = logging.getLogger(__name__)
 
 RELEASE = "release"
 """The subject of a release's checks in `quality_results`; the others are named by their tool."""
-FIRST_ROWS = "select count(*) over () as unexpected, offending.* from (\n{statement}\n) as offending limit 5"
-"""What Great Expectations is given: the rows that a message names, each with the number of all offending rows."""
+FIRST_ROWS = """create temporary table found_{name} as
+select count(*) over () as unexpected, offending.* from (\n{statement}\n) as offending limit 5"""
+"""The rows that a message names, each with the number of all offending rows."""
 
 TOOL_CHECKS: Mapping[str, Sequence[str]] = {
     "checked_recipes": ("recipes_are_described",),
@@ -112,15 +118,28 @@ def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
         ParameterError, ToolError: there is no such run, or it was started without this tool.
     """
     engine = database.connect(settings)
+    database.analyze_grown(engine)  # the last stage ended just now
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, run_id, tool)
-    results = run_checks(engine, lambda own: write_rows_of_tool(own, run), TOOL_CHECKS)
-    return conclude(engine, run_id, tool, results)
+        members = members_beyond_finished(connection, run, *run.recipe_ids)
+    counted: dict[str, object] = {}
+    results = run_checks(engine, lambda own: counted.update(write_rows_of_tool(own, run, members)), TOOL_CHECKS)
+
+    def record_passed(connection: Connection) -> None:
+        bounds = {name: members[name] for name in ("corpus_id", "at_version", "below_ordinal")}
+        database.execute(connection, "check_finished", run_id=run_id, recipe_ids=run.recipe_ids, **bounds)
+        database.execute(connection, "check_yield_record", run_id=run_id, tool=run.tool, **counted)
+
+    return conclude(engine, run_id, tool, results, record_passed)
 
 
-def write_rows_of_tool(engine: Engine, run: RunTool) -> None:
-    """Write the temporary tables of `TOOL_CHECKS` on the single connection of `engine`."""
+def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, object]) -> dict[str, int]:
+    """Write the temporary tables of `TOOL_CHECKS` on the single connection of `engine`.
+
+    `members` are the arguments of the SQL function `members_beyond`. Returns the columns of `checked_yields`.
+    """
     parameters = {
+        **members,
         "run_id": run.run_id,
         "tool": run.tool,
         "tool_version": run.tool_version,
@@ -132,12 +151,18 @@ def write_rows_of_tool(engine: Engine, run: RunTool) -> None:
         "min_kept_texts": run.choices.min_kept_texts,
         "max_kept_share": run.choices.max_kept_share,
     }
+    none_before = {
+        "yield_version": 0, "yield_ordinal": 0, "yield_judged_calls": 0, "yield_kept_calls": 0, "yield_kept_texts": 0
+    }  # fmt: skip
     with database.transaction(engine) as connection:
-        database.execute(connection, "check_without_nested_loops")
+        database.execute(connection, "check_members", **members)
+        database.execute(connection, "check_members_statistics")
+        bases = database.fetch_all(connection, "check_yield_base", **parameters)
+        parameters.update(bases[0]._asdict() if bases else none_before)
         for query in ("check_recipes", "check_ledger", "check_calls", "check_losses", "check_pruned", "check_yield"):
             database.execute(connection, query, **parameters)
         database.execute(connection, "check_texts")
-    # The texts are read in pages, for which nested loops are right.
+        [counted] = database.fetch_all(connection, "check_yield_counts")
     tool = ReleaseTool(
         tool=run.tool,
         sampling_recipe_id=run.sampling_recipe_id,
@@ -151,12 +176,13 @@ def write_rows_of_tool(engine: Engine, run: RunTool) -> None:
         return inside and take_out(weave(text, [call.woven for call in calls]), [run.tool]) == text
 
     with database.transaction(engine) as connection:
-        choose_calls(connection, run.run_id, [tool], max_examples=None)
+        choose_calls(connection, run.run_id, [tool], max_examples=None, members=members)
         rows = (
             (str(chosen.document_id), gives_back(chosen.text, chosen.calls))
             for chosen in chosen_texts(connection, run.run_id, [tool])
         )
         database.copy_insert(connection, "checked_texts", ("document_id", "gives_text_back"), rows)
+    return counted._asdict()
 
 
 def check_release(settings: Settings, run_id: str) -> list[CheckResult]:
@@ -255,35 +281,42 @@ def run_checks(
         )
     own_engine: Engine = source.get_execution_engine().engine
     expect: Any = gx.expectations
-    results: list[CheckResult] = []
     try:
         # 2. The rows to check.
         write_rows(own_engine)
-        for table, names in checks.items():
-            # 3. One validation for each table: its number of rows, and the first offending rows of each check.
-            loaded = {name: Check.load(name) for name in names}
-            expectations = [expect.ExpectTableRowCountToBeBetween(min_value=0, meta={"check": "rows"})] + [
-                expect.UnexpectedRowsExpectation(
-                    unexpected_rows_query=FIRST_ROWS.replace("{statement}", check.statement), meta={"check": name}
-                )
-                for name, check in loaded.items()
-            ]
-            asset = source.add_query_asset(table, query=f"select * from {table}")  # noqa: S608 - a name of TOOL_CHECKS
-            batch = asset.add_batch_definition_whole_table(table).get_batch()
-            suite = gx.ExpectationSuite(name=table, expectations=expectations)
-            # 4. GX reports an error inside an expectation flat or by metric, and its results in an order that it chooses.
-            found: dict[str, Any] = {}
-            for result in batch.validate(suite, result_format="COMPLETE").results:
-                name = result.expectation_config.meta["check"]
-                information = result.exception_info or {}
-                entries = [information] if "raised_exception" in information else information.values()
-                if raised := [entry["exception_message"] for entry in entries if entry.get("raised_exception")]:
-                    raise DatabaseError(f"check {name} could not be run: {raised[0]}")
-                found[name] = result.result
-            rows = int(found["rows"]["observed_value"])
-            results += [
-                result_of(check, rows, found[name]["details"]["unexpected_rows"]) for name, check in loaded.items()
-            ]
+        # 3. Each check reads its table once.
+        loaded = {(table, name): Check.load(name) for table, names in checks.items() for name in names}
+        counts: dict[str, int] = {}
+        with database.transaction(own_engine) as connection:
+            for table in checks:
+                counts[table] = connection.execute(select(func.count()).select_from(sql_table(table))).scalar_one()
+            for (table, name), check in loaded.items():
+                statement = FIRST_ROWS.format(name=f"{table}_{name}", statement=check.statement)
+                try:
+                    connection.execute(text(statement.replace("{batch}", table)))
+                except DBAPIError as error:
+                    raise DatabaseError(f"check {name} could not be run: {error.orig}") from error
+        # 4. One validation of all that was found.
+        expectations = [
+            expect.UnexpectedRowsExpectation(
+                unexpected_rows_query=f"select * from found_{table}_{name}",  # noqa: S608 - names of `checks`
+                meta={"check": [table, name]},
+            )
+            for table, name in loaded
+        ]
+        asset = source.add_query_asset("found", query="select 1 as one")
+        batch = asset.add_batch_definition_whole_table("found").get_batch()
+        suite = gx.ExpectationSuite(name="found", expectations=expectations)
+        # 5. GX reports an error inside an expectation flat or by metric, and its results in an order that it chooses.
+        found: dict[tuple[str, str], Any] = {}
+        for result in batch.validate(suite, result_format="COMPLETE").results:
+            table, name = result.expectation_config.meta["check"]
+            information = result.exception_info or {}
+            entries = [information] if "raised_exception" in information else information.values()
+            if raised := [entry["exception_message"] for entry in entries if entry.get("raised_exception")]:
+                raise DatabaseError(f"check {name} could not be run: {raised[0]}")
+            found[table, name] = result.result["details"]["unexpected_rows"]
+        results = [result_of(check, counts[table], found[table, name]) for (table, name), check in loaded.items()]
     finally:
         own_engine.dispose()
     return results
@@ -312,8 +345,16 @@ def result_of(check: Check, rows: int, offending: Sequence[Mapping[str, Any]]) -
     return CheckResult(check, False, observed, message)
 
 
-def conclude(engine: Engine, run_id: str, subject: str, results: list[CheckResult]) -> list[CheckResult]:
+def conclude(
+    engine: Engine,
+    run_id: str,
+    subject: str,
+    results: list[CheckResult],
+    record_passed: Callable[[Connection], None] = lambda _: None,
+) -> list[CheckResult]:
     """Store all results, report them, and return them.
+
+    `record_passed` writes in the same transaction, where no check stops the run.
 
     Raises:
         QualityError: a check with severity `fail` failed.
@@ -331,12 +372,14 @@ def conclude(engine: Engine, run_id: str, subject: str, results: list[CheckResul
                 observed=dict(result.observed),
                 message=result.message,
             )
+        stopping = [result for result in results if not result.success and result.check.severity == "fail"]
+        if not stopping:
+            record_passed(connection)
     failed = [result for result in results if not result.success]
     for result in failed:
         level = logging.ERROR if result.check.severity == "fail" else logging.WARNING
         logger.log(level, "%s: %s: %s", subject, result.check.name, result.message)
     logger.info("checked %s: %d of %d checks hold", subject, len(results) - len(failed), len(results))
-    stopping = [result for result in failed if result.check.severity == "fail"]
     if stopping:
         found = "; ".join(f"{result.check.name}: {result.message}" for result in stopping)
         raise QualityError(

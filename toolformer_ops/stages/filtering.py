@@ -14,7 +14,15 @@ from sqlalchemy import Connection
 from toolformer_ops.annotation.candidates import filter_document
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document
-from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, Shard, StageWork, load_run_tool, work_off
+from toolformer_ops.runs.micro_batches import (
+    DocumentOutcome,
+    MicroBatch,
+    Shard,
+    StageWork,
+    load_run_tool,
+    members_beyond_finished,
+    work_off,
+)
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import Tool
@@ -44,9 +52,14 @@ class FilterWork(StageWork[Sequence[Document]]):
     tool: Tool
 
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
-        """The run's documents that this filter has not judged."""
+        """The shard's documents that this filter has not judged."""
         rows = database.fetch_all(
-            connection, "documents_to_filter", run_id=self.run.run_id, tool=self.run.tool, recipe_id=self.recipe_id
+            connection,
+            "documents_to_filter",
+            **members_beyond_finished(connection, self.run, self.recipe_id),
+            recipe_id=self.recipe_id,
+            shard_index=self.shard.index,
+            shard_count=self.shard.count,
         )
         return [row.document_id for row in rows]
 

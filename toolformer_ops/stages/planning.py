@@ -1,7 +1,7 @@
 """Which tools of a run have work, and the shards that a tool's work is split into, so that a mapped task has enough to do.
 
 Looks at what the ledger holds and writes nothing. The number follows the work: the documents that are not yet scored, times the
-seconds that a document took lately (a setting, until there are measured times), in parts of `shard_seconds`; at most 256.
+seconds that a document took lately (a setting, until there are measured times), in parts of `shard_seconds`; at most 64.
 """
 
 import logging
@@ -9,7 +9,7 @@ import math
 
 from toolformer_ops.config import MAX_SHARDS, Settings
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.runs.micro_batches import load_run_tool
+from toolformer_ops.runs.micro_batches import load_run_tool, members_beyond_finished
 from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import get_tool
 
@@ -26,8 +26,7 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
         [work] = database.fetch_all(
             connection,
             "remaining_work",
-            run_id=run_id,
-            tool=run.tool,
+            **members_beyond_finished(connection, run, run.scoring_recipe_id),
             filter_recipe_id=run.filter_recipe_id,
             sampling_recipe_id=run.sampling_recipe_id,
             scoring_recipe_id=run.scoring_recipe_id,

@@ -17,7 +17,15 @@ from sqlalchemy import Connection
 from toolformer_ops.annotation.candidates import Candidate, sample_paragraphs
 from toolformer_ops.config import Settings
 from toolformer_ops.records import CallPosition, Document, Paragraph, content_uuid
-from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, Shard, StageWork, load_run_tool, work_off
+from toolformer_ops.runs.micro_batches import (
+    DocumentOutcome,
+    MicroBatch,
+    Shard,
+    StageWork,
+    documents_after,
+    load_run_tool,
+    work_off,
+)
 from toolformer_ops.runs.models import load_run_model
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
@@ -111,18 +119,7 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
 
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
         """The shard's documents with a kept paragraph that were not sampled."""
-        rows = database.fetch_all(
-            connection,
-            "documents_to_annotate",
-            run_id=self.run.run_id,
-            tool=self.run.tool,
-            filter_recipe_id=self.run.filter_recipe_id,
-            stage=self.stage,
-            recipe_id=self.recipe_id,
-            shard_index=self.shard.index,
-            shard_count=self.shard.count,
-        )
-        return [row.document_id for row in rows]
+        return documents_after(connection, self.run, self.shard, self.stage, "filter")
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> dict[uuid.UUID, list[Paragraph]]:
         """The kept paragraphs of each document."""

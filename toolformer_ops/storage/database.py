@@ -57,6 +57,8 @@ TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
 """The tables that take loads, with their primary keys."""
 
 PARTITIONED_TABLES = ("candidate_calls", "pruned_positions", "call_losses")
+GROWING_TABLES = (*PARTITIONED_TABLES, "filter_decisions", "call_results", "stage_ledger")
+"""What the stages write into."""
 
 _RECIPE_ID = re.compile(r"[0-9a-f]{16}")
 _COLUMN = re.compile(r"[a-z][a-z0-9_]*")
@@ -320,6 +322,28 @@ def drop_partition(connection: Connection, table: str, recipe_id: str) -> None:
             cursor.execute(sql.SQL("drop table if exists {}").format(sql.Identifier(partition)))
         except psycopg2.Error as error:
             raise _translated(f"partition {partition}", error) from error
+
+
+def analyze_grown(engine: Engine) -> list[str]:
+    """Make statistics of the stages' tables, partitions and partitioned parents that have grown by a tenth; returns their names.
+
+    Without them Postgres takes a table that was just filled for an empty one, and joins row by row. A table that another process
+    holds is passed over: this never waits for more than a second.
+    """
+    with transaction(engine) as connection:
+        grown = fetch_all(connection, "grown_tables", tables=list(GROWING_TABLES))
+    analysed: list[str] = []
+    for row in grown:
+        try:
+            with transaction(engine) as connection, raw_cursor(connection) as cursor:
+                # Before Postgres 18 a partitioned parent is analysed with its partitions.
+                only = "only " if row.is_parent and cursor.connection.server_version >= 180_000 else ""
+                cursor.execute("set local lock_timeout = '1s'")
+                cursor.execute(sql.SQL("analyze " + only + "{}").format(sql.Identifier(row.relation)))
+        except psycopg2.errors.LockNotAvailable:
+            continue
+        analysed.append(row.relation)
+    return analysed
 
 
 def raw_cursor(connection: Connection) -> Cursor:

@@ -1,0 +1,1 @@
+select judged_calls, kept_calls, kept_texts from checked_yield
