@@ -1,5 +1,6 @@
 """The numbers of a finished run: stored once, the same as the views compute, and untouched by what comes later."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -215,3 +216,22 @@ def test_what_follows_from_an_earlier_run_touches_only_the_partitions_of_its_rec
         ).scalars()
         recipes = {stage: recipe["recipe_id"] for stage, recipe in CALCULATOR.recipes().items()}
         assert set(locked) == {f"candidate_calls_{recipes['sample']}", f"call_losses_{recipes['score']}"}
+
+
+def test_two_runs_that_store_the_numbers_of_one_at_once_wait_for_each_other(nights: Nights) -> None:
+    nights.ingest(*texts(*range(10)))
+    night(nights, "one", CALCULATOR)
+    stored, _ = stored_and_computed(nights, "one")
+
+    def store() -> None:
+        with database.transaction(nights.engine) as connection:
+            store_numbers(connection, "one")
+
+    with ThreadPoolExecutor(1) as other, database.transaction(nights.engine) as connection:
+        store_numbers(connection, "one")
+        waiting = other.submit(store)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.5)
+        connection.commit()
+        waiting.result()
+    assert stored_and_computed(nights, "one")[0] == stored

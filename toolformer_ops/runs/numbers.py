@@ -27,6 +27,9 @@ def store_numbers(connection: Connection, run_id: str) -> None:
     Only the end of the run itself stores them. A run that is repaired ends again: what its repaired tools have done by then was not
     there at its first end, and the release may be another.
     """
+    database.execute(
+        connection, "lock_name", name=f"numbers {run_id}"
+    )  # another run may end now, and find this one without numbers
     [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
     previous_run_id = previous_run(connection, run_id)
     database.execute(connection, "numbers_forget", run_id=run_id)
