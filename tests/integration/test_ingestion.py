@@ -1,4 +1,5 @@
 import gzip
+import io
 import json
 import signal
 import subprocess
@@ -7,6 +8,8 @@ import textwrap
 import threading
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 from pydantic import SecretStr
@@ -285,6 +288,33 @@ def test_a_folder_on_s3_is_ingested_in_the_order_of_its_keys(settings: Settings)
     assert _numbers(report) == (4, 3, 0, 1)
     assert _ordinals(engine) == [(0, "one", 1), (1, "two", 2), (2, "three", 1)]
     assert ingest_corpus(settings, f"s3://{settings.s3_bucket}/corpora/x").unchanged_files == 2
+
+
+def test_an_object_with_the_same_etag_is_not_read_and_one_that_is_gone_is_removed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from toolformer_ops.storage.object_store import ObjectStore
+
+    store = ObjectStore(settings)
+    for name, texts in (("a", "123"), ("b", "45"), ("c", "67")):
+        _put(settings, f"corpora/x/{name}.jsonl", _lines(*texts))
+    ingest_corpus(settings, f"s3://{settings.s3_bucket}/corpora/x")
+    store.put("corpora/x/b.jsonl", _lines("4", "8"), "application/jsonl")  # as many bytes
+    store.delete("corpora/x/c.jsonl")
+    opened: list[str] = []
+    open_uri = ObjectStore.open_uri
+    monkeypatch.setattr(ObjectStore, "open_uri", lambda self, uri: (opened.append(uri), open_uri(self, uri))[1])
+    report = ingest_corpus(settings, f"s3://{settings.s3_bucket}/corpora/x")
+    assert {uri.rpartition("/")[2] for uri in opened} == {"b.jsonl"}
+    assert (report.files, report.unchanged_files) == (2, 1)
+    assert (report.added, report.removed, report.kept) == (1, 3, 4)
+
+
+def test_a_parquet_object_on_s3_is_a_corpus(settings: Settings) -> None:
+    target = io.BytesIO()
+    pq.write_table(pa.table({"text": ["one", "two"]}), target)
+    uri = _put(settings, "corpora/posts.parquet", target.getvalue())
+    assert _numbers(ingest_corpus(settings, uri)) == (2, 2, 0, 0)
 
 
 def test_one_object_on_s3_is_a_corpus(settings: Settings) -> None:
