@@ -111,6 +111,12 @@ def test_a_file_that_is_no_whole_parquet_is_refused(content: bytes) -> None:
     assert (record.reason, record.cut) == ("unreadable_file", True)
 
 
+def test_a_file_with_two_columns_of_one_name_is_refused() -> None:
+    target = io.BytesIO()
+    pq.write_table(pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), target)
+    assert _outcome(target.getvalue()) == [(0, "unreadable_file")]
+
+
 def test_a_parquet_file_may_have_any_name() -> None:
     assert _outcome(_packed(text=["a"]), name="corpus.bin") == [(1, Record("a"))]
 

@@ -213,7 +213,7 @@ def _parquet_records(opened: OpenedFile, max_record_bytes: int) -> Iterator[tupl
             for row in zip(*fields, strict=True) if columns else [()] * batch.num_rows:
                 number += 1
                 yield number, _record_of_row(dict(zip(columns, row, strict=True)), max_record_bytes)
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, ValueError, KeyError, OSError) as error:  # ValueError: two columns of one name
         found = f"after {number} rows: expected a whole Parquet file, found: {error}. Copy the file again."
         yield 0, replace(_rejection("unreadable_file", found), cut=True)
         return
