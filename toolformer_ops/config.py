@@ -84,6 +84,11 @@ class Settings(BaseSettings):
         description="Documents that a stage works on together and commits in one transaction.",
     )
     shard_seconds: float = Field(default=60.0, ge=10.0, description="Work that one mapped task should hold, at least.")
+    start_up_seconds: float = Field(
+        default=10.0,
+        ge=0,
+        description="What a mapped task takes to start and to load its model: at most 5 % of its work.",
+    )
     seconds_per_document: float = Field(
         default=2.0, gt=0, description="Guess of sampling time a text, used until the ledger holds measured times."
     )

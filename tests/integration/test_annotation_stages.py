@@ -282,6 +282,19 @@ def test_shards_follow_the_work_and_are_never_more_than_64() -> None:
     assert shard_count(10**6, 2.0, 60.0) == 64
 
 
+def test_a_shard_works_twenty_times_as_long_as_it_takes_to_start(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus))
+    filter_stage(settings, "r", "Calculator")
+    # 13 documents of 60 s are 780 s: in parts of at least 60, 20 * 10 and 20 * 20 s
+    for start_up, shards in ((0.0, 13), (10.0, 3), (20.0, 1)):
+        chosen = settings.model_copy(update={"seconds_per_document": 60.0, "start_up_seconds": start_up})
+        assert len(plan_shards(chosen, "r", "Calculator")) == shards
+
+
 def test_a_run_cannot_be_started_again_with_other_parameters(
     settings: Settings, corpus: Path, use_model: UseModel
 ) -> None:

@@ -1,7 +1,8 @@
 """Which tools of a run have work, and the shards that a tool's work is split into, so that a mapped task has enough to do.
 
 Looks at what the ledger holds and writes nothing. The number follows the work: the documents that are not yet scored, times the
-seconds that a document took lately (a setting, until there are measured times), in parts of `shard_seconds`; at most 64.
+seconds that a document took lately (a setting, until there are measured times), in parts of `shard_seconds`, or
+of more where starting a process would take more than a twentieth of that; at most 64.
 """
 
 import logging
@@ -14,6 +15,9 @@ from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import get_tool
 
 logger = logging.getLogger(__name__)
+
+START_UP_SHARE = 0.05
+"""The most that starting a shard's process and loading its model may take, as a share of the shard's work."""
 
 
 def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
@@ -32,7 +36,9 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
             scoring_recipe_id=run.scoring_recipe_id,
         )
     count = shard_count(
-        work.documents, work.seconds_per_document or settings.seconds_per_document, settings.shard_seconds
+        work.documents,
+        work.seconds_per_document or settings.seconds_per_document,
+        max(settings.shard_seconds, settings.start_up_seconds / START_UP_SHARE),
     )
     logger.info("plan: %d documents of %s in %d shards", work.documents, run.tool, count)
     return [f"{index}/{count}" for index in range(count)]
