@@ -128,6 +128,13 @@ class Nights:
         with database.transaction(database.connect(self.settings)) as connection:
             summary = summarise(connection, run_id)
         assert summary.as_text() == said
+        # The run's own work, by its micro-batches, is what the ledger gained, with what it had done before it was killed.
+        own = {
+            tool.tool: {stage: count for stage, count in tool.done_by_stage.items() if count} for tool in summary.tools
+        }
+        gained = {tool: stages for tool, stages in computed.items() if stages}
+        before_the_kill = {"Calculator": all_stages(3)} if run_id == "killed" else {}
+        assert {tool: stages for tool, stages in own.items() if stages} == gained | before_the_kill
         return {tool: stages for tool, stages in computed.items() if stages}, self.released(summary.release_id), summary
 
     def ledger(self) -> dict[tuple[str, str], int]:
