@@ -1,0 +1,205 @@
+"""Airflow's scheduler runs the nights of a schedule file at steps of a minute, and people are told what they brought.
+
+Three nights: the first annotates the corpus; the second finds a text added and one removed; the third, by hand, finds nothing new.
+A second file, with a mistake, is an import error of its own.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.system.conftest import RECORDS
+from toolformer_ops.config import Settings
+from toolformer_ops.local_services.airflow_client import ENDED_STATES, AirflowClient
+from toolformer_ops.storage import database
+
+DAG_ID = "nightly_shop"
+BY_HAND = "by-hand"
+TOKEN = "token-that-nobody-logs"
+SECONDS = 900
+MOST_STARTED_TASKS = 12
+SCHEDULE = """
+corpus = "{corpus}"
+model = "{model}"
+cron = "* * * * *"
+owner = "tests"
+hours = 1
+
+[run]
+tools = ["Calendar"]
+sampling_threshold = 0.0
+max_positions = 4
+samples_per_position = 3
+max_call_tokens = 16
+keep_thresholds = {{Calendar = 0.0}}
+prune_below = 0.0
+finetune = false
+
+[notify]
+webhooks = ["morning"]
+every_morning = true
+"""
+
+pytestmark = pytest.mark.system
+
+
+def until(what: str, look: Callable[[], Any]) -> Any:
+    """What `look` returns, once that is something."""
+    end = time.monotonic() + SECONDS
+    while not (found := look()):
+        assert time.monotonic() < end, f"waited {SECONDS} s for {what}"
+        time.sleep(0.5)
+    return found
+
+
+@pytest.fixture(scope="module")
+def messages() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The address of a webhook, and what it was sent: the path and the text."""
+    received: list[dict[str, Any]] = []
+
+    class Webhook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            content = self.rfile.read(int(self.headers["Content-Length"]))
+            received.append({"path": self.path, **json.loads(content)})
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Webhook)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", received
+    server.shutdown()
+
+
+def write_corpus(path: Path, *numbers: int) -> None:
+    path.write_text("".join(json.dumps(RECORDS[number]) + "\n" for number in numbers), encoding="utf-8")
+
+
+def runs(airflow: AirflowClient) -> list[dict[str, Any]]:
+    """The runs of the schedule, the first one first."""
+    found: list[dict[str, Any]] = airflow.get(f"/dags/{DAG_ID}/dagRuns", order_by="run_after", limit=100)["dag_runs"]
+    return found
+
+
+def told(airflow: AirflowClient) -> list[dict[str, Any]]:
+    """The runs that have ended, but for those whose date was missed, as on a machine that is slow; fails where one failed."""
+    ended = [run for run in runs(airflow) if run["state"] in ENDED_STATES]
+    for run in ended:
+        assert run["state"] == "success", [
+            line
+            for task in airflow.tasks(DAG_ID, run["dag_run_id"], "failed")
+            for line in airflow.log_tail(DAG_ID, run["dag_run_id"], task, 20)
+        ]
+    return [run for run in ended if run["note"]]
+
+
+def has_read_its_corpus(airflow: AirflowClient) -> bool:
+    """Whether the first night has."""
+    return any(
+        task.task_id == "ingest"
+        for run in runs(airflow)
+        for task in airflow.tasks(DAG_ID, run["dag_run_id"], "success")
+    )
+
+
+@dataclass(frozen=True)
+class Nights:
+    """What happened."""
+
+    runs: list[dict[str, Any]]
+    """The three nights as Airflow shows them."""
+    import_errors: list[dict[str, Any]]
+    received: list[dict[str, Any]]
+    """What the webhook was sent."""
+
+
+@pytest.fixture(scope="module")
+def nights(
+    services: Settings,
+    airflow: AirflowClient,
+    writing_model_dir: Path,
+    messages: tuple[str, list[dict[str, Any]]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Nights:
+    """The three nights; the schedule is gone after them."""
+    assert services.schedules_dir is not None
+    address, received = messages
+    corpus = tmp_path_factory.mktemp("shop") / "shop.jsonl"
+    write_corpus(corpus, 0, 1, 2)
+    webhook = {"conn_type": "http", "host": f"{address}/services/{{password}}", "password": TOKEN}
+    airflow._request("POST", "/connections", json={"connection_id": "morning", **webhook})
+    bad, good = (services.schedules_dir / f"{name}.toml" for name in ("mistaken", DAG_ID.removeprefix("nightly_")))
+    text = SCHEDULE.format(corpus=corpus, model=writing_model_dir)
+    bad.write_text(text.replace("owner", "ownr"), encoding="utf-8")
+    good.write_text(text, encoding="utf-8")
+    try:
+        until(DAG_ID, lambda: any(dag["dag_id"] == DAG_ID for dag in airflow.get("/dags", limit=100)["dags"]))
+        until("the first night's ingestion", lambda: has_read_its_corpus(airflow))
+        write_corpus(corpus, 1, 2, 3)  # the first night has its version
+        until("two nights", lambda: len(told(airflow)) >= 2)
+        airflow.trigger(DAG_ID, BY_HAND, {})
+        until("the night by hand", lambda: any(run["dag_run_id"] == BY_HAND for run in told(airflow)))
+        scheduled = [run for run in told(airflow) if run["run_type"] == "scheduled"]
+        by_hand = [run for run in told(airflow) if run["dag_run_id"] == BY_HAND]
+        until("the notifications", lambda: len(received) >= len(told(airflow)))
+        return Nights([*scheduled[:2], *by_hand], airflow.get("/importErrors")["import_errors"], received)
+    finally:
+        good.unlink()
+        bad.unlink()
+
+
+def test_each_night_is_of_its_version_and_its_note_sums_it_up(services: Settings, nights: Nights) -> None:
+    with database.transaction(database.connect(services)) as connection:
+        versions = connection.exec_driver_sql(
+            "select corpus_version from annotation_runs where schedule = 'shop' order by started_at"
+        ).scalars()
+        assert list(versions)[:3] == [1, 2, 2]
+    first, second, third = (run["note"] for run in nights.runs)
+    assert "3 documents (3 added" in first
+    assert "version 1 -> 2: 3 documents (1 added, 1 removed" in second
+    assert "Nothing new" in third
+
+
+def test_the_two_nights_were_started_by_the_scheduler_one_after_the_other(nights: Nights) -> None:
+    first, second, _ = nights.runs
+    assert first["end_date"] <= second["start_date"]
+    assert first["logical_date"] < second["logical_date"]
+
+
+def test_each_morning_somebody_is_told_and_no_log_holds_the_token(services: Settings, nights: Nights) -> None:
+    assert {message["path"] for message in nights.received} == {f"/services/{TOKEN}"}
+    for run in nights.runs:
+        [text] = [message["text"] for message in nights.received if message["text"].endswith(quote(run["dag_run_id"]))]
+        assert text.startswith(f"{DAG_ID}: done\n\n{run['note']}")
+    logs = [path for path in services.state_dir.glob("**/*.log") if path.is_file()]
+    assert logs
+    assert [path for path in logs if TOKEN in path.read_text(errors="replace")] == []
+
+
+def test_a_night_with_nothing_new_starts_few_tasks(airflow: AirflowClient, nights: Nights) -> None:
+    assert nights.runs[2]["dag_run_id"] == BY_HAND
+    done = [task.task_id for task in airflow.tasks(DAG_ID, BY_HAND, "success")]
+    assert {"ingest", "start_run", "tools_to_do", "gather_tools", "release", "finish_run"} <= set(done)
+    skipped = airflow.get(f"/dags/{DAG_ID}/dagRuns/{BY_HAND}/taskInstances", limit=100, state="skipped")
+    started = [task["task_id"] for task in skipped["task_instances"] if task["pid"] is not None]
+    assert not any(task.startswith("Calendar.") for task in [*done, *started])
+    assert len(done) + len(started) <= MOST_STARTED_TASKS
+
+
+def test_a_file_with_a_mistake_is_an_import_error_of_its_own(nights: Nights) -> None:
+    [error] = nights.import_errors
+    assert (error["filename"], error["bundle_name"]) == ("mistaken.py", "schedules")
+    assert (
+        "mistaken.toml: expected a schedule, found 1 mistake: ownr: unknown key; did you mean owner?"
+        in error["stack_trace"]
+    )
