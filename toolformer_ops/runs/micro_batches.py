@@ -185,6 +185,18 @@ def members_beyond_finished(connection: Connection, run: RunTool, *recipe_ids: s
     return {**members, "base_version": bases[0].version, "base_ordinal": bases[0].ordinal_limit} if bases else members
 
 
+def unfinished_documents(connection: Connection, run: RunTool) -> tuple[int, int]:
+    """How many documents of the run are not filtered, and how many a filter kept that are not scored."""
+    [found] = database.fetch_all(
+        connection,
+        "unfinished_documents",
+        **members_beyond_finished(connection, run, *run.recipe_ids),
+        filter_recipe_id=run.filter_recipe_id,
+        scoring_recipe_id=run.scoring_recipe_id,
+    )
+    return found.unfiltered, found.unscored
+
+
 def documents_after(
     connection: Connection, run: RunTool, shard: Shard, stage: str, previous_stage: str
 ) -> list[uuid.UUID]:

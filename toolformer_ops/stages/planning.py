@@ -10,7 +10,7 @@ import math
 
 from toolformer_ops.config import MAX_SHARDS, Settings
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.runs.micro_batches import load_run_tool, members_beyond_finished
+from toolformer_ops.runs.micro_batches import load_run_tool, members_beyond_finished, unfinished_documents
 from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import get_tool
 
@@ -51,16 +51,18 @@ def tools_to_do(settings: Settings, run_id: str) -> list[str]:
         ParameterError: there is no such run.
     """
     with database.transaction(database.connect(settings)) as connection:
-        tools = database.fetch_all(connection, "release_tools", run_id=run_id)
+        runs = database.fetch_all(connection, "run_by_id", run_id=run_id)
+        if not runs:
+            raise ParameterError(
+                f"--run: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`."
+            )
         checked = {row.tool for row in database.fetch_all(connection, "tools_checked", run_id=run_id)}
-    if not tools:
-        raise ParameterError(f"--run: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`.")
-    to_do = [
-        row.tool
-        for row in tools
-        if row.tool not in checked or row.filtered < row.documents or row.scored < row.to_score
-    ]
-    logger.info("%d of %d tools have work: %s", len(to_do), len(tools), ", ".join(to_do) or "none")
+        to_do = [
+            tool
+            for tool in runs[0].tools
+            if tool not in checked or any(unfinished_documents(connection, load_run_tool(connection, run_id, tool)))
+        ]
+    logger.info("%d of %d tools have work: %s", len(to_do), len(runs[0].tools), ", ".join(to_do) or "none")
     return to_do
 
 

@@ -23,7 +23,7 @@ from toolformer_ops.release.card import ReleaseCounts, dataset_card
 from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_texts
 from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_release
 from toolformer_ops.runs.choices import ReleaseChoices, RunChoices
-from toolformer_ops.runs.micro_batches import load_run_tool, members_beyond_finished
+from toolformer_ops.runs.micro_batches import load_run_tool, unfinished_documents
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import Manifest, registered_sha256, require_registered
@@ -194,18 +194,11 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
         if row.scoring_recipe_id is None:
             lacking[row.tool] = "it was never registered"
             continue
-        run = load_run_tool(connection, run_id, row.tool)
-        [incomplete] = database.fetch_all(
-            connection,
-            "release_incomplete",
-            **members_beyond_finished(connection, run, *run.recipe_ids),
-            filter_recipe_id=run.filter_recipe_id,
-            scoring_recipe_id=run.scoring_recipe_id,
-        )
-        if incomplete.unfiltered:
-            lacking[row.tool] = f"documents not filtered: {incomplete.unfiltered}"
-        elif incomplete.unscored:
-            lacking[row.tool] = f"documents not scored: {incomplete.unscored}"
+        unfiltered, unscored = unfinished_documents(connection, load_run_tool(connection, run_id, row.tool))
+        if unfiltered:
+            lacking[row.tool] = f"documents not filtered: {unfiltered}"
+        elif unscored:
+            lacking[row.tool] = f"documents not scored: {unscored}"
         elif row.failed_checks:
             lacking[row.tool] = f"failed checks {', '.join(row.failed_checks)}"
         else:
