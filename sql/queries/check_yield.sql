@@ -3,16 +3,8 @@
 -- threshold whose check passed (:yield_version, :yield_ordinal; 0 and 0 where there is none), and added to what that check counted.
 create temporary table checked_yield as
 with changed as (
-    select variant_id, true as joined
-    from members_beyond(:corpus_id, :at_version, :below_ordinal, :yield_version, :yield_ordinal, :reads_record)
-    union all
-    select case when :reads_record then coalesce(variant_id, document_id) else document_id end, false
-    from corpus_documents
-    where corpus_id = :corpus_id
-      and first_version <= :yield_version
-      and (left_version is null or left_version > :yield_version)
-      and ordinal < :yield_ordinal
-      and (left_version <= :at_version or ordinal >= :below_ordinal)
+    select case when :reads_record then variant_id else document_id end as variant_id, has_joined as joined
+    from differing_members(:corpus_id, :at_version, :below_ordinal, :yield_version, :yield_ordinal)
 ),
 judged as (
     select changed.joined, loss.document_id, is_kept(loss.reason, loss.loss_reduction, :keep_threshold) as is_kept
