@@ -61,6 +61,14 @@ class Settings(BaseSettings):
     threads: int = Field(default=1, ge=1, le=256, description="CPU threads of one model process.")
     hub_offline: bool = Field(default=False, description="Never ask a model hub; models are paths or in the cache.")
 
+    cache_dir: Path | None = Field(
+        default=None,
+        description="Cache of models and indices from S3, best one a node; empty means `cache` in the state folder.",
+    )
+    cache_gib: float | None = Field(
+        default=None, gt=0, description="Most that the cache may hold, GiB; empty: what its disk has room for."
+    )
+
     wiki_index_path: Path | None = Field(
         default=None, description="BM25 index of WikiSearch and QA; empty means `wiki_index` in the state folder."
     )
@@ -113,6 +121,11 @@ class Settings(BaseSettings):
     kubernetes_secret: str = Field(default="toolformer", description="Kubernetes Secret that holds the settings.")
     kubernetes_gpu_product: str = Field(default="NVIDIA-A100-SXM4-80GB", description="Node label of the GPU nodes.")
     image: str = Field(default="", description="Image that this process runs in, recorded with each run.")
+
+    @property
+    def cache_folder(self) -> Path:
+        """Folder of the cache of models and indices from S3."""
+        return self.cache_dir or self.state_dir / "cache"
 
     @property
     def index_dir(self) -> Path:

@@ -26,6 +26,7 @@
     |   |   +-- AlreadyPublishedError
     |   |   +-- PreconditionFailedError
     |   |   +-- WriteConflictError
+    |   +-- CacheFullError
     |   +-- DeviceMemoryError
     |   +-- TrainingProcessError
     |   +-- ServiceError
@@ -150,6 +151,10 @@ class PreconditionFailedError(ObjectStoreError):
 
 class WriteConflictError(ObjectStoreError):
     """Another write of the same object is under way, so the object may be missing afterwards (S3's 409)."""
+
+
+class CacheFullError(ToolformerError):
+    """The cache has no room for an artifact, and all that it holds is in use."""
 
 
 class DeviceMemoryError(ToolformerError):

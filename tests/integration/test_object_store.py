@@ -78,7 +78,9 @@ class _StubHandler(BaseHTTPRequestHandler):
         if self.headers.get("If-Match", etag) != etag:
             self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
             return
-        start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        first, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
+        start = int(first)
+        content = content[: int(last) + 1] if last else content
         headers = {"ETag": etag} | self._stored()
         if not start and (checksum := self.server.checksums.get(self.path)):  # S3 sends none for a part of the content
             headers["x-amz-checksum-crc32"] = checksum
@@ -156,7 +158,9 @@ def stub() -> Iterator[StubS3]:
 @pytest.fixture
 def stub_store(stub: StubS3, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
     """The store at `stub`, which tries again at once."""
-    for retried in (ObjectStore.put_if_absent, ObjectStore.put, object_store._ObjectBytes.readinto):
+    for retried in (
+        ObjectStore.put_if_absent, ObjectStore.put, ObjectStore.read_part, object_store._ObjectBytes.readinto,
+    ):  # fmt: skip
         monkeypatch.setattr(retried.retry, "wait", tenacity.wait_none())  # type: ignore[attr-defined]
     return ObjectStore(
         Settings(
@@ -443,6 +447,20 @@ def test_publishing_again_writes_what_is_lost_and_replaces_what_is_damaged(
     assert store.lacking(manifest) == {}
     store.fetch(prefix, tmp_path / "out")
     assert (tmp_path / "out" / "two").read_bytes() == b"22"
+
+
+def test_part_of_an_object_is_asked_for_again_where_the_connection_breaks(
+    stub: StubS3, stub_store: ObjectStore
+) -> None:
+    stub.objects["/bucket/key"] = b"0123456789"
+    for stub.announces in ("all", "less", "nothing"):
+        stub.cuts["/key"] = READ_TRIES - 1
+        assert stub_store.read_part("key", 3, 4) == b"3456"
+    stub.cuts["/key"] = READ_TRIES
+    with pytest.raises(BrokenConnectionError, match="s3://bucket/key"):
+        stub_store.read_part("key", 3, 4)
+    with pytest.raises(BrokenConnectionError, match="expected 5 bytes from 8 on, found 2"):
+        stub_store.read_part("key", 8, 5)
 
 
 def test_a_publication_is_mended_with_its_very_bytes_alone(store: ObjectStore, prefix: str, tmp_path: Path) -> None:

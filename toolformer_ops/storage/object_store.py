@@ -213,6 +213,29 @@ class ObjectStore:
         with self._open(self.bucket, key) as body:
             return body.read()
 
+    @_read_again
+    def read_part(self, key: str, start: int, size: int) -> bytes:
+        """`size` bytes of an object, at least one, from the offset `start`; asked for again where the connection breaks.
+
+        Not compared with a hash: S3 keeps none of a part.
+
+        Raises:
+            ObjectNotFoundError: the object is not there.
+            BrokenConnectionError: the connection broke again and again, or the object is shorter.
+        """
+        answer = self._request("get_object", self.bucket, key, Range=f"bytes={start}-{start + size - 1}")
+        try:
+            body: bytes = answer["Body"].read()
+        except (BotoCoreError, OSError) as error:
+            raise BrokenConnectionError(
+                f"reading {self.uri(key)} broke off after byte {start}: {error}. Try again."
+            ) from error
+        if len(body) != size:
+            raise BrokenConnectionError(
+                f"reading {self.uri(key)}: expected {size} bytes from {start} on, found {len(body)}. Try again."
+            )
+        return body
+
     def exists(self, key: str) -> bool:
         """Whether an object of that key is there."""
         return self._head(key) is not None
@@ -302,24 +325,26 @@ class ObjectStore:
 
     # Publications
 
-    def publish(self, prefix: str, files: Mapping[str, Path]) -> Manifest:
+    def publish(self, prefix: str, files: Mapping[str, Path], *, kind: str = "", identity: str = "") -> Manifest:
         """Write the files (names to local paths), then the manifest; publishing the same twice is one publication.
+
+        `kind` and `identity`: as in the manifest, of an artifact.
 
         Raises:
             AlreadyPublishedError: other contents were published under this prefix.
         """
-        manifest = self.upload(prefix, files)
+        manifest = self.upload(prefix, files, kind=kind, identity=identity)
         self.conclude(manifest)
         return manifest
 
-    def upload(self, prefix: str, files: Mapping[str, Path]) -> Manifest:
+    def upload(self, prefix: str, files: Mapping[str, Path], *, kind: str = "", identity: str = "") -> Manifest:
         """Write the files of a publication, but not its manifest: nobody sees them yet.
 
         Raises:
             ObjectNotFoundError, CorruptObjectError: a file is not there after it was written.
         """
         self.require_bucket()
-        manifest = Manifest.of(prefix, files)
+        manifest = Manifest.of(prefix, files, kind, identity)
         self._write(manifest, files, self.lacking(manifest))
         self.require_whole(manifest)
         return manifest
@@ -378,8 +403,11 @@ class ObjectStore:
         return tuple(self.lacking(manifest))
 
     def _write(self, manifest: Manifest, files: Mapping[str, Path], which: Collection[PublishedFile]) -> None:
-        for file in which:
+        for number, file in enumerate(which, start=1):
             key = manifest.key_of(file)
+            if file.size > PART_BYTES:
+                size = file.size / 2**20
+                logger.info("writing %s, %.0f MiB (file %d of %d)", self.uri(key), size, number, len(which))
             if not self.put_if_absent(key, files[file.name]) and (found := self._found(manifest, file)):
                 # The folder is named by its contents: an object with another one can only be a damaged one.
                 logger.warning("%s: expected content %s, found %s: replaced", self.uri(key), file.sha256, found)

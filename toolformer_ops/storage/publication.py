@@ -17,6 +17,8 @@ from toolformer_ops.storage import database
 
 MANIFEST = "manifest.json"
 MANIFEST_FORMAT = "toolformer-ops/1"
+ARTIFACT_FORMAT = "toolformer-ops/2"
+"""Of a manifest that says what kind of artifact the files are, and which one."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +41,23 @@ class Manifest:
     """Key of the publication, without a slash at its end."""
     files: tuple[PublishedFile, ...]
     """Sorted by name."""
+    kind: str = ""
+    """Of an artifact: `model` or `index`; empty for releases and finetuned models, whose rows in Postgres say what they are."""
+    identity: str = ""
+    """Of an artifact: what recipes call it."""
 
     @classmethod
-    def of(cls, prefix: str, files: Mapping[str, Path]) -> "Manifest":
+    def of(cls, prefix: str, files: Mapping[str, Path], kind: str = "", identity: str = "") -> "Manifest":
         """The manifest of local files, given by their names in the publication."""
         described = (
             PublishedFile(name, file_sha256(path), path.stat().st_size) for name, path in sorted(files.items())
         )
-        return cls(prefix.rstrip("/"), tuple(described))
+        return cls(prefix.rstrip("/"), tuple(described), kind, identity)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
 
     @property
     def content_sha256(self) -> str:
@@ -72,8 +83,10 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The manifest as it is on S3."""
+        artifact = {"kind": self.kind, "identity": self.identity} if self.kind else {}
         value = {
-            "format": MANIFEST_FORMAT,
+            "format": ARTIFACT_FORMAT if self.kind else MANIFEST_FORMAT,
+            **artifact,
             "content_sha256": self.content_sha256,
             "folder": posixpath.basename(self.folder),
             "files": [{"name": file.name, "sha256": file.sha256, "size": file.size} for file in self.files],
@@ -95,15 +108,17 @@ class Manifest:
         try:
             value = json.loads(body)
             files = tuple(PublishedFile(item["name"], item["sha256"], item["size"]) for item in value["files"])
-            manifest = cls(prefix, files)
+            of_artifact = value["format"] == ARTIFACT_FORMAT
+            manifest = cls(prefix, files, *([value["kind"], value["identity"]] if of_artifact else []))
             named = (value["format"], value["content_sha256"])
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptObjectError(
-                f"{prefix}/{MANIFEST}: expected a manifest of format {MANIFEST_FORMAT}, found {body[:80]!r}"
+                f"{prefix}/{MANIFEST}: expected a manifest of format {MANIFEST_FORMAT} or {ARTIFACT_FORMAT}, found {body[:80]!r}"
             ) from error
-        if named != (MANIFEST_FORMAT, manifest.content_sha256):
+        if named not in {(MANIFEST_FORMAT, manifest.content_sha256), (ARTIFACT_FORMAT, manifest.content_sha256)}:
             raise CorruptObjectError(
-                f"{prefix}/{MANIFEST}: expected format {MANIFEST_FORMAT} and content {manifest.content_sha256}, "
+                f"{prefix}/{MANIFEST}: expected format {MANIFEST_FORMAT} or {ARTIFACT_FORMAT} and content "
+                f"{manifest.content_sha256}, "
                 f"found {named[0]} and {named[1]}. The manifest was changed after it was written."
             )
         if body != manifest.to_bytes():

@@ -1,0 +1,312 @@
+"""Artifacts on a real S3: published once, fetched into a cache that several processes share, and removed for room."""
+
+import json
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolformer_ops import artifacts
+from toolformer_ops.artifacts import cache
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import (
+    AlreadyPublishedError,
+    BrokenConnectionError,
+    CacheFullError,
+    CorruptObjectError,
+    ObjectNotFoundError,
+)
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
+
+FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 40, "sub/tokenizer.json": b"[]", "empty": b""}
+PART = 1000
+"""Bytes of a part in these tests: `model.safetensors` has 11 of them."""
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(cache, "PART_BYTES", PART)
+    monkeypatch.setattr(cache, "_in_use", {})
+    monkeypatch.setattr(cache, "_verified", set())
+    yield
+    for descriptor in cache._in_use.values():
+        os.close(descriptor)
+
+
+@pytest.fixture
+def cached(s3_settings: Settings, tmp_path: Path) -> Settings:
+    """Settings with a bucket and an empty cache."""
+    return s3_settings.model_copy(update={"cache_dir": tmp_path / "cache"})
+
+
+def publish(
+    settings: Settings, tmp_path: Path, name: str = "tiny", files: Mapping[str, bytes] = FILES
+) -> artifacts.Artifact:
+    """Publish files as the model `name`."""
+    paths = {}
+    for file, content in files.items():
+        paths[file] = tmp_path / "sources" / name / file
+        paths[file].parent.mkdir(parents=True, exist_ok=True)
+        paths[file].write_bytes(content)
+    return artifacts.publish(settings, "model", f"{name}@1", f"models/{name}", paths, source="a test")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def downloads(settings: Settings) -> list[str]:
+    """The names of the artifacts that were downloaded into the cache, in order."""
+    lines = (settings.cache_folder / "downloads.jsonl").read_text().splitlines()
+    return [json.loads(line)["artifact"].rpartition("/")[2] for line in lines]
+
+
+def left(settings: Settings, kind: str = "entries") -> list[str]:
+    """Names of the entries (or of the broken downloads) in the cache, without their hashes."""
+    return sorted(path.name.split("-")[1] for path in (settings.cache_folder / kind).iterdir())
+
+
+def in_a_process(work: Callable[..., object], *arguments: object) -> Any:
+    """Start a forked process; it uses nothing of the cache yet."""
+
+    def run() -> None:
+        cache._in_use.clear()
+        cache._verified.clear()
+        work(*arguments)
+
+    process = FORK.Process(target=run)
+    process.start()
+    return process
+
+
+def done(process: Any) -> None:
+    process.join(60)
+    assert process.exitcode == 0
+
+
+def test_artifact_is_found_by_its_manifest_and_fetched_once(cached: Settings, tmp_path: Path) -> None:
+    published = publish(cached, tmp_path)
+    assert publish(cached, tmp_path) == published  # once more is no new publication
+    found = artifacts.find(cached, f"{published.address}/", "model")
+    assert (found, found.name, found.manifest.identity) == (published, "tiny", "tiny@1")
+    assert not (cached.cache_folder / "entries").exists()
+
+    folder = artifacts.fetch(cached, found)
+    assert contents(folder) == FILES
+    assert artifacts.fetch(cached, found, verify=True) == folder
+    assert (downloads(cached), left(cached, "partial")) == (["tiny"], [])
+
+
+def test_another_content_kind_or_bucket_is_refused_by_name(cached: Settings, tmp_path: Path) -> None:
+    address = publish(cached, tmp_path).address
+    with pytest.raises(AlreadyPublishedError, match="models/tiny"):
+        publish(cached, tmp_path, files=FILES | {"config.json": b"[]"})
+    with pytest.raises(CorruptObjectError, match=r"models/tiny: expected a published index, found .* kind model"):
+        artifacts.find(cached, address, "index")
+    with pytest.raises(ObjectNotFoundError, match="models/nothing"):
+        artifacts.find(cached, f"s3://{cached.s3_bucket}/models/nothing", "model")
+
+
+def test_manifest_that_is_not_the_registered_one_is_refused(settings: Settings, tmp_path: Path) -> None:
+    published = publish(settings, tmp_path)
+    assert artifacts.newest(settings, "model") == published.address
+    assert artifacts.newest(settings, "index") is None
+    other = publish(settings, tmp_path, "other")
+    assert artifacts.newest(settings, "model") == other.address
+    publish(settings, tmp_path)
+    assert artifacts.newest(settings, "model") == published.address
+    store = ObjectStore(settings)
+    manifest = store.get(other.manifest.key)
+    store.put(published.manifest.key, manifest, "application/json")
+    with pytest.raises(
+        CorruptObjectError, match=f"expected the manifest that Postgres registered .{published.manifest.sha256}"
+    ):
+        artifacts.find(settings, published.address, "model")
+    with database.transaction(database.connect(settings)) as connection:
+        rows = database.fetch_all(connection, "registered_manifest", uri=other.address)
+    assert [row.manifest_sha256 for row in rows] == [other.manifest.sha256]
+
+
+def test_object_with_another_content_is_refused_by_name_and_nothing_of_it_is_kept(
+    cached: Settings, tmp_path: Path
+) -> None:
+    published = publish(cached, tmp_path)
+    store = ObjectStore(cached)
+    [key] = [key for key in store.list("models/") if key.endswith("model.safetensors")]
+    store.put(key, FILES["model.safetensors"][:-1] + b"!", "application/octet-stream")
+    with pytest.raises(
+        CorruptObjectError, match=r"model\.safetensors: expected content .*, found .* Nothing of it is kept"
+    ):
+        artifacts.fetch(cached, published)
+    assert (left(cached), left(cached, "partial")) == ([], [])
+    store.put(published.manifest.key, b'{"format": 1}', "application/json")
+    with pytest.raises(CorruptObjectError, match=r"models/tiny/manifest\.json"):
+        artifacts.find(cached, published.address, "model")
+
+
+@pytest.mark.parametrize("damage", ["cut", "missing", "changed"])
+def test_damaged_entry_is_never_used(cached: Settings, tmp_path: Path, damage: str) -> None:
+    published = publish(cached, tmp_path)
+
+    def fetch_and_end() -> None:
+        artifacts.fetch(cached, published)
+
+    done(in_a_process(fetch_and_end))
+    [weights] = (cached.cache_folder / "entries").glob("*/model.safetensors")
+    content = FILES["model.safetensors"]
+    if damage == "missing":
+        weights.unlink()
+    else:
+        weights.write_bytes(content[:10] if damage == "cut" else content[::-1])
+    folder = artifacts.fetch(cached, published, verify=damage == "changed")
+    assert contents(folder) == FILES
+    assert downloads(cached) == ["tiny", "tiny"]
+
+
+def test_processes_that_want_one_artifact_at_once_download_it_once(
+    cached: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = publish(cached, tmp_path)
+    begin, started = FORK.Event(), FORK.Semaphore(0)
+    read_part = ObjectStore.read_part
+
+    def once_all_want_it(self: ObjectStore, *arguments: Any) -> bytes:
+        assert begin.wait(60)
+        return read_part(self, *arguments)
+
+    monkeypatch.setattr(ObjectStore, "read_part", once_all_want_it)
+
+    def fetch() -> None:
+        started.release()
+        assert contents(artifacts.fetch(cached, published)) == FILES
+
+    processes = [in_a_process(fetch) for _ in range(3)]
+    for _ in processes:
+        assert started.acquire(timeout=60)
+    begin.set()
+    for process in processes:
+        done(process)
+    assert downloads(cached) == ["tiny"]
+
+
+def test_download_that_was_killed_or_cut_off_continues_and_is_not_taken_for_whole(
+    cached: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = publish(cached, tmp_path)
+    read_part, asked = ObjectStore.read_part, []
+    monkeypatch.setattr(cache, "THREADS", 1)
+
+    def kill_at(self: ObjectStore, key: str, start: int, size: int) -> bytes:
+        if start == 5 * PART:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return read_part(self, key, start, size)
+
+    def fetch_and_be_killed() -> None:
+        monkeypatch.setattr(ObjectStore, "read_part", kill_at)
+        artifacts.fetch(cached, published)
+
+    process = in_a_process(fetch_and_be_killed)
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert (left(cached), left(cached, "partial")) == ([], ["tiny"])
+
+    def cut_at(self: ObjectStore, key: str, start: int, size: int) -> bytes:
+        if start == 8 * PART:
+            raise BrokenConnectionError("the connection broke")
+        asked.append(start // PART)
+        return read_part(self, key, start, size)
+
+    monkeypatch.setattr(ObjectStore, "read_part", cut_at)
+    with pytest.raises(BrokenConnectionError):
+        artifacts.fetch(cached, published)
+    assert left(cached) == []
+    assert asked[:3] == [
+        5,
+        6,
+        7,
+    ]  # the parts before were there; one after it may have been read when the download ended
+    monkeypatch.setattr(ObjectStore, "read_part", read_part)
+    assert contents(artifacts.fetch(cached, published)) == FILES
+
+
+def test_download_whose_earlier_parts_are_damaged_begins_anew(
+    cached: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = publish(cached, tmp_path)
+    read_part = ObjectStore.read_part
+
+    def cut_at(self: ObjectStore, key: str, start: int, size: int) -> bytes:
+        if start == 8 * PART:
+            raise BrokenConnectionError("the connection broke")
+        return read_part(self, key, start, size)
+
+    monkeypatch.setattr(ObjectStore, "read_part", cut_at)
+    with pytest.raises(BrokenConnectionError):
+        artifacts.fetch(cached, published)
+    monkeypatch.setattr(ObjectStore, "read_part", read_part)
+    [weights] = (cached.cache_folder / "partial").glob("*/files/model.safetensors")
+    with weights.open(
+        "r+b"
+    ) as file:  # as a machine that went down leaves it: the part was noted, and its bytes are lost
+        file.write(b"\0" * 500 if FILES["model.safetensors"][0] else b"\1" * 500)
+    assert contents(artifacts.fetch(cached, published)) == FILES
+
+
+def test_least_recently_used_artifacts_go_for_room_and_those_in_use_stay(cached: Settings, tmp_path: Path) -> None:
+    one_size = sum(map(len, FILES.values()))
+    small = cached.model_copy(update={"cache_gib": 2.5 * one_size / cache.GIB})
+    first, second, third = (publish(cached, tmp_path, name) for name in ("first", "second", "third"))
+    stop, ready = FORK.Event(), FORK.Event()
+
+    def use(artifact: artifacts.Artifact) -> None:
+        artifacts.fetch(small, artifact)
+        ready.set()
+        assert stop.wait(60)
+
+    stop.set()
+    for artifact in (first, second):
+        done(in_a_process(use, artifact))
+    for number, name in enumerate(("second", "first")):  # the second was used longer ago
+        [entry] = (small.cache_folder / "entries").glob(f"model-{name}-*")
+        os.utime(entry, (1000 + number, 1000 + number))
+    done(in_a_process(use, third))
+    assert left(small) == ["first", "third"]
+
+    stop.clear()
+    ready.clear()
+    user = in_a_process(use, first)
+    assert ready.wait(60)
+    artifacts.fetch(small, third)
+    with pytest.raises(
+        CacheFullError,
+        match=r"models/second: expected 0\.\d+ GiB of room in .*, found 0\.\d+ GiB of the 0\.\d+ GiB of TOOLFORMER_CACHE",
+    ):
+        artifacts.fetch(small, second)
+    assert left(small) == ["first", "third"]
+    stop.set()
+    done(user)
+    artifacts.fetch(small, second)
+    assert left(small) == ["second", "third"]
+    with pytest.raises(CacheFullError, match="models/third"):
+        artifacts.fetch(small.model_copy(update={"cache_gib": 100 / cache.GIB, "cache_dir": tmp_path / "tiny"}), third)
+
+
+def test_room_of_a_broken_download_is_given_back(
+    cached: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_size = sum(map(len, FILES.values()))
+    small = cached.model_copy(update={"cache_gib": 1.5 * one_size / cache.GIB})
+    first, second = (publish(cached, tmp_path, name) for name in ("first", "second"))
+    with monkeypatch.context() as broken:
+        broken.setattr(ObjectStore, "read_part", lambda *_: (_ for _ in ()).throw(BrokenConnectionError("broke")))
+        with pytest.raises(BrokenConnectionError):
+            artifacts.fetch(small, first)
+    assert left(small, "partial") == ["first"]
+    assert contents(artifacts.fetch(small, second)) == FILES
+    assert left(small, "partial") == []

@@ -1,0 +1,13 @@
+"""Artifacts: models and search indices on S3, published once and fetched into a cache where they are used.
+
+    published.py   what an address holds, by its manifest alone; publishing; the table `published_artifacts`
+    cache.py       an artifact's files in a local folder: downloaded once a node, verified, kept while there is room
+
+A local folder is never copied: whoever names one uses it where it is. What makes a folder a model or an index is known by
+`language_model/identity.py` and `retrieval/wiki_index.py`.
+"""
+
+from toolformer_ops.artifacts.cache import fetch
+from toolformer_ops.artifacts.published import Artifact, Kind, find, is_address, newest, publish
+
+__all__ = ["Artifact", "Kind", "fetch", "find", "is_address", "newest", "publish"]
