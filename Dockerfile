@@ -21,6 +21,7 @@ RUN if [ -z "${TORCH_INDEX}" ]; then \
 COPY pyproject.toml README.md ./
 COPY toolformer_ops ./toolformer_ops
 COPY dags ./dags
+COPY deploy ./deploy
 COPY sql ./sql
 RUN pip install --no-cache-dir --no-deps --no-build-isolation --editable . \
  && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin toolformer \

@@ -8,15 +8,28 @@ Secrets are `SecretStr`, so that they do not show when settings are printed.
 import functools
 import os
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
+from dotenv import dotenv_values
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from toolformer_ops.errors import ConfigurationError
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 """The folder that holds `toolformer_ops/`, `dags/` and `sql/`."""
 
-STATE_DIR_VARIABLE = "TOOLFORMER_STATE_DIR"
+ENV_PREFIX = "TOOLFORMER_"
+STATE_DIR_VARIABLE = f"{ENV_PREFIX}STATE_DIR"
+
+REMOVED = MappingProxyType(
+    {
+        "kubernetes_gpu_product": f"Say it in the pod templates, under nodeSelector in gpu.yaml and finetune.yaml of the folder "
+        f"{ENV_PREFIX}KUBERNETES_TEMPLATES.",
+    }
+)
+"""Settings that are there no more, each with what to do instead."""
 
 MAX_SHARDS = 64
 """Most mapped tasks a stage: larger maps slow Airflow's scheduler."""
@@ -30,7 +43,7 @@ def state_dir() -> Path:
 class Settings(BaseSettings):
     """The settings of one deployment; `load_settings` reads them."""
 
-    model_config = SettingsConfigDict(env_prefix="TOOLFORMER_", env_ignore_empty=True, extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_ignore_empty=True, extra="ignore", frozen=True)
 
     state_dir: Path = Field(default_factory=state_dir, description="Folder for databases, models, indices and logs.")
 
@@ -119,7 +132,17 @@ class Settings(BaseSettings):
     kubernetes_namespace: str = Field(default="toolformer", description="Namespace of the stage pods.")
     kubernetes_image: str = Field(default="", description="Image of the stage pods, with tag or digest.")
     kubernetes_secret: str = Field(default="toolformer", description="Kubernetes Secret that holds the settings.")
-    kubernetes_gpu_product: str = Field(default="NVIDIA-A100-SXM4-80GB", description="Node label of the GPU nodes.")
+    kubernetes_templates: Path = Field(
+        default=REPOSITORY / "deploy" / "pod-templates" / "a100",
+        description="Folder of the pod templates gpu.yaml, cpu.yaml and finetune.yaml.",
+    )
+    kubernetes_config_file: Path | None = Field(
+        default=None,
+        description="kubeconfig by which Airflow reaches the cluster; empty: as the pod that Airflow runs in.",
+    )
+    kubernetes_connection: str = Field(
+        default="", description="Airflow connection by which Airflow reaches the cluster, in place of a kubeconfig."
+    )
     image: str = Field(default="", description="Image that this process runs in, recorded with each run.")
 
     @property
@@ -135,5 +158,14 @@ class Settings(BaseSettings):
 
 @functools.lru_cache(maxsize=1)
 def load_settings() -> Settings:
-    """Settings from the environment and from the state folder's `environment` file, read once a process."""
-    return Settings(_env_file=state_dir() / "environment")  # type: ignore[call-arg]
+    """Settings from the environment and from the state folder's `environment` file, read once a process.
+
+    Raises:
+        ConfigurationError: a setting has a value that is there no more.
+    """
+    file = state_dir() / "environment"
+    for name, remedy in REMOVED.items():
+        variable = f"{ENV_PREFIX}{name.upper()}"
+        if os.environ.get(variable) or dotenv_values(file).get(variable):
+            raise ConfigurationError(f"{variable} is set, and there is no such setting any more. {remedy}")
+    return Settings(_env_file=file)  # type: ignore[call-arg]

@@ -14,11 +14,10 @@ from airflow.serialization.serialized_objects import DagSerialization
 from kubernetes.client import ApiClient
 from kubernetes.client import models as k8s
 
-from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError
+from toolformer_ops.config import REPOSITORY
 from toolformer_ops.orchestration.defaults import RUN_ID
 from toolformer_ops.orchestration.model_tasks import SUITES
-from toolformer_ops.orchestration.pods import StagePod, pod_arguments
+from toolformer_ops.orchestration.pods import StagePod
 
 KUBERNETES_VERSION = "1.37"
 SECRETS = ("secret-dsn", "secret-reader", "secret-key-id", "secret-access-key")
@@ -109,7 +108,7 @@ def test_a_pod_is_hardened(manifests: dict[str, dict[str, Any]]) -> None:
         }
         assert spec["restartPolicy"] == "Never"
         assert "hostNetwork" not in spec or spec["hostNetwork"] is False
-        assert all("emptyDir" in volume for volume in spec["volumes"])
+        assert all(set(volume) <= {"name", "emptyDir", "persistentVolumeClaim"} for volume in spec["volumes"])
         assert only["terminationMessagePolicy"] == "FallbackToLogsOnError"
         assert "@sha256:" in only["image"]
 
@@ -119,12 +118,13 @@ def test_a_pod_can_write_where_the_stages_write(manifests: dict[str, dict[str, A
         only = container(manifest)
         mounts = {mount["mountPath"] for mount in only["volumeMounts"]}
         values = {variable["name"]: variable.get("value") for variable in only["env"]}
-        assert mounts == {"/tmp", "/var/lib/toolformer"}  # noqa: S108
+        assert mounts - {"/dev/shm"} == {"/tmp", "/var/lib/toolformer", "/var/cache/toolformer"}  # noqa: S108
         assert values["TOOLFORMER_STATE_DIR"] in mounts
+        assert values["TOOLFORMER_CACHE_DIR"] in mounts
         assert str(values["HF_HOME"]).startswith("/var/lib/toolformer/")
 
 
-def test_stages_with_a_model_get_one_a100_and_others_get_none(manifests: dict[str, dict[str, Any]]) -> None:
+def test_stages_with_a_model_get_an_a100_and_others_get_none(manifests: dict[str, dict[str, Any]]) -> None:
     for name, manifest in manifests.items():
         spec, only = manifest["spec"], container(manifest)
         device = next(variable["value"] for variable in only["env"] if variable["name"] == "TOOLFORMER_DEVICE")
@@ -132,7 +132,7 @@ def test_stages_with_a_model_get_one_a100_and_others_get_none(manifests: dict[st
         if is_gpu(name):
             assert spec["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
             assert spec["tolerations"] == [{"effect": "NoSchedule", "key": "nvidia.com/gpu", "operator": "Exists"}]
-            assert only["resources"]["limits"]["nvidia.com/gpu"] == "1"
+            assert only["resources"]["limits"]["nvidia.com/gpu"] == ("4" if "finetune" in name.split(".")[1] else "1")
             assert device == "cuda"
         else:
             assert not spec.get("nodeSelector")
@@ -141,11 +141,27 @@ def test_stages_with_a_model_get_one_a100_and_others_get_none(manifests: dict[st
             assert device == "cpu"
 
 
-def test_the_gpu_can_be_another_one(parse: Callable[..., dict[str, DAG]]) -> None:
+def test_everything_runs_on_a_cluster_without_gpus(parse: Callable[..., dict[str, DAG]]) -> None:
+    folder = str(REPOSITORY / "deploy" / "pod-templates" / "cpu-only")
     image = "registry.example/toolformer:1.2"
-    dags = parse(runner="kubernetes", kubernetes_image=image, kubernetes_gpu_product="NVIDIA-H100-80GB-HBM3")
-    manifest = pods(dags)["annotate_corpus.QA.score"]
-    assert manifest["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    made = pods(parse(runner="kubernetes", kubernetes_image=image, kubernetes_templates=folder))
+    for manifest in made.values():
+        only = container(manifest)
+        assert not manifest["spec"].get("nodeSelector")
+        assert set(only["resources"]["limits"]) == {"memory", "ephemeral-storage"}
+        assert {"name": "TOOLFORMER_DEVICE", "value": "cpu"} in only["env"]
+
+
+def test_airflow_reaches_the_cluster_as_the_settings_say(
+    parse: Callable[..., dict[str, DAG]], kubernetes_dags: dict[str, DAG]
+) -> None:
+    def access(dags: dict[str, DAG]) -> tuple[Any, ...]:
+        task = dags["annotate_corpus"].task_dict["finetune"]
+        return task.in_cluster, task.config_file, task.kubernetes_conn_id
+
+    assert access(kubernetes_dags) == (True, None, "kubernetes_default")
+    common = {"runner": "kubernetes", "kubernetes_image": "registry.example/toolformer:1.2"}
+    assert access(parse(**common, kubernetes_config_file="/k/config")) == (None, "/k/config", "kubernetes_default")
 
 
 def test_secrets_are_references_and_plain_settings_are_values(manifests: dict[str, dict[str, Any]]) -> None:
@@ -179,15 +195,8 @@ def test_a_pod_is_found_again_kept_when_it_failed_and_has_no_side_container(kube
     assert task.on_finish_action.value == "delete_succeeded_pod"
 
 
-@pytest.mark.parametrize("image", ["", "toolformer", "localhost:5000/toolformer", "registry.example/toolformer:latest"])
-def test_an_image_that_may_change_is_refused_with_the_remedy(image: str) -> None:
-    settings = Settings(_env_file=None, kubernetes_image=image)  # type: ignore[call-arg]
-    with pytest.raises(ConfigurationError, match="TOOLFORMER_KUBERNETES_IMAGE"):
-        pod_arguments(settings, pool="cpu")
-
-
 def test_a_pod_that_the_form_did_not_ask_for_is_skipped_before_it_is_made() -> None:
-    task = StagePod(task_id="filter", name="filter", image="i:1", only_where={"tools": "MT"})
+    task = StagePod(task_id="filter", name="filter", manifest={}, only_where={"tools": "MT"})
     with pytest.raises(AirflowSkipException):
         task.execute({"params": {"tools": ["QA"]}})  # type: ignore[typeddict-item]
 
@@ -215,7 +224,7 @@ def test_a_pods_exit_status_decides_on_the_retry(
     monkeypatch: pytest.MonkeyPatch, exit_code: int, for_good: bool
 ) -> None:
     task = StagePod(
-        task_id="filter", name="filter", image="i:1", base_container_name="stage", log_pod_spec_on_failure=False
+        task_id="filter", name="filter", manifest={}, base_container_name="stage", log_pod_spec_on_failure=False
     )
     monkeypatch.setattr(task, "is_istio_enabled", lambda _: False)
     monkeypatch.setattr(task, "patch_already_checked", lambda *_, **__: None)
@@ -273,7 +282,7 @@ def killed_stage(exit_code: int) -> tuple[StagePod, KilledInMidStage, Any]:
     task = StagePod(
         task_id="filter",
         name="filter",
-        image="i:1",
+        manifest={"spec": {"containers": [{"name": "stage"}]}},
         base_container_name="stage",
         namespace="toolformer",
         outlets=[release],

@@ -23,6 +23,9 @@ RUN_PARAMETERS = "{{ params | tojson }}"
 ON_THE_WORKER = frozenset({"start-run", "start-finetuning", "tools-to-do", "plan", "release", "finish-run"})
 """Stages that print ids or counts which the DAG reads, or that only write one row."""
 
+FINETUNE = "finetune"
+"""The stage with a pod template of its own; the others have that of their pool."""
+
 
 def stage(
     name: str,
@@ -97,4 +100,4 @@ def _operator(
         return StageProcess, common
     from toolformer_ops.orchestration.pods import StagePod, pod_arguments
 
-    return StagePod, pod_arguments(settings, pool=pool) | common
+    return StagePod, pod_arguments(settings, template=FINETUNE if name == FINETUNE else pool) | common

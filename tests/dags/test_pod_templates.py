@@ -1,0 +1,223 @@
+"""What a pod template may say, what holds all the same, and what is refused: with file, line and remedy."""
+
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+
+from toolformer_ops.config import REMOVED, REPOSITORY, Settings, load_settings
+from toolformer_ops.errors import ConfigurationError
+from toolformer_ops.orchestration.pod_templates import TEMPLATES, pod_manifest
+
+KUBERNETES_VERSION = "1.37"
+OURS = REPOSITORY / "deploy" / "pod-templates"
+SMALLEST = """\
+apiVersion: v1
+kind: Pod
+spec:
+  containers:
+    - name: stage
+      resources:
+        limits: {memory: 8Gi}
+"""
+
+
+def settings(folder: Path, **values: Any) -> Settings:
+    """Settings of a deployment whose templates are in this folder."""
+    common = {"kubernetes_image": "registry.example/toolformer:1.2", "kubernetes_templates": folder}
+    return Settings(_env_file=None, **(common | values))
+
+
+def manifest(folder: Path, text: str) -> dict[str, Any]:
+    """The pod of a CPU stage by this template, which Kubernetes takes."""
+    (folder / "cpu.yaml").write_text(text)
+    made = pod_manifest(settings(folder), "cpu")
+    assert kubernetes_validate.validate(made, KUBERNETES_VERSION, strict=True) == KUBERNETES_VERSION
+    return made
+
+
+def environment(pod: dict[str, Any]) -> dict[str, Any]:
+    """The variables of its stage."""
+    return {variable["name"]: variable.get("value") for variable in pod["spec"]["containers"][0]["env"]}
+
+
+@pytest.mark.parametrize("folder", sorted(path.name for path in OURS.iterdir() if path.is_dir()))
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_our_templates_are_valid(folder: str, template: str) -> None:
+    pod = pod_manifest(settings(OURS / folder), template)
+    assert kubernetes_validate.validate(pod, KUBERNETES_VERSION, strict=True) == KUBERNETES_VERSION
+
+
+def test_what_a_template_says_holds(tmp_path: Path) -> None:
+    pod = manifest(
+        tmp_path,
+        """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: ours
+  labels: {kueue.x-k8s.io/queue-name: gpus}
+  annotations: {cluster-autoscaler.kubernetes.io/safe-to-evict: "false"}
+spec:
+  serviceAccountName: stages
+  imagePullSecrets: [{name: registry}]
+  priorityClassName: low
+  runtimeClassName: nvidia
+  nodeSelector: {disk: fast}
+  tolerations: [{key: gpu, operator: Exists}]
+  securityContext: {fsGroup: 2000, runAsUser: null}
+  initContainers: [{name: warm, image: "registry.example/warm:1"}]
+  containers:
+    - name: sidecar
+      image: registry.example/sidecar:1
+    - name: stage
+      resources:
+        requests: {cpu: 1}
+        limits: {memory: 8Gi, nvidia.com/gpu: 2}
+      env:
+        - {name: HTTPS_PROXY, value: "http://proxy:3128"}
+        - {name: TOOLFORMER_THREADS, value: "4"}
+        - {name: HF_HOME, value: /var/cache/toolformer/hub}
+      volumeMounts:
+        - {name: shared-memory, mountPath: /dev/shm}
+        - {name: cache, mountPath: /var/cache/toolformer, subPath: models}
+  volumes:
+    - {name: shared-memory, emptyDir: {medium: Memory}}
+    - {name: cache, persistentVolumeClaim: {claimName: models}}
+""",
+    )
+    spec = pod["spec"]
+    assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+    assert pod["metadata"]["annotations"] == {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+    assert "name" not in pod["metadata"]
+    held = (
+        "serviceAccountName",
+        "imagePullSecrets",
+        "priorityClassName",
+        "runtimeClassName",
+        "nodeSelector",
+        "tolerations",
+    )
+    assert [spec[field] for field in held] == [
+        "stages", [{"name": "registry"}], "low", "nvidia", {"disk": "fast"}, [{"key": "gpu", "operator": "Exists"}],
+    ]  # fmt: skip
+    stage, sidecar = spec["containers"]  # the stage first: Airflow adds its arguments there
+    assert (stage["name"], sidecar["name"]) == ("stage", "sidecar")
+    assert stage["resources"] == {"requests": {"cpu": 1}, "limits": {"memory": "8Gi", "nvidia.com/gpu": 2}}
+    assert stage["image"] == "registry.example/toolformer:1.2"
+    values = environment(pod)
+    assert len(values) == len(stage["env"])
+    assert values["HTTPS_PROXY"] == "http://proxy:3128"
+    assert values["TOOLFORMER_THREADS"] == "4"
+    assert values["HF_HOME"] == "/var/cache/toolformer/hub"
+    assert values["TOOLFORMER_DEVICE"] == "cuda"
+    mounts = {mount["mountPath"]: mount for mount in stage["volumeMounts"]}
+    assert set(mounts) == {"/dev/shm", "/tmp", "/var/lib/toolformer", "/var/cache/toolformer"}  # noqa: S108
+    assert mounts["/var/cache/toolformer"]["subPath"] == "models"
+    assert [volume["name"] for volume in spec["volumes"]] == ["shared-memory", "cache", "temporary", "state"]
+    assert spec["securityContext"]["fsGroup"] == 2000
+    assert "runAsUser" not in spec["securityContext"]  # the cluster chooses, as OpenShift does
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    for part in (*spec["containers"], *spec["initContainers"]):
+        assert part["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert part["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+def test_a_template_that_leaves_safety_out_gives_a_safe_pod(tmp_path: Path) -> None:
+    pod = manifest(tmp_path, SMALLEST)
+    spec, stage = pod["spec"], pod["spec"]["containers"][0]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["restartPolicy"] == "Never"
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert stage["securityContext"]["readOnlyRootFilesystem"] is True
+    assert environment(pod)["TOOLFORMER_DEVICE"] == "cpu"
+    assert {"name": "cache", "emptyDir": {}} in spec["volumes"]
+
+
+def changed(old: str, new: str) -> str:
+    """The smallest template with a part of it replaced."""
+    assert old in SMALLEST
+    return SMALLEST.replace(old, new)
+
+
+STAGE = "    - name: stage\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("kind: [Pod\nspec: {}\n", 2, "expected one YAML document"),
+        ("", None, "expected the manifest of a Pod"),
+        ("- a\n", None, "expected the manifest of a Pod"),
+        (changed("kind: Pod", "kind: Deployment"), 1, "kind: Pod"),
+        (changed("limits:", "limit:"), 7, "resources.limit: is no field that Kubernetes knows here. Did you mean 'limits'"),
+        (changed("spec:\n", "spec:\n  nodeselector: {a: b}\n"), 4, "Did you mean 'nodeSelector'"),
+        (changed("spec:\n", "spec:\n  containers: []\n"), 5, "is there twice"),
+        (changed("spec:\n", "spec:\n  tolerations: {key: gpu}\n"), 4, "expected a list"),
+        (changed("spec:\n", "spec:\n  securityContext: restricted\n"), 4, "expected fields"),
+        (changed("spec:\n", "spec:\n  nodeSelector: {gpus: 8}\n"), 4, "Write it in quotes: '8'"),
+        (changed("spec:\n", "spec:\n  volumes:\n    - emptyDir: {}\n"), 5, "expected the field 'name'"),
+        (changed("name: stage", "name: base"), 5, "expected one container with `name: stage`, found base"),
+        (changed("memory", "cpu"), 7, "expected a limit of memory"),
+        (changed("8Gi", "8 GB"), 7, "expected a quantity"),
+        (changed(STAGE, STAGE + "      image: python:3\n"), 6, "TOOLFORMER_KUBERNETES_IMAGE"),
+        (changed("spec:\n", "spec:\n  restartPolicy: Always\n"), 4, "it is Never"),
+        (changed("spec:\n", "spec:\n  activeDeadlineSeconds: 60\n"), 4, "time limit"),
+        (changed("spec:\n", "metadata:\n  namespace: other\nspec:\n"), 4, "TOOLFORMER_KUBERNETES_NAMESPACE is 'toolformer'"),
+        (changed("spec:\n", "spec:\n  hostNetwork: true\n"), 4, "expected false"),
+        (changed("spec:\n", "spec:\n  automountServiceAccountToken: true\n"), 4, "expected false"),
+        (changed("spec:\n", "spec:\n  securityContext:\n    runAsUser: 0\n"), 5, "not root"),
+        (changed("spec:\n", "spec:\n  securityContext:\n    runAsNonRoot: null\n"), 5, "does not run as root"),
+        (changed(STAGE, STAGE + "      securityContext: {privileged: true}\n"), 6, "expected false"),
+        (changed(STAGE, STAGE + "      securityContext:\n        readOnlyRootFilesystem: false\n"), 7, "/var/lib/toolformer"),
+        (changed(STAGE, STAGE + "      securityContext:\n        capabilities: {add: [NET_ADMIN]}\n"), 7, r"drop: \[ALL\]"),
+        (changed(STAGE, STAGE + "      env:\n        - {name: TOOLFORMER_DATABASE_DSN, value: x}\n"), 7, "from the Secret"),
+        (changed(STAGE, STAGE + "      env:\n        - {name: TOOLFORMER_DTYPE, value: x}\n"), 7, "the deployment's to say"),
+        (changed(STAGE, STAGE + "      volumeMounts:\n        - {name: cache, mountPath: /c}\n"), 7, "/var/cache/toolformer"),
+    ],
+)  # fmt: skip
+def test_a_wrong_template_is_refused_with_file_line_and_remedy(
+    tmp_path: Path, text: str, line: int | None, message: str
+) -> None:
+    place = f"cpu.yaml, line {line}: " if line else "cpu.yaml: "
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        manifest(tmp_path, text)
+    assert place in str(caught.value)
+
+
+def test_a_missing_template_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"gpu\.yaml, found no such file.*TOOLFORMER_KUBERNETES_TEMPLATES"):
+        pod_manifest(settings(tmp_path), "gpu")
+
+
+@pytest.mark.parametrize("image", ["", "toolformer", "localhost:5000/toolformer", "registry.example/toolformer:latest"])
+def test_an_image_that_may_change_is_refused_with_the_remedy(image: str) -> None:
+    with pytest.raises(ConfigurationError, match="TOOLFORMER_KUBERNETES_IMAGE"):
+        pod_manifest(settings(OURS / "a100", kubernetes_image=image), "cpu")
+
+
+def test_a_dag_with_a_wrong_template_does_not_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cpu.yaml").write_text(changed("limits:", "limit:"))
+    monkeypatch.setenv("TOOLFORMER_RUNNER", "kubernetes")
+    monkeypatch.setenv("TOOLFORMER_KUBERNETES_IMAGE", "registry.example/toolformer:1.2")
+    monkeypatch.setenv("TOOLFORMER_KUBERNETES_TEMPLATES", str(tmp_path))
+    load_settings.cache_clear()
+    (problem,) = DagBag(REPOSITORY / "dags" / "ingest_corpus.py").import_errors.values()
+    assert f"{tmp_path}/cpu.yaml, line 7: spec.containers[0].resources.limit" in problem
+    assert "Did you mean 'limits'?" in problem
+
+
+@pytest.mark.parametrize("name", sorted(REMOVED))
+def test_a_setting_that_is_there_no_more_is_refused_with_the_remedy(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_STATE_DIR", str(tmp_path))
+    load_settings.cache_clear()
+    load_settings()
+    (tmp_path / "environment").write_text(f"TOOLFORMER_{name.upper()}=x\n")
+    load_settings.cache_clear()
+    with pytest.raises(ConfigurationError, match=f"TOOLFORMER_{name.upper()} is set.*no such setting"):
+        load_settings()
