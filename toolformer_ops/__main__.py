@@ -12,7 +12,8 @@
     demo run-corpus  a whole run through Airflow, with progress and a report
     study-calculator a model learns the calculator, in one process
 
-Ends with 0; 1 for an error that another try may mend; 2 for a request that is wrong; 3 where there is no result.
+Ends with 0; 1 for an error that another try may mend; 2 for a request that is wrong; 3 where there is no result; 75 where something
+that the work needs is not there now (Postgres, S3, a model hub, a GPU, space on a disk).
 """
 
 import gc
@@ -23,7 +24,7 @@ import typer
 
 from toolformer_ops.commands import decoding, evaluation, housekeeping, people, reporting, stages
 from toolformer_ops.demo import commands as demo_commands
-from toolformer_ops.errors import EXIT_USAGE, ToolformerError, exit_code
+from toolformer_ops.errors import EXIT_USAGE, ToolformerError, disk_full, exit_code
 from toolformer_ops.local_services import commands as service_commands
 
 app = typer.Typer(
@@ -60,11 +61,14 @@ def main() -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
         app()
-    except ToolformerError as error:
-        logger.error("%s: %s", type(error).__name__, error)  # noqa: TRY400 - the message is the remedy; a traceback would hide it
-        sys.exit(exit_code(error))
     except (BrokenPipeError, KeyboardInterrupt):
         sys.exit(EXIT_USAGE)
+    except Exception as error:
+        known = error if isinstance(error, ToolformerError) else disk_full(error)
+        if known is None:
+            raise
+        logger.error("%s: %s", type(known).__name__, known)  # noqa: TRY400 - the message is the remedy; a traceback would hide it
+        sys.exit(exit_code(known))
 
 
 if __name__ == "__main__":

@@ -18,15 +18,24 @@
     |   +-- QualityError
     |   +-- NothingToReleaseError
     |   |   +-- NoKeptCallError
+    |   +-- InfrastructureError
+    |   |   +-- DatabaseUnreachableError, a DatabaseError too
+    |   |   +-- ObjectStoreUnreachableError, an ObjectStoreError too
+    |   |   |   +-- BrokenConnectionError
+    |   |   +-- ModelHubError
+    |   |   +-- NoDeviceError
+    |   |   +-- DiskFullError
+    |   |       +-- CacheFullError
     |   +-- DatabaseError
+    |   |   +-- DatabaseLoginError, a ConfigurationError too
     |   +-- ObjectStoreError
-    |   |   +-- BrokenConnectionError
+    |   |   +-- ObjectStoreAccessError, a ConfigurationError too
     |   |   +-- ObjectNotFoundError
+    |   |   |   +-- BucketNotFoundError, a ConfigurationError too
     |   |   +-- CorruptObjectError
     |   |   +-- AlreadyPublishedError
     |   |   +-- PreconditionFailedError
     |   |   +-- WriteConflictError
-    |   +-- CacheFullError
     |   +-- DeviceMemoryError
     |   +-- TrainingProcessError
     |   +-- ServiceError
@@ -37,11 +46,15 @@
     |   +-- NoValueError
     |   +-- RejectedRecordError
     +-- WrongFormatError
+    SystemExit
+    +-- TerminationRequest
 
 The message of a `ToolformerError` is shown to the user: it says what was expected, what was found, and what to do about it.
 `exit_code` says with which status the command line ends, and so whether Airflow tries a stage again. The errors that are no
-`ToolformerError` are caught in the room that raises them.
+`ToolformerError` are caught in the room that raises them; `TerminationRequest` is no error at all.
 """
+
+import errno
 
 
 class ToolformerError(Exception):
@@ -125,16 +138,24 @@ class DatabaseError(ToolformerError):
     """Postgres cannot be reached, or a statement cannot be carried out."""
 
 
+class DatabaseLoginError(DatabaseError, ConfigurationError):
+    """Postgres refuses the login, or has no such database."""
+
+
 class ObjectStoreError(ToolformerError):
     """The object store cannot be reached, or refuses."""
 
 
-class BrokenConnectionError(ObjectStoreError):
-    """The connection broke while an object was read."""
+class ObjectStoreAccessError(ObjectStoreError, ConfigurationError):
+    """The object store refuses the keys, or what they may do (S3's 403)."""
 
 
 class ObjectNotFoundError(ObjectStoreError):
     """An object, or its bucket, is not there."""
+
+
+class BucketNotFoundError(ObjectNotFoundError, ConfigurationError):
+    """The bucket is not there."""
 
 
 class CorruptObjectError(ObjectStoreError):
@@ -153,7 +174,35 @@ class WriteConflictError(ObjectStoreError):
     """Another write of the same object is under way, so the object may be missing afterwards (S3's 409)."""
 
 
-class CacheFullError(ToolformerError):
+class InfrastructureError(ToolformerError):
+    """A service or a device that the work needs is not there now. Nothing is wrong with the request: a later try can succeed."""
+
+
+class DatabaseUnreachableError(InfrastructureError, DatabaseError):
+    """Postgres does not answer, ends the connection, or has no connection, memory or disk left."""
+
+
+class ObjectStoreUnreachableError(InfrastructureError, ObjectStoreError):
+    """The object store does not answer, or answers that it cannot serve (a 5xx, or S3's SlowDown)."""
+
+
+class BrokenConnectionError(ObjectStoreUnreachableError):
+    """The connection broke while an object was read."""
+
+
+class ModelHubError(InfrastructureError):
+    """The model hub does not answer, or cannot serve, and the model is not in the local hub cache."""
+
+
+class NoDeviceError(InfrastructureError):
+    """A GPU is set, and this machine shows none."""
+
+
+class DiskFullError(InfrastructureError):
+    """No space is left on a disk of this machine."""
+
+
+class CacheFullError(DiskFullError):
     """The cache has no room for an artifact, and all that it holds is in use."""
 
 
@@ -204,16 +253,45 @@ class WrongFormatError(Exception):
     """A file of a data set holds another format than its reader expects; the message says what was found."""
 
 
+class TerminationRequest(SystemExit):
+    """SIGTERM came: raised in the main thread, so that every `with` block closes what it opened, and the process ends with 143."""
+
+
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NO_RESULT = 3
+EXIT_INFRASTRUCTURE = 75
+"""EX_TEMPFAIL of sysexits.h: something that the work needs is not there now."""
+EXIT_TERMINATED = 143
+"""128 + SIGTERM, as shells and Kubernetes show a process that SIGTERM ended."""
+
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def exit_code(error: BaseException) -> int:
-    """The process status for `error`: 2 where a retry cannot help, 3 where there is no result, else 1."""
+    """The process status for `error`.
+
+    2 where a retry cannot help, 3 where there is no result, 75 where something that the work needs is not there now, else 1.
+    """
     if isinstance(error, UsageError):
         return EXIT_USAGE
     if isinstance(error, (QualityError, NothingToReleaseError)):
         return EXIT_NO_RESULT
+    if isinstance(error, InfrastructureError):
+        return EXIT_INFRASTRUCTURE
     return EXIT_FAILED
+
+
+def disk_full(error: BaseException) -> DiskFullError | None:
+    """The error to show where `error`, or what it was raised from, is the system's "no space left"; None where it is not."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in _DISK_FULL:
+            place = f" at {cause.filename}" if cause.filename else ""
+            return DiskFullError(
+                f"expected space on the disk{place}, found none left ({cause.strerror}). Free some, or give the state folder "
+                "(TOOLFORMER_STATE_DIR) and /tmp more; the next try starts after the last committed micro-batch."
+            )
+        cause = cause.__cause__ or cause.__context__
+    return None

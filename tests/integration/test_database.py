@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, make_url, text
 
 from tests.servers import RunningPostgres
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError, DatabaseError
+from toolformer_ops.errors import ConfigurationError, DatabaseError, DatabaseLoginError, DatabaseUnreachableError
 from toolformer_ops.local_services import postgres
 from toolformer_ops.storage import database, schema
 
@@ -39,9 +39,37 @@ def _value(engine: Engine, statement: str) -> object:
 
 def test_an_unreachable_database_is_named_without_its_password() -> None:
     dsn = "postgresql://someone:s3cret@127.0.0.1:1/toolformer"
-    with pytest.raises(DatabaseError, match=r"someone@127\.0\.0\.1:1/toolformer \(TOOLFORMER_DATABASE_DSN\)") as caught:
+    with pytest.raises(
+        DatabaseUnreachableError, match=r"someone@127\.0\.0\.1:1/toolformer \(TOOLFORMER_DATABASE_DSN\)"
+    ) as caught:
         database.connect(_settings(dsn))
     assert "s3cret" not in str(caught.value)
+
+
+def test_a_login_that_postgres_refuses_is_a_wrong_request_and_no_outage(postgres_dsn: str) -> None:
+    nowhere = make_url(postgres_dsn).set(database="no_such_database").render_as_string(hide_password=False)
+    with pytest.raises(
+        DatabaseLoginError, match=r'database "no_such_database" does not exist. Correct TOOLFORMER_DATABASE_DSN'
+    ):
+        database.connect(_settings(nowhere))
+    stranger = (
+        make_url(postgres_dsn).set(username="nobody_here", password="s3cret").render_as_string(hide_password=False)
+    )
+    with pytest.raises(DatabaseLoginError, match="nobody_here") as caught:
+        database.connect(_settings(stranger))
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_connection_that_postgres_ends_is_an_outage_and_a_refused_statement_is_not(postgres_dsn: str) -> None:
+    engine = database.connect(_settings(postgres_dsn))
+    with (
+        pytest.raises(DatabaseUnreachableError, match="Postgres cannot serve now"),
+        database.transaction(engine) as connection,
+    ):
+        connection.execute(text("select pg_terminate_backend(pg_backend_pid())"))
+    with pytest.raises(DatabaseError, match="division by zero") as caught, database.transaction(engine) as connection:
+        connection.execute(text("select 1 / 0"))
+    assert not isinstance(caught.value, DatabaseUnreachableError)
 
 
 @pytest.mark.parametrize("dsn", ["", "  ", "mysql://u:s3cret@h/d", "postgresql://u:s3cret@h:port/d"])

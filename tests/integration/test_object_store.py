@@ -18,14 +18,17 @@ from pydantic import SecretStr
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
-    EXIT_FAILED,
+    EXIT_INFRASTRUCTURE,
     AlreadyPublishedError,
     BrokenConnectionError,
+    BucketNotFoundError,
     ConfigurationError,
     CorpusError,
     CorruptObjectError,
     ObjectNotFoundError,
+    ObjectStoreAccessError,
     ObjectStoreError,
+    ObjectStoreUnreachableError,
     WriteConflictError,
     exit_code,
 )
@@ -304,7 +307,7 @@ def test_a_connection_that_breaks_each_time_is_an_error_of_the_network_and_not_a
             BrokenConnectionError, match=r"reading s3://bucket/release/.*/one broke off at byte \d+"
         ) as caught:
             read()
-        assert exit_code(caught.value) == EXIT_FAILED  # which Airflow tries again
+        assert exit_code(caught.value) == EXIT_INFRASTRUCTURE  # which Airflow tries again, later and more often
     assert not (tmp_path / "out" / "one").exists()
 
 
@@ -586,7 +589,7 @@ def test_what_is_not_there_is_named_with_the_setting(store: ObjectStore, s3_sett
         store.list_uri(str(tmp_path))
     with pytest.raises(ObjectNotFoundError, match=r"object s3://.*/no/such/key.*TOOLFORMER_S3_ENDPOINT_URL"):
         store.open_uri(store.uri("no/such/key"))
-    with pytest.raises(ObjectNotFoundError, match="bucket s3://no-such-bucket"):
+    with pytest.raises(BucketNotFoundError, match="bucket s3://no-such-bucket"):
         store.list_uri("s3://no-such-bucket/corpus")
     with pytest.raises(ConfigurationError, match="expected s3://bucket/key"):
         store.open_uri("ftp://host/file")
@@ -599,8 +602,8 @@ def test_what_is_not_there_is_named_with_the_setting(store: ObjectStore, s3_sett
 
 def test_unreachable_store_and_wrong_keys_say_where_they_are_set(s3_settings: Settings) -> None:
     nobody = ObjectStore(s3_settings.model_copy(update={"s3_endpoint_url": "http://127.0.0.1:1"}))
-    with pytest.raises(ObjectStoreError, match=r"TOOLFORMER_S3_ENDPOINT_URL=http://127\.0\.0\.1:1"):
+    with pytest.raises(ObjectStoreUnreachableError, match=r"TOOLFORMER_S3_ENDPOINT_URL=http://127\.0\.0\.1:1"):
         nobody.get("x")
     stranger = ObjectStore(s3_settings.model_copy(update={"s3_secret_access_key": SecretStr("wrong")}))
-    with pytest.raises(ObjectStoreError, match="TOOLFORMER_S3_SECRET_ACCESS_KEY"):
+    with pytest.raises(ObjectStoreAccessError, match="TOOLFORMER_S3_SECRET_ACCESS_KEY"):
         stranger.get("x")

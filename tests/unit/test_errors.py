@@ -1,6 +1,7 @@
 """The tree of errors: as its docstring draws it, in one module, and with the exit status that decides on a retry."""
 
 import ast
+import errno
 import inspect
 import re
 
@@ -12,9 +13,11 @@ from toolformer_ops.config import REPOSITORY
 
 def test_the_tree_in_the_docstring_is_that_of_the_classes() -> None:
     drawn: list[tuple[str, str]] = []
-    path = ["Exception"]  # from the root to the class of the line before
+    path: list[str] = []  # from the root to the class of the line before
     for line in (errors.__doc__ or "").splitlines():
-        if match := re.fullmatch(r" {4}((?:\|   |    )*)\+-- (\w+)", line):
+        if match := re.fullmatch(r" {4}(\w+)", line):
+            path = [match[1]]
+        elif match := re.fullmatch(r" {4}((?:\|   |    )*)\+-- (\w+)(?:, an? \w+ too)?", line):
             depth = len(match[1]) // 4
             path[depth + 1 :] = [match[2]]
             drawn.append((match[2], path[depth]))
@@ -22,6 +25,8 @@ def test_the_tree_in_the_docstring_is_that_of_the_classes() -> None:
     assert len(drawn) == len(set(drawn))
     assert dict(drawn) == {name: kind.__bases__[0].__name__ for name, kind in classes.items()}
     assert all(kind.__doc__ for kind in classes.values())
+    also = re.findall(r"\+-- (\w+), an? (\w+) too", errors.__doc__ or "")
+    assert dict(also) == {name: kind.__bases__[1].__name__ for name, kind in classes.items() if len(kind.__bases__) > 1}
 
 
 def test_every_error_class_of_the_package_is_in_the_module_of_errors() -> None:
@@ -53,7 +58,26 @@ def test_every_error_class_of_the_package_is_in_the_module_of_errors() -> None:
         (errors.WriteConflictError(), 1),
         (errors.DatabaseError(), 1),
         (ValueError(), 1),
+        (errors.DatabaseLoginError(), 2),
+        (errors.BucketNotFoundError(), 2),
+        (errors.ObjectStoreAccessError(), 2),
+        (errors.DatabaseUnreachableError(), 75),
+        (errors.BrokenConnectionError(), 75),
+        (errors.ModelHubError(), 75),
+        (errors.NoDeviceError(), 75),
+        (errors.DiskFullError(), 75),
     ],
 )
-def test_only_what_a_retry_may_mend_ends_with_status_1(error: Exception, status: int) -> None:
+def test_the_status_says_whether_a_retry_may_mend_it_and_whether_it_waits_for_something(
+    error: Exception, status: int
+) -> None:
     assert errors.exit_code(error) == status
+
+
+def test_a_full_disk_is_found_below_the_error_that_a_library_made_of_it() -> None:
+    error = ValueError("the writer failed")
+    error.__cause__ = OSError(errno.ENOSPC, "No space left on device", "/state/part")
+    found = errors.disk_full(error)
+    assert isinstance(found, errors.DiskFullError)
+    assert "/state/part" in str(found)
+    assert errors.disk_full(OSError(errno.ENOENT, "No such file")) is None

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CorpusError, ObjectNotFoundError, ObjectStoreError, ToolformerError
+from toolformer_ops.errors import BrokenConnectionError, CorpusError, ObjectNotFoundError, ToolformerError
 
 PARQUET = ".parquet"
 KINDS = (".jsonl", ".ndjson", ".json")
@@ -239,7 +239,7 @@ def unpacked(packed: IO[bytes], name: str, *, as_named: bool = False) -> BinaryI
 
     Reading raises:
         CorpusError: the packed data is damaged or ends too early, or is not what the name says.
-        ObjectStoreError: `packed` cannot be read.
+        BrokenConnectionError: `packed` cannot be read.
     """
     source = io.BufferedReader(_Source(packed, name), _BUFFER_BYTES)
     first = source.peek(4)[:4]
@@ -280,7 +280,7 @@ class _Unpacked(io.RawIOBase):
 
 
 class _Source(io.RawIOBase):
-    """Stored bytes. Their errors become `ObjectStoreError`, so that no unpacker takes a failing disk for damaged data."""
+    """Stored bytes. Their errors become `BrokenConnectionError`, so that no unpacker takes a failing disk for damaged data."""
 
     def __init__(self, stream: IO[bytes], name: str, digest: "hashlib._Hash | None" = None) -> None:
         self._stream = stream
@@ -296,7 +296,7 @@ class _Source(io.RawIOBase):
         except ToolformerError:
             raise
         except Exception as error:
-            raise ObjectStoreError(f"reading {self._name} broke off: {error}. Try again.") from error
+            raise BrokenConnectionError(f"reading {self._name} broke off: {error}. Try again.") from error
         if self._digest:
             self._digest.update(block)
         buffer[: len(block)] = block

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from toolformer_ops.decoding.records import DecodingSettings, MadeCall, Prompt, WrittenText
-from toolformer_ops.errors import ToolError, ToolformerError
+from toolformer_ops.errors import InfrastructureError, ToolError, ToolformerError
 from toolformer_ops.evaluation.records import (
     CALENDAR_DATE,
     VARIANT_NAMES,
@@ -102,6 +102,8 @@ def evaluate_data_set(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) 
     if asked.call_start_rank > 0:
         try:
             asked.model.require_tools(suite.barred_tools)
+        except InfrastructureError:
+            raise
         except ToolformerError as error:
             raise ToolError(f"suite {suite.name} is not evaluated, since a tool is down: {error}") from error
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import ModelError
+from toolformer_ops.errors import ModelError, ModelHubError, ToolformerError
 
 CONTENT_FILES = (
     "config.json",
@@ -45,6 +45,7 @@ def model_identity(path_or_hub_id: str, revision: str | None = None, *, read: bo
     `read`: hash the files as they are, for a process that loads them, rather than trust stored hashes.
 
     Raises:
+        ModelHubError: the hub does not answer.
         ModelError: there is no such folder or hub model, it lacks safetensors or a tokenizer, or a hub id has no pinned revision;
             or a file was read and is not what its stored hash says.
     """
@@ -119,13 +120,42 @@ def _look_for_hub_model(hub_id: str, revision: str) -> Path:
         raise hub_model_missing(hub_id, revision, error) from error
 
 
-def hub_model_missing(hub_id: str, revision: str | None, error: Exception) -> ModelError:
-    """The error for a hub model that can neither be downloaded nor found among those downloaded before."""
+def hub_model_missing(hub_id: str, revision: str | None, error: Exception) -> ToolformerError:
+    """The error for a hub model that can neither be downloaded nor found among those downloaded before.
+
+    A `ModelHubError` where the hub did not answer or could not serve, a `ModelError` where it said that there is no such model.
+    """
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if hub_failed(error):
+        return ModelHubError(
+            f"{hub_id}@{revision}: expected the model hub to answer, or a copy in the local hub cache, found neither ({reason}). "
+            f"Try again when the hub can be reached, or download the model on a machine with access and give the folder."
+        )
     return ModelError(
         f"{hub_id}@{revision}: expected a hub model, or a copy of it in the local hub cache, found none ({reason}). "
         f"Check id and revision, or download it on a machine with access and give the folder."
     )
+
+
+def hub_failed(error: BaseException) -> bool:
+    """Whether `error`, or one that it was raised from, is a hub that does not answer (no connection, 408, 429, 5xx).
+
+    A hub that was not asked, since this deployment is offline, has not failed.
+    """
+    import httpx2
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, HfHubHTTPError):
+            status = cause.response.status_code
+            return status in (408, 429) or status >= 500
+        if isinstance(cause, OfflineModeIsEnabled):
+            return False
+        if isinstance(cause, (httpx2.TransportError, ConnectionError, TimeoutError)):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def _require_downloaded(snapshot: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from toolformer_ops.errors import ModelError
+from toolformer_ops.errors import ModelError, NoDeviceError, ToolformerError
 from toolformer_ops.language_model.identity import (
     hub_model_missing,
     hub_options,
@@ -23,6 +23,7 @@ def load_network(
 
     Raises:
         ModelError: there is no such model, its files are not what their stored hashes say, or dtype or device cannot be used.
+        ModelHubError, NoDeviceError: the hub does not answer, or no GPU is there.
     """
     identity = model_identity(path_or_hub_id, revision, read=True)
     network = load_weights(path_or_hub_id, revision, dtype, device, threads)
@@ -34,6 +35,7 @@ def load_weights(path_or_hub_id: str, revision: str | None, dtype: str, device: 
 
     Raises:
         ModelError: there is no such model, or dtype or device cannot be used.
+        ModelHubError, NoDeviceError: the hub does not answer, or no GPU is there.
     """
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
@@ -94,7 +96,7 @@ def _source(path_or_hub_id: str, revision: str | None) -> tuple[str, dict[str, A
     return path_or_hub_id, hub_options(require_hub_revision(path_or_hub_id, revision))
 
 
-def _cannot_be_loaded(source: str, pinned: dict[str, Any], error: Exception) -> ModelError:
+def _cannot_be_loaded(source: str, pinned: dict[str, Any], error: Exception) -> ToolformerError:
     if pinned:
         return hub_model_missing(source, pinned["revision"], error)
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -109,6 +111,6 @@ def _check_device(device: str) -> None:
     except RuntimeError as error:
         raise ModelError(f"expected a device such as cpu or cuda:0, found {device!r}.") from error
     if wanted.type == "cuda" and not torch.cuda.is_available():
-        raise ModelError(
+        raise NoDeviceError(
             f"expected a GPU for device {device!r}, found none. Set TOOLFORMER_DEVICE=cpu, or run where a GPU is."
         )

@@ -25,7 +25,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.errors import ConfigurationError, DatabaseError
+from toolformer_ops.errors import ConfigurationError, DatabaseError, DatabaseLoginError, DatabaseUnreachableError
 from toolformer_ops.storage.copy_format import copy_text
 
 SQL_DIR = REPOSITORY / "sql"
@@ -62,6 +62,9 @@ GROWING_TABLES = (*PARTITIONED_TABLES, "filter_decisions", "call_results", "stag
 
 _RECIPE_ID = re.compile(r"[0-9a-f]{16}")
 _COLUMN = re.compile(r"[a-z][a-z0-9_]*")
+_WRONG_LOGIN = re.compile(r"authentication failed|does not exist|no pg_hba\.conf entry|permission denied|not permitted")
+_NOT_THERE_NOW = ("08", "53", "57P01", "57P02", "57P03", "57P05", "58")
+"""SQLSTATE classes: connection lost, no disk, memory or connection left, shutting down or starting, an error of the system."""
 _NOT_MIGRATED = (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn, psycopg2.errors.UndefinedFunction)
 
 
@@ -70,7 +73,8 @@ def connect(settings: Settings) -> Engine:
 
     Raises:
         ConfigurationError: `TOOLFORMER_DATABASE_DSN` is empty or is no Postgres address.
-        DatabaseError: nobody answers there, or the login is refused. The message never shows the password.
+        DatabaseLoginError: the login is refused, or there is no such database.
+        DatabaseUnreachableError: nobody answers there, or no connection is free. No message shows the password.
     """
     return connect_dsn(settings.database_dsn.get_secret_value(), DSN_SETTING)
 
@@ -92,7 +96,12 @@ def connect_dsn(dsn: str, setting: str) -> Engine:
         engine.dispose()
         place = f"{url.username or ''}@{url.host or 'local socket'}:{url.port or 5432}/{url.database or ''}"
         reason = str(error.orig).strip().splitlines()[0].rstrip(".") if error.orig else str(error)
-        raise DatabaseError(
+        # psycopg2 gives no error code where a connection is refused: the server's sentence is all there is.
+        if "FATAL:" in reason and _WRONG_LOGIN.search(reason):
+            raise DatabaseLoginError(
+                f"expected to sign in to Postgres at {place} ({setting}), found: {reason}. Correct {setting}."
+            ) from error
+        raise DatabaseUnreachableError(
             f"expected Postgres at {place} ({setting}), found: {reason}. "
             f"Start it by `make up`, or set {setting} to where it is."
         ) from error
@@ -382,4 +391,9 @@ def _translated(what: str, error: BaseException) -> DatabaseError:
     message = " ".join(str(error).split())[:1000]
     if isinstance(error, _NOT_MIGRATED):
         message += ". The database is not at this code's tables and views: `make up` or `toolformer-ops migrate` brings it there"
+    code = getattr(error, "pgcode", None)
+    # Without a code the server did not answer: the connection is gone.
+    lost = isinstance(error, (psycopg2.OperationalError, psycopg2.InterfaceError)) and code is None
+    if lost or (code or "").startswith(_NOT_THERE_NOW):
+        return DatabaseUnreachableError(f"{what}: Postgres cannot serve now: {message}.")
     return DatabaseError(f"{what}: Postgres refused: {message}.")

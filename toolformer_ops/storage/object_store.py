@@ -32,17 +32,28 @@ from urllib.parse import unquote, urlsplit
 import boto3
 import tenacity
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    FlexibleChecksumError,
+    HTTPClientError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+from botocore.exceptions import ConnectionError as NoConnectionError
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
     AlreadyPublishedError,
     BrokenConnectionError,
+    BucketNotFoundError,
     ConfigurationError,
     CorpusError,
     CorruptObjectError,
     ObjectNotFoundError,
+    ObjectStoreAccessError,
     ObjectStoreError,
+    ObjectStoreUnreachableError,
     PreconditionFailedError,
     WriteConflictError,
 )
@@ -545,6 +556,13 @@ class ObjectStore:
             return getattr(self._client, operation)(Bucket=bucket, **arguments)
         except ClientError as error:
             raise self._translated(error, operation, target) from error
+        except (HTTPClientError, NoConnectionError) as error:  # no answer, or not a whole one
+            raise ObjectStoreUnreachableError(f"{operation} {target} failed: {error}{self._where()}") from error
+        except (NoCredentialsError, PartialCredentialsError) as error:
+            raise ObjectStoreAccessError(
+                f"{operation} {target} was not sent: {error}. Set TOOLFORMER_S3_ACCESS_KEY_ID and "
+                f"TOOLFORMER_S3_SECRET_ACCESS_KEY{self._where()}"
+            ) from error
         except BotoCoreError as error:
             raise ObjectStoreError(f"{operation} {target} failed: {error}{self._where()}") from error
 
@@ -563,14 +581,16 @@ class ObjectStore:
                 f"{CONFLICT_TRIES} tries. Try again{self._where()}"
             )
         if status == 404:
-            what = "bucket" if code == "NoSuchBucket" or operation == "head_bucket" else "object"
-            return ObjectNotFoundError(f"expected {what} {target}, found nothing{self._where()}")
+            if code == "NoSuchBucket" or operation == "head_bucket":
+                return BucketNotFoundError(f"expected bucket {target}, found nothing{self._where()}")
+            return ObjectNotFoundError(f"expected object {target}, found nothing{self._where()}")
         if status == 403:
-            return ObjectStoreError(
+            return ObjectStoreAccessError(
                 f"{operation} {target} was refused ({code}). Check TOOLFORMER_S3_ACCESS_KEY_ID and "
                 f"TOOLFORMER_S3_SECRET_ACCESS_KEY{self._where()}"
             )
-        return ObjectStoreError(f"{operation} {target} failed: {code}: {error}{self._where()}")
+        kind = ObjectStoreUnreachableError if status in (408, 429) or (status or 500) >= 500 else ObjectStoreError
+        return kind(f"{operation} {target} failed: {code}: {error}{self._where()}")
 
     def _where(self) -> str:
         endpoint = self._settings.s3_endpoint_url or "AWS"

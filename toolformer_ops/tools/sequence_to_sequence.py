@@ -9,7 +9,7 @@ from typing import Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolError
-from toolformer_ops.language_model.identity import hub_options, model_identity
+from toolformer_ops.language_model.identity import hub_failed, hub_model_missing, hub_options, model_identity
 
 
 def load_checkpoint(setting: str, name: str, revision: str | None, settings: Settings, dtype: str) -> tuple[Any, Any]:
@@ -20,6 +20,7 @@ def load_checkpoint(setting: str, name: str, revision: str | None, settings: Set
     Raises:
         ToolError: there is none, or it is no sequence-to-sequence checkpoint with safetensors and a tokenizer.
         ModelError: its files are not what their stored hashes say.
+        ModelHubError: the hub does not answer.
     """
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -30,6 +31,8 @@ def load_checkpoint(setting: str, name: str, revision: str | None, settings: Set
         tokenizer = AutoTokenizer.from_pretrained(name, **where)
         model = AutoModelForSeq2SeqLM.from_pretrained(name, use_safetensors=True, dtype=getattr(torch, dtype), **where)
     except (OSError, ValueError, KeyError, ImportError) as error:  # what transformers raises for files that do not fit
+        if not Path(name).is_dir() and hub_failed(error):
+            raise hub_model_missing(name, revision, error) from error
         raise ToolError(
             f"{setting}={name} (revision {revision}): expected a sequence-to-sequence checkpoint (an encoder-decoder) "
             f"with safetensors and a tokenizer, found: {str(error).splitlines()[0]}. Convert other weights with save_pretrained."

@@ -11,12 +11,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
+from huggingface_hub.errors import HfHubHTTPError
 
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import ModelError, ToolError
+from toolformer_ops.errors import ModelError, ModelHubError, NoDeviceError, ToolError
 from toolformer_ops.language_model import LanguageModel, model_identity
-from toolformer_ops.language_model.identity import HASH_CACHE
+from toolformer_ops.language_model.identity import HASH_CACHE, hub_model_missing
 from toolformer_ops.language_model.loading import load_weights
 from toolformer_ops.tools.sequence_to_sequence import load_checkpoint
 
@@ -191,9 +193,19 @@ def test_any_other_deployment_asks_the_hub(
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)  # between the hub client's tries
     assert not hub_cache.exists()
-    with pytest.raises(ModelError, match="expected a hub model"):
+    with pytest.raises(ModelHubError, match="expected the model hub to answer"):
         model_identity("owner/model", COMMIT)
     assert set(asked_hosts) == {"huggingface.co"}
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(404, ModelError), (401, ModelError), (429, ModelHubError), (503, ModelHubError)]
+)
+def test_a_hub_that_cannot_serve_is_told_from_one_that_has_no_such_model(status: int, kind: type[Exception]) -> None:
+    answer = httpx2.Response(status, request=httpx2.Request("GET", "https://huggingface.co/owner/model"))
+    error = OSError("transformers says no more than this")
+    error.__cause__ = HfHubHTTPError("what the hub said", response=answer)
+    assert type(hub_model_missing("owner/model", COMMIT, error)) is kind
 
 
 def test_a_path_where_nothing_is_says_so() -> None:
@@ -250,7 +262,7 @@ def test_unknown_dtypes_and_devices_are_refused(folder: Path) -> None:
 
 def test_a_gpu_that_is_not_there_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(ModelError, match="expected a GPU"):
+    with pytest.raises(NoDeviceError, match="expected a GPU"):
         LanguageModel.load(str(folder), device="cuda")
 
 
