@@ -25,6 +25,8 @@ CALL_START = " ["
 CALL_END = "]"
 ARROW = "->"
 TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+NOT_IN_A_CALL = r"[\[\]\n\r]"
+"""Matches a character that no written call holds between its brackets; in Python's and in Postgres's syntax."""
 _CALL = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*\((.*)\)\s*\Z", re.DOTALL)
 _NOT_IN_INPUT = re.compile(r"[\[\]\x00-\x08\x0a-\x1f\x7f]")
 _QUOTES = {'"': '"', "“": "”", "'": "'"}
@@ -111,6 +113,16 @@ def weave(text: str, calls: Iterable[WovenCall]) -> str:
         pieces.append(f" {written}" if follows_space and end > 0 else f"{written} ")
     pieces.append(text[end:])
     return "".join(pieces)
+
+
+def call_opening(tool: str) -> str:
+    """How every written call of a tool begins.
+
+    Of a text that does not hold it, calls come out again, byte for byte, if their inputs have no character of `NOT_IN_A_CALL` and
+    their offsets are inside the text: a written call then has one "[" and one "]", so that `take_out` finds all of them and
+    nothing else.
+    """
+    return f"[{tool}("
 
 
 def _written_call(tools: Sequence[str]) -> re.Pattern[str]:

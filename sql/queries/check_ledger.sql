@@ -1,10 +1,6 @@
--- Rows to check: one for each of checked_members and stage of a tool that the document passes; the ledger, and the rows that exist.
---   ledger_rows                      1 where the stage has finished the document
---   rows_written, rows_found         rows by the ledger (execute: calls with a result or a reason), and rows that exist
---   rows_expected                    rows that the stage before asks for
---   items_in, items_out              samples drawn, and samples that became candidates, duplicates or were rejected with a reason
---   pruned_in_ledger, pruned_found   positions that were not sampled, by the ledger and by their rows
-create temporary table checked_ledger as
+-- The documents in checked_members: what the filter decided, the rows that exist, and what the ledger says of each stage; its columns are null
+-- where the stage has not finished the document.
+create temporary table checked_documents as
 with decided as (
     select decision.document_id, count(*) as decisions, bool_or(decision.kept) as is_kept
     from checked_members member
@@ -12,23 +8,14 @@ with decided as (
     where decision.filter_recipe_id = :filter_recipe_id
     group by decision.document_id
 ),
-called as (
-    select call.document_id, count(*) as calls, count(result.input_key) as answered
-    from checked_members member
-    join candidate_calls call on call.document_id = member.variant_id
-    left join call_results result
-        on result.tool = :tool
-       and result.tool_version = :tool_version
-       and result.input_key = call.input_key
-    where call.sampling_recipe_id = :sampling_recipe_id
-    group by call.document_id
-),
-judged as (
-    select loss.document_id, count(*) as losses
-    from checked_members member
-    join call_losses loss on loss.document_id = member.variant_id
-    where loss.scoring_recipe_id = :scoring_recipe_id
-    group by loss.document_id
+worked as (
+    select
+        document_id,
+        count(*) filter (where is_candidate) as calls,
+        count(*) filter (where is_candidate and is_answered) as answered,
+        count(*) filter (where is_judged) as losses
+    from checked_work
+    group by document_id
 ),
 pruned as (
     select position.document_id, count(*) as positions
@@ -36,51 +23,70 @@ pruned as (
     join pruned_positions position on position.document_id = member.variant_id
     where position.sampling_recipe_id = :sampling_recipe_id
     group by position.document_id
-),
-ledger as (
-    select
-        done.stage, done.document_id, done.rows_written,
-        coalesce(cast(counts ->> 'positions_pruned_below' as bigint), 0) as positions_pruned,
-        coalesce(cast(counts ->> 'samples' as bigint), 0) as samples,
-        coalesce(cast(counts ->> 'candidates' as bigint), 0)
-            + coalesce(cast(counts ->> 'duplicates_merged' as bigint), 0)
-            + coalesce(
-                (select sum(cast(count.value as bigint))
-                 from jsonb_each_text(counts) count
-                 where starts_with(count.key, 'sample_')), 0) as samples_accounted_for
-    from checked_members member
-    join stage_ledger done on done.document_id = member.variant_id
-    where done.recipe_id in (:filter_recipe_id, :sampling_recipe_id, :execution_recipe_id, :scoring_recipe_id)
-),
-due as (
-    select stages.stage, member.variant_id as document_id, decided.decisions
-    from checked_members member
-    left join decided on decided.document_id = member.variant_id
-    cross join (values ('filter'), ('sample'), ('execute'), ('score')) as stages (stage)
-    where (stages.stage = 'filter' or decided.is_kept)
 )
 select
-    due.stage || ' of ' || cast(due.document_id as text) as stage_of_document,
-    case when ledger.document_id is null then 0 else 1 end as ledger_rows,
-    case due.stage
-        when 'execute' then coalesce(called.answered, 0)  -- results are shared, so the ledger's own number is smaller
-        else coalesce(ledger.rows_written, 0)
-    end as rows_written,
-    case due.stage
-        when 'filter' then coalesce(due.decisions, 0)
-        when 'score' then coalesce(judged.losses, 0)
-        else coalesce(called.calls, 0)
-    end as rows_found,
-    case due.stage
-        when 'filter' then coalesce(due.decisions, 0)
-        else coalesce(called.calls, 0)
-    end as rows_expected,
-    case due.stage when 'sample' then coalesce(ledger.samples, 0) else 0 end as items_in,
-    case due.stage when 'sample' then coalesce(ledger.samples_accounted_for, 0) else 0 end as items_out,
-    case due.stage when 'sample' then coalesce(ledger.positions_pruned, 0) else 0 end as pruned_in_ledger,
-    case due.stage when 'sample' then coalesce(pruned.positions, 0) else 0 end as pruned_found
-from due
-left join called on called.document_id = due.document_id
-left join judged on judged.document_id = due.document_id
-left join pruned on pruned.document_id = due.document_id
-left join ledger on ledger.document_id = due.document_id and ledger.stage = due.stage
+    member.variant_id as document_id,
+    coalesce(decided.is_kept, false) as is_kept,
+    coalesce(decided.decisions, 0) as decisions,
+    coalesce(worked.calls, 0) as calls,
+    coalesce(worked.answered, 0) as answered,
+    coalesce(worked.losses, 0) as losses,
+    coalesce(pruned.positions, 0) as pruned_found,
+    filtered.rows_written as filtered,
+    sampled.rows_written as sampled,
+    executed.rows_written as executed,
+    scored.rows_written as scored,
+    coalesce(cast(sampled.counts ->> 'positions_pruned_below' as bigint), 0) as pruned_in_ledger,
+    coalesce(cast(sampled.counts ->> 'samples' as bigint), 0) as samples,
+    coalesce(cast(sampled.counts ->> 'candidates' as bigint), 0)
+        + coalesce(cast(sampled.counts ->> 'duplicates_merged' as bigint), 0)
+        + coalesce(
+            (select sum(cast(count.value as bigint))
+             from jsonb_each_text(sampled.counts) count
+             where starts_with(count.key, 'sample_')), 0) as samples_accounted_for
+from checked_members member
+left join decided on decided.document_id = member.variant_id
+left join worked on worked.document_id = member.variant_id
+left join pruned on pruned.document_id = member.variant_id
+left join stage_ledger filtered
+    on filtered.document_id = member.variant_id and filtered.recipe_id = :filter_recipe_id and filtered.stage = 'filter'
+left join stage_ledger sampled
+    on sampled.document_id = member.variant_id and sampled.recipe_id = :sampling_recipe_id and sampled.stage = 'sample'
+left join stage_ledger executed
+    on executed.document_id = member.variant_id and executed.recipe_id = :execution_recipe_id and executed.stage = 'execute'
+left join stage_ledger scored
+    on scored.document_id = member.variant_id and scored.recipe_id = :scoring_recipe_id and scored.stage = 'score';
+
+-- Rows to check: one for each document and stage of a tool that it passes; the ledger, and the rows that exist.
+--   ledger_rows                      1 where the stage has finished the document
+--   rows_written, rows_found         rows by the ledger (execute: calls with a result or a reason), and rows that exist
+--   rows_expected                    rows that the stage before asks for
+create temporary view checked_ledger as
+select
+    stages.stage || ' of ' || cast(document_id as text) as stage_of_document,
+    case when in_ledger is null then 0 else 1 end as ledger_rows,
+    -- Results are shared, so the ledger's own number is smaller.
+    case stages.stage when 'execute' then answered else coalesce(in_ledger, 0) end as rows_written,
+    rows_found,
+    rows_expected
+from checked_documents
+cross join lateral (values
+    ('filter', filtered, decisions, decisions),
+    ('sample', sampled, calls, calls),
+    ('execute', executed, calls, calls),
+    ('score', scored, losses, calls)
+) as stages (stage, in_ledger, rows_found, rows_expected)
+where stages.stage = 'filter' or is_kept;
+
+-- Rows to check: the documents that were sampled.
+--   items_in, items_out              samples drawn, and samples that became candidates, duplicates or were rejected with a reason
+--   pruned_in_ledger, pruned_found   positions that were not sampled, by the ledger and by their rows
+create temporary view checked_samples as
+select
+    'sample of ' || cast(document_id as text) as stage_of_document,
+    samples as items_in,
+    samples_accounted_for as items_out,
+    pruned_in_ledger,
+    pruned_found
+from checked_documents
+where is_kept

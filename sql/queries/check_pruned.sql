@@ -8,10 +8,9 @@ with pruned as (
     join pruned_positions position on position.document_id = member.variant_id
     where position.sampling_recipe_id = :sampling_recipe_id
     union all
-    select 'call ' || cast(loss.call_id as text), loss.reduction_bound
-    from checked_members member
-    join call_losses loss on loss.document_id = member.variant_id
-    where loss.scoring_recipe_id = :scoring_recipe_id and loss.reason = 'pruned_below'
+    select 'call ' || cast(call_id as text), reduction_bound
+    from checked_work
+    where is_judged and reason = 'pruned_below'
 )
 select pruned.pruned, pruned.bound, tool.prune_below
 from pruned

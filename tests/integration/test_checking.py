@@ -181,6 +181,12 @@ BROKEN: dict[str, tuple[str, tuple[str, ...]]] = {
         "calls_removed_give_the_text_back",
         ("update documents set text = text || ' [Calculator(1) -> 1]' where text like 'Out of%'",),
     ),
+    "input that ends its call early": (
+        "calls_removed_give_the_text_back", ("update candidate_calls set call_input = '2] * 21' where call_input = '2 * 21'",),
+    ),
+    "released position behind the end": (
+        "calls_removed_give_the_text_back", ("update candidate_calls set position_char = 100 where call_input = '2 * 21'",),
+    ),
     "same call id twice": (
         "call_ids_are_unique",
         (f"drop index candidate_calls_{recipe_id('sample', TOOL)}_document_id_call_id_idx",
@@ -203,8 +209,15 @@ def test_check_fails_on_broken_data_and_names_a_row(settings: Settings, run: Ann
         "calls_removed_give_the_text_back": "document_id ",
         "what_was_pruned_cannot_be_kept": "pruned call ",
     }
-    key = "stage_of_document " if expected in TOOL_CHECKS["checked_ledger"] else keys.get(expected, "call_id ")
+    of_ledger = (*TOOL_CHECKS["checked_ledger"], *TOOL_CHECKS["checked_samples"])
+    key = "stage_of_document " if expected in of_ledger else keys.get(expected, "call_id ")
     assert key in failing[expected]
+
+
+def test_a_text_that_only_looks_as_if_it_held_a_call_passes(settings: Settings, run: AnnotatedRun) -> None:
+    _change(run, "update documents set text = text || ' [Calculator(1) gives 1]'")
+    results = {result.check.name: result for result in check_tool(settings, run.run_id, TOOL)}
+    assert results["calls_removed_give_the_text_back"].observed["rows"] == 2
 
 
 def test_message_names_the_very_row_and_its_value(settings: Settings, run: AnnotatedRun) -> None:

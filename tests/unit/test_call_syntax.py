@@ -1,12 +1,16 @@
 """The writer and reader of calls: what parses, what is written, and that taking calls out gives the text back."""
 
+import re
+
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from toolformer_ops.call_syntax import (
+    NOT_IN_A_CALL,
     Call,
     WovenCall,
+    call_opening,
     call_with_result,
     call_without_result,
     clean_result,
@@ -103,6 +107,17 @@ def test_taking_all_calls_out_gives_the_text_back_byte_for_byte(
     woven = weave(text, calls)
     assert take_out(woven, TOOLS) == text
     assert woven.count(" -> ") >= len(calls)
+
+
+@given(
+    st.lists(st.sampled_from(["a", " ", "\n", "[", "]", "QA", "[QA(", "[QA(1) -> 2]"]), max_size=12).map("".join),
+    st.lists(st.tuples(st.integers(0, 60), st.text(st.sampled_from("a[]()-> \n9"), max_size=6), results), max_size=4),
+)
+def test_what_is_plainly_written_gives_the_text_back(text: str, placed: list[tuple[int, str, str]]) -> None:
+    assume(call_opening("QA") not in text)
+    assume(not any(re.search(NOT_IN_A_CALL, asked) for _, asked, _ in placed))
+    calls = [WovenCall(min(at, len(text)), Call("QA", asked), result) for at, asked, result in placed]
+    assert take_out(weave(text, calls), ["QA"]) == text
 
 
 @pytest.mark.parametrize("text", ["QA(a\x00b)", "QA(a\x1bb)", "QA(a\x7fb)", "QA(a\nb)"])

@@ -7,7 +7,7 @@ which tools take part; `stages/release.py` does.
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -51,18 +51,15 @@ def choose_calls(
     run_id: str,
     tools: Sequence[ReleaseTool],
     max_examples: int | None,
-    *,
-    members: Mapping[str, object] | None = None,
 ) -> dict[str, dict[str, int]]:
     """Choose among the kept calls of `tools`, with at most `max_examples` texts a tool; returns what is left out.
 
-    `members`, arguments of the SQL function `members_beyond`, restricts the documents: None takes all of the run. The result is the
-    number of calls by tool and reason, as in `run_releases.left_out`.
+    The result is the number of calls by tool and reason, as in `run_releases.left_out`.
     """
     database.execute(connection, "release_choice_table")
     for tool in tools:
-        of_run = members_of_run(load_run_tool(connection, run_id, tool.tool)) if members is None else members
-        database.execute(connection, "release_kept_calls", **of_run, **vars(tool))
+        members = members_of_run(load_run_tool(connection, run_id, tool.tool))
+        database.execute(connection, "release_kept_calls", **members, **vars(tool))
     database.execute(connection, "release_choose_calls", max_examples=max_examples)
     database.execute(connection, "release_index_chosen_calls")
     left_out: dict[str, dict[str, int]] = defaultdict(dict)

@@ -7,16 +7,18 @@ Only what is new is read: the documents that no earlier passed check of the same
 that passes writes `finished_work` and `checked_yields` in one transaction with its results.
 
 GX binds no parameters, and runs a statement many times. So the rows to check are first written into temporary tables on GX's
-connection, by statements of `sql/queries` with bound parameters, or by COPY from a release's files. A check reads one such table,
-`{batch}`, once, into a table of at most five offending rows, which is what GX reads. Repairs nothing.
+connection, by statements of `sql/queries` with bound parameters, or by COPY from a release's files: a tool's calls are read once,
+joined with their losses, and the tables to check are views of that. A check reads one such table, `{batch}`, once, into a table of
+at most five offending rows, which is what GX reads. Repairs nothing.
 """
 
 import logging
 import math
 import os
 import tempfile
+import uuid
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +27,10 @@ from sqlalchemy import Connection, Engine, func, select, text
 from sqlalchemy import table as sql_table
 from sqlalchemy.exc import DBAPIError
 
-from toolformer_ops.call_syntax import take_out, weave
+from toolformer_ops.call_syntax import NOT_IN_A_CALL, Call, WovenCall, call_opening, take_out, weave
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DatabaseError, ParameterError, QualityError
-from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_texts
+from toolformer_ops.release.choosing import PAGE_TEXTS
 from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.micro_batches import RunTool, load_run_tool, members_beyond_finished
 from toolformer_ops.storage import database
@@ -43,12 +45,8 @@ select count(*) over () as unexpected, offending.* from (\n{statement}\n) as off
 
 TOOL_CHECKS: Mapping[str, Sequence[str]] = {
     "checked_recipes": ("recipes_are_described",),
-    "checked_ledger": (
-        "every_document_is_in_the_ledger",
-        "ledger_equals_rows",
-        "every_sample_is_accounted_for",
-        "every_pruned_position_is_stored",
-    ),
+    "checked_ledger": ("every_document_is_in_the_ledger", "ledger_equals_rows"),
+    "checked_samples": ("every_sample_is_accounted_for", "every_pruned_position_is_stored"),
     "checked_calls": ("call_ids_are_unique", "positions_lie_inside_the_text", "probabilities_are_probabilities"),
     "checked_losses": ("losses_are_finite", "reduction_equals_its_definition"),
     "checked_pruned": ("what_was_pruned_cannot_be_kept",),
@@ -155,34 +153,36 @@ def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, objec
         "yield_version": 0, "yield_ordinal": 0, "yield_judged_calls": 0, "yield_kept_calls": 0, "yield_kept_texts": 0
     }  # fmt: skip
     with database.transaction(engine) as connection:
-        database.execute(connection, "check_members", **members)
+        database.execute(connection, "check_memory")
+        # 1. The documents to check and their calls, each read once.
+        database.execute(connection, "check_members", call_opening=call_opening(run.tool), **members)
         database.execute(connection, "check_members_statistics")
+        database.execute(connection, "check_calls", not_in_a_call=NOT_IN_A_CALL, **parameters)
+        # 2. What else there is to compare them with.
         bases = database.fetch_all(connection, "check_yield_base", **parameters)
         parameters.update(bases[0]._asdict() if bases else none_before)
-        for query in ("check_recipes", "check_ledger", "check_calls", "check_losses", "check_pruned", "check_yield"):
+        for query in ("check_recipes", "check_ledger", "check_pruned", "check_yield", "check_texts"):
             database.execute(connection, query, **parameters)
-        database.execute(connection, "check_texts")
-        [counted] = database.fetch_all(connection, "check_yield_counts")
-    tool = ReleaseTool(
-        tool=run.tool,
-        sampling_recipe_id=run.sampling_recipe_id,
-        execution_recipe_id=run.execution_recipe_id,
-        scoring_recipe_id=run.scoring_recipe_id,
-        keep_threshold=run.keep_threshold,
-    )
-
-    def gives_back(text: str, calls: Sequence[Any]) -> bool:
-        inside = all(0 <= call.position_char <= len(text) for call in calls)
-        return inside and take_out(weave(text, [call.woven for call in calls]), [run.tool]) == text
-
-    with database.transaction(engine) as connection:
-        choose_calls(connection, run.run_id, [tool], max_examples=None, members=members)
-        rows = (
-            (str(chosen.document_id), gives_back(chosen.text, chosen.calls))
-            for chosen in chosen_texts(connection, run.run_id, [tool])
-        )
+        # 3. The texts of which Postgres cannot tell that they come back.
+        rows = ((str(document_id), gives_back) for document_id, gives_back in texts_in_doubt(connection, run))
         database.copy_insert(connection, "checked_texts", ("document_id", "gives_text_back"), rows)
+        [counted] = database.fetch_all(connection, "check_yield_counts")
     return counted._asdict()
+
+
+def texts_in_doubt(connection: Connection, run: RunTool) -> Iterator[tuple[uuid.UUID, bool]]:
+    """The texts that `check_texts.sql` left out, and whether each comes back after its calls are put in and taken out again."""
+    after = uuid.UUID(int=0)
+    recipes = {"sampling_recipe_id": run.sampling_recipe_id, "scoring_recipe_id": run.scoring_recipe_id}
+    while page := database.fetch_all(connection, "check_texts_in_doubt", after=after, page_size=PAGE_TEXTS, **recipes):
+        for row in page:
+            calls = [
+                WovenCall(position, Call(run.tool, call_input), result)
+                for position, call_input, result in zip(row.positions, row.inputs, row.results, strict=True)
+            ]
+            inside = all(0 <= call.position_char <= len(row.text) for call in calls)
+            yield row.document_id, inside and take_out(weave(row.text, calls), [run.tool]) == row.text
+        after = page[-1].document_id
 
 
 def check_release(settings: Settings, run_id: str) -> list[CheckResult]:
