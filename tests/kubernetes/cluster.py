@@ -9,22 +9,25 @@ Not real are: the images (paths of this machine), the nodes (names with numbers)
         ...  # a client with cluster.kubeconfig makes pods
         cluster.evict(name)
 
-As kubelets do since Kubernetes 1.27, it writes a pod's terminal phase before the object goes. It needs root and Linux.
+    api_server.py   the REST API: objects, versions, rights, watches, logs
+    admission.py    what Kubernetes refuses of a pod
+    kubelet.py      a pod from its node to its end
+    container.py    the first process of a container
+    cgroups.py      memory limits
+
+It needs root and Linux.
 """
 
 import asyncio
 import base64
 import copy
-import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-import uuid
 import warnings
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -33,19 +36,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-import psutil
 import pytest
 import yaml
 from kubernetes import client, config
 from kubernetes.utils import parse_quantity
 
-from tests.kubernetes import container as launcher
 from tests.kubernetes.api_server import ENDED_PHASES, ApiError, ApiServer, Json, Log, Objects, User, now
-from toolformer_ops.config import REPOSITORY
+from tests.kubernetes.kubelet import NAMESPACE, Ending, Image, Kubelet, PodRecord, Work, local_image
 
 Result = TypeVar("Result")
 
-NAMESPACE = "toolformer"
 IMAGE = "registry.example/toolformer:test"
 GPU = "nvidia.com/gpu"
 A100 = "NVIDIA-A100-SXM4-80GB"
@@ -56,8 +56,6 @@ AIRFLOW_ROLE: tuple[Mapping[str, Any], ...] = (
 )
 """What KubernetesPodOperator 10.25 was seen to use."""
 POLL_SECONDS = 0.1
-MESSAGE_BYTES, MESSAGE_LINES = 2048, 80
-"""Of the log's end that FallbackToLogsOnError takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,107 +81,6 @@ def cpu_node(name: str, **more: Any) -> Node:
     return Node(name=name, **more)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Image:
-    """An image that is not pulled from anywhere: which paths of this machine a container sees, and its environment."""
-
-    paths: Sequence[Path]
-    environment: Mapping[str, str]
-    user: int = 10001
-    directory: str = "/"
-
-
-def local_image() -> Image:
-    """The Dockerfile's image, with this checkout and this Python environment in place of its folders."""
-    system = [Path(name) for name in ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc")]
-    project = [REPOSITORY / name for name in ("toolformer_ops", "dags", "sql")]
-    return Image(
-        paths=[
-            path for path in (*system, Path(sys.base_prefix), Path(sys.prefix).resolve(), *project) if path.exists()
-        ],
-        environment={
-            "PATH": f"{Path(sys.prefix).resolve()}/bin:/usr/local/bin:/usr/bin:/bin",
-            "PYTHONPATH": str(REPOSITORY),
-            "PYTHONUNBUFFERED": "1",
-            "OMP_NUM_THREADS": "1",
-            "LANG": "C.UTF-8",
-            "TOOLFORMER_STATE_DIR": "/var/lib/toolformer",
-        },
-    )
-
-
-@dataclass
-class PodRecord:
-    """What became of a pod; kept when the pod is gone."""
-
-    name: str
-    labels: Mapping[str, str]
-    arguments: Sequence[str]
-    gpus: int
-    node: str = ""
-    started: float | None = None
-    """Seconds since the cluster's start, of the container's start; None: it never started."""
-    ended: float | None = None
-    exit_code: int | None = None
-    reason: str = ""
-    message: str = ""
-    """The container's last words: its termination message, or the end of its log."""
-    peak_memory_bytes: int = 0
-
-    @property
-    def stage(self) -> str:
-        """The stage that it ran; the first argument where it ran none."""
-        words = [*self.arguments, "", ""]
-        return words[1] if words[0] == "stage" else words[0]
-
-
-@dataclass
-class Ending:
-    """Who told a pod to end, and how long it may take."""
-
-    grace_seconds: float
-    reason: str = ""
-    message: str = ""
-
-
-@dataclass
-class Work:
-    """A pod, and the kubelet's work on it."""
-
-    pod: Json
-    record: PodRecord
-    ending: Ending | None = None
-    told: asyncio.Event = field(default_factory=asyncio.Event)
-    log: Log | None = None
-    process: asyncio.subprocess.Process | None = None
-    cgroup: Path | None = None
-    lost: bool = False
-    """Its node is gone, and nobody can say what became of it."""
-
-    @property
-    def container(self) -> Json:
-        return dict(self.pod["spec"]["containers"][0])
-
-    def end(self, ending: Ending) -> None:
-        """Tell it to end; a later word counts only if it leaves less time."""
-        if self.ending is None or ending.grace_seconds < self.ending.grace_seconds:
-            self.ending = ending
-        self.told.set()
-
-    async def pause(self, seconds: float) -> bool:
-        """Wait, and return at once if it was told to end; returns whether it was."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.told.wait(), seconds)
-        return self.told.is_set()
-
-    def kill(self, number: int) -> None:
-        """Signal the container's first process; SIGKILL ends all others with it."""
-        if self.process is not None and self.process.returncode is None:
-            with suppress(psutil.Error, ProcessLookupError):
-                for process in psutil.Process(self.process.pid).children():
-                    process.send_signal(number)
-
-
 class TestCluster:
     """See the module. Methods are called from any thread but its own; they return when it is done."""
 
@@ -198,29 +95,22 @@ class TestCluster:
         role: Sequence[Mapping[str, Any]] = AIRFLOW_ROLE,
         pod_security: str = "restricted",
     ) -> None:
-        self.folder = folder
-        self.images = dict(images or {IMAGE: local_image()})
         self.records: list[PodRecord] = []
         """All pods that ever were, in the order of their making."""
         self.errors: list[BaseException] = []
         """Of the cluster itself; `wait_for` and `close` raise the first."""
         self.most_at_work = 0
         self.most_gpus_in_use = 0
-        self.image_pull_seconds = 0.0
-        self.pull_error = ""
-        """What the registry answers in place of an image, while it is set."""
-        self.seconds_shown_after_end = 1.0
-        """How long the API shows a deleted pod's terminal phase."""
         self.kubeconfig = folder / "kubeconfig"
         """For a client with the rights of `role`, as Airflow's workers have."""
         self.admin_kubeconfig = folder / "admin-kubeconfig"
-        self._pulled: set[tuple[str, str]] = set()  # node, image
         self._nodes = {node.name: node for node in nodes}
         self._works: dict[str, Work] = {}  # by the pod's uid
         self._tasks: set[asyncio.Task[None]] = set()
         self._objects = Objects()
+        self.kubelet = Kubelet(folder, self._objects, images or {IMAGE: local_image()}, self._count)
+        """Its fields say which images there are, how slow they are pulled, and the like; set them at any time."""
         self._tokens = {"airflow": secrets.token_hex(16), "admin": secrets.token_hex(16)}
-        self._started_at = time.monotonic()
         users = {
             self._tokens["airflow"]: User(f"system:serviceaccount:{NAMESPACE}:airflow", tuple(role)),
             self._tokens["admin"]: User("admin"),
@@ -262,8 +152,7 @@ class TestCluster:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        for name in ("pods", "claims"):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
+        self.kubelet.remove_files()
         if self.errors:
             raise self.errors[0]
 
@@ -321,7 +210,7 @@ class TestCluster:
         """Make a PersistentVolumeClaim with a volume; returns its folder."""
         status = {"phase": "Bound"}
         self._add("persistentvolumeclaims", {"metadata": {"name": name, "namespace": NAMESPACE}, "status": status})
-        return self._claim_folder(name)
+        return self.kubelet.claim_folder(name)
 
     # Faults
 
@@ -390,7 +279,7 @@ class TestCluster:
         arguments = only.get("args") or only.get("command") or []
         record = PodRecord(metadata["name"], metadata.get("labels") or {}, arguments, int(requests(pod).get(GPU, 0)))
         self.records.append(record)
-        work = self._works[metadata["uid"]] = Work(pod, record)
+        work = self._works[metadata["uid"]] = Work(pod, record, self._objects)
         self._spawn(self._run(work))
 
     def end(self, pod: Json, grace_seconds: int) -> None:
@@ -439,9 +328,8 @@ class TestCluster:
             if not (spec.get("nodeSelector") or {}).items() <= node.labels.items():
                 reasons["node(s) didn't match Pod's node affinity/selector"] += 1
             elif untolerated:
-                reasons[
-                    f"node(s) had untolerated taint(s) {{{untolerated[0]['key']}: {untolerated[0].get('value', '')}}}"
-                ] += 1
+                key, value = untolerated[0]["key"], untolerated[0].get("value", "")
+                reasons[f"node(s) had untolerated taint(s) {{{key}: {value}}}"] += 1
             elif short:
                 reasons[f"Insufficient {short[0]}"] += 1
             else:
@@ -454,13 +342,11 @@ class TestCluster:
         held = [work.pod for work in self._works.values() if work.record.node == node and work.record.ended is None]
         return sum(requests(pod).get(resource, 0) for pod in held)
 
-    # The kubelet
+    # A pod's way
 
     async def _run(self, work: Work) -> None:
-        """A pod's whole way."""
-        pod, spec, status, record = work.pod, work.pod["spec"], work.pod["status"], work.record
-
-        # 1. Wait for a node.
+        """Find a node for the pod, and give it to the kubelet."""
+        pod, record = work.pod, work.record
         why = ""
         while True:
             node, found = self._choose_node(pod)
@@ -468,332 +354,40 @@ class TestCluster:
                 break
             if found != why:
                 why = found
-                self._set_condition(work, "PodScheduled", "False", "Unschedulable", why)
-                self._tell(work, "Warning", "FailedScheduling", why)
+                work.set_condition("PodScheduled", "False", "Unschedulable", why)
+                work.tell("Warning", "FailedScheduling", why)
             if await work.pause(POLL_SECONDS):
-                record.ended = self._seconds()
+                record.ended = time.time()
                 self._objects.remove("pods", pod)
                 return
-        spec["nodeName"] = record.node = node
+        pod["spec"]["nodeName"] = record.node = node
         self.most_gpus_in_use = max(self.most_gpus_in_use, sum(int(self._requested(name, GPU)) for name in self._nodes))
-        status["startTime"] = now()
-        self._tell(work, "Normal", "Scheduled", f"Successfully assigned {NAMESPACE}/{record.name} to {node}")
-        self._set_condition(work, "PodScheduled", "True")
-
-        # 2. Image, Secrets, volumes, container.
-        deadline = spec.get("activeDeadlineSeconds")
-        if deadline is not None:
-            message = "Pod was active on the node longer than the specified deadline"
-            timer = self._loop.call_later(deadline, work.end, Ending(0, "DeadlineExceeded", message))
-        exit_code = None
-        if await self._pull_image(work):
-            environment = await self._environment(work)
-            if environment is not None:
-                exit_code = await self._run_container(work, environment)
-        if deadline is not None:
-            timer.cancel()
-
-        # 3. The terminal phase, and only then the object's end.
-        record.ended, record.exit_code = self._seconds(), exit_code
-        if work.lost:
-            return
-        self._write_end(work, exit_code)
-        if "deletionTimestamp" in pod["metadata"]:
-            await asyncio.sleep(self.seconds_shown_after_end)
-            self._objects.remove("pods", pod)
-        else:  # it stays until somebody deletes it
-            work.told.clear()
-            await work.told.wait()
-            self._objects.remove("pods", pod)
-
-    async def _pull_image(self, work: Work) -> bool:
-        """Whether the image is there; tries again until the pod is told to end."""
-        image, node = work.container["image"], work.record.node
-        while (node, image) not in self._pulled:
-            self._tell(work, "Normal", "Pulling", f'Pulling image "{image}"')
-            self._set_waiting(work, "ContainerCreating")
-            if await work.pause(self.image_pull_seconds):
-                return False
-            if image in self.images and not self.pull_error:
-                self._tell(work, "Normal", "Pulled", f'Successfully pulled image "{image}"')
-                self._pulled.add((node, image))
-                break
-            answer = self.pull_error or f"{image}: not found"
-            error = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {answer}'
-            self._tell(work, "Warning", "Failed", f'Failed to pull image "{image}": {error}')
-            self._set_waiting(work, "ErrImagePull", error)
-            if await work.pause(1.0):
-                return False
-            self._tell(work, "Normal", "BackOff", f'Back-off pulling image "{image}"')
-            self._set_waiting(work, "ImagePullBackOff", f'Back-off pulling image "{image}": ErrImagePull: {error}')
-            if await work.pause(1.0):
-                return False
-        return not work.told.is_set()
-
-    async def _environment(self, work: Work) -> dict[str, str] | None:
-        """The container's variables; waits for Secrets that are missing, and is None when the pod was told to end meanwhile."""
-        while True:
-            try:
-                return self._variables(work)
-            except ApiError as error:
-                self._tell(work, "Warning", "Failed", f"Error: {error}")
-                self._set_waiting(work, "CreateContainerConfigError", str(error))
-            if await work.pause(0.5):
-                return None
-
-    def _variables(self, work: Work) -> dict[str, str]:
-        """The image's variables and the pod's; ApiError where a Secret or its key is missing."""
-        image, context = self.images[work.container["image"]], security_context(work.pod)
-        if context.get("runAsNonRoot") and context.get("runAsUser", image.user) == 0:
-            raise ApiError(400, "CreateContainerConfigError", "container has runAsNonRoot and image will run as root")
-        found = {**image.environment, "HOSTNAME": work.record.name}
-        for variable in work.container.get("env") or []:
-            source = variable.get("valueFrom") or {}
-            if "secretKeyRef" in source:
-                value = self._secret_value(source["secretKeyRef"])
-                if value is not None:
-                    found[variable["name"]] = value
-            elif "fieldRef" in source:
-                part: Any = work.pod
-                for name in source["fieldRef"]["fieldPath"].split("."):
-                    part = part[name]
-                found[variable["name"]] = str(part)
-            else:
-                found[variable["name"]] = str(variable.get("value", ""))
-        return found
-
-    def _secret_value(self, reference: Json) -> str | None:
-        """The value of a Secret's key; None where it is missing and optional, otherwise ApiError."""
-        try:
-            data = self._objects.get("secrets", NAMESPACE, reference["name"]).get("data") or {}
-        except ApiError:
-            if reference.get("optional"):
-                return None
-            raise
-        if reference["key"] in data:
-            return base64.b64decode(data[reference["key"]]).decode()
-        if reference.get("optional"):
-            return None
-        missing = f"couldn't find key {reference['key']} in Secret {NAMESPACE}/{reference['name']}"
-        raise ApiError(404, "NotFound", missing)
-
-    async def _run_container(self, work: Work, environment: Mapping[str, str]) -> int | None:
-        """The container's exit status; None if it could not be started."""
-        record = work.record
-        # 1. What it is to see.
-        image, context = self.images[work.container["image"]], security_context(work.pod)
-        home = self.folder / "pods" / work.pod["metadata"]["uid"]
-        (home / "root").mkdir(parents=True)
-        message_file = home / "termination-log"
-        message_file.touch()
-        message_file.chmod(0o666)
-        mounts = [*self._mounts(work, home), mounted(message_file, "/dev/termination-log")]
-        limit = (work.container.get("resources") or {}).get("limits", {}).get("memory")
-        work.cgroup = make_cgroup(work.pod["metadata"]["uid"], int(parse_quantity(limit))) if limit else None
-        user = context.get("runAsUser", image.user)
-        spec = {
-            "root": str(home / "root"),
-            "image_paths": [str(path) for path in image.paths],
-            "mounts": mounts,
-            "read_only_root": bool(context.get("readOnlyRootFilesystem")),
-            "cgroup": str(work.cgroup or ""),
-            "hostname": record.name[:63],
-            "directory": work.container.get("workingDir", image.directory),
-            "user": user,
-            "group": context.get("runAsGroup", user),
-            "groups": [context[name] for name in ("fsGroup",) if name in context],
-            "no_new_privileges": context.get("allowPrivilegeEscalation") is False,
-            "command": [*(work.container.get("command") or []), *(work.container.get("args") or [])],
-            "environment": dict(environment),
-        }
-
-        # 2. Start it, and wait until the command runs.
-        reading, writing = os.pipe()
-        command = [sys.executable, "-I", "-S", str(Path(launcher.__file__)), str(writing)]
-        pipe = asyncio.subprocess.PIPE
-        work.process = process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.STDOUT, pass_fds=(writing,), process_group=0
-        )
-        os.close(writing)
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(spec).encode())
-        process.stdin.close()
-        with os.fdopen(reading, "rb") as started:
-            failure = await self._loop.run_in_executor(None, started.read)
-        if failure:
-            await process.wait()
-            work.end(Ending(0, "StartError", failure.decode()))
-            self._tell(work, "Warning", "Failed", f"Error: failed to create containerd task: {failure.decode()}")
-            return 128
-        work.log = Log()
-        record.started = self._seconds()
-        at_work = [other for other in self.records if other.started is not None and other.ended is None]
-        self.most_at_work = max(self.most_at_work, len(at_work))
-        self._tell(work, "Normal", "Started", f"Started container {work.container['name']}")
-        work.pod["status"].update(phase="Running", hostIP="127.0.0.1", podIP="127.0.0.1")
-        self._set_state(work, {"running": {"startedAt": now()}})
-
-        # 3. Wait for its end, or for a word to end it: SIGTERM, the grace period, SIGKILL.
-        copying = self._spawn(copy_log(process, work.log))
-        ended = asyncio.ensure_future(process.wait())
-        watched = [(home / "volumes" / volume["name"], volume) for volume in limited_volumes(work.pod)]
-        while not ended.done() and not work.told.is_set():
-            telling = asyncio.ensure_future(work.told.wait())
-            await asyncio.wait([ended, telling], timeout=0.5 if watched else None, return_when=asyncio.FIRST_COMPLETED)
-            telling.cancel()
-            for folder, volume in watched:
-                if used_bytes(folder) > parse_quantity(volume["emptyDir"]["sizeLimit"]):
-                    message = f'Usage of EmptyDir volume "{volume["name"]}" exceeds the limit "{volume["emptyDir"]["sizeLimit"]}". '
-                    work.end(Ending(0, "Evicted", message))
-        while not ended.done():
-            assert work.ending is not None
-            grace = work.ending.grace_seconds
-            work.told.clear()  # a second word may shorten the time
-            if grace > 0:
-                work.kill(signal.SIGTERM)
-            telling = asyncio.ensure_future(work.told.wait())
-            await asyncio.wait([ended, telling], timeout=grace, return_when=asyncio.FIRST_COMPLETED)
-            if not ended.done() and not telling.done():
-                work.kill(signal.SIGKILL)
-                await ended
-            telling.cancel()
-
-        # 4. What is left of it. A process that outlived the first one died with its PID namespace.
-        await copying
-        work.log.close()
-        exit_code = int(process.returncode or 0)
-        if work.cgroup is not None:
-            record.peak_memory_bytes, killed = close_cgroup(work.cgroup)
-            if killed and exit_code == 137 and (work.ending is None or not work.ending.reason):
-                work.ending = Ending(0, "OOMKilled")
-        fallback = work.container.get("terminationMessagePolicy") == "FallbackToLogsOnError" and exit_code != 0
-        written = message_file.read_text(errors="replace")[:4096]
-        tail = b"\n".join(line for _, line in work.log.lines[-MESSAGE_LINES:])[-MESSAGE_BYTES:].decode(errors="replace")
-        record.message = written or (tail if fallback else "")
-        shutil.rmtree(home, ignore_errors=True)
-        return exit_code
-
-    def _mounts(self, work: Work, home: Path) -> list[Json]:
-        """The folders of the machine that the container sees, made with the owner that Kubernetes gives them."""
-        fs_group = (work.pod["spec"].get("securityContext") or {}).get("fsGroup")
-        folders: dict[str, tuple[Path, str]] = {}
-        for volume in work.pod["spec"].get("volumes") or []:
-            memory = ""
-            if "emptyDir" in volume:
-                folder = home / "volumes" / volume["name"]
-                folder.mkdir(parents=True)
-                folder.chmod(0o777)
-                settings = volume["emptyDir"] or {}
-                if settings.get("medium") == "Memory":
-                    size = f",size={int(parse_quantity(settings['sizeLimit']))}" if "sizeLimit" in settings else ""
-                    memory = f"mode=1777{f',gid={fs_group}' if fs_group is not None else ''}{size}"
-            elif "hostPath" in volume:
-                folder = Path(volume["hostPath"]["path"])
-                if volume["hostPath"].get("type") == "DirectoryOrCreate":
-                    folder.mkdir(parents=True, exist_ok=True)
-            else:
-                folder = self._claim_folder(volume["persistentVolumeClaim"]["claimName"])
-            if fs_group is not None and "hostPath" not in volume:  # Kubernetes leaves a hostPath as it is
-                os.chown(folder, -1, fs_group)
-                folder.chmod(folder.stat().st_mode | 0o2770)
-            folders[volume["name"]] = (folder, memory)
-        found = []
-        for mount in work.container.get("volumeMounts") or []:
-            folder, memory = folders[mount["name"]]
-            if mount.get("subPath"):
-                folder = folder / mount["subPath"]
-                folder.mkdir(parents=True, exist_ok=True)
-            found.append(mounted(folder, mount["mountPath"], read_only=bool(mount.get("readOnly")), memory=memory))
-        return found
-
-    def _claim_folder(self, name: str) -> Path:
-        folder = self.folder / "claims" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-
-    def _write_end(self, work: Work, exit_code: int | None) -> None:
-        """The pod's last status."""
-        status, ending = work.pod["status"], work.ending
-        reason = ending.reason if ending else ""
-        work.record.reason = reason
-        status["phase"] = "Succeeded" if exit_code == 0 and reason not in ("Evicted", "DeadlineExceeded") else "Failed"
-        if reason in ("Evicted", "DeadlineExceeded"):
-            status.update(reason=reason, message=ending.message if ending else "")
-        if exit_code is not None:
-            plain = "Completed" if exit_code == 0 else "Error"
-            running = status["containerStatuses"][0]["state"].get("running") if "containerStatuses" in status else None
-            terminated = {
-                "exitCode": exit_code,
-                "reason": reason if reason in ("OOMKilled", "StartError") else plain,
-                "message": ending.message if ending and reason == "StartError" else work.record.message,
-                "startedAt": running["startedAt"] if running else now(),
-                "finishedAt": now(),
-            }
-            self._set_state(work, {"terminated": terminated})
-        else:
-            self._objects.changed("pods", work.pod)
-        if reason == "Evicted":
-            self._tell(work, "Warning", "Evicted", status["message"])
+        pod["status"]["startTime"] = now()
+        work.tell("Normal", "Scheduled", f"Successfully assigned {NAMESPACE}/{record.name} to {node}")
+        work.set_condition("PodScheduled", "True")
+        await self.kubelet.run(work)
 
     async def _forget_node(self, name: str, works: Sequence[Work], seconds: float) -> None:
         """The node's controller and the pods' garbage collector: first unknown, then gone."""
         for work in works:
             if work.pod["status"]["phase"] not in ENDED_PHASES:
-                self._tell(work, "Warning", "NodeNotReady", "Node is not ready")
-                self._set_condition(work, "Ready", "False", "NodeNotReady")
+                work.tell("Warning", "NodeNotReady", "Node is not ready")
+                work.set_condition("Ready", "False", "NodeNotReady")
         await asyncio.sleep(seconds)
         self._objects.remove("nodes", self._objects.get("nodes", "", name))
         for work in works:
             if work.record.ended is None:
-                work.record.ended = self._seconds()
+                work.record.ended = time.time()
             if work.pod["status"]["phase"] not in ENDED_PHASES:
                 work.pod["status"]["phase"] = "Failed"
                 work.record.reason = "DeletionByPodGC"
-                self._set_condition(work, "DisruptionTarget", "True", "DeletionByPodGC", "PodGC: node no longer exists")
+                work.set_condition("DisruptionTarget", "True", "DeletionByPodGC", "PodGC: node no longer exists")
             await asyncio.sleep(0)
             self._objects.remove("pods", work.pod)
 
-    # Status and events
-
-    def _set_condition(self, work: Work, kind: str, value: str, reason: str = "", message: str = "") -> None:
-        conditions = work.pod["status"].setdefault("conditions", [])
-        conditions[:] = [condition for condition in conditions if condition["type"] != kind]
-        new = {"type": kind, "status": value, "lastTransitionTime": now()}
-        conditions.append(
-            {**new, **({"reason": reason} if reason else {}), **({"message": message} if message else {})}
-        )
-        self._objects.changed("pods", work.pod)
-
-    def _set_waiting(self, work: Work, reason: str, message: str = "") -> None:
-        self._set_state(work, {"waiting": {"reason": reason, **({"message": message} if message else {})}})
-
-    def _set_state(self, work: Work, state: Json) -> None:
-        running = "running" in state
-        container = {key: work.container[key] for key in ("name", "image")}
-        status = {**container, "imageID": "", "ready": running, "started": running, "restartCount": 0, "state": state}
-        work.pod["status"]["containerStatuses"] = [status]
-        self._objects.changed("pods", work.pod)
-
-    def _tell(self, work: Work, kind: str, reason: str, message: str) -> None:
-        """Write an event."""
-        metadata = work.pod["metadata"]
-        involved = {"kind": "Pod", "apiVersion": "v1", "fieldPath": f"spec.containers{{{work.container['name']}}}"}
-        involved |= {key: metadata[key] for key in ("name", "namespace", "uid")}
-        name = f"{metadata['name']}.{uuid.uuid4().hex[:16]}"
-        event = {
-            "metadata": {"name": name, "namespace": NAMESPACE},
-            "involvedObject": involved,
-            "type": kind,
-            "reason": reason,
-        }
-        event |= {
-            "message": message,
-            "count": 1,
-            "firstTimestamp": now(),
-            "lastTimestamp": now(),
-            "source": {"component": "kubelet"},
-        }
-        self._objects.add("events", event)
+    def _count(self) -> None:
+        """A container has started."""
+        self.most_at_work = max(self.most_at_work, sum(record.is_at_work for record in self.records))
 
     # Threads
 
@@ -819,9 +413,6 @@ class TestCluster:
     def _work(self, name: str) -> Work:
         pod = self._objects.get("pods", NAMESPACE, name)
         return self._works[pod["metadata"]["uid"]]
-
-    def _seconds(self) -> float:
-        return time.monotonic() - self._started_at
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = self._loop.create_task(coroutine)
@@ -865,98 +456,6 @@ def tolerates(toleration: Mapping[str, str], taint: Mapping[str, str]) -> bool:
         and same_value
         and toleration.get("effect") in (None, taint["effect"])
     )
-
-
-def security_context(pod: Json) -> Json:
-    """The container's security context; what it leaves open is the pod's."""
-    return {**(pod["spec"].get("securityContext") or {}), **(pod["spec"]["containers"][0].get("securityContext") or {})}
-
-
-def mounted(source: Path, target: str, *, read_only: bool = False, memory: str = "") -> Json:
-    """A mount as `container.py` takes it; `memory`: options of a tmpfs in place of the source."""
-    return {"source": str(source), "target": target, "read_only": read_only, "memory": memory}
-
-
-def limited_volumes(pod: Json) -> list[Json]:
-    """The volumes on the node's disk that have a size limit."""
-    volumes = pod["spec"].get("volumes") or []
-    return [
-        volume
-        for volume in volumes
-        if "sizeLimit" in (volume.get("emptyDir") or {}) and volume["emptyDir"].get("medium") != "Memory"
-    ]
-
-
-def used_bytes(folder: Path) -> int:
-    """Bytes on the disk below a folder."""
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                total += Path(parent, name).lstat().st_blocks * 512
-    return total
-
-
-async def copy_log(process: asyncio.subprocess.Process, log: Log) -> None:
-    """Each line that the container writes."""
-    assert process.stdout is not None
-    rest = b""
-    while chunk := await process.stdout.read(2**16):
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            log.add(line)
-    if rest:
-        log.add(rest)
-
-
-# Memory limits: cgroups of version 1 or 2, where this machine lets us make one
-
-
-def cgroup_base() -> Path | None:
-    """The folder in which memory cgroups can be made, or None."""
-    for base in (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")):
-        probe = base / f"toolformer-probe-{os.getpid()}"
-        try:
-            if not (base / "cgroup.procs").exists():
-                continue
-            if (base / "cgroup.subtree_control").exists():
-                (base / "cgroup.subtree_control").write_text("+memory")
-            probe.mkdir()
-            limited = any((probe / name).exists() for name in LIMIT_FILES)
-            probe.rmdir()
-        except OSError:
-            continue
-        if limited:
-            return base
-    return None
-
-
-LIMIT_FILES = ("memory.limit_in_bytes", "memory.max")  # of version 1, of version 2
-PEAK_FILES = ("memory.max_usage_in_bytes", "memory.peak")
-OOM_FILES = ("memory.oom_control", "memory.events")
-
-
-def make_cgroup(name: str, limit_bytes: int) -> Path | None:
-    """A cgroup with that limit; None where there are none."""
-    base = cgroup_base()
-    if base is None:
-        return None
-    folder = base / f"toolformer-{name}"
-    folder.mkdir()
-    for file in LIMIT_FILES:
-        if (folder / file).exists():
-            (folder / file).write_text(str(limit_bytes))
-    return folder
-
-
-def close_cgroup(folder: Path) -> tuple[int, bool]:
-    """Remove it; returns its peak in bytes, and whether the kernel killed one of its processes."""
-    peak = [int((folder / name).read_text()) for name in PEAK_FILES if (folder / name).exists()]
-    words = " ".join((folder / name).read_text() for name in OOM_FILES if (folder / name).exists()).split()
-    killed = "oom_kill" in words and words[words.index("oom_kill") + 1] != "0"
-    with suppress(OSError):
-        folder.rmdir()
-    return max(peak, default=0), killed
 
 
 def skip_where_no_cluster_runs() -> None:

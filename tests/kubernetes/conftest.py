@@ -13,7 +13,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
     """Two GPUs on one node, and a node without."""
     skip_where_no_cluster_runs()
     with TestCluster(tmp_path_factory.mktemp("cluster"), [gpu_node("gpu-0", gpus=2), cpu_node("cpu-0")]) as running:
-        running.seconds_shown_after_end = 0.3
+        running.kubelet.seconds_shown_after_end = 0.3
         yield running
 
 

@@ -18,7 +18,8 @@ import yaml
 from kubernetes import client, config, watch
 from kubernetes.client.exceptions import ApiException
 
-from tests.kubernetes.cluster import GPU, NAMESPACE, TestCluster, cgroup_base, cpu_node, gpu_node
+from tests.kubernetes.cgroups import cgroup_base
+from tests.kubernetes.cluster import GPU, NAMESPACE, TestCluster, cpu_node, gpu_node
 from tests.kubernetes.conftest import pod
 
 ENDED = ("Succeeded", "Failed")
@@ -169,10 +170,10 @@ def test_an_image_that_cannot_be_pulled_is_said_and_tried_again(cluster: TestClu
     cluster.wait_for(lambda: getattr(waiting(api, "no-image"), "reason", "") == "ErrImagePull", "the pull fails")
     assert "registry.example/other:1: not found" in waiting(api, "no-image").message
     cluster.wait_for(lambda: waiting(api, "no-image").reason == "ImagePullBackOff", "it waits")
-    cluster.images["registry.example/other:1"] = next(iter(cluster.images.values()))
-    cluster.image_pull_seconds = 0.2
+    cluster.kubelet.images["registry.example/other:1"] = next(iter(cluster.kubelet.images.values()))
+    cluster.kubelet.image_pull_seconds = 0.2
     cluster.wait_for(lambda: read(api, "no-image").status.phase == "Succeeded", "the image is there")
-    cluster.image_pull_seconds = 0.0
+    cluster.kubelet.image_pull_seconds = 0.0
     assert any(event.startswith("Failed: Failed to pull image") for event in cluster.events("no-image"))
 
 

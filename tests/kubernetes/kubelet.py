@@ -1,0 +1,501 @@
+"""The kubelet of the cluster of the tests: it runs a pod's container as processes of this machine, and writes what becomes of it.
+
+One kubelet serves all nodes. A pod that has a node gets its image, Secrets, volumes and container, and at its end the terminal
+phase, which is written before the pod's object goes, as kubelets do since Kubernetes 1.27.
+"""
+
+import asyncio
+import base64
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from kubernetes.utils import parse_quantity
+
+from tests.kubernetes import container as launcher
+from tests.kubernetes.api_server import ApiError, Json, Log, Objects, now
+from tests.kubernetes.cgroups import close_cgroup, make_cgroup
+from toolformer_ops.config import REPOSITORY
+
+NAMESPACE = "toolformer"
+MESSAGE_BYTES, MESSAGE_LINES = 2048, 80
+"""Of the log's end that FallbackToLogsOnError takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """An image that is not pulled from anywhere: which paths of this machine a container sees, and its environment."""
+
+    paths: Sequence[Path]
+    environment: Mapping[str, str]
+    user: int = 10001
+    directory: str = "/"
+
+
+def local_image() -> Image:
+    """The Dockerfile's image, with this checkout and this Python environment in place of its folders."""
+    system = [Path(name) for name in ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc")]
+    project = [REPOSITORY / name for name in ("toolformer_ops", "dags", "sql")]
+    return Image(
+        paths=[
+            path for path in (*system, Path(sys.base_prefix), Path(sys.prefix).resolve(), *project) if path.exists()
+        ],
+        environment={
+            "PATH": f"{Path(sys.prefix).resolve()}/bin:/usr/local/bin:/usr/bin:/bin",
+            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONUNBUFFERED": "1",
+            "OMP_NUM_THREADS": "1",
+            "LANG": "C.UTF-8",
+            "TOOLFORMER_STATE_DIR": "/var/lib/toolformer",
+        },
+    )
+
+
+@dataclass
+class PodRecord:
+    """What became of a pod; kept when the pod is gone."""
+
+    name: str
+    labels: Mapping[str, str]
+    arguments: Sequence[str]
+    gpus: int
+    node: str = ""
+    started: float | None = None
+    """When the container started, in seconds since 1970; None: it never did."""
+    ended: float | None = None
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    """The container's last words: its termination message, or the end of its log."""
+    peak_memory_bytes: int = 0
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether its container runs."""
+        return self.started is not None and self.ended is None
+
+    @property
+    def stage(self) -> str:
+        """The stage that it ran; the first argument where it ran none."""
+        words = [*self.arguments, "", ""]
+        return words[1] if words[0] == "stage" else words[0]
+
+
+@dataclass
+class Ending:
+    """Who told a pod to end, and how long it may take."""
+
+    grace_seconds: float
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass
+class Work:
+    """A pod, and the kubelet's work on it."""
+
+    pod: Json
+    record: PodRecord
+    objects: Objects
+    ending: Ending | None = None
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+    log: Log | None = None
+    process: asyncio.subprocess.Process | None = None
+    cgroup: Path | None = None
+    lost: bool = False
+    """Its node is gone, and nobody can say what became of it."""
+
+    @property
+    def container(self) -> Json:
+        return dict(self.pod["spec"]["containers"][0])
+
+    def end(self, ending: Ending) -> None:
+        """Tell it to end; a later word counts only if it leaves less time."""
+        if self.ending is None or ending.grace_seconds < self.ending.grace_seconds:
+            self.ending = ending
+        self.told.set()
+
+    async def pause(self, seconds: float) -> bool:
+        """Wait, and return at once if it was told to end; returns whether it was."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.told.wait(), seconds)
+        return self.told.is_set()
+
+    def kill(self, number: int) -> None:
+        """Signal the container's first process; SIGKILL ends all others with it."""
+        if self.process is not None and self.process.returncode is None:
+            with suppress(psutil.Error, ProcessLookupError):
+                for process in psutil.Process(self.process.pid).children():
+                    process.send_signal(number)
+
+    def set_condition(self, kind: str, value: str, reason: str = "", message: str = "") -> None:
+        conditions = self.pod["status"].setdefault("conditions", [])
+        conditions[:] = [condition for condition in conditions if condition["type"] != kind]
+        new = {"type": kind, "status": value, "lastTransitionTime": now()}
+        conditions.append(
+            {**new, **({"reason": reason} if reason else {}), **({"message": message} if message else {})}
+        )
+        self.objects.changed("pods", self.pod)
+
+    def set_waiting(self, reason: str, message: str = "") -> None:
+        self.set_state({"waiting": {"reason": reason, **({"message": message} if message else {})}})
+
+    def set_state(self, state: Json) -> None:
+        running = "running" in state
+        container = {key: self.container[key] for key in ("name", "image")}
+        status = {**container, "imageID": "", "ready": running, "started": running, "restartCount": 0, "state": state}
+        self.pod["status"]["containerStatuses"] = [status]
+        self.objects.changed("pods", self.pod)
+
+    def tell(self, kind: str, reason: str, message: str) -> None:
+        """Write an event."""
+        metadata = self.pod["metadata"]
+        involved = {"kind": "Pod", "apiVersion": "v1", "fieldPath": f"spec.containers{{{self.container['name']}}}"}
+        involved |= {key: metadata[key] for key in ("name", "namespace", "uid")}
+        name = f"{metadata['name']}.{uuid.uuid4().hex[:16]}"
+        event = {
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "involvedObject": involved,
+            "type": kind,
+            "reason": reason,
+        }
+        event |= {
+            "message": message,
+            "count": 1,
+            "firstTimestamp": now(),
+            "lastTimestamp": now(),
+            "source": {"component": "kubelet"},
+        }
+        self.objects.add("events", event)
+
+
+class Kubelet:
+    """See the module. Runs in the cluster's event loop."""
+
+    def __init__(
+        self, folder: Path, objects: Objects, images: Mapping[str, Image], started: Callable[[], None]
+    ) -> None:
+        self.images = dict(images)
+        self.image_pull_seconds = 0.0
+        self.pull_error = ""
+        """What the registry answers in place of an image, while it is set."""
+        self.seconds_shown_after_end = 1.0
+        """How long the API shows a deleted pod's terminal phase."""
+        self._folder = folder
+        self._objects = objects
+        self._started = started
+        self._pulled: set[tuple[str, str]] = set()  # node, image
+
+    def claim_folder(self, name: str) -> Path:
+        """The folder of a PersistentVolumeClaim's volume."""
+        folder = self._folder / "claims" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def remove_files(self) -> None:
+        """Remove what is on the nodes."""
+        for name in ("pods", "claims"):
+            shutil.rmtree(self._folder / name, ignore_errors=True)
+
+    async def run(self, work: Work) -> None:
+        """The pod's way from its node to its end."""
+        pod, record = work.pod, work.record
+        # 1. Image, Secrets, volumes, container.
+        deadline = pod["spec"].get("activeDeadlineSeconds")
+        message = "Pod was active on the node longer than the specified deadline"
+        late = Ending(0, "DeadlineExceeded", message)
+        timer = asyncio.get_running_loop().call_later(deadline, work.end, late) if deadline is not None else None
+        exit_code = None
+        if await self._pull_image(work):
+            environment = await self._environment(work)
+            if environment is not None:
+                exit_code = await self._run_container(work, environment)
+        if timer is not None:
+            timer.cancel()
+
+        # 2. The terminal phase, and only then the object's end.
+        record.ended, record.exit_code = time.time(), exit_code
+        if work.lost:
+            return
+        self._write_end(work, exit_code)
+        if "deletionTimestamp" in pod["metadata"]:
+            await asyncio.sleep(self.seconds_shown_after_end)
+        else:  # it stays until somebody deletes it
+            work.told.clear()
+            await work.told.wait()
+        self._objects.remove("pods", pod)
+
+    async def _pull_image(self, work: Work) -> bool:
+        """Whether the image is there; tries again until the pod is told to end."""
+        image, node = work.container["image"], work.record.node
+        while (node, image) not in self._pulled:
+            work.tell("Normal", "Pulling", f'Pulling image "{image}"')
+            work.set_waiting("ContainerCreating")
+            if await work.pause(self.image_pull_seconds):
+                return False
+            if image in self.images and not self.pull_error:
+                work.tell("Normal", "Pulled", f'Successfully pulled image "{image}"')
+                self._pulled.add((node, image))
+                break
+            answer = self.pull_error or f"{image}: not found"
+            error = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {answer}'
+            work.tell("Warning", "Failed", f'Failed to pull image "{image}": {error}')
+            work.set_waiting("ErrImagePull", error)
+            if await work.pause(1.0):
+                return False
+            work.tell("Normal", "BackOff", f'Back-off pulling image "{image}"')
+            work.set_waiting("ImagePullBackOff", f'Back-off pulling image "{image}": ErrImagePull: {error}')
+            if await work.pause(1.0):
+                return False
+        return not work.told.is_set()
+
+    async def _environment(self, work: Work) -> dict[str, str] | None:
+        """The container's variables; waits for Secrets that are missing, and is None when the pod was told to end meanwhile."""
+        while True:
+            try:
+                return self._variables(work)
+            except ApiError as error:
+                work.tell("Warning", "Failed", f"Error: {error}")
+                work.set_waiting("CreateContainerConfigError", str(error))
+            if await work.pause(0.5):
+                return None
+
+    def _variables(self, work: Work) -> dict[str, str]:
+        """The image's variables and the pod's; ApiError where a Secret or its key is missing."""
+        image, context = self.images[work.container["image"]], security_context(work.pod)
+        if context.get("runAsNonRoot") and context.get("runAsUser", image.user) == 0:
+            raise ApiError(400, "CreateContainerConfigError", "container has runAsNonRoot and image will run as root")
+        found = {**image.environment, "HOSTNAME": work.record.name}
+        for variable in work.container.get("env") or []:
+            source = variable.get("valueFrom") or {}
+            if "secretKeyRef" in source:
+                value = self._secret_value(source["secretKeyRef"])
+                if value is not None:
+                    found[variable["name"]] = value
+            elif "fieldRef" in source:
+                part: Any = work.pod
+                for name in source["fieldRef"]["fieldPath"].split("."):
+                    part = part[name]
+                found[variable["name"]] = str(part)
+            else:
+                found[variable["name"]] = str(variable.get("value", ""))
+        return found
+
+    def _secret_value(self, reference: Json) -> str | None:
+        """The value of a Secret's key; None where it is missing and optional, otherwise ApiError."""
+        try:
+            data = self._objects.get("secrets", NAMESPACE, reference["name"]).get("data") or {}
+        except ApiError:
+            if reference.get("optional"):
+                return None
+            raise
+        if reference["key"] in data:
+            return base64.b64decode(data[reference["key"]]).decode()
+        if reference.get("optional"):
+            return None
+        missing = f"couldn't find key {reference['key']} in Secret {NAMESPACE}/{reference['name']}"
+        raise ApiError(404, "NotFound", missing)
+
+    async def _run_container(self, work: Work, environment: Mapping[str, str]) -> int | None:
+        """The container's exit status; None if it could not be started."""
+        record = work.record
+        # 1. What it is to see.
+        image, context = self.images[work.container["image"]], security_context(work.pod)
+        home = self._folder / "pods" / work.pod["metadata"]["uid"]
+        (home / "root").mkdir(parents=True)
+        message_file = home / "termination-log"
+        message_file.touch()
+        message_file.chmod(0o666)
+        mounts = [*self._mounts(work, home), mounted(message_file, "/dev/termination-log")]
+        limit = (work.container.get("resources") or {}).get("limits", {}).get("memory")
+        work.cgroup = make_cgroup(work.pod["metadata"]["uid"], int(parse_quantity(limit))) if limit else None
+        user = context.get("runAsUser", image.user)
+        spec = {
+            "root": str(home / "root"),
+            "image_paths": [str(path) for path in image.paths],
+            "mounts": mounts,
+            "read_only_root": bool(context.get("readOnlyRootFilesystem")),
+            "cgroup": str(work.cgroup or ""),
+            "hostname": record.name[:63],
+            "directory": work.container.get("workingDir", image.directory),
+            "user": user,
+            "group": context.get("runAsGroup", user),
+            "groups": [context[name] for name in ("fsGroup",) if name in context],
+            "no_new_privileges": context.get("allowPrivilegeEscalation") is False,
+            "command": [*(work.container.get("command") or []), *(work.container.get("args") or [])],
+            "environment": dict(environment),
+        }
+
+        # 2. Start it, and wait until the command runs.
+        reading, writing = os.pipe()
+        command = [sys.executable, "-I", "-S", str(Path(launcher.__file__)), str(writing)]
+        pipe = asyncio.subprocess.PIPE
+        work.process = process = await asyncio.create_subprocess_exec(
+            *command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.STDOUT, pass_fds=(writing,), process_group=0
+        )
+        os.close(writing)
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(spec).encode())
+        process.stdin.close()
+        with os.fdopen(reading, "rb") as started:
+            failure = await asyncio.get_running_loop().run_in_executor(None, started.read)
+        if failure:
+            await process.wait()
+            work.end(Ending(0, "StartError", failure.decode()))
+            work.tell("Warning", "Failed", f"Error: failed to create containerd task: {failure.decode()}")
+            return 128
+        work.log = Log()
+        record.started = time.time()
+        self._started()
+        work.tell("Normal", "Started", f"Started container {work.container['name']}")
+        work.pod["status"].update(phase="Running", hostIP="127.0.0.1", podIP="127.0.0.1")
+        work.set_state({"running": {"startedAt": now()}})
+
+        # 3. Wait for its end, or for a word to end it: SIGTERM, the grace period, SIGKILL.
+        copying = asyncio.ensure_future(copy_log(process, work.log))
+        ended = asyncio.ensure_future(process.wait())
+        watched = [(home / "volumes" / volume["name"], volume) for volume in limited_volumes(work.pod)]
+        while not ended.done() and not work.told.is_set():
+            telling = asyncio.ensure_future(work.told.wait())
+            await asyncio.wait([ended, telling], timeout=0.5 if watched else None, return_when=asyncio.FIRST_COMPLETED)
+            telling.cancel()
+            for folder, volume in watched:
+                if used_bytes(folder) > parse_quantity(volume["emptyDir"]["sizeLimit"]):
+                    message = f'Usage of EmptyDir volume "{volume["name"]}" exceeds the limit "{volume["emptyDir"]["sizeLimit"]}". '
+                    work.end(Ending(0, "Evicted", message))
+        while not ended.done():
+            assert work.ending is not None
+            grace = work.ending.grace_seconds
+            work.told.clear()  # a second word may shorten the time
+            if grace > 0:
+                work.kill(signal.SIGTERM)
+            telling = asyncio.ensure_future(work.told.wait())
+            await asyncio.wait([ended, telling], timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done() and not telling.done():
+                work.kill(signal.SIGKILL)
+                await ended
+            telling.cancel()
+
+        # 4. What is left of it. A process that outlived the first one died with its PID namespace.
+        await copying
+        work.log.close()
+        exit_code = int(process.returncode or 0)
+        if work.cgroup is not None:
+            record.peak_memory_bytes, killed = close_cgroup(work.cgroup)
+            if killed and exit_code == 137 and (work.ending is None or not work.ending.reason):
+                work.ending = Ending(0, "OOMKilled")
+        fallback = work.container.get("terminationMessagePolicy") == "FallbackToLogsOnError" and exit_code != 0
+        written = message_file.read_text(errors="replace")[:4096]
+        tail = b"\n".join(line for _, line in work.log.lines[-MESSAGE_LINES:])[-MESSAGE_BYTES:].decode(errors="replace")
+        record.message = written or (tail if fallback else "")
+        shutil.rmtree(home, ignore_errors=True)
+        return exit_code
+
+    def _mounts(self, work: Work, home: Path) -> list[Json]:
+        """The folders of the machine that the container sees, made with the owner that Kubernetes gives them."""
+        fs_group = (work.pod["spec"].get("securityContext") or {}).get("fsGroup")
+        folders: dict[str, tuple[Path, str]] = {}
+        for volume in work.pod["spec"].get("volumes") or []:
+            memory = ""
+            if "emptyDir" in volume:
+                folder = home / "volumes" / volume["name"]
+                folder.mkdir(parents=True)
+                folder.chmod(0o777)
+                settings = volume["emptyDir"] or {}
+                if settings.get("medium") == "Memory":
+                    size = f",size={int(parse_quantity(settings['sizeLimit']))}" if "sizeLimit" in settings else ""
+                    memory = f"mode=1777{f',gid={fs_group}' if fs_group is not None else ''}{size}"
+            elif "hostPath" in volume:
+                folder = Path(volume["hostPath"]["path"])
+                if volume["hostPath"].get("type") == "DirectoryOrCreate":
+                    folder.mkdir(parents=True, exist_ok=True)
+            else:
+                folder = self.claim_folder(volume["persistentVolumeClaim"]["claimName"])
+            if fs_group is not None and "hostPath" not in volume:  # Kubernetes leaves a hostPath as it is
+                os.chown(folder, -1, fs_group)
+                folder.chmod(folder.stat().st_mode | 0o2770)
+            folders[volume["name"]] = (folder, memory)
+        found = []
+        for mount in work.container.get("volumeMounts") or []:
+            folder, memory = folders[mount["name"]]
+            if mount.get("subPath"):
+                folder = folder / mount["subPath"]
+                folder.mkdir(parents=True, exist_ok=True)
+            found.append(mounted(folder, mount["mountPath"], read_only=bool(mount.get("readOnly")), memory=memory))
+        return found
+
+    def _write_end(self, work: Work, exit_code: int | None) -> None:
+        """The pod's last status."""
+        status, ending = work.pod["status"], work.ending
+        reason = ending.reason if ending else ""
+        work.record.reason = reason
+        status["phase"] = "Succeeded" if exit_code == 0 and reason not in ("Evicted", "DeadlineExceeded") else "Failed"
+        if reason in ("Evicted", "DeadlineExceeded"):
+            status.update(reason=reason, message=ending.message if ending else "")
+        if exit_code is not None:
+            plain = "Completed" if exit_code == 0 else "Error"
+            running = status["containerStatuses"][0]["state"].get("running") if "containerStatuses" in status else None
+            terminated = {
+                "exitCode": exit_code,
+                "reason": reason if reason in ("OOMKilled", "StartError") else plain,
+                "message": ending.message if ending and reason == "StartError" else work.record.message,
+                "startedAt": running["startedAt"] if running else now(),
+                "finishedAt": now(),
+            }
+            work.set_state({"terminated": terminated})
+        else:
+            self._objects.changed("pods", work.pod)
+        if reason == "Evicted":
+            work.tell("Warning", "Evicted", status["message"])
+
+
+def security_context(pod: Json) -> Json:
+    """The container's security context; what it leaves open is the pod's."""
+    return {**(pod["spec"].get("securityContext") or {}), **(pod["spec"]["containers"][0].get("securityContext") or {})}
+
+
+def mounted(source: Path, target: str, *, read_only: bool = False, memory: str = "") -> Json:
+    """A mount as `container.py` takes it; `memory`: options of a tmpfs in place of the source."""
+    return {"source": str(source), "target": target, "read_only": read_only, "memory": memory}
+
+
+def limited_volumes(pod: Json) -> list[Json]:
+    """The volumes on the node's disk that have a size limit."""
+    volumes = pod["spec"].get("volumes") or []
+    return [
+        volume
+        for volume in volumes
+        if "sizeLimit" in (volume.get("emptyDir") or {}) and volume["emptyDir"].get("medium") != "Memory"
+    ]
+
+
+def used_bytes(folder: Path) -> int:
+    """Bytes on the disk below a folder."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += Path(parent, name).lstat().st_blocks * 512
+    return total
+
+
+async def copy_log(process: asyncio.subprocess.Process, log: Log) -> None:
+    """Each line that the container writes."""
+    assert process.stdout is not None
+    rest = b""
+    while chunk := await process.stdout.read(2**16):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            log.add(line)
+    if rest:
+        log.add(rest)
