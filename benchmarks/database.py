@@ -36,6 +36,7 @@ from toolformer_ops.local_services import postgres
 from toolformer_ops.local_services.ports import choose_port
 from toolformer_ops.local_services.supervision import tied_command
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation, content_uuid
+from toolformer_ops.runs import models
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import Shard, load_run_tool
 from toolformer_ops.stages import (
@@ -170,10 +171,7 @@ def weightless() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch("toolformer_ops.language_model.model_identity", return_value="weightless@1"))
         stack.enter_context(mock.patch.object(release, "ObjectStore", NoBucket))
-        for stage in (sampling, execution, scoring):
-            stack.enter_context(
-                mock.patch.object(stage, "load_run_model", lambda _, run: WeightlessModel(run.tool), create=True)
-            )
+        stack.enter_context(mock.patch.object(models, "load_run_model", lambda _, run: WeightlessModel(run.tool)))
         for name in PAPER_TOOLS:
             kind = type(get_tool(name))
             stack.enter_context(mock.patch.object(kind, "version", return_value="benchmark"))

@@ -55,6 +55,13 @@ class FakeLanguageModel:
     """Texts that a sampler took in."""
     context_tokens: list[int | None] = field(default_factory=list)
     """The context window of each `score_calls`."""
+    loads: int = 0
+    """How often a stage has loaded it."""
+
+    def load(self, *_: object) -> "FakeLanguageModel":
+        """In place of `runs.models.load_run_model`."""
+        self.loads += 1
+        return self
 
     def _see(self, text: str) -> None:
         if self.texts_before_stop is not None and len(self.seen) >= self.texts_before_stop:

@@ -1,5 +1,5 @@
 -- How many of the run's documents, beyond what is finished, have a kept paragraph and are not scored; and what documents took lately: the
--- seconds of one in sampling and scoring together, over the newest 50 micro-batches of each; null where none is sampled yet.
+-- seconds of one in sampling, execution and scoring together, over the newest 50 micro-batches of each; null where none is sampled yet.
 with unscored as (
     select count(*) as documents
     from members_beyond(:corpus_id, :at_version, :below_ordinal, :base_version, :base_ordinal, :reads_record) d
@@ -15,6 +15,11 @@ newest_sampled as (
     where recipe_id = :sampling_recipe_id
     order by committed_at desc limit 50
 ),
+newest_executed as (
+    select documents, seconds from micro_batches
+    where recipe_id = :execution_recipe_id
+    order by committed_at desc limit 50
+),
 newest_scored as (
     select documents, seconds from micro_batches
     where recipe_id = :scoring_recipe_id
@@ -22,5 +27,6 @@ newest_scored as (
 )
 select unscored.documents,
        (select sum(seconds) / nullif(sum(documents), 0) from newest_sampled)
+           + coalesce((select sum(seconds) / nullif(sum(documents), 0) from newest_executed), 0)
            + coalesce((select sum(seconds) / nullif(sum(documents), 0) from newest_scored), 0) as seconds_per_document
 from unscored

@@ -1,14 +1,20 @@
 """The graph of `annotate_corpus`: order, pools, what is skipped, and what a failing tool holds up."""
 
+from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from airflow.sdk import DAG, TriggerRule
 
-from toolformer_ops.config import MAX_SHARDS
+from toolformer_ops.config import MAX_SHARDS, load_settings
+from toolformer_ops.orchestration.annotation_dag import annotation_tasks
+from toolformer_ops.orchestration.forms import annotation_form
 from toolformer_ops.orchestration.model_tasks import SUITES
-from toolformer_ops.tools.registry import tool_names
+from toolformer_ops.tools.registry import get_tool, tool_names
 
-STEPS = ("filter", "plan", "sample", "execute", "score", "check")
+CALCULATOR = get_tool("Calculator")
+
+STEPS = ("filter", "plan", "annotate", "check")
 TAIL = ("gather_tools", "release", "check_release", "finetune", "publish")
 
 
@@ -62,16 +68,36 @@ def test_the_last_task_is_the_only_leaf_so_that_it_decides_the_colour_of_the_run
 def test_stages_that_load_a_model_stand_behind_the_gpu_pool_and_no_others_do(local_dags: dict[str, DAG]) -> None:
     dag = local_dags["annotate_corpus"]
     gpu = {task.task_id for task in dag.tasks if task.pool == "gpu"}
-    expected = {f"{tool}.{step}" for tool in tool_names() for step in ("sample", "score")}
+    expected = {f"{tool}.annotate" for tool in tool_names()}
     suites = {f"evaluation.{suite}" for suite in SUITES}
-    assert gpu == expected | suites | {"MT.execute", "finetune", "finetune_without_calls"}
+    assert gpu == expected | suites | {"finetune", "finetune_without_calls"}
 
 
-def test_only_sampling_execution_and_scoring_are_mapped(local_dags: dict[str, DAG]) -> None:
+def test_only_what_is_done_in_shards_is_mapped(local_dags: dict[str, DAG]) -> None:
     dag = local_dags["annotate_corpus"]
     mapped = {task.task_id for task in dag.tasks if task.is_mapped}
-    assert mapped == {f"{tool}.{step}" for tool in tool_names() for step in ("sample", "execute", "score")}
+    assert mapped == {f"{tool}.annotate" for tool in tool_names()}
     assert dag.max_active_tasks >= MAX_SHARDS
+
+
+@pytest.mark.parametrize(("needs_device", "pool"), [(False, "cpu"), (True, "gpu")])
+def test_a_tool_that_needs_another_machine_has_a_task_for_each_stage(
+    monkeypatch: pytest.MonkeyPatch, needs_device: bool, pool: str
+) -> None:
+    apart = replace(CALCULATOR.spec, executes_apart=True, needs_device=needs_device)
+    monkeypatch.setattr(type(CALCULATOR), "spec", apart)
+    with DAG("own_tool", schedule=None, params=annotation_form(load_settings())) as dag:
+        annotation_tasks()
+    tasks = [dag.task_dict[f"Calculator.{step}"] for step in ("plan", "sample", "execute", "score", "check")]
+    assert "Calculator.annotate" not in dag.task_dict
+    assert "QA.annotate" in dag.task_dict
+    for task, following in pairwise(tasks):
+        assert following.task_id in task.downstream_task_ids
+    stages = tasks[1:4]
+    assert [(task.is_mapped, task.pool) for task in stages] == [(True, "gpu"), (True, pool), (True, "gpu")]
+    assert [task.partial_kwargs["arguments"][:2] for task in stages] == [
+        ["stage", "sample"], ["stage", "execute"], ["stage", "score"],
+    ]  # fmt: skip
 
 
 def test_stages_whose_answer_the_graph_needs_run_on_the_worker(kubernetes_dags: dict[str, DAG]) -> None:
@@ -79,7 +105,7 @@ def test_stages_whose_answer_the_graph_needs_run_on_the_worker(kubernetes_dags: 
     kinds = {task.task_id: task.task_type for task in dag.tasks}
     assert kinds["MT.plan"] == kinds["start_run"] == kinds["release"] == "StageProcess"
     assert kinds["tools_to_do"] == "ToolsToDo"
-    assert kinds["MT.filter"] == kinds["MT.sample"] == kinds["finetune"] == kinds["ingest"] == "StagePod"
+    assert kinds["MT.filter"] == kinds["MT.annotate"] == kinds["finetune"] == kinds["ingest"] == "StagePod"
 
 
 def test_two_runs_may_be_under_way_at_once(local_dags: dict[str, DAG]) -> None:

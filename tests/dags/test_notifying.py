@@ -102,9 +102,9 @@ def test_a_failed_night_is_told_with_its_cause_and_its_address(
     dag = nightly_dag(str(written(tmp_path, NOTIFY)))
     webhook = Webhook(monkeypatch, 200, 200)
     failed = next(notifier for notifier in dag.on_failure_callback if isinstance(notifier, WebhookNotifier))
-    failed(context("failed: MT.sample.", reason="task_failure", dag=dag))
+    failed(context("failed: MT.annotate.", reason="task_failure", dag=dag))
     text = webhook.posted[0][1]["json"]["text"]
-    assert text.startswith("nightly_posts: FAILED\n\nfailed: MT.sample.")
+    assert text.startswith("nightly_posts: FAILED\n\nfailed: MT.annotate.")
     assert text.endswith("/dags/nightly_posts/runs/scheduled__2026-11-22T02%3A00%3A00%2B00%3A00")
 
 

@@ -65,28 +65,28 @@ def container(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def is_gpu(name: str) -> bool:
     """Whether this task loads a model."""
-    ends = (".sample", ".score", ".finetune", ".finetune_without_calls", *(f".evaluation.{suite}" for suite in SUITES))
-    return name.endswith(ends) or name == "annotate_corpus.MT.execute"
+    ends = (".annotate", ".finetune", ".finetune_without_calls", *(f".evaluation.{suite}" for suite in SUITES))
+    return name.endswith(ends)
 
 
 def test_every_pod_is_valid_to_the_letter_of_kubernetes(manifests: dict[str, dict[str, Any]]) -> None:
     models = 2 * 2 + 6  # with and without calls: finetune and publish; and the suites
-    assert len(manifests) == (5 * 5 + 2 + models) + models + 2
+    assert len(manifests) == (5 * 3 + 2 + models) + models + 2
     for manifest in manifests.values():
         assert kubernetes_validate.validate(manifest, KUBERNETES_VERSION, strict=True) == KUBERNETES_VERSION
 
 
 def test_a_pod_that_kubernetes_would_refuse_is_noticed(manifests: dict[str, dict[str, Any]]) -> None:
-    manifest = manifests["annotate_corpus.QA.sample"]
+    manifest = manifests["annotate_corpus.QA.annotate"]
     manifest["spec"]["containers"][0]["resource"] = {}
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(manifest, KUBERNETES_VERSION, strict=True)
 
 
 def test_a_pod_runs_the_same_command_as_a_local_process(manifests: dict[str, dict[str, Any]]) -> None:
-    sample = container(manifests["annotate_corpus.MT.sample"])
-    assert sample["command"] == ["python", "-m", "toolformer_ops"]
-    assert sample["args"] == ["stage", "sample", "--run", RUN_ID, "--tool", "MT", "--shard", "1/3"]
+    annotate = container(manifests["annotate_corpus.MT.annotate"])
+    assert annotate["command"] == ["python", "-m", "toolformer_ops"]
+    assert annotate["args"] == ["stage", "annotate", "--run", RUN_ID, "--tool", "MT", "--shard", "1/3"]
     suite = container(manifests["finetune_release.evaluation.math"])
     assert suite["args"] == ["stage", "evaluate", "--run", RUN_ID, "--suite", "math"]
     check = container(manifests["annotate_corpus.MT.check"])
@@ -165,7 +165,9 @@ def test_airflow_reaches_the_cluster_as_the_settings_say(
 
 
 def test_secrets_are_references_and_plain_settings_are_values(manifests: dict[str, dict[str, Any]]) -> None:
-    environment = {variable["name"]: variable for variable in container(manifests["annotate_corpus.QA.score"])["env"]}
+    environment = {
+        variable["name"]: variable for variable in container(manifests["annotate_corpus.QA.annotate"])["env"]
+    }
     assert environment["TOOLFORMER_DATABASE_DSN"]["valueFrom"] == {
         "secretKeyRef": {"key": "TOOLFORMER_DATABASE_DSN", "name": "toolformer", "optional": False}
     }

@@ -15,9 +15,9 @@ from toolformer_ops.orchestration.run_outcome import FinishRun, GatherTools, fai
 TASKS = [
     "ingest",
     "start_run",
-    "QA.sample",
+    "QA.annotate",
     "QA.check",
-    "MT.sample",
+    "MT.annotate",
     "MT.check",
     "gather_tools",
     "release",
@@ -75,12 +75,12 @@ def finish(arguments_file: Path, summary: str = "") -> FinishRun:
 
 def test_failed_tasks_come_in_the_order_of_the_dag_with_their_shards_counted() -> None:
     states = {
-        "MT.sample_0": "failed",
-        "MT.sample_1": "success",
-        "MT.sample_12": "failed",
+        "MT.annotate_0": "failed",
+        "MT.annotate_1": "success",
+        "MT.annotate_12": "failed",
         "QA.check": "upstream_failed",
     }
-    assert failed_tasks(states | {"start_run": "failed"}, TASKS) == ["start_run", "MT.sample (2 shards)"]
+    assert failed_tasks(states | {"start_run": "failed"}, TASKS) == ["start_run", "MT.annotate (2 shards)"]
 
 
 def test_a_task_is_not_taken_for_the_shard_of_another() -> None:
@@ -124,13 +124,15 @@ def test_the_summary_is_the_note_and_is_there_for_the_notification(tmp_path: Pat
 
 def test_the_note_of_a_red_run_begins_with_what_failed(tmp_path: Path, notes: list[str]) -> None:
     with pytest.raises(AirflowFailException):
-        finish(tmp_path / "argv", "3 documents are new.").execute(context(MT__sample="failed"))
+        finish(tmp_path / "argv", "3 documents are new.").execute(context(MT__annotate="failed"))
     [note] = notes
-    assert note.startswith("failed: MT.sample. The release is out, without what these would have given.\n\n3 documents")
+    assert note.startswith(
+        "failed: MT.annotate. The release is out, without what these would have given.\n\n3 documents"
+    )
 
 
 def test_one_tool_is_enough_for_a_release() -> None:
-    assert gather().execute(context(QA__check="upstream_failed", QA__sample="failed")) == ["MT"]
+    assert gather().execute(context(QA__check="upstream_failed", QA__annotate="failed")) == ["MT"]
 
 
 def test_without_any_tool_there_is_nothing_to_release() -> None:
@@ -146,13 +148,13 @@ def test_a_run_without_failures_is_closed_as_a_success(tmp_path: Path) -> None:
 
 
 def test_skipped_tasks_do_not_make_a_run_red(tmp_path: Path) -> None:
-    finish(tmp_path / "argv").execute(context(MT__check="skipped", MT__sample="skipped"))
+    finish(tmp_path / "argv").execute(context(MT__check="skipped", MT__annotate="skipped"))
     assert json.loads((tmp_path / "argv").read_text())[-1] == "success"
 
 
 def test_a_failed_tool_makes_the_run_red_though_the_release_is_out(tmp_path: Path) -> None:
-    with pytest.raises(AirflowFailException, match=r"failed: MT\.sample\. The release is out"):
-        finish(tmp_path / "argv").execute(context(MT__sample="failed", MT__check="upstream_failed"))
+    with pytest.raises(AirflowFailException, match=r"failed: MT\.annotate\. The release is out"):
+        finish(tmp_path / "argv").execute(context(MT__annotate="failed", MT__check="upstream_failed"))
     assert json.loads((tmp_path / "argv").read_text())[-1] == "failed"
 
 

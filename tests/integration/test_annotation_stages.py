@@ -4,6 +4,7 @@ What is proved: every sample is counted, a stage that stops in the middle and ru
 shards and their order change nothing, and a second run under the same recipes finds nothing to do.
 """
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,8 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError, ToolError
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.recipes import SAMPLING_VERSION
-from toolformer_ops.stages.execution import execute_stage
+from toolformer_ops.stages.annotating import annotate_stage
+from toolformer_ops.stages.execution import ExecuteWork, execute_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.planning import plan_shards, shard_count
@@ -45,8 +47,7 @@ def use_model(monkeypatch: pytest.MonkeyPatch) -> UseModel:
 
     def use(model: FakeLanguageModel) -> FakeLanguageModel:
         monkeypatch.setattr("toolformer_ops.language_model.model_identity", lambda *_: model.identity)
-        for stage in ("sampling", "scoring", "execution"):
-            monkeypatch.setattr(f"toolformer_ops.stages.{stage}.load_run_model", lambda *_: model)
+        monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
         return model
 
     return use
@@ -209,6 +210,55 @@ def test_a_stage_that_stops_and_runs_again_gives_the_rows_of_an_undisturbed_run(
     assert snapshot(small) == undisturbed
 
 
+def test_one_process_gives_the_rows_of_the_three_stages_and_loads_the_model_once(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    three = use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus))
+    annotate(settings, "r", ("0/2", "1/2"))
+    expected = snapshot(settings)
+    forget(settings)
+
+    one = use_model(FakeLanguageModel(SCRIPT))
+    filter_stage(settings, "r", "Calculator")
+    for shard in ("0/2", "1/2"):
+        annotate_stage(settings, "r", "Calculator", shard)
+    assert snapshot(settings) == expected
+    assert (three.loads, one.loads) == (4, 2)  # shards times stages that ask it; shards
+
+
+def test_a_process_that_is_killed_while_the_tool_runs_does_not_sample_again(
+    settings: Settings, corpus: Path, use_model: UseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = settings.model_copy(update={"micro_batch_documents": 1})
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(small, str(corpus))
+    start_run(small, "r", parameters(corpus))
+    annotate(small, "r")
+    undisturbed = snapshot(small)
+    forget(small)
+
+    filter_stage(small, "r", "Calculator")
+    compute, batches = ExecuteWork.compute, itertools.count(1)
+
+    def stop_at_the_second(work: ExecuteWork, loaded: Any) -> Any:
+        if next(batches) == 2:
+            raise StoppedError
+        return compute(work, loaded)
+
+    monkeypatch.setattr(ExecuteWork, "compute", stop_at_the_second)
+    model = use_model(FakeLanguageModel(SCRIPT))
+    with pytest.raises(StoppedError):
+        annotate_stage(small, "r", "Calculator", "0/1")
+    stages = [row[0] for row in rows_of(small, "stage_ledger", LEDGER)]
+    assert (stages.count("sample"), stages.count("execute"), stages.count("score")) == (13, 8, 0)
+    sampled = len(model.added)
+    annotate_stage(small, "r", "Calculator", "0/1")
+    assert snapshot(small) == undisturbed
+    assert len(model.added) == sampled
+
+
 def test_neither_the_number_of_shards_nor_their_order_changes_the_rows(
     settings: Settings, corpus: Path, use_model: UseModel
 ) -> None:
@@ -235,7 +285,8 @@ def test_a_second_run_under_the_same_recipes_loads_no_model_and_finds_nothing_to
     model = use_model(FakeLanguageModel(SCRIPT))
     start_run(settings, "second", parameters(corpus, keep_thresholds={"Calculator": 0.1}))
     annotate(settings, "second")
-    assert model.seen == []
+    annotate_stage(settings, "second", "Calculator", "0/1")
+    assert model.loads == 0
     assert snapshot(settings) == before
     assert plan_shards(settings, "second", "Calculator") == ["0/1"]
 

@@ -149,14 +149,15 @@ def test_remaining_work_counts_unscored_documents_and_averages_measured_seconds(
             text(
                 "insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written, seconds) values "
                 "('r2', 'Calculator', 'sample', '51', 2, 6, 5), ('r1', 'Calculator', 'sample', '51', 1, 1, 4), "
+                "('r2', 'Calculator', 'execute', 'e1', 2, 7, 1), "
                 "('r2', 'Calculator', 'score', 'a1', 3, 7, 9), ('r1', 'Calculator', 'score', 'a1', 0, 0, 0)"
             )
         )
-    recipes = {"filter_recipe_id": "f1", "sampling_recipe_id": "51"}
+    recipes = {"filter_recipe_id": "f1", "sampling_recipe_id": "51", "execution_recipe_id": "e1"}
     [none_left] = _fetch(annotated, "remaining_work", **_members("r2"), **recipes, scoring_recipe_id="a1")
-    assert (none_left.documents, none_left.seconds_per_document) == (0, 6.0)  # (5 + 4) / (2 + 1) + 9 / 3
+    assert (none_left.documents, none_left.seconds_per_document) == (0, 6.5)  # (5 + 4) / (2 + 1) + 1 / 2 + 9 / 3
     [all_left] = _fetch(annotated, "remaining_work", **_members("r2"), **recipes, scoring_recipe_id=OTHER)
-    assert (all_left.documents, all_left.seconds_per_document) == (3, 3.0)
+    assert (all_left.documents, all_left.seconds_per_document) == (3, 3.5)
     recipes["sampling_recipe_id"] = OTHER
     [unknown] = _fetch(annotated, "remaining_work", **_members("r1"), **recipes, scoring_recipe_id=OTHER)
     assert (unknown.documents, unknown.seconds_per_document) == (2, None)

@@ -34,8 +34,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
     """A scripted model where the stages load theirs."""
     fake = FakeLanguageModel(SCRIPT, sure_words=SURE)
     monkeypatch.setattr("toolformer_ops.language_model.model_identity", lambda *_: fake.identity)
-    for stage in ("sampling", "scoring", "execution"):
-        monkeypatch.setattr(f"toolformer_ops.stages.{stage}.load_run_model", lambda *_: fake)
+    monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", fake.load)
     return fake
 
 

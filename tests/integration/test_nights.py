@@ -81,8 +81,7 @@ class Nights:
     def use_model(self, **fields: Any) -> Model:
         model = Model(("Calculator(2 + 3)", "Calendar()"), identity=self.model, **fields)
         self.monkeypatch.setattr("toolformer_ops.language_model.model_identity", lambda *_: self.model)
-        for stage in ("sampling", "scoring", "execution"):
-            self.monkeypatch.setattr(f"toolformer_ops.stages.{stage}.load_run_model", lambda *_: model)
+        self.monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
         return model
 
     def ingest(self, *records: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""A sampling and a scoring process are killed by -9 in mid-shard, and Airflow tries again.
+"""A shard's process is killed by -9 while it samples, and again while it scores, and Airflow tries again.
 
 The rows are then those of an undisturbed run.
 """
@@ -28,21 +28,21 @@ def documents_done(engine: Engine, stage: str) -> int:
         return done
 
 
-def stage_process(stage: str, run_id: str) -> psutil.Process | None:
-    """The process of a stage of that run, as a task started it."""
+def shard_process(run_id: str) -> psutil.Process | None:
+    """The process of a shard of that run, as a task started it."""
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
-        if {"toolformer_ops", "stage", stage, run_id} <= set(words):
+        if {"toolformer_ops", "stage", "annotate", run_id} <= set(words):
             return process
     return None
 
 
 def kill_in_mid_shard(settings: Settings, stage: str, run_id: str) -> int:
-    """Kill the stage by -9 once it has committed something; returns how many documents it had done."""
+    """Kill the shard by -9 once the stage has committed something; returns how many documents it had done."""
     engine = database.connect(settings)
     until = time.monotonic() + SECONDS_FOR_A_RUN
     while time.monotonic() < until:
-        if documents_done(engine, stage) and (process := stage_process(stage, run_id)):
+        if documents_done(engine, stage) and (process := shard_process(run_id)):
             process.kill()
             process.wait(30)
             return documents_done(engine, stage)
@@ -69,7 +69,7 @@ def test_killed_stages_leave_the_rows_of_an_undisturbed_run(
     assert state == "success", [task.name for task in airflow.tasks(ANNOTATE, "killed", "failed")]
 
     tries = {task.name: task.try_number for task in airflow.tasks(ANNOTATE, "killed", "success")}
-    assert tries["Calculator.sample [0]"] == tries["Calculator.score [0]"] == 2
+    assert tries["Calculator.annotate [0]"] == 3
     disturbed = rows_of_calls(services)
     for table, expected in undisturbed.items():
         assert disturbed[table] == expected, table

@@ -11,7 +11,7 @@ from toolformer_ops.errors import AirflowError
 from toolformer_ops.local_services.airflow_client import AirflowClient, TaskState
 
 Answer = Callable[[httpx.Request], httpx.Response]
-TASK = TaskState("Calculator.score", 2, "failed", 3, "2026-11-21T10:00:00Z")
+TASK = TaskState("Calculator.annotate", 2, "failed", 3, "2026-11-21T10:00:00Z")
 
 
 class ScriptedAirflow:
@@ -135,14 +135,14 @@ def test_the_end_of_a_log_is_read_from_structured_and_plain_lines() -> None:
     airflow = ScriptedAirflow(GET=(200, {"content": content}))
     assert airflow.client().log_tail("d", "r", TASK, 2) == ["two", "three"]
     [request] = airflow.sent()
-    assert request.url.path == "/api/v2/dags/d/dagRuns/r/taskInstances/Calculator.score/logs/3"
+    assert request.url.path == "/api/v2/dags/d/dagRuns/r/taskInstances/Calculator.annotate/logs/3"
     assert request.url.params["map_index"] == "2"
 
 
 def test_addresses_lead_to_the_run_and_to_a_mapped_task() -> None:
     client = ScriptedAirflow().client()
     assert client.run_url("d", "manual__1+00:00") == "http://airflow/dags/d/runs/manual__1%2B00%3A00"
-    assert client.task_url("d", "r", TASK) == "http://airflow/dags/d/runs/r/tasks/Calculator.score/mapped/2"
+    assert client.task_url("d", "r", TASK) == "http://airflow/dags/d/runs/r/tasks/Calculator.annotate/mapped/2"
 
 
 def test_a_note_is_set_on_the_run_that_is_named() -> None:

@@ -102,6 +102,17 @@ def plan(run: Run, tool: Tool) -> None:
     _print_result(plan_shards(load_settings(), run, tool))
 
 
+@app.command("annotate")
+def annotate(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
+    """Do `sample`, `execute` and `score` one after the other, with the language model loaded once.
+
+    Example: toolformer-ops stage annotate --run night-1 --tool Calculator --shard 0/4
+    """
+    from toolformer_ops.stages.annotating import annotate_stage
+
+    annotate_stage(load_settings(), run, tool, shard)
+
+
 @app.command("sample")
 def sample(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
     """Find call positions and sample calls from the language model.

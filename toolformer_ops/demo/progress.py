@@ -58,7 +58,7 @@ class Snapshot:
 
     @property
     def line(self) -> str:
-        """All in one line: `Calculator sample 12/46, MT done 22/22; 310 calls so far; running: Calculator.sample [0]`."""
+        """All in one line: `Calculator sample 12/46, MT done 22/22; 310 calls so far; running: Calculator.annotate [0]`."""
         tools = ", ".join(f"{tool.tool} {tool.stage} {tool.done}/{tool.total}" for tool in self.tools)
         return "; ".join(part for part in (tools, self.footer) if part)
 

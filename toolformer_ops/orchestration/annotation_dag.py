@@ -7,7 +7,7 @@ the tasks of the others are skipped by Airflow's scheduler without a process of 
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import TaskGroup
+from airflow.sdk import TaskGroup, chain
 from airflow.sdk.bases.skipmixin import SkipMixin
 from airflow.sdk.exceptions import AirflowSkipException
 
@@ -74,11 +74,12 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
         with TaskGroup(tool, tooltip=get_tool(tool).spec.purpose):
             filtered = stage("filter", tool=tool, only_where={"tools": tool})
             plan = stage("plan", tool=tool, returns_result=True)
-            sample = mapped_stage("sample", tool=tool, shards=plan.output, pool=GPU_POOL)
-            execute = mapped_stage("execute", tool=tool, shards=plan.output, pool=execution_pool(tool))
-            score = mapped_stage("score", tool=tool, shards=plan.output, pool=GPU_POOL)
+            pools = {"annotate": GPU_POOL}
+            if get_tool(tool).spec.executes_apart:
+                pools = {"sample": GPU_POOL, "execute": execution_pool(tool), "score": GPU_POOL}
+            shards = [mapped_stage(name, tool=tool, shards=plan.output, pool=pool) for name, pool in pools.items()]
             checks[tool] = stage("check", tool=tool)
-            tools_to_do >> filtered >> plan >> sample >> execute >> score >> checks[tool]
+            chain(tools_to_do, filtered, plan, *shards, checks[tool])
 
     gathered = gather_tools(checks, opened_by=start_run, chosen_by=tools_to_do)
     release = stage("release", returns_result=True)

@@ -44,6 +44,7 @@ TIME_LIMITS = MappingProxyType(
         "filter": timedelta(hours=4),
         "tools-to-do": timedelta(minutes=20),
         "plan": timedelta(minutes=20),
+        "annotate": timedelta(hours=24),
         "sample": timedelta(hours=12),
         "execute": timedelta(hours=12),
         "score": timedelta(hours=12),

@@ -81,7 +81,7 @@ def mapped_stage(
 
 
 def execution_pool(tool: str) -> str:
-    """The pool for running the tool itself: `gpu` where that loads a model."""
+    """The pool for running a tool that `executes_apart`: `gpu` where that loads a model."""
     return GPU_POOL if get_tool(tool).spec.needs_device else CPU_POOL
 
 

@@ -58,6 +58,24 @@ def require_identity(what: str, expected: str, found: str, address: str) -> None
         )
 
 
+class RunModel:
+    """The language model of one run, loaded when a stage first asks for it, and kept for the stages after it in this process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._model: LanguageModel | None = None
+
+    def of(self, run: RunTool) -> "LanguageModel":
+        """The model; all calls name the same run.
+
+        Raises:
+            As `load_run_model`.
+        """
+        if self._model is None:
+            self._model = load_run_model(self._settings, run)
+        return self._model
+
+
 def load_run_model(settings: Settings, run: RunTool) -> "LanguageModel":
     """The model of the run's choices, on the device of the settings.
 

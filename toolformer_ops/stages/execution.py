@@ -26,7 +26,7 @@ from toolformer_ops.runs.micro_batches import (
     load_run_tool,
     work_off,
 )
-from toolformer_ops.runs.models import load_run_model
+from toolformer_ops.runs.models import RunModel
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import ToolOutput, ToolRunner, run_tool
@@ -139,8 +139,12 @@ class ExecuteWork(StageWork[Asked]):
         return MicroBatch(outcomes, rows)
 
 
-def execute_stage(settings: Settings, run_id: str, tool_name: str, shard: str) -> Counter[str]:
+def execute_stage(
+    settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel | None = None
+) -> Counter[str]:
     """Run the tool on one shard's calls; returns the number of results and of each reason.
+
+    `model` is the run's, where another stage of this process uses it, too.
 
     Raises:
         ToolError, SearchIndexError: an index or model is not there.
@@ -156,7 +160,8 @@ def execute_stage(settings: Settings, run_id: str, tool_name: str, shard: str) -
             f"run {run_id} was started with {run.tool} version {run.tool_version}, found {found}: its code, index or "
             f"model changed meanwhile. Start a new run; what was sampled is used again."
         )
-    runner = functools.cache(lambda: tool.open(settings, lambda: load_run_model(settings, run)))
+    of_run = model or RunModel(settings)
+    runner = functools.cache(lambda: tool.open(settings, lambda: of_run.of(run)))
     batches = settings.model_copy(update={"micro_batch_documents": settings.micro_batch_documents * 8})
     work = ExecuteWork(
         run=run, shard=Shard.parse(shard), runner=runner, time_limit_seconds=settings.tool_time_limit_seconds

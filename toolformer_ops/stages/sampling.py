@@ -5,7 +5,6 @@ counted under its reason in the ledger. Positions at which provably no call reac
 with the loss that proves it. Does not run tools.
 """
 
-import functools
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ from toolformer_ops.runs.micro_batches import (
     load_run_tool,
     work_off,
 )
-from toolformer_ops.runs.models import load_run_model
+from toolformer_ops.runs.models import RunModel
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import Tool
@@ -159,8 +158,12 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
         return MicroBatch(list(outcomes.values()), rows)
 
 
-def sample_stage(settings: Settings, run_id: str, tool_name: str, shard: str) -> Counter[str]:
+def sample_stage(
+    settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel | None = None
+) -> Counter[str]:
     """Sample calls of a tool for one shard; returns the number of samples of each kind.
+
+    `model` is the run's, where another stage of this process uses it, too.
 
     Raises:
         RecipeMismatchError: the model is not the one that the run was started with.
@@ -169,6 +172,6 @@ def sample_stage(settings: Settings, run_id: str, tool_name: str, shard: str) ->
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, run_id, tool.spec.name)
-    model = functools.cache(lambda: load_run_model(settings, run))
-    work = SampleWork(run=run, shard=Shard.parse(shard), tool=tool, load_model=model)
+    of_run = model or RunModel(settings)
+    work = SampleWork(run=run, shard=Shard.parse(shard), tool=tool, load_model=lambda: of_run.of(run))
     return work_off(settings, engine, work)

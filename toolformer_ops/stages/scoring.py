@@ -4,7 +4,6 @@ The room `annotation` chooses each call's result and scores it; this stage says 
 losses or with the reason why there are none. Does not decide what is kept: `sql/views` do.
 """
 
-import functools
 import time
 import uuid
 from collections import Counter, defaultdict
@@ -27,7 +26,7 @@ from toolformer_ops.runs.micro_batches import (
     load_run_tool,
     work_off,
 )
-from toolformer_ops.runs.models import load_run_model
+from toolformer_ops.runs.models import RunModel
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import Tool
@@ -138,8 +137,12 @@ class ScoreWork(StageWork[Loaded]):
         return MicroBatch(outcomes, rows)
 
 
-def score_stage(settings: Settings, run_id: str, tool_name: str, shard: str) -> Counter[str]:
+def score_stage(
+    settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel | None = None
+) -> Counter[str]:
     """Score one shard's calls of a tool; returns the number of scored calls and of each reason.
+
+    `model` is the run's, where another stage of this process uses it, too.
 
     Raises:
         RecipeMismatchError: the model is not the one that the run was started with.
@@ -148,6 +151,6 @@ def score_stage(settings: Settings, run_id: str, tool_name: str, shard: str) -> 
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, run_id, tool.spec.name)
-    model = functools.cache(lambda: load_run_model(settings, run))
-    work = ScoreWork(run=run, shard=Shard.parse(shard), tool=tool, load_model=model)
+    of_run = model or RunModel(settings)
+    work = ScoreWork(run=run, shard=Shard.parse(shard), tool=tool, load_model=lambda: of_run.of(run))
     return work_off(settings, engine, work)

@@ -63,7 +63,10 @@ class ToolSpec:
     pass_over_own_text: bool = False
     """Whether results that repeat the document's own text are passed over, since they would leak it."""
     needs_device: bool = False
-    """Whether running it loads a model, so that it is executed in the pool of the GPU."""
+    """Whether running it loads a model, so that its execution counts as device time."""
+    executes_apart: bool = False
+    """Whether its execution needs another kind of machine than the language model: a shard then has three tasks in place of one,
+    `sample`, `execute` and `score`, and `execute` is in the pool of the CPU unless it `needs_device`."""
     needs_index: bool = False
     """Whether it searches the index that the DAG `build_wiki_index` makes."""
     reads_record: bool = False

@@ -13,10 +13,10 @@ from toolformer_ops.local_services.airflow_client import TaskState
 
 
 class ScriptedAirflow:
-    def __init__(self, states: list[str], failed: list[TaskState] | None = None, running: str = "QA.sample") -> None:
+    def __init__(self, states: list[str], failed: list[TaskState] | None = None, running: str = "QA.annotate") -> None:
         self.states = states
         self.failed = failed or []
-        self.running = TaskState(running, 0 if running == "QA.sample" else -1, "running", 1, "")
+        self.running = TaskState(running, 0 if running == "QA.annotate" else -1, "running", 1, "")
         self.logs: list[list[str] | Exception] = []
 
     def run_state(self, _dag_id: str, _run_id: str) -> str:
@@ -70,7 +70,7 @@ def test_it_looks_until_the_run_ends_and_shows_the_end_too() -> None:
     airflow = ScriptedAirflow(["queued", "running", "success"])
     assert watch(airflow, "d", "r", looks.__next__, shown, sleep=lambda _: None) == "success"
     assert [snapshot.calls for snapshot in shown] == [1, 2, 3]
-    assert {snapshot.running for snapshot in shown} == {("QA.sample [0]",)}
+    assert {snapshot.running for snapshot in shown} == {("QA.annotate [0]",)}
 
 
 def test_a_run_that_fails_ends_the_watch() -> None:
@@ -101,22 +101,22 @@ def test_a_training_shows_its_newest_step() -> None:
 
 
 def test_a_failure_names_the_task_its_last_words_and_where_the_log_is() -> None:
-    said = report_of(failed("QA.execute", map_index=1), failed("finish_run", "2"))
-    assert "Failed: QA.execute [1]\n" in said
+    said = report_of(failed("QA.annotate", map_index=1), failed("finish_run", "2"))
+    assert "Failed: QA.annotate [1]\n" in said
     assert "CorpusError: expected a file, found nothing" in said
-    assert "http://airflow/annotate_corpus/run-1/QA.execute" in said
+    assert "http://airflow/annotate_corpus/run-1/QA.annotate" in said
 
 
 def test_tasks_that_only_stand_behind_a_failure_are_named_only_where_nothing_else_failed() -> None:
-    assert "Failed: MT.score\n" in report_of(failed("MT.score"), failed("gather_tools"), failed("finish_run"))
+    assert "Failed: MT.annotate\n" in report_of(failed("MT.annotate"), failed("gather_tools"), failed("finish_run"))
     assert "Failed: finish_run" in report_of(failed("finish_run"))
 
 
 def test_the_log_shown_is_that_of_the_first_failure() -> None:
-    said = report_of(failed("QA.sample", "1"), failed("MT.score", "2"))
-    assert "Failed: QA.sample, MT.score" in said
-    assert "QA.sample said something" in said
-    assert "MT.score said something" not in said
+    said = report_of(failed("QA.annotate", "1"), failed("MT.annotate", "2"))
+    assert "Failed: QA.annotate, MT.annotate" in said
+    assert "QA.annotate said something" in said
+    assert "MT.annotate said something" not in said
 
 
 def test_a_run_that_failed_without_a_failed_task_is_told() -> None:

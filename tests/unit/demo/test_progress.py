@@ -48,8 +48,10 @@ def test_tools_keep_their_order() -> None:
 
 
 def test_a_line_names_stage_numbers_calls_and_what_runs() -> None:
-    snapshot = Snapshot((SAMPLING, DONE), 310, ("Calculator.sample [0]",))
-    assert snapshot.line == ("Calculator sample 12/21, MT done 10/10; 310 calls so far; running: Calculator.sample [0]")
+    snapshot = Snapshot((SAMPLING, DONE), 310, ("Calculator.annotate [0]",))
+    assert snapshot.line == (
+        "Calculator sample 12/21, MT done 10/10; 310 calls so far; running: Calculator.annotate [0]"
+    )
 
 
 def test_a_run_without_calls_says_only_what_runs() -> None:
@@ -82,8 +84,8 @@ def test_bars_show_stage_numbers_and_calls() -> None:
     out = console(terminal=True)
     with ProgressDisplay(out) as display:
         display.show(Snapshot((), None))
-        display.show(Snapshot((SAMPLING, DONE), 310, ("Calculator.sample [0]",)))
+        display.show(Snapshot((SAMPLING, DONE), 310, ("Calculator.annotate [0]",)))
     shown = printed(out)
     assert "\u2501" in shown, "there is no bar"
-    for part in ("Calculator", "sample", "12/21", "MT", "done", "10/10", "310 calls so far", "Calculator.sample [0]"):
+    for part in ("Calculator", "sample", "12/21", "MT", "done", "10/10", "310 calls so far", "Calculator.annotate [0]"):
         assert part in shown
