@@ -43,18 +43,19 @@ from kubernetes.utils import parse_quantity
 
 from tests.kubernetes.api_server import ENDED_PHASES, ApiError, ApiServer, Json, Log, Objects, User, now
 from tests.kubernetes.kubelet import NAMESPACE, Ending, Image, Kubelet, PodRecord, Work, local_image
+from toolformer_ops.config import REPOSITORY
 
 Result = TypeVar("Result")
 
 IMAGE = "registry.example/toolformer:test"
 GPU = "nvidia.com/gpu"
 A100 = "NVIDIA-A100-SXM4-80GB"
-AIRFLOW_ROLE: tuple[Mapping[str, Any], ...] = (
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "patch", "delete"]},
-    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
-    {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
+RIGHTS = tuple(yaml.safe_load_all((REPOSITORY / "deploy" / "kubernetes" / "base" / "rights.yaml").read_text()))
+"""Service accounts, Role and RoleBinding of a deployment."""
+AIRFLOW_ROLE: tuple[Mapping[str, Any], ...] = tuple(
+    rule for manifest in RIGHTS if manifest["kind"] == "Role" for rule in manifest["rules"]
 )
-"""What KubernetesPodOperator 10.25 was seen to use."""
+"""What Airflow may do."""
 POLL_SECONDS = 0.1
 
 
@@ -121,7 +122,11 @@ class TestCluster:
         self.api = self._call(self._new_api(users))
         labels = {"pod-security.kubernetes.io/enforce": pod_security}
         self._add("namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}, "status": {"phase": "Active"}})
-        self._add("serviceaccounts", {"metadata": {"name": "default", "namespace": NAMESPACE}})
+        for account in (
+            "default",
+            *(found["metadata"]["name"] for found in RIGHTS if found["kind"] == "ServiceAccount"),
+        ):
+            self._add("serviceaccounts", {"metadata": {"name": account, "namespace": NAMESPACE}})
         self._add("storageclasses", {"metadata": {"name": "standard"}, "provisioner": "tests/folder"})
         for node in nodes:
             self.add_node(node)

@@ -18,7 +18,8 @@ PAGE = REPOSITORY / "docs" / "dags.md"
 INTRODUCTION = """# The DAGs
 
 Made by `python -m toolformer_ops.orchestration.dag_table` from `dags/`; do not edit. Every task starts one command,
-`python -m toolformer_ops stage ...`, on the Airflow worker, or with `TOOLFORMER_RUNNER=kubernetes` in a pod. The slots of
+`python -m toolformer_ops stage ...`, on the Airflow worker, or with `TOOLFORMER_RUNNER=kubernetes` in a pod
+([kubernetes.md](kubernetes.md)). The slots of
 a task's pool limit how many run at once.
 """
 
