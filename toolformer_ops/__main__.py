@@ -5,6 +5,7 @@
                      for people at a terminal, without Airflow or Postgres
     generate         a model writes, with tools at hand
     evaluate dateset what a model learned, on the paper's suites; the questions of DATESET
+    publish-model    a model on S3, for every machine and pod
     export report    a release in the formats of other programs; the page of a run's evaluations
     forget retention texts deleted with every row derived from them; rows of recipes that nothing uses
     up down status logs sql clean
@@ -22,7 +23,7 @@ import sys
 
 import typer
 
-from toolformer_ops.commands import decoding, evaluation, housekeeping, people, reporting, stages
+from toolformer_ops.commands import decoding, evaluation, housekeeping, people, publishing, reporting, stages
 from toolformer_ops.demo import commands as demo_commands
 from toolformer_ops.errors import EXIT_USAGE, ToolformerError, disk_full, exit_code
 from toolformer_ops.local_services import commands as service_commands
@@ -39,6 +40,7 @@ for part in (
     people.app,
     decoding.app,
     evaluation.app,
+    publishing.app,
     reporting.app,
     housekeeping.app,
     service_commands.app,

@@ -104,6 +104,8 @@ def test_finetuned_model_is_published_whole_and_loads_with_transformers(
     assert (row.without_calls, row.best_step, row.development_perplexity) == (False, None, None)
     assert _rows(run, "select run_id, model_id, without_calls from run_models") == [("run-1", model_id, False)]
     assert list((settings.state_dir / "finetuning").glob("*/")) == []  # nothing is left on the machine
+    folder = tmp_path.rename(tmp_path.with_name(model_id))
+    assert model_identity(row.uri, settings=settings) == model_identity(str(folder))  # a run can take it at once
     assert not store.exists(f"{model_prefix(model_id)}/draft.json")
 
 

@@ -40,11 +40,6 @@ class Artifact:
         return self.address.rpartition("/")[2]
 
 
-def is_address(reference: str) -> bool:
-    """Whether a model or an index that somebody names is on S3."""
-    return reference.startswith("s3://")
-
-
 def find(settings: Settings, address: str, kind: Kind) -> Artifact:
     """What is published at an address of the bucket; nothing but the manifest is read.
 

@@ -21,7 +21,12 @@ EXPORT_FORMATS = ("chat",)
 
 app = typer.Typer()
 
-Model = Annotated[str, typer.Option("--model", help="Folder or id@revision; empty means the setting default_model.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model", help="Folder, id@revision or s3://bucket/models/NAME; empty means the setting default_model."
+    ),
+]
 ToolOption = Annotated[str, typer.Option("--tool", help="Name of a tool, such as Calculator.")]
 Corpus = Annotated[Path, typer.Argument(help="JSON Lines, optionally .gz or .zst, or Parquet, with a field `text`.")]
 RunParametersJson = Annotated[
@@ -181,7 +186,7 @@ def export(
         str,
         typer.Option(
             "--model",
-            help="Folder or id@revision of the chat model to be trained: a warning says what its chat template would lose; "
+            help="Folder, id@revision or s3:// address of the chat model to be trained: a warning says what its template loses; "
             "empty: the setting default_model.",
         ),
     ] = "",

@@ -6,11 +6,8 @@ Decoding is greedy but for the start of calls; a model's own generation_config.j
 
 import datetime
 import functools
-import hashlib
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +16,7 @@ from torch import Tensor
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.together import Listener, Together, ToolRuns
-from toolformer_ops.errors import ModelError, ObjectNotFoundError, ParameterError
+from toolformer_ops.errors import ParameterError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.loading import load_network
@@ -27,8 +24,6 @@ from toolformer_ops.language_model.rows import Rows
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.runs.models import split_revision
 from toolformer_ops.tools.registry import tool_names
-
-logger = logging.getLogger(__name__)
 
 GREEDY = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
 """Fields of a generation config that can have only this value, or None."""
@@ -81,11 +76,9 @@ class WritingModel:
             ModelError: there is no such model, nothing is published at that address, or the vocabulary cannot write a call.
             ToolError: a tool of `tools` is not registered.
         """
-        folder = _fetched(settings, model) if model.startswith("s3://") else None
-        name, revision = (str(folder), None) if folder else split_revision(model)
-        network, tokenizer, identity = load_network(name, revision, settings.dtype, settings.device, settings.threads)
-        if folder:
-            identity = f"{model.rstrip('/')}@{identity.rpartition('@')[2]}"
+        network, tokenizer, identity = load_network(
+            *split_revision(model), settings.dtype, settings.device, settings.threads, settings
+        )
         causal = CausalModel(network, tokenizer.model_max_length)
         return cls(causal, tokenizer, identity, settings, tool_names() if tools is None else tools)
 
@@ -223,18 +216,3 @@ class WritingModel:
             longest = getattr(config, "max_length", None)
             config.max_new_tokens = max(1, longest - prompt_tokens) if longest else DecodingSettings.max_new_tokens
         return config
-
-
-def _fetched(settings: Settings, uri: str) -> Path:
-    """The files of a published model, checked against its manifest, and that against Postgres, in the state folder."""
-    from toolformer_ops.storage.object_store import ObjectStore
-    from toolformer_ops.storage.publication import registered_sha256
-
-    store, uri = ObjectStore(settings), uri.rstrip("/")
-    folder = settings.state_dir / "fetched_models" / hashlib.sha256(uri.encode()).hexdigest()[:16]
-    try:
-        manifest = store.fetch(store.key_of(uri), folder, registered_sha256(settings, uri))
-    except ObjectNotFoundError as error:
-        raise ModelError(f"expected a published model at {uri}, found none: {error}") from error
-    logger.info("model %s: %d files in %s", uri, len(manifest.files), folder)
-    return folder

@@ -17,6 +17,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.demo.corpus import OWN_KINDS, demo_size
 from toolformer_ops.demo.model import demo_model_path
 from toolformer_ops.errors import CorpusError, ModelError, ParameterError
+from toolformer_ops.language_model.identity import S3
 from toolformer_ops.runs.choices import RunChoices, values_in
 from toolformer_ops.tools.registry import get_tool, tool_names
 
@@ -90,7 +91,7 @@ def corpus_choices(
         corpus: a path, made absolute here because the stages run elsewhere; or an s3:// address, looked up when S3 is up.
         tools: names; one item may hold several with commas or spaces between them. None: all tools.
         limit: the first documents only.
-        model: folder or id@revision; empty means the setting `default_model`, else the demo model.
+        model: folder, id@revision or s3:// address; empty means the setting `default_model`, else the demo model.
         parameters: other choices as a JSON object.
 
     Raises:
@@ -125,18 +126,21 @@ def corpus_uri(corpus: str) -> str:
 
 
 def model_name(settings: Settings, chosen: str) -> str:
-    """Return the language model: a folder's absolute path, a hub id with its revision, or the demo model where nothing was chosen.
+    """Return the language model: a folder's absolute path, a hub id with its revision, an s3:// address, or the demo model.
 
     Raises:
-        ModelError: neither a folder that is there nor id@revision.
+        ModelError: neither a folder that is there, nor id@revision, nor an s3:// address.
     """
     if not chosen:
         return str(demo_model_path(settings.state_dir))
+    if chosen.startswith(S3):
+        return chosen
     folder = Path(chosen).expanduser()
     if folder.is_dir() or folder.resolve() == demo_model_path(settings.state_dir):
         return str(folder.resolve())
     if "@" not in chosen:
         raise ModelError(
-            f"expected a folder with safetensors, or a hub id with its revision as id@revision, found {chosen!r}."
+            "expected a folder with safetensors, an s3:// address, or a hub id with its revision as id@revision, found "
+            f"{chosen!r}."
         )
     return chosen

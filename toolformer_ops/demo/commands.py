@@ -46,7 +46,10 @@ def run_corpus(
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Annotate only the first documents.")] = None,
     model: Annotated[
-        str, typer.Option(help="Folder or id@revision; empty means the default model, else the demo's.")
+        str,
+        typer.Option(
+            help="Folder, id@revision or s3://bucket/models/NAME; empty means the default model, else the demo's."
+        ),
     ] = "",
     parameters: Annotated[
         str, typer.Option(help="Other run parameters as JSON; see `toolformer-ops parameters`.")
@@ -73,7 +76,9 @@ def run_corpus(
 @app.command("study-calculator")
 def study_calculator(
     out: Annotated[Path, typer.Option(help="Folder of the study; a study that was killed continues there.")],
-    model: Annotated[str, typer.Option(help="Folder or id@revision; empty means the demo's model.")] = "",
+    model: Annotated[
+        str, typer.Option(help="Folder, id@revision or s3://bucket/models/NAME; empty means the demo's model.")
+    ] = "",
     texts: Annotated[int, typer.Option(min=16, help="Sentences to annotate.")] = 448,
     steps: Annotated[int, typer.Option(min=1, help="Steps of the training.")] = 160,
     learning_rate: Annotated[float, typer.Option(help="Peak learning rate of the training.")] = 5e-5,

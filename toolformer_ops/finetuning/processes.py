@@ -43,7 +43,7 @@ class TrainingJob:
 
     recipe: FinetuningRecipe
     model: str
-    """The model to start from: a folder, or hub id@revision."""
+    """The model to start from: a folder, hub id@revision or s3:// address."""
     release_dir: Path
     """Folder with the release's files."""
     dev_texts: tuple[str, ...]

@@ -38,7 +38,7 @@ def train_on_release(
     *,
     processes: int | None = None,
 ) -> TrainedModel:
-    """Train `model` (a folder, or hub id@revision) by `recipe`; the files to publish are in the result's directory.
+    """Train `model` (a folder, hub id@revision or s3:// address) by `recipe`; the files to publish are in the result's directory.
 
     `dev_texts` are the development documents, scored as plain text; without any the last step is kept. `folder` holds all that the
     training writes, and a training that was killed continues from there. `recipe.without_calls` trains the baseline on the plain

@@ -84,7 +84,7 @@ def load_base_model(settings: Settings, path_or_hub_id: str, revision: str | Non
     """
     # Of several processes each has one GPU, to which Trainer moves what it needs there.
     device = "cpu" if PROCESSES_VARIABLE in os.environ else settings.device
-    network, tokenizer, _ = load_network(path_or_hub_id, revision, "float32", device, settings.threads)
+    network, tokenizer, _ = load_network(path_or_hub_id, revision, "float32", device, settings.threads, settings)
     # The engine's tokenization sets the tokenizer up for itself; the one that is published stays as it was.
     tokenization = Tokenization(copy.deepcopy(tokenizer))
     for marker in MARKERS:

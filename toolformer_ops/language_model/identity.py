@@ -1,20 +1,31 @@
 """Which model this is: a name that changes when weights, configuration or tokenizer change.
 
 A local folder is named by the hash of its content (`SmolLM2-135M-Instruct@5f0c...`), a hub model by its pinned revision
-(`HuggingFaceTB/SmolLM2-135M@93efa2f...`). Imports neither torch nor transformers, so that a stage which only registers a run
-stays cheap: it takes hashes from a file beside the weights, by the files' sizes and times. A process that loads the model reads and
-hashes its files, once (1.4 s a GiB on a shared core): a byte that changed without a
-trace in sizes and times is refused then, and the model has another name from then on.
+(`HuggingFaceTB/SmolLM2-135M@93efa2f...`). A model on S3 has the name that its folder or hub model has: its manifest holds what
+decides it. Imports neither torch nor transformers, so that a stage which only registers a run stays cheap: it takes hashes from a
+file beside the weights, by the files' sizes and times, and of a model on S3 it reads the manifest alone. A process that loads the
+model reads and hashes its files, once (1.4 s a GiB on a shared core): a byte that changed without a trace in sizes and times is
+refused then, and the model has another name from then on.
 """
 
 import hashlib
 import json
 import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import ModelError, ModelHubError, ToolformerError
+from toolformer_ops.errors import (
+    CorruptObjectError,
+    ModelError,
+    ModelHubError,
+    ObjectNotFoundError,
+    ToolformerError,
+)
+
+if TYPE_CHECKING:
+    from toolformer_ops.artifacts import Artifact
 
 CONTENT_FILES = (
     "config.json",
@@ -35,36 +46,55 @@ HASH_CACHE = ".content_hashes.json"
 _hashed: dict[tuple[object, ...], str] = {}
 """The files that this process has read: their SHA-256 by path, device, inode, size and times."""
 
+S3 = "s3://"
+"""With this begins the address of a published model."""
+
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
-def model_identity(path_or_hub_id: str, revision: str | None = None, *, read: bool = False) -> str:
+def model_identity(
+    path_or_hub_id: str, revision: str | None = None, *, read: bool = False, settings: Settings | None = None
+) -> str:
     """`name@content hash` of a model folder, or `hub id@revision`; the model is looked for but not loaded.
 
-    `read`: hash the files as they are, for a process that loads them, rather than trust stored hashes.
+    Also takes the `s3://` address of a published model, whose identity is that of the folder or hub model it was published from.
+    `read`: hash the files as they are, for a process that loads them, rather than trust stored hashes or the manifest alone.
+    `settings` (the deployment's where None) say where S3, the cache and the hub are.
 
     Raises:
         ModelHubError: the hub does not answer.
-        ModelError: there is no such folder or hub model, it lacks safetensors or a tokenizer, or a hub id has no pinned revision;
-            or a file was read and is not what its stored hash says.
+        ModelError: there is no such folder, hub or published model, it lacks safetensors or a tokenizer, or a hub id has no pinned
+            revision; or a file was read and is not what its stored hash says.
+        CorruptObjectError: the manifest or a file on S3 was changed or damaged.
+        ObjectStoreError, CacheFullError: S3 cannot be reached; the cache has no room for the files that are to be read.
     """
+    if path_or_hub_id.startswith(S3):
+        published = published_model(path_or_hub_id, settings)
+        if read:
+            _fetched(published, settings)
+        return _published_identity(published)
     folder = local_folder(path_or_hub_id)
     if folder is not None:
-        return f"{folder.name}@{_content_hash(folder, read)[:16]}"
+        return f"{folder.name}@{_content_hash(_file_hashes(folder, read))[:16]}"
     require_hub_revision(path_or_hub_id, revision)
-    config = _look_for_hub_model(path_or_hub_id, str(revision))
+    config = _look_for_hub_model(path_or_hub_id, str(revision), settings)
     if read:
         _require_downloaded(config.parent)
     return f"{path_or_hub_id}@{revision}"
 
 
-def local_folder(path_or_hub_id: str) -> Path | None:
+def local_folder(path_or_hub_id: str, settings: Settings | None = None) -> Path | None:
     """The folder that is meant, checked for what loading needs; None where a hub id is meant.
 
+    For an `s3://` address this is the folder in the cache, which is filled where it does not hold the model yet.
+
     Raises:
-        ModelError: a path is meant, and it holds no model.
+        ModelError: a path or an address is meant, and it holds no model.
+        CorruptObjectError, ObjectStoreError, CacheFullError: as `model_identity`.
     """
+    if path_or_hub_id.startswith(S3):
+        return _fetched(published_model(path_or_hub_id, settings), settings)
     path = Path(path_or_hub_id).expanduser()
     if not path.is_dir():
         if _HUB_ID.fullmatch(path_or_hub_id):
@@ -74,14 +104,59 @@ def local_folder(path_or_hub_id: str) -> Path | None:
             f"Give the folder that holds config.json."
         )
     folder = path.resolve()
-    lacking = [] if (folder / "config.json").is_file() else ["config.json"]
-    if not any(folder.glob("*.safetensors")):
+    _require_model(str(folder), {file.name for file in folder.iterdir() if file.is_file()})
+    return folder
+
+
+def _require_model(place: str, names: Collection[str]) -> None:
+    """Refuse files, given by their names, that lack what loading needs."""
+    lacking = [] if "config.json" in names else ["config.json"]
+    if not any(name.endswith(".safetensors") for name in names):
         lacking.append("*.safetensors (other weight formats are not loaded: save the model with save_pretrained)")
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+    if not any(name in names for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
         lacking.append("tokenizer.json")
     if lacking:
-        raise ModelError(f"{folder}: expected a causal language model, found no {', no '.join(lacking)}.")
-    return folder
+        raise ModelError(f"{place}: expected a causal language model, found no {', no '.join(lacking)}.")
+
+
+def published_model(address: str, settings: Settings | None = None) -> "Artifact":
+    """The model that is published at an `s3://` address, by its manifest; its files are not read.
+
+    Raises:
+        ModelError: nothing is published there, or no model.
+        CorruptObjectError: the manifest was changed, or is not the one that Postgres registered.
+    """
+    from toolformer_ops import artifacts
+
+    try:
+        published = artifacts.find(settings or load_settings(), address, "model")
+    except ObjectNotFoundError as error:
+        raise ModelError(
+            f"expected a published model at {address}, found none: {error}. `toolformer-ops publish-model` puts one there."
+        ) from error
+    _require_model(published.address, {file.name for file in published.manifest.files})
+    return published
+
+
+def _published_identity(published: "Artifact") -> str:
+    """What the manifest says; of a finetuned model, which says nothing, `name@content hash` by its files."""
+    files = {file.name: file.sha256 for file in published.manifest.files}
+    content = _content_hash(files)[:16]
+    identity = published.manifest.identity or f"{published.name}@{content}"
+    stated = identity.rpartition("@")[2]
+    if stated != content and not _COMMIT.fullmatch(stated):
+        raise CorruptObjectError(
+            f"{published.address}: expected the identity of the files that its manifest names (...@{content}), found {identity}. "
+            "Publish the model again under another name."
+        )
+    return identity
+
+
+def _fetched(published: "Artifact", settings: Settings | None) -> Path:
+    """The files of a published model in the cache, compared with their hashes."""
+    from toolformer_ops import artifacts
+
+    return artifacts.fetch(settings or load_settings(), published, verify=True)
 
 
 def require_hub_revision(hub_id: str, revision: str | None) -> str:
@@ -111,11 +186,11 @@ def hub_options(revision: str, settings: Settings | None = None) -> dict[str, An
     return {"revision": revision, "local_files_only": offline}
 
 
-def _look_for_hub_model(hub_id: str, revision: str) -> Path:
+def _look_for_hub_model(hub_id: str, revision: str, settings: Settings | None) -> Path:
     from huggingface_hub import hf_hub_download
 
     try:
-        return Path(hf_hub_download(hub_id, "config.json", **hub_options(revision)))
+        return Path(hf_hub_download(hub_id, "config.json", **hub_options(revision, settings)))
     except (OSError, ValueError) as error:  # hub errors are OSErrors or ValueErrors
         raise hub_model_missing(hub_id, revision, error) from error
 
@@ -129,11 +204,12 @@ def hub_model_missing(hub_id: str, revision: str | None, error: Exception) -> To
     if hub_failed(error):
         return ModelHubError(
             f"{hub_id}@{revision}: expected the model hub to answer, or a copy in the local hub cache, found neither ({reason}). "
-            f"Try again when the hub can be reached, or download the model on a machine with access and give the folder."
+            "Try again when the hub can be reached, or publish the model on S3 from a machine with access "
+            "(`toolformer-ops publish-model`)."
         )
     return ModelError(
         f"{hub_id}@{revision}: expected a hub model, or a copy of it in the local hub cache, found none ({reason}). "
-        f"Check id and revision, or download it on a machine with access and give the folder."
+        f"Check id and revision, or publish it on S3 from a machine with access (`toolformer-ops publish-model`)."
     )
 
 
@@ -180,13 +256,24 @@ def _require_downloaded(snapshot: Path) -> None:
             )
 
 
-def _content_hash(folder: Path, read: bool) -> str:
+def _content_hash(sha256_by_name: Mapping[str, str]) -> str:
+    """The hash of what decides what a model computes, among files given by name with their SHA-256."""
+    deciding = (name for name in sha256_by_name if "/" not in name and name.endswith(".safetensors"))
+    names = {*deciding, *(name for name in CONTENT_FILES if name in sha256_by_name)}
+    content = hashlib.sha256()
+    for name in sorted(names):
+        content.update(f"{name} {sha256_by_name[name]}\n".encode())
+    return content.hexdigest()
+
+
+def _file_hashes(folder: Path, read: bool) -> dict[str, str]:
+    """SHA-256 by name of the files that decide what a model computes, stored ones unless `read`."""
     names = {path.name for path in folder.glob("*.safetensors")}
     names.update(name for name in CONTENT_FILES if (folder / name).is_file())
     cached = _read_hash_cache(folder)
     hashes: dict[str, str] = {}
+    found: dict[str, str] = {}
     changed: list[str] = []
-    content = hashlib.sha256()
     for name in sorted(names):
         status = (folder / name).stat()
         # The time of the inode's change, too: it cannot be set back, as the file's can.
@@ -194,7 +281,7 @@ def _content_hash(folder: Path, read: bool) -> str:
         stored = cached.get(key)
         hashes[key] = stored if stored and not read else _file_hash(folder / name)
         changed += [name] if stored not in (None, hashes[key]) else []
-        content.update(f"{name} {hashes[key]}\n".encode())
+        found[name] = hashes[key]
     if hashes != cached:
         _write_hash_cache(folder, hashes)
     if changed:
@@ -202,7 +289,7 @@ def _content_hash(folder: Path, read: bool) -> str:
             f"{folder}: expected the content whose hashes are in {HASH_CACHE}, found another one of {', '.join(changed)}, with the "
             "same sizes and times: it was changed or damaged. Put the files back; what is there now has another identity."
         )
-    return content.hexdigest()
+    return found
 
 
 def _file_hash(path: Path) -> str:

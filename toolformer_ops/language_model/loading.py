@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, NoDeviceError, ToolformerError
 from toolformer_ops.language_model.identity import (
     hub_model_missing,
@@ -17,20 +18,33 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def load_network(
-    path_or_hub_id: str, revision: str | None, dtype: str, device: str, threads: int
+    path_or_hub_id: str,
+    revision: str | None,
+    dtype: str,
+    device: str,
+    threads: int,
+    settings: Settings | None = None,
 ) -> tuple[Any, Any, str]:
-    """Network, tokenizer and identity, which is that of the bytes on the disk.
+    """Network, tokenizer and identity, which is that of the bytes on the disk; `settings` as for `model_identity`.
 
     Raises:
         ModelError: there is no such model, its files are not what their stored hashes say, or dtype or device cannot be used.
         ModelHubError, NoDeviceError: the hub does not answer, or no GPU is there.
+        CorruptObjectError, ObjectStoreError, CacheFullError: a model on S3 cannot be fetched.
     """
-    identity = model_identity(path_or_hub_id, revision, read=True)
-    network = load_weights(path_or_hub_id, revision, dtype, device, threads)
-    return network, load_tokenizer(path_or_hub_id, revision), identity
+    identity = model_identity(path_or_hub_id, revision, read=True, settings=settings)
+    network = load_weights(path_or_hub_id, revision, dtype, device, threads, settings)
+    return network, load_tokenizer(path_or_hub_id, revision, settings), identity
 
 
-def load_weights(path_or_hub_id: str, revision: str | None, dtype: str, device: str, threads: int) -> Any:
+def load_weights(
+    path_or_hub_id: str,
+    revision: str | None,
+    dtype: str,
+    device: str,
+    threads: int,
+    settings: Settings | None = None,
+) -> Any:
     """The network alone.
 
     Raises:
@@ -47,7 +61,7 @@ def load_weights(path_or_hub_id: str, revision: str | None, dtype: str, device: 
     if torch.device(device).type == "cpu":
         torch.set_num_threads(threads)
     transformers_logging.disable_progress_bar()
-    source, pinned = _source(path_or_hub_id, revision)
+    source, pinned = _source(path_or_hub_id, revision, settings)
     loaded: Any
     try:
         loaded = AutoModelForCausalLM.from_pretrained(
@@ -69,7 +83,7 @@ def load_weights(path_or_hub_id: str, revision: str | None, dtype: str, device: 
     return network.to(device)
 
 
-def load_tokenizer(path_or_hub_id: str, revision: str | None) -> Any:
+def load_tokenizer(path_or_hub_id: str, revision: str | None, settings: Settings | None = None) -> Any:
     """The tokenizer alone.
 
     Raises:
@@ -77,23 +91,23 @@ def load_tokenizer(path_or_hub_id: str, revision: str | None) -> Any:
     """
     from transformers import AutoTokenizer
 
-    source, pinned = _source(path_or_hub_id, revision)
+    source, pinned = _source(path_or_hub_id, revision, settings)
     try:
         return AutoTokenizer.from_pretrained(source, trust_remote_code=False, **pinned)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise _cannot_be_loaded(source, pinned, error) from error
 
 
-def _source(path_or_hub_id: str, revision: str | None) -> tuple[str, dict[str, Any]]:
+def _source(path_or_hub_id: str, revision: str | None, settings: Settings | None) -> tuple[str, dict[str, Any]]:
     """A folder, or a hub id with its pinned revision and whether the hub may be asked, as transformers takes them.
 
     Raises:
         ModelError: a hub id without a revision.
     """
-    folder = local_folder(path_or_hub_id)
+    folder = local_folder(path_or_hub_id, settings)
     if folder is not None:
         return str(folder), {}
-    return path_or_hub_id, hub_options(require_hub_revision(path_or_hub_id, revision))
+    return path_or_hub_id, hub_options(require_hub_revision(path_or_hub_id, revision), settings)
 
 
 def _cannot_be_loaded(source: str, pinned: dict[str, Any], error: Exception) -> ToolformerError:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from toolformer_ops.config import Settings
 from toolformer_ops.language_model import generation, perplexity, positions, scoring
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.context import ContextBuilder
@@ -47,20 +48,22 @@ class LanguageModel:
         dtype: str = "float32",
         device: str = "cpu",
         threads: int = 1,
+        settings: Settings | None = None,
     ) -> "LanguageModel":
-        """Load safetensors from a folder, or from the hub at a pinned revision; no code from the model's repository is run.
+        """Load safetensors from a folder, from S3, or from the hub at a pinned revision; no code of a model is run.
 
-        `dtype` is float32, bfloat16 or float16 (float32 weights are then loaded beside, once a call needs them); `device` cpu,
-        cuda or cuda:N; `threads` CPU threads of this process.
+        `settings` (the deployment's where None) say where S3, its cache and the hub are. `dtype` is float32, bfloat16 or
+        float16 (float32 weights are then loaded beside, once a call needs them); `device` cpu, cuda or cuda:N; `threads` CPU
+        threads of this process.
 
         Raises:
             ModelError: there is no such model, or it cannot be used here.
         """
-        network, tokenizer, identity = load_network(path_or_hub_id, revision, dtype, device, threads)
+        network, tokenizer, identity = load_network(path_or_hub_id, revision, dtype, device, threads, settings)
         longest = tokenizer.model_max_length
 
         def load_float32() -> CausalModel:
-            return CausalModel(load_weights(path_or_hub_id, revision, "float32", device, threads), longest)
+            return CausalModel(load_weights(path_or_hub_id, revision, "float32", device, threads, settings), longest)
 
         return cls(CausalModel(network, longest), Tokenization(tokenizer), identity, load_float32)
 

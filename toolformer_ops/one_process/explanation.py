@@ -57,7 +57,7 @@ def explain_call(
     tool = get_tool(parsed.tool)
     call = Call(tool.spec.name, parsed.input)
     document = document_of(text, date)
-    token = token_at(load_tokenization(model_name).tokenize(text).starts, text, at)
+    token = token_at(load_tokenization(settings, model_name).tokenize(text).starts, text, at)
     explanation: dict[str, Any] = {"call": str(call), "at": at, "result": None, "reason": None}
     # 2. The tool's answer.
     effective_input = tool.effective_input(call.input, tool.spec.as_read(document))

@@ -68,7 +68,9 @@ class Schedule(Section):
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,99}$", description="Name of the file without .toml.")
     corpus: str = Field(description="An s3:// or file:// address, or an absolute path, of a file or a folder.")
-    model: str = Field(description="A folder with safetensors, or a hub id with its commit as id@revision.")
+    model: str = Field(
+        description="A folder with safetensors, s3://bucket/models/NAME, or a hub id with its commit as id@revision."
+    )
     cron: str | None = Field(default=None, description="When, as minute, hour, day of month, month, day of week.")
     time_zone: str = Field(default="UTC", description="Time zone of `cron`, such as Europe/Berlin.")
     after: tuple[str, ...] = Field(

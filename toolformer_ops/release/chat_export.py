@@ -121,8 +121,8 @@ class ChatExport:
     """What the chat template of the model would lose."""
 
 
-def template_warnings(model: str, tools: list[dict[str, Any]]) -> tuple[str, ...]:
-    """What the chat template of `model` (a folder, or id@revision) loses of a conversation with a call, by rendering one.
+def template_warnings(settings: Settings, model: str, tools: list[dict[str, Any]]) -> tuple[str, ...]:
+    """What the chat template of `model` (as a run names it) loses of a conversation with a call, by rendering one.
 
     Raises:
         ModelError: there is no such model.
@@ -131,7 +131,7 @@ def template_warnings(model: str, tools: list[dict[str, Any]]) -> tuple[str, ...
 
     from toolformer_ops.language_model.loading import load_tokenizer
 
-    tokenizer = load_tokenizer(*split_revision(model))
+    tokenizer = load_tokenizer(*split_revision(model), settings)
     if not tokenizer.chat_template:
         return (f"{model}: expected a chat template, found none. Choose one before you train on this export.",)
     function = next((tool["function"] for tool in tools if "required" in tool["function"]["parameters"]), None)
@@ -201,7 +201,7 @@ def export_chat(settings: Settings, release: str, out: str, seed: int, model: st
         warnings: tuple[str, ...] = ()
         try:
             if address_of_model := model or settings.default_model:
-                warnings = template_warnings(address_of_model, tools)
+                warnings = template_warnings(settings, address_of_model, tools)
         except ModelError as error:
             if model:
                 raise

@@ -124,7 +124,7 @@ class SubjectChoices(Choices):
         min_length=1,
         max_length=1000,
         title="Language model",
-        description="A folder with safetensors, or a hub id with its commit as id@revision.",
+        description="A folder with safetensors, s3://bucket/models/NAME, or a hub id with its commit as id@revision.",
         json_schema_extra={"section": "Language model"},
     )
 

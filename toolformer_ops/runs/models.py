@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import RecipeMismatchError
+from toolformer_ops.language_model.identity import S3
 from toolformer_ops.runs.micro_batches import RunTool
 
 if TYPE_CHECKING:
@@ -15,7 +16,9 @@ logger = logging.getLogger(__name__)
 
 
 def split_revision(model: str) -> tuple[str, str | None]:
-    """A model as the form takes it: a path, or `hub/id@revision`, as (path or id, revision)."""
+    """A model as the form takes it: a path, `hub/id@revision` or `s3://bucket/models/name`, as (path, id or address, revision)."""
+    if model.startswith(S3):
+        return model, None
     name, at, revision = model.rpartition("@")
     return (name, revision) if at and "/" not in revision else (model, None)
 
@@ -30,11 +33,16 @@ def load_model(settings: Settings, model: str) -> "LanguageModel":
 
     name, revision = split_revision(model)
     return LanguageModel.load(
-        name, revision=revision, dtype=settings.dtype, device=settings.device, threads=settings.threads
+        name,
+        revision=revision,
+        dtype=settings.dtype,
+        device=settings.device,
+        threads=settings.threads,
+        settings=settings,
     )
 
 
-def load_tokenization(model: str) -> "Tokenization":
+def load_tokenization(settings: Settings, model: str) -> "Tokenization":
     """How the model reads text: its tokenizer alone, which loads in a second where the network takes many.
 
     Raises:
@@ -43,7 +51,7 @@ def load_tokenization(model: str) -> "Tokenization":
     from toolformer_ops.language_model.loading import load_tokenizer
     from toolformer_ops.language_model.tokenization import Tokenization
 
-    return Tokenization(load_tokenizer(*split_revision(model)))
+    return Tokenization(load_tokenizer(*split_revision(model), settings))
 
 
 def require_identity(what: str, expected: str, found: str, address: str) -> None:

@@ -158,7 +158,7 @@ def trained_files(settings: Settings, store: ObjectStore, run: FinetuningRun, fo
 
     recipe = run.recipe
     name, revision = split_revision(run.choices.model)
-    identity = model_identity(name, revision, read=True)
+    identity = model_identity(name, revision, read=True, settings=settings)
     require_identity(f"run {run.run_id} was started", recipe.base_model, identity, name)
     store.fetch(run.release_prefix, folder / "release", run.release_manifest_sha256)
     trained = train_on_release(

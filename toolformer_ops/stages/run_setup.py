@@ -49,7 +49,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
         raise ParameterError(f"keep_thresholds: expected chosen tools, found {', '.join(unknown)}.")
     tools = {name: get_tool(name) for name in choices.tools}
     thresholds = {name: choices.keep_threshold(tool.spec) for name, tool in tools.items()}
-    identity = model_identity(*split_revision(choices.model))
+    identity = model_identity(*split_revision(choices.model), settings=settings)
     versions = {name: tool.version(settings, identity) for name, tool in tools.items()}
     recipes = {
         name: tool_recipes(
@@ -177,7 +177,7 @@ def start_finetuning(settings: Settings, run_id: str, release_id: str, parameter
         )
     [release] = found
     choices = RunChoices.parse({**release.parameters, **chosen})
-    identity = model_identity(*split_revision(choices.model))
+    identity = model_identity(*split_revision(choices.model), settings=settings)
     require_identity(f"release {release_id} was made", release.model_identity, identity, choices.model)
     with database.transaction(engine) as connection:
         _register_run(

@@ -142,6 +142,11 @@ def load_causal_reader(settings: Settings, load_model: "Callable[[], LanguageMod
     from toolformer_ops.language_model import LanguageModel
 
     model = LanguageModel.load(
-        settings.qa_reader_model, settings.qa_reader_revision, settings.dtype, settings.device, settings.threads
+        settings.qa_reader_model,
+        settings.qa_reader_revision,
+        settings.dtype,
+        settings.device,
+        settings.threads,
+        settings,
     )
     return CausalReader(model)

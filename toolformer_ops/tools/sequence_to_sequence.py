@@ -9,27 +9,38 @@ from typing import Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolError
-from toolformer_ops.language_model.identity import hub_failed, hub_model_missing, hub_options, model_identity
+from toolformer_ops.language_model.identity import (
+    S3,
+    hub_failed,
+    hub_model_missing,
+    hub_options,
+    local_folder,
+    model_identity,
+)
 
 
 def load_checkpoint(setting: str, name: str, revision: str | None, settings: Settings, dtype: str) -> tuple[Any, Any]:
-    """Model and tokenizer of a folder or hub id, on the settings' device, ready to generate.
+    """Model and tokenizer of a folder, a published model on S3 or a hub id, on the settings' device, ready to generate.
 
     `setting` is the environment variable that names the checkpoint, for messages.
 
     Raises:
         ToolError: there is none, or it is no sequence-to-sequence checkpoint with safetensors and a tokenizer.
-        ModelError: its files are not what their stored hashes say.
+        ModelError: nothing is published at an address, or the files are not what their stored hashes say.
         ModelHubError: the hub does not answer.
+        CorruptObjectError, ObjectStoreError, CacheFullError: a model on S3 cannot be fetched.
     """
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     torch.set_num_threads(settings.threads)
     where = hub_options(revision or "main", settings) | {"trust_remote_code": False}
+    source = str(local_folder(name, settings)) if name.startswith(S3) else name
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, **where)
-        model = AutoModelForSeq2SeqLM.from_pretrained(name, use_safetensors=True, dtype=getattr(torch, dtype), **where)
+        tokenizer = AutoTokenizer.from_pretrained(source, **where)
+        model = AutoModelForSeq2SeqLM.from_pretrained(
+            source, use_safetensors=True, dtype=getattr(torch, dtype), **where
+        )
     except (OSError, ValueError, KeyError, ImportError) as error:  # what transformers raises for files that do not fit
         if not Path(name).is_dir() and hub_failed(error):
             raise hub_model_missing(name, revision, error) from error

@@ -159,7 +159,7 @@ def translator_identity(settings: Settings, model_identity: str) -> str:
 
     name, revision = required_checkpoint(settings)
     try:
-        checkpoint = identity_of(name, revision)
+        checkpoint = identity_of(name, revision, settings=settings)
     except ModelError as error:
         raise ToolError(f"TOOLFORMER_TRANSLATOR_MODEL: {error}") from error
     return f"nllb {checkpoint} {settings.dtype} beams={NLLB_BEAMS} tokens={MAX_NEW_TOKENS}"

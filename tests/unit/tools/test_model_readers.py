@@ -8,6 +8,8 @@ import pytest
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, ToolError
+from toolformer_ops.language_model import model_identity
+from toolformer_ops.language_model.publishing import publish_model
 from toolformer_ops.retrieval.bm25_index import FoundPassage
 from toolformer_ops.tools import model_readers
 from toolformer_ops.tools.model_readers import CausalReader, SequenceToSequenceReader, answer_of, fill_prompt
@@ -144,6 +146,13 @@ def test_an_encoder_decoder_checkpoint_is_loaded_and_writes_the_same_each_time(t
     second = SequenceToSequenceReader.load(str(tiny_t5), None, Settings()).read(QUESTIONS, PASSAGES)
     assert first == second
     assert len(first) == 2
+
+
+def test_an_encoder_decoder_checkpoint_on_s3_reads_as_its_folder_does(s3_settings: Settings, tiny_t5: Path) -> None:
+    address = publish_model(s3_settings, str(tiny_t5)).address
+    on_s3 = SequenceToSequenceReader.load(address, None, s3_settings).read(QUESTIONS, PASSAGES)
+    assert on_s3 == SequenceToSequenceReader.load(str(tiny_t5), None, s3_settings).read(QUESTIONS, PASSAGES)
+    assert model_identity(address, settings=s3_settings) == model_identity(str(tiny_t5))
 
 
 def test_the_company_of_other_questions_changes_no_answer(tiny_t5: Path, monkeypatch: pytest.MonkeyPatch) -> None:

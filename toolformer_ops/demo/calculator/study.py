@@ -195,7 +195,7 @@ def train(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> Path
     digest = file_sha256(folder / "release" / "part-00000.parquet")[:16]
     recipe = FinetuningRecipe(
         release_id=digest,
-        base_model=model_identity(*split_revision(model)),
+        base_model=model_identity(*split_revision(model), settings=settings),
         choices=plan.choices(model).part(FinetuningChoices),
     )
     place = folder / f"training-{recipe.model_id}"

@@ -1,0 +1,156 @@
+"""A model on S3 is the model that was published: the same identity, recipes, losses; folders are used where they are."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text as sql
+from typer.testing import CliRunner
+
+from tests.annotated_runs import AnnotatedRun
+from toolformer_ops.__main__ import app
+from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.errors import (
+    EXIT_USAGE,
+    AlreadyPublishedError,
+    CorruptObjectError,
+    ModelError,
+    ParameterError,
+    exit_code,
+)
+from toolformer_ops.language_model import LanguageModel, model_identity
+from toolformer_ops.language_model.publishing import publish_model
+from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.stages.filtering import filter_stage
+from toolformer_ops.stages.ingestion import ingest_corpus
+from toolformer_ops.stages.planning import plan_shards
+from toolformer_ops.stages.run_setup import start_run
+from toolformer_ops.stages.sampling import sample_stage
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+TEXT = "There were 2 cats and 3 dogs, a total of 5 animals."
+
+
+def test_model_is_published_once_with_the_identity_of_its_folder(
+    settings: Settings, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(tiny_model_dir, tmp_path / "tiny-llama"))
+    for name in ("pytorch_model.bin", "modeling_tiny.py", "train.log"):
+        (folder / name).write_bytes(b"not for S3")
+    for _ in range(2):
+        printed = CliRunner().invoke(app, ["publish-model", str(folder)], catch_exceptions=False).stdout
+        assert printed == f"s3://{settings.s3_bucket}/models/tiny-llama\n"
+    address = printed.strip()
+    names = {key.rpartition("/")[2] for key in ObjectStore(settings).list("models/")}
+    assert names >= {"model.safetensors", "config.json", "tokenizer.json", "manifest.json"}
+    assert not names & {"pytorch_model.bin", "modeling_tiny.py", "train.log", ".content_hashes.json"}
+
+    identity = model_identity(str(folder))
+    assert model_identity(address, settings=settings) == model_identity(f"{address}/", settings=settings) == identity
+    assert not settings.cache_folder.exists()  # the manifest alone was read
+    renamed = publish_model(settings, str(folder), name="other-name")
+    assert model_identity(renamed.address, settings=settings) == identity
+    here, there = LanguageModel.load(str(folder)), LanguageModel.load(address, settings=settings)
+    assert there.identity == here.identity == identity
+    assert there.text_losses([TEXT]) == here.text_losses([TEXT])
+
+    (folder / "config.json").write_text((folder / "config.json").read_text() + "\n")
+    with pytest.raises(AlreadyPublishedError, match=r"models/tiny-llama: expected .* --name"):
+        publish_model(settings, str(folder))
+
+
+def test_hub_model_keeps_its_identity_on_s3(
+    settings: Settings, tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("TOOLFORMER_HUB_OFFLINE", "true")
+    load_settings.cache_clear()
+    shutil.copytree(tiny_model_dir, tmp_path / "hub" / "models--owner--model" / "snapshots" / COMMIT)
+    offline = settings.model_copy(update={"hub_offline": True})
+    address = publish_model(offline, "owner/model", COMMIT).address
+    assert address.endswith("/models/model")
+    assert model_identity(address, settings=offline) == f"owner/model@{COMMIT}"
+    assert LanguageModel.load(address, settings=offline).identity == f"owner/model@{COMMIT}"
+    with pytest.raises(ModelError, match="expected a local folder, or a hub id with a revision"):
+        publish_model(offline, "owner/model")
+
+
+def test_what_is_no_model_with_safetensors_is_not_published(
+    settings: Settings, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(tiny_model_dir, tmp_path / "pickled"))
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"found no \*\.safetensors"):
+        publish_model(settings, str(folder))
+    with pytest.raises(ParameterError, match="which is on S3"):
+        publish_model(settings, f"s3://{settings.s3_bucket}/models/x")
+    with pytest.raises(ParameterError, match="--name"):
+        publish_model(settings, str(tiny_model_dir), name="../releases/x")
+    assert list(ObjectStore(settings).list("")) == []
+
+
+def test_publication_that_is_no_model_or_says_another_identity_is_refused(
+    settings: Settings, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    store = ObjectStore(settings)
+    (tmp_path / "config.json").write_text("{}")
+    release = store.publish("releases/one", {"config.json": tmp_path / "config.json"})
+    with pytest.raises(ModelError, match=r"releases/one: expected a causal language model, found no \*\.safetensors"):
+        model_identity(store.uri(release.prefix), settings=settings)
+    files = {path.name: path for path in tiny_model_dir.iterdir() if path.is_file() and path.name[0] != "."}
+    store.publish("models/false", files, kind="model", identity=f"tiny@{'0' * 16}")
+    with pytest.raises(CorruptObjectError, match=r"models/false: expected the identity .* found tiny@0000"):
+        model_identity(store.uri("models/false"), settings=settings)
+    with pytest.raises(ModelError, match="publish-model") as nothing:
+        model_identity(store.uri("models/nothing"), settings=settings)
+    assert exit_code(nothing.value) == EXIT_USAGE
+
+
+def test_run_takes_the_identity_from_the_manifest_and_finds_its_work_done_with_the_folder(
+    settings: Settings, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps({"text": TEXT}) + "\n")
+    ingest_corpus(settings, str(corpus))
+    address = publish_model(settings, str(tiny_model_dir)).address
+    values = {"corpus": str(corpus), "tools": ["Calculator"], "max_positions": 1, "samples_per_position": 1}
+    start_run(settings, "on-s3", RunChoices.parse({**values, "model": address}))
+    assert not settings.cache_folder.exists()
+    filter_stage(settings, "on-s3", "Calculator")
+    assert plan_shards(settings, "on-s3", "Calculator") == ["0/1"]
+    sample_stage(settings, "on-s3", "Calculator", "0/1")
+    assert len(list((settings.cache_folder / "entries").iterdir())) == 1
+
+    start_run(settings, "in-a-folder", RunChoices.parse({**values, "model": str(tiny_model_dir)}))
+    with database.transaction(database.connect(settings)) as connection:
+        statement = sql(
+            "select distinct model_identity, sampling_recipe_id from annotation_runs join run_tools using (run_id)"
+        )
+        assert len(connection.execute(statement).all()) == 1
+        done = connection.execute(sql("select count(*) from stage_ledger where stage = 'sample'")).scalar_one()
+    sample_stage(settings, "in-a-folder", "Calculator", "0/1")
+    with database.transaction(database.connect(settings)) as connection:
+        assert connection.execute(sql("select count(*) from stage_ledger where stage = 'sample'")).scalar_one() == done
+
+
+def test_finetuning_starts_from_a_model_on_s3(settings: Settings, tiny_model_dir: Path) -> None:
+    from tests.finetuning_jobs import SMALL
+    from toolformer_ops.stages.finetuning import finetune, publish
+    from toolformer_ops.stages.release import release
+
+    address = publish_model(settings, str(tiny_model_dir)).address
+    run = AnnotatedRun(settings, {"Calculator": 0.5}, "run-1", address, **SMALL)
+    document = run.add_text("The shop had 9 shirts and sold 0, so it has 9 left.")
+    run.add_call("Calculator", document, " 9 left", "9 - 0", "9", saves=2.0)
+    run.complete("Calculator")
+    with database.transaction(run.engine) as connection:
+        identity = model_identity(str(tiny_model_dir))
+        connection.execute(sql("update annotation_runs set model_identity = :identity"), {"identity": identity})
+    release(settings, "run-1")
+    model_id = finetune(settings, "run-1")
+    publish(settings, "run-1")
+    published = f"s3://{settings.s3_bucket}/models/{model_id}"
+    assert LanguageModel.load(published, settings=settings).identity.startswith(f"{model_id}@")
