@@ -13,24 +13,19 @@ from toolformer_ops.errors import DatabaseError
 NULL = r"\N"
 
 
-def copy_line(row: Sequence[Any]) -> str:
-    r"""One row as a line: fields separated by tabs, `\N` for None, a newline at the end.
+def copy_text(rows: Iterable[Sequence[Any]]) -> str:
+    r"""All rows as lines: fields separated by tabs, `\N` for None, a newline at the end of each. No rows are no text.
 
     Mappings become JSON, lists and tuples array literals, everything else its `str`; a UUID is written without hyphens.
 
     Raises:
         DatabaseError: a text holds U+0000 or a lone surrogate, which Postgres cannot store.
+        ValueError: rows of different lengths.
     """
-    return "\t".join([_FORMATS.get(type(value), _field)(value) for value in row]) + "\n"
-
-
-def copy_text(rows: Iterable[Sequence[Any]]) -> str:
-    """All rows as lines, checked to be UTF-8 that Postgres can store.
-
-    Raises:
-        DatabaseError: a text holds U+0000 or a lone surrogate.
-    """
-    text = "".join(map(copy_line, rows))
+    columns = [_column(values) for values in zip(*rows, strict=True)]
+    if not columns:
+        return ""
+    text = "\n".join(map("\t".join, zip(*columns, strict=True))) + "\n"
     if "\x00" in text:
         raise DatabaseError(
             f"expected text without U+0000, found {_around(text, text.index(chr(0)))}. Escape it first."
@@ -45,6 +40,17 @@ def copy_text(rows: Iterable[Sequence[Any]]) -> str:
     return text
 
 
+def _column(values: Sequence[Any]) -> Iterable[str]:
+    """One field of many rows. Most columns hold one type: one loop for a whole column takes half the time of one for each row."""
+    kinds = set(map(type, values))
+    some_missing = type(None) in kinds
+    kinds.discard(type(None))
+    present = [value for value in values if value is not None] if some_missing else values
+    format_column = _COLUMN_FORMATS.get(kinds.pop()) if len(kinds) == 1 else None
+    written = iter(format_column(present) if format_column else map(_field, present))
+    return [NULL if value is None else next(written) for value in values] if some_missing else written
+
+
 def _around(text: str, index: int) -> str:
     return ascii(text[max(0, index - 40) : index + 40])
 
@@ -53,10 +59,18 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 
+def _texts(values: Sequence[str]) -> Iterable[str]:
+    together = "".join(values)
+    if not any(character in together for character in "\\\t\n\r"):
+        return values
+    return [_escaped(value) for value in values]
+
+
 def _field(value: Any) -> str:
-    """A value of a type that is not in `_FORMATS`."""
-    if isinstance(value, str):
-        return _escaped(value)
+    """A value in a column of several types, or of another one than those of `_COLUMN_FORMATS`."""
+    if format_column := _COLUMN_FORMATS.get(type(value)):
+        [written] = format_column([value])
+        return written
     if isinstance(value, Mapping):
         return _escaped(json.dumps(value))
     if isinstance(value, list | tuple):
@@ -65,15 +79,14 @@ def _field(value: Any) -> str:
             for item in value
         )
         return _escaped("{" + ",".join(items) + "}")
-    return str(value)
+    return _escaped(str(value))
 
 
-_FORMATS: Mapping[type, Callable[[Any], str]] = {
-    type(None): lambda _: NULL,
-    bool: lambda value: "t" if value else "f",
-    int: str,
-    float: str,
-    str: _escaped,
-    uuid.UUID: lambda value: value.hex,  # half the time of str
+_COLUMN_FORMATS: Mapping[type, Callable[[Sequence[Any]], Iterable[str]]] = {
+    bool: lambda values: ["t" if value else "f" for value in values],
+    int: lambda values: map(str, values),
+    float: lambda values: map(str, values),
+    str: _texts,
+    uuid.UUID: lambda values: [f"{value.int:032x}" for value in values],
 }
-"""Most values of most rows are of these types: looking them up takes less than half the time of a chain of questions."""
+"""How columns of one type are written; those of other types are written value by value."""
