@@ -157,6 +157,10 @@ OF_TOOL = {
     "min_kept_texts": 0,
     "max_kept_share": 1.0,
     "document_ids": [uuid.UUID(int=1)],
+    "call_opening": "[QA(",
+    "not_in_a_call": "[0-9]",  # matches the input, so that the text is in doubt
+    "after": uuid.UUID(int=0),
+    "page_size": 10,
     **dict.fromkeys(
         ("yield_version", "yield_ordinal", "yield_judged_calls", "yield_kept_calls", "yield_kept_texts"), 0
     ),
@@ -169,7 +173,7 @@ READS: dict[str, tuple[str, dict[str, object]]] = {
     "yield_by_stage": (f"select * from yield_by_stage {OF_ONE_TOOL}", {}),
     **{
         name: (database.query(name), OF_TOOL)
-        for name in ("check_ledger", "check_calls", "check_losses", "check_pruned", "check_yield")
+        for name in ("check_calls", "check_ledger", "check_pruned", "check_yield", "check_texts_in_doubt")
     },
     "calls_of_documents": (database.query("calls_of_documents"), OF_TOOL),
     "executed_calls_of_documents": (database.query("executed_calls_of_documents"), OF_TOOL),
@@ -186,11 +190,14 @@ def test_what_reads_one_tool_scans_only_the_partitions_of_its_recipes(run: Annot
         if parameters is OF_TOOL:
             parameters = of_tool
         database.execute(connection, "check_members", **of_tool)
+        if name.startswith("check_") and name != "check_calls":
+            database.execute(connection, "check_calls", **of_tool)
         database.execute(connection, "release_choice_table")
         if name == "release_calls_of_texts":
             database.execute(connection, "release_kept_calls", **of_tool)
             database.execute(connection, "release_choose_calls", max_examples=None)
-        explain = text(f"explain (analyze, format json) {_without_comment(statement)}")
+        first = _without_comment(statement).split(";\n")[0]  # views follow
+        explain = text(f"explain (analyze, format json) {first}")
         [node] = connection.execute(explain, parameters).scalar_one()
     partitions = {name for name in _scanned(node["Plan"]) if name.startswith(PARTITIONED)}
     assert partitions
