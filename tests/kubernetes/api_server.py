@@ -27,6 +27,7 @@ KINDS = {
     "pods": "Pod",
     "events": "Event",
     "secrets": "Secret",
+    "configmaps": "ConfigMap",
     "persistentvolumeclaims": "PersistentVolumeClaim",
     "serviceaccounts": "ServiceAccount",
     "namespaces": "Namespace",

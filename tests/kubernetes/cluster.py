@@ -211,6 +211,10 @@ class TestCluster:
             self._do(lambda: self._objects.remove("secrets", self._objects.get("secrets", NAMESPACE, name)))
         self._add("secrets", {"metadata": {"name": name, "namespace": NAMESPACE}, "type": "Opaque", "data": data})
 
+    def add_config_map(self, name: str, values: Mapping[str, str]) -> None:
+        """Make a ConfigMap."""
+        self._add("configmaps", {"metadata": {"name": name, "namespace": NAMESPACE}, "data": dict(values)})
+
     def add_claim(self, name: str) -> Path:
         """Make a PersistentVolumeClaim with a volume; returns its folder."""
         status = {"phase": "Bound"}
@@ -270,8 +274,8 @@ class TestCluster:
             ("one container and no other", len(spec["containers"]) == 1 and not spec.get("initContainers")),
             ("restartPolicy Never", spec["restartPolicy"] == "Never"),
             (
-                "volumes of kinds emptyDir, hostPath, persistentVolumeClaim",
-                kinds <= {"emptyDir", "hostPath", "persistentVolumeClaim"},
+                "volumes of kinds configMap, emptyDir, hostPath, persistentVolumeClaim",
+                kinds <= {"configMap", "emptyDir", "hostPath", "persistentVolumeClaim"},
             ),
             ("env from secretKeyRef and fieldRef", sources <= {"secretKeyRef", "fieldRef"}),
         ):

@@ -45,7 +45,7 @@ class Image:
 def local_image() -> Image:
     """The Dockerfile's image, with this checkout and this Python environment in place of its folders."""
     system = [Path(name) for name in ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc")]
-    project = [REPOSITORY / name for name in ("toolformer_ops", "dags", "sql")]
+    project = [REPOSITORY / name for name in ("toolformer_ops", "dags", "deploy", "sql")]
     return Image(
         paths=[
             path for path in (*system, Path(sys.base_prefix), Path(sys.prefix).resolve(), *project) if path.exists()
@@ -57,6 +57,8 @@ def local_image() -> Image:
             "OMP_NUM_THREADS": "1",
             "LANG": "C.UTF-8",
             "TOOLFORMER_STATE_DIR": "/var/lib/toolformer",
+            "AIRFLOW_HOME": "/var/lib/airflow",
+            "USER": "toolformer",  # uid 10001 of the image, whom this machine does not know
         },
     )
 
@@ -260,7 +262,7 @@ class Kubelet:
         return not work.told.is_set()
 
     async def _environment(self, work: Work) -> dict[str, str] | None:
-        """The container's variables; waits for Secrets that are missing, and is None when the pod was told to end meanwhile."""
+        """The container's variables; None when the pod was told to end while a Secret or a ConfigMap was missing."""
         while True:
             try:
                 return self._variables(work)
@@ -271,11 +273,20 @@ class Kubelet:
                 return None
 
     def _variables(self, work: Work) -> dict[str, str]:
-        """The image's variables and the pod's; ApiError where a Secret or its key is missing."""
+        """The image's variables and the pod's; ApiError where a Secret, its key or a ConfigMap is missing, also of a volume."""
         image, context = self.images[work.container["image"]], security_context(work.pod)
         if context.get("runAsNonRoot") and context.get("runAsUser", image.user) == 0:
             raise ApiError(400, "CreateContainerConfigError", "container has runAsNonRoot and image will run as root")
+        for volume in work.pod["spec"].get("volumes") or []:
+            if "configMap" in volume:
+                self._config_map(volume["configMap"])
         found = {**image.environment, "HOSTNAME": work.record.name}
+        for source in work.container.get("envFrom") or []:
+            if "configMapRef" in source:
+                found.update(self._config_map(source["configMapRef"]))
+            else:
+                data = self._objects.get("secrets", NAMESPACE, source["secretRef"]["name"]).get("data") or {}
+                found.update({key: base64.b64decode(value).decode() for key, value in data.items()})
         for variable in work.container.get("env") or []:
             source = variable.get("valueFrom") or {}
             if "secretKeyRef" in source:
@@ -290,6 +301,15 @@ class Kubelet:
             else:
                 found[variable["name"]] = str(variable.get("value", ""))
         return found
+
+    def _config_map(self, reference: Json) -> dict[str, str]:
+        """What a ConfigMap holds; nothing where it is missing and optional, otherwise ApiError."""
+        try:
+            return dict(self._objects.get("configmaps", NAMESPACE, reference["name"]).get("data") or {})
+        except ApiError:
+            if reference.get("optional"):
+                return {}
+            raise
 
     def _secret_value(self, reference: Json) -> str | None:
         """The value of a Secret's key; None where it is missing and optional, otherwise ApiError."""
@@ -415,6 +435,11 @@ class Kubelet:
                 if settings.get("medium") == "Memory":
                     size = f",size={int(parse_quantity(settings['sizeLimit']))}" if "sizeLimit" in settings else ""
                     memory = f"mode=1777{f',gid={fs_group}' if fs_group is not None else ''}{size}"
+            elif "configMap" in volume:
+                folder = home / "volumes" / volume["name"]
+                folder.mkdir(parents=True)
+                for name, text in self._config_map(volume["configMap"]).items():
+                    (folder / name).write_text(text)
             elif "hostPath" in volume:
                 folder = Path(volume["hostPath"]["path"])
                 if volume["hostPath"].get("type") == "DirectoryOrCreate":
