@@ -143,6 +143,16 @@ class Settings(BaseSettings):
     kubernetes_connection: str = Field(
         default="", description="Airflow connection by which Airflow reaches the cluster, in place of a kubeconfig."
     )
+    kubernetes_deferrable: bool = Field(
+        default=True,
+        description="Defer tasks while their pods run, so that none of them holds a worker's slot and memory.",
+    )
+    kubernetes_poll_seconds: float = Field(default=10.0, gt=0, description="Between two looks at a pod that runs.")
+    kubernetes_patience_seconds: float = Field(
+        default=90.0,
+        gt=0,
+        description="How long a pod may lack its Secret, image or node before its task fails, unless a node is being added.",
+    )
     image: str = Field(default="", description="Image that this process runs in, recorded with each run.")
 
     @property

@@ -15,7 +15,7 @@ from kubernetes.client import ApiClient
 from kubernetes.client import models as k8s
 
 from toolformer_ops.config import REPOSITORY
-from toolformer_ops.orchestration.defaults import RUN_ID
+from toolformer_ops.orchestration.defaults import RUN_ID, TIME_LIMITS
 from toolformer_ops.orchestration.model_tasks import SUITES
 from toolformer_ops.orchestration.pods import StagePod
 
@@ -189,12 +189,19 @@ def test_no_secret_stands_in_a_pod_in_a_template_or_in_a_serialised_dag(
     assert not [secret for secret in SECRETS for text in texts if secret in text]
 
 
-def test_a_pod_is_found_again_kept_when_it_failed_and_has_no_side_container(kubernetes_dags: dict[str, DAG]) -> None:
+def test_a_pod_is_deferred_ends_by_its_deadline_and_has_no_side_container(
+    kubernetes_dags: dict[str, DAG], manifests: dict[str, dict[str, Any]], parse: Callable[..., dict[str, DAG]]
+) -> None:
     task = kubernetes_dags["annotate_corpus"].task_dict["finetune"]
-    assert task.durable is True
     assert task.do_xcom_push is False
-    assert task.deferrable is False
-    assert task.on_finish_action.value == "delete_succeeded_pod"
+    assert task.deferrable is True
+    for manifest in manifests.values():
+        assert manifest["spec"]["activeDeadlineSeconds"] > 0
+    deadline = manifests["annotate_corpus.finetune"]["spec"]["activeDeadlineSeconds"]
+    assert deadline == TIME_LIMITS["finetune"].total_seconds() + 15 * 60
+    image = "registry.example/toolformer:1.2"
+    waiting = parse(runner="kubernetes", kubernetes_image=image, kubernetes_deferrable="false")
+    assert waiting["annotate_corpus"].task_dict["finetune"].deferrable is False
 
 
 def test_a_pod_that_the_form_did_not_ask_for_is_skipped_before_it_is_made() -> None:
@@ -222,19 +229,14 @@ def ended(exit_code: int) -> k8s.V1Pod:
 
 
 @pytest.mark.parametrize(("exit_code", "for_good"), [(1, False), (2, True), (3, True), (137, False)])
-def test_a_pods_exit_status_decides_on_the_retry(
-    monkeypatch: pytest.MonkeyPatch, exit_code: int, for_good: bool
-) -> None:
-    task = StagePod(
-        task_id="filter", name="filter", manifest={}, base_container_name="stage", log_pod_spec_on_failure=False
-    )
-    monkeypatch.setattr(task, "is_istio_enabled", lambda _: False)
-    monkeypatch.setattr(task, "patch_already_checked", lambda *_, **__: None)
-    monkeypatch.setattr(task, "process_pod_deletion", lambda *_, **__: True)
-    pod = ended(exit_code)
+def test_a_pods_exit_status_decides_on_the_retry(exit_code: int, for_good: bool) -> None:
+    task = StagePod(task_id="filter", name="filter", manifest={}, base_container_name="stage")
+    cluster = KilledInMidStage(task, exit_code)
     with pytest.raises(AirflowException, match=r"expected x\.jsonl, found none") as caught:
-        task.cleanup(pod, pod)
+        task.cleanup(cluster.pod, cluster.pod)
     assert isinstance(caught.value, AirflowFailException) is for_good
+    assert cluster.checked == ["stage-pod"]
+    assert cluster.deleted == []
 
 
 class KilledInMidStage:
@@ -245,6 +247,7 @@ class KilledInMidStage:
         self.pod = ended(exit_code)
         self.pod.status.phase = "Failed" if exit_code else "Succeeded"
         self.deleted: list[str] = []
+        self.checked: list[str] = []
         hook = SimpleNamespace(is_in_cluster=True, core_v1_client=self, get_pod=lambda *_: self.pod)
         vars(task).update(hook=hook, client=self, pod_manager=self)  # in place of its cached properties
 
@@ -253,6 +256,12 @@ class KilledInMidStage:
 
     def delete_namespaced_pod(self, *, name: str, **_: Any) -> None:
         self.deleted.append(name)
+
+    def patch_namespaced_pod(self, *, name: str, **_: Any) -> None:
+        self.checked.append(name)
+
+    def read_pod_events(self, _: k8s.V1Pod) -> Any:
+        return SimpleNamespace(items=[])
 
     def create_pod(self, pod: k8s.V1Pod) -> k8s.V1Pod:
         self.pod.metadata.name = pod.metadata.name

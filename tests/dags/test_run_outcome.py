@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration import run_outcome
 from toolformer_ops.orchestration.run_outcome import FinishRun, GatherTools, failed_tasks
 
@@ -177,3 +178,16 @@ def test_a_suite_that_failed_makes_the_run_red_though_the_model_is_out(tmp_path:
         task.execute(context(QA__check="failed"))
     with pytest.raises(AirflowFailException, match=r"There is no model"):
         task.execute(context(release="failed"))
+
+
+def test_the_end_of_a_run_of_pods_ends_what_outlived_its_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from toolformer_ops.orchestration import pods
+
+    ended: list[tuple[str, str]] = []
+    monkeypatch.setattr(pods, "end_pods_of_run", lambda _, *, dag_id, run_id: ended.append((dag_id, run_id)))
+    finish(tmp_path / "arguments").execute(context())
+    assert ended == []
+    monkeypatch.setenv("TOOLFORMER_RUNNER", "kubernetes")
+    load_settings.cache_clear()
+    finish(tmp_path / "arguments").execute(context())
+    assert ended == [("annotate_corpus", "night-1")]

@@ -8,13 +8,14 @@ by `PodWorkers`. One event loop runs it all, so nothing is locked. Not here: TLS
 import asyncio
 import copy
 import json
+import math
 import re
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -49,9 +50,9 @@ class ApiError(Exception):
         self.reason = reason
 
 
-def now() -> str:
-    """The time as Kubernetes writes it, in whole seconds."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def now(plus_seconds: float = 0) -> str:
+    """The time, or one so much later, as Kubernetes writes it, in whole seconds."""
+    return (datetime.now(UTC) + timedelta(seconds=plus_seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True)
@@ -413,12 +414,11 @@ class ApiServer:
             return
         asked = options.get("gracePeriodSeconds")
         grace = int(found["spec"]["terminationGracePeriodSeconds"] if asked is None else asked)
-        if "deletionTimestamp" in metadata:  # a second request may only shorten
-            grace = min(grace, metadata["deletionGracePeriodSeconds"])
-        metadata["deletionTimestamp"] = metadata.get("deletionTimestamp", now())
-        metadata["deletionGracePeriodSeconds"] = grace
+        if grace < metadata.get("deletionGracePeriodSeconds", math.inf):  # a second request may only shorten
+            metadata["deletionTimestamp"] = now(plus_seconds=grace)  # by when it is to be gone
+            metadata["deletionGracePeriodSeconds"] = grace
         self.objects.changed(resource, found)
-        self.workers.end(found, grace)
+        self.workers.end(found, metadata["deletionGracePeriodSeconds"])
 
     async def _log(self, request: web.BaseRequest, pod: Json) -> web.StreamResponse:
         """The container's log, of which `follow` streams the end."""

@@ -2,25 +2,65 @@
 
 Imported only where `TOOLFORMER_RUNNER=kubernetes`, since the provider takes seconds to import. What may differ between clusters is
 in the pod templates (`pod_templates`). Does not carry results back: they are in Postgres and S3.
+
+A task makes its pod and is deferred: Airflow's triggerer then looks after all pods that run, in one process, and the task comes
+back for the log and the ending. Whatever happens, a pod does not outlive its task: a task that ends before its pod deletes it, a
+retry takes over or ends the pods of earlier tries, `finish_run` ends those of its run (`end_pods_of_run`), and each has a deadline.
 """
 
+import json
+import logging
+import sys
+import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import TRANSIENT_CONNECTION_ERRORS
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
-from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator, make_safe_label_value
+from airflow.providers.cncf.kubernetes.utils.pod_manager import PodPhase
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+from kubernetes.client import CoreV1Api
 from kubernetes.client import models as k8s
+from kubernetes.client.exceptions import ApiException
 
 from toolformer_ops.config import Settings
 from toolformer_ops.orchestration.defaults import EXIT_CODES_NOT_RETRIED, describe_assets, skip_unless, with_shard
+from toolformer_ops.orchestration.endings import PodEnding, describe_lost_pod, describe_pod_ending
 from toolformer_ops.orchestration.pod_templates import CONTAINER, LABELS, pod_manifest
+from toolformer_ops.orchestration.pod_watching import (
+    OUTAGE_SECONDS,
+    SCHEDULE_SECONDS,
+    START_CHECK_SECONDS,
+    STARTUP_SECONDS,
+    LostPodError,
+    PodNotStartedError,
+    StagePodManager,
+    StagePodTrigger,
+    has_ended,
+    is_lost,
+    oldest_first,
+    stage_exit_code,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.triggers.base import BaseTrigger
 
-STARTUP_TIMEOUT_SECONDS = 1800
-"""A GPU node may have to be added, and the image pulled."""
+LOG_SECONDS = 30
+"""Between two looks at the log of a pod whose task is deferred."""
+DEADLINE_MARGIN = timedelta(minutes=15)
+"""A pod's deadline is its stage's time limit and this; the task ends it at the time limit, if the task is there."""
+KEEP_ENDED = timedelta(days=1)
+"""How long a pod that failed is kept for a look at it."""
+STAGE_PODS = ",".join(f"{name}={value}" for name, value in LABELS.items()) + ",kubernetes_pod_operator=True"
+"""Label selector of all pods that tasks have made."""
+
+logger = logging.getLogger(__name__)
 
 
 class StagePod(KubernetesPodOperator):
@@ -28,6 +68,7 @@ class StagePod(KubernetesPodOperator):
 
     Args:
         manifest: the pod as far as it is the same for all tasks (`pod_templates.pod_manifest`).
+        patience_seconds: how long a pod may show a reason not to start (a Secret, an image, a node label that is not there).
     """
 
     template_fields: Sequence[str] = (*KubernetesPodOperator.template_fields, "shard", "asset_extra")
@@ -37,6 +78,7 @@ class StagePod(KubernetesPodOperator):
         self,
         *,
         manifest: Mapping[str, Any],
+        patience_seconds: float = 90.0,
         shard: str | None = None,
         only_where: Mapping[str, Any] | None = None,
         asset_extra: Mapping[str, str] | None = None,
@@ -44,22 +86,154 @@ class StagePod(KubernetesPodOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.manifest = manifest
+        self.patience_seconds = patience_seconds
         self.shard = shard
         self.only_where = only_where
         self.asset_extra = asset_extra
 
     def execute(self, context: "Context") -> Any:
-        """Run the pod to its end; skipped, failed for good or failed for a retry as `StageProcess` is."""
+        """Start the pod, and defer or wait; skipped, failed for good or failed for a retry as `StageProcess` is."""
         skip_unless(context["params"], self.only_where)
         super().execute(context)
         self._raise_if_killed()
         describe_assets(context, self.outlets, self.asset_extra)
 
     def trigger_reentry(self, context: "Context", event: dict[str, Any]) -> Any:
-        """Continue after a deferral; raises where `execute` would."""
-        super().trigger_reentry(context, event)
+        """Continue after a deferral: fetch the log and look how the pod ended, as without a deferral.
+
+        Args:
+            context: of the task.
+            event: of `StagePodTrigger`; its status is success, failed, timeout or error.
+        """
+        name, status = event["name"], event["status"]
+        self.pod = pod = self._read(name, event["namespace"])
+        if pod is None and status != "success":  # after a success the pod may be gone: its end was seen
+            self._fail(describe_lost_pod(name))
+        if pod is not None:
+            times = event.get("_redefer_count", 0)
+            if status == "error" and not has_ended(pod) and stage_exit_code(pod) is None:
+                if times >= self.MAX_REDEFER_ATTEMPTS:  # the pod stays: the next try takes it over
+                    raise AirflowException(
+                        f"{self._stage_name()}: the pod {name} cannot be watched: {event['message']}"
+                    )
+                self.log.warning("the pod %s runs, and was not watched: %s. Watching it again.", name, event["message"])
+                self.trigger_kwargs = {**(self.trigger_kwargs or {}), "_redefer_count": times + 1}
+                self.invoke_defer_method(last_log_time=event.get("last_log_time"), context=context)
+            if not is_lost(pod):
+                with suppress(ApiException, *TRANSIENT_CONNECTION_ERRORS):
+                    self._write_logs(pod, since_time=event.get("last_log_time"))
+            self._finish(pod, why=event["message"] if status == "timeout" else None)
         self._raise_if_killed()
         describe_assets(context, self.outlets, self.asset_extra)
+
+    def defer(self, *, trigger: "BaseTrigger", **kwargs: Any) -> NoReturn:
+        """Defer to a trigger of ours, which knows pods that cannot start and nodes that are gone."""
+        _, arguments = trigger.serialize()
+        # The triggerer reads kubeconfig and connection itself: what is in them is no business of Airflow's database.
+        arguments |= {"config_dict": None, "connection_extras": None}
+        super().defer(
+            trigger=StagePodTrigger(config_file=self.config_file, patience_seconds=self.patience_seconds, **arguments),
+            **kwargs,
+        )
+
+    def convert_config_file_to_dict(self) -> None:
+        """Leave the kubeconfig where it is; see `defer`."""
+
+    def build_pod_request_obj(self, context: "Context | None" = None, *, dry_run: bool = False) -> k8s.V1Pod:
+        """The pod: its manifest, and what Airflow adds: a name, labels, the stage's arguments with the shard, and a deadline."""
+        self.full_pod_spec = PodGenerator.deserialize_model_dict(dict(self.manifest))
+        if self.execution_timeout:
+            self.active_deadline_seconds = int((self.execution_timeout + DEADLINE_MARGIN).total_seconds())
+        pod = super().build_pod_request_obj(context, dry_run=dry_run)
+        pod.spec.containers[0].args = with_shard(self.arguments, self.shard)
+        return pod
+
+    def get_or_create_pod(self, pod_request_obj: k8s.V1Pod, context: "Context") -> k8s.V1Pod:
+        """The pod of an earlier try that still works, or a new one once no pod of an earlier try is there.
+
+        Raises:
+            AirflowFailException: Kubernetes refuses the pod.
+        """
+        namespace = pod_request_obj.metadata.namespace
+        selector = self._build_find_pod_label_selector(context)  # without pods whose end a task has seen
+
+        def earlier() -> list[k8s.V1Pod]:
+            return list(self.client.list_namespaced_pod(namespace=namespace, label_selector=selector).items)
+
+        found = sorted(earlier(), key=lambda pod: pod.metadata.creation_timestamp)
+        working = [pod for pod in found if not has_ended(pod) and pod.metadata.deletion_timestamp is None]
+        for pod in found:
+            if working and pod is working[-1]:
+                self.log.info("taking over the pod %s of an earlier try", pod.metadata.name)
+            elif pod.status.phase == PodPhase.FAILED:
+                self.patch_already_checked(pod)  # kept for a look at it
+            else:
+                self.log.info("ending the pod %s of an earlier try", pod.metadata.name)
+                delete_pod(self.client, pod)
+        waits_from = time.monotonic()
+        while ended := [pod for pod in earlier() if not (working and pod.metadata.name == working[-1].metadata.name)]:
+            for pod in ended:
+                if is_lost(pod) or time.monotonic() - waits_from > OUTAGE_SECONDS:
+                    delete_pod(self.client, pod, grace_seconds=0)
+            time.sleep(1)
+        if working:
+            return working[-1]
+        try:
+            return self.pod_manager.create_pod(pod=pod_request_obj)
+        except ApiException as error:
+            message = f"{self._stage_name()}: Kubernetes refused the pod: {_said(error)}"
+            if error.status in (400, 404, 422) or (error.status == 403 and "quota" not in message):
+                raise AirflowFailException(
+                    f"{message}. `toolformer-ops doctor --kubernetes` says what is missing; mend it and clear this task."
+                ) from error
+            raise AirflowException(message) from error
+
+    @cached_property
+    def pod_manager(self) -> StagePodManager:
+        """Watches the pod from the worker."""
+        return StagePodManager(kube_client=self.client, patience_seconds=self.patience_seconds)
+
+    def cleanup(self, pod: k8s.V1Pod, remote_pod: k8s.V1Pod, *args: Any, **kwargs: Any) -> None:
+        """What follows when the task waited for the pod itself: see to its end, whatever is being raised."""
+        if self._killed or not remote_pod:
+            return
+        problem = sys.exception()
+        if isinstance(problem, (PodNotStartedError, LostPodError)):
+            self._finish(remote_pod, why=str(problem))
+        elif isinstance(problem, AirflowTaskTimeout):
+            self._finish(remote_pod, why=f"it ran longer than its time limit of {self.execution_timeout}")
+        else:
+            self._finish(remote_pod, why=None)
+
+    def _finish(self, pod: k8s.V1Pod, *, why: str | None) -> None:
+        """Delete a pod that succeeded; fail the task by how the pod ended, or end it for the reason `why`."""
+        newest = self._read(pod.metadata.name, pod.metadata.namespace)
+        if newest is None:
+            self._fail(describe_lost_pod(pod.metadata.name))
+        pod, phase, lost = newest, newest.status.phase, is_lost(newest)
+        exit_code = stage_exit_code(pod)
+        if phase == PodPhase.SUCCEEDED or (exit_code == 0 and phase != PodPhase.FAILED):
+            delete_pod(self.client, pod)
+            return
+        works = phase != PodPhase.FAILED and exit_code is None and not lost
+        if works and why is None:
+            return  # something else is being raised, and the pod works on: the next try takes it over
+        ending = describe_pod_ending(pod, self._events(pod))
+        if works and why and phase == PodPhase.RUNNING:
+            ending = PodEnding(
+                None, False, f"{why.rstrip('.')}; the next try starts after the last committed micro-batch."
+            )
+        if phase == PodPhase.FAILED:
+            self.patch_already_checked(pod, reraise=False)  # kept for a look at it, and no retry takes it for its own
+        else:
+            delete_pod(self.client, pod, grace_seconds=0 if lost else None)
+        self._fail(ending)
+
+    def _fail(self, ending: PodEnding) -> NoReturn:
+        message = f"{self._stage_name()}: {ending.message}"
+        if ending.exit_code in EXIT_CODES_NOT_RETRIED:
+            raise AirflowFailException(message)
+        raise AirflowException(message)
 
     def _raise_if_killed(self) -> None:
         # After SIGTERM the provider deletes the pod, waits for its end and returns as if the stage had succeeded, since its
@@ -69,23 +243,25 @@ class StagePod(KubernetesPodOperator):
                 "the task was told to end (SIGTERM), and its pod with it; the next try starts after the last committed micro-batch."
             )
 
-    def build_pod_request_obj(self, context: "Context | None" = None, *, dry_run: bool = False) -> k8s.V1Pod:
-        """The pod: its manifest, and what Airflow adds: a name, labels, and the stage's arguments, with the shard."""
-        self.full_pod_spec = PodGenerator.deserialize_model_dict(dict(self.manifest))
-        pod = super().build_pod_request_obj(context, dry_run=dry_run)
-        pod.spec.containers[0].args = with_shard(self.arguments, self.shard)
-        return pod
-
-    def cleanup(self, pod: k8s.V1Pod, remote_pod: k8s.V1Pod, *args: Any, **kwargs: Any) -> None:
-        """End a task for good where its stage said that a retry cannot help."""
+    def _read(self, name: str, namespace: str) -> k8s.V1Pod | None:
+        """The pod as it is now; None where it is gone."""
         try:
-            super().cleanup(pod, remote_pod, *args, **kwargs)
-        except AirflowException as error:
-            statuses = (remote_pod.status.container_statuses if remote_pod and remote_pod.status else None) or []
-            ended = [status.state.terminated for status in statuses if status.name == CONTAINER and status.state]
-            if any(ending and ending.exit_code in EXIT_CODES_NOT_RETRIED for ending in ended):
-                raise AirflowFailException(str(error)) from error
-            raise
+            return self.hook.get_pod(name, namespace)
+        except ApiException as error:
+            if error.status != 404:
+                raise
+            return None
+
+    def _events(self, pod: k8s.V1Pod) -> list[Any]:
+        """The pod's events, oldest first; none where they cannot be read."""
+        try:
+            return oldest_first(self.pod_manager.read_pod_events(pod).items)
+        except Exception as error:  # the ending is described without them
+            self.log.warning("the events of the pod %s cannot be read: %s", pod.metadata.name, error)
+            return []
+
+    def _stage_name(self) -> str:
+        return f"stage {self.arguments[1]}" if self.arguments[:1] == ["stage"] else str(self.task_id)
 
 
 def pod_arguments(settings: Settings, *, template: str) -> dict[str, Any]:
@@ -101,14 +277,21 @@ def pod_arguments(settings: Settings, *, template: str) -> dict[str, Any]:
         "namespace": settings.kubernetes_namespace,
         "base_container_name": CONTAINER,
         "durable": True,
-        "deferrable": False,
+        "deferrable": settings.kubernetes_deferrable,
         "do_xcom_push": False,
         "get_logs": True,
-        "log_events_on_failure": True,
+        "logging_interval": LOG_SECONDS,
+        "poll_interval": settings.kubernetes_poll_seconds,
+        "base_container_status_polling_interval": settings.kubernetes_poll_seconds,
+        "log_events_on_startup": False,
+        "log_events_on_failure": False,  # the reason is in the task's message
         "log_pod_spec_on_failure": False,
-        "on_finish_action": "delete_succeeded_pod",
+        "on_finish_action": "keep_pod",  # see `_finish`
         "termination_message_policy": "FallbackToLogsOnError",
-        "startup_timeout_seconds": STARTUP_TIMEOUT_SECONDS,
+        "schedule_timeout_seconds": SCHEDULE_SECONDS,
+        "startup_timeout_seconds": STARTUP_SECONDS,
+        "startup_check_interval_seconds": min(START_CHECK_SECONDS, settings.kubernetes_poll_seconds),
+        "patience_seconds": settings.kubernetes_patience_seconds,
     }
 
 
@@ -123,3 +306,62 @@ def cluster_access(settings: Settings) -> dict[str, Any]:
     if settings.kubernetes_connection:
         return {"kubernetes_conn_id": settings.kubernetes_connection}
     return {"in_cluster": True}
+
+
+def cluster_client(settings: Settings) -> CoreV1Api:
+    """A client of the cluster, with the rights that the tasks have."""
+    access = cluster_access(settings)
+    return KubernetesHook(
+        conn_id=access.get("kubernetes_conn_id"),
+        in_cluster=access.get("in_cluster"),
+        config_file=access.get("config_file"),
+    ).core_v1_client
+
+
+def end_pods_of_run(settings: Settings, *, dag_id: str, run_id: str) -> None:
+    """End what still runs of a DAG run whose tasks are over, and remove pods of any run that ended more than a day ago.
+
+    An error is logged and no more: each pod has a deadline, and the next run removes what is left.
+    """
+    labels = {"dag_id": make_safe_label_value(dag_id), "run_id": make_safe_label_value(run_id)}
+    try:
+        client = cluster_client(settings)
+        for pod in client.list_namespaced_pod(settings.kubernetes_namespace, label_selector=STAGE_PODS).items:
+            if has_ended(pod):
+                if _ended_at(pod) < datetime.now(UTC) - KEEP_ENDED:
+                    delete_pod(client, pod)
+            elif labels.items() <= pod.metadata.labels.items():
+                logger.warning("the pod %s outlived its task: ending it", pod.metadata.name)
+                delete_pod(client, pod, grace_seconds=0 if is_lost(pod) else None)
+    except Exception:
+        logger.exception("pods that the run left behind could not be ended; each ends at its deadline")
+
+
+def delete_pod(client: CoreV1Api, pod: k8s.V1Pod, *, grace_seconds: int | None = None) -> None:
+    """Tell a pod to end, within its own grace period unless told otherwise; nothing happens where it is gone."""
+    try:
+        client.delete_namespaced_pod(
+            name=pod.metadata.name, namespace=pod.metadata.namespace, grace_period_seconds=grace_seconds
+        )
+    except ApiException as error:
+        if error.status != 404:
+            raise
+
+
+def _ended_at(pod: k8s.V1Pod) -> datetime:
+    """When the last container ended; where that is not said, when the pod was made."""
+    ended = [
+        status.state.terminated.finished_at
+        for status in pod.status.container_statuses or ()
+        if status.state and status.state.terminated and status.state.terminated.finished_at
+    ]
+    latest: datetime = max(ended, default=pod.metadata.creation_timestamp)
+    return latest
+
+
+def _said(error: ApiException) -> str:
+    """What the API server says about a refusal."""
+    try:
+        return str(json.loads(error.body)["message"])
+    except (TypeError, ValueError, KeyError):
+        return f"{error.status} {error.reason}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration.defaults import CPU_POOL, RUN_ID, TIME_LIMITS
 from toolformer_ops.orchestration.local_process import StageProcess
 from toolformer_ops.orchestration.notifying import SUMMARY, notifiers, set_note
@@ -132,6 +133,10 @@ class FinishRun(StageProcess):
         states = task_states(context)
         if states.get(self.opened_by) == SKIPPED:
             raise AirflowSkipException("the run was skipped.")
+        if (settings := load_settings()).runner == "kubernetes":
+            from toolformer_ops.orchestration.pods import end_pods_of_run
+
+            end_pods_of_run(settings, dag_id=context["ti"].dag_id, run_id=context["ti"].run_id)
         own = {self.task_id, self.gathered_by}
         failed = failed_tasks(states, [task_id for task_id in context["dag"].task_ids if task_id not in own])
         made = states.get(self.made_by) == SUCCESS

@@ -3,7 +3,7 @@
 The three stages run one after the other, each with its own recipe, micro-batches and ledger rows: the rows are those of the three
 commands, and a process that is killed in one stage does not repeat the stages before it. A shard without work loads no model.
 
-Runs in the pool of the GPU, so a tool that needs no GPU holds one while it executes. That costs less than a second task: to load even
+Runs in the GPU pool, so a tool that needs no GPU holds one while it executes. That costs less than a second task: to load even
 a model of 135 million parameters again takes longer than to execute a shard's calls of the Calculator, the Calendar or a search
 (docs/operations.md has the figures). A tool for which that is wrong says `executes_apart` in its spec, and has three tasks.
 """

@@ -1,0 +1,446 @@
+"""Stage tasks on the cluster of the tests: how they end as their pods end, waited for by the task itself and deferred.
+
+In place of Airflow's scheduler and triggerer, `Task` does what these do: it runs the trigger of a deferred task, which went through
+its serialised form, and hands the event to the task. The pods run shell scripts.
+"""
+
+import asyncio
+import copy
+import importlib
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import Asset
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
+
+from tests.kubernetes.cluster import GPU, IMAGE, NAMESPACE, PodRecord, TestCluster, cpu_node
+from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.orchestration import pod_watching, pods
+from toolformer_ops.orchestration.pods import StagePod, end_pods_of_run, pod_arguments
+
+RUN = "manual__2026-11-22T10:00:00+00:00"
+STOPS_WELL = "trap 'echo asked to end; exit 143' TERM; echo ready; while :; do sleep 0.05; done"
+RELEASE = Asset("release", uri="toolformer://release")
+
+
+def settings(cluster: TestCluster, **values: Any) -> Settings:
+    """Of a deployment on the cluster of the tests, which looks at its pods often."""
+    common = {
+        "kubernetes_config_file": cluster.kubeconfig,
+        "kubernetes_image": IMAGE,
+        "kubernetes_templates": REPOSITORY / "deploy" / "pod-templates" / "cpu-only",
+        "kubernetes_namespace": NAMESPACE,
+        "kubernetes_poll_seconds": 0.2,
+        "kubernetes_patience_seconds": 0.5,
+    }
+    return Settings(_env_file=None, **(common | values))
+
+
+class Task:
+    """A task of a stage whose pod runs a shell script, tried as often as `run` is called."""
+
+    def __init__(self, cluster: TestCluster, name: str, script: str, *, deferrable: bool, **more: Any) -> None:
+        self.cluster, self.name, self.more = cluster, name, more
+        self.arguments = pod_arguments(settings(cluster, kubernetes_deferrable=deferrable), template="cpu")
+        self.manifest = copy.deepcopy(self.arguments.pop("manifest"))
+        self.stage = self.manifest["spec"]["containers"][0]
+        self.stage["command"] = ["sh", "-c", script]
+        self.tries = 0
+        self.deferrals = 0
+        self.extra: dict[str, str] = {}
+        self.operator: StagePod | None = None
+
+    def new_operator(self) -> StagePod:
+        """As each process of Airflow makes it from the DAG file."""
+        return StagePod(
+            task_id=self.name,
+            arguments=["stage", "sample"],
+            manifest=self.manifest,
+            shard="1/3",
+            outlets=[RELEASE],
+            asset_extra={"release_id": "r1"},
+            **(self.arguments | self.more),
+        )
+
+    def run(self, params: dict[str, Any] | None = None) -> None:
+        """One try, to its end."""
+        context = self.context() | {"params": params or {}}
+        self.operator = self.new_operator()
+        step: Callable[[], Any] = lambda: self.operator.execute(context)  # noqa: E731
+        while True:
+            try:
+                step()
+            except TaskDeferred as deferred:
+                self.deferrals += 1
+                event = asyncio.run(first(restored(deferred.trigger))).payload
+                self.operator = operator = self.new_operator()
+                step = lambda: operator.trigger_reentry(context, event)  # noqa: B023, E731
+            else:
+                return
+
+    def context(self) -> Any:
+        """What Airflow gives the next try."""
+        self.tries += 1
+        instance = SimpleNamespace(
+            dag_id="annotate_corpus",
+            task_id=self.name,
+            map_index=1,
+            try_number=self.tries,
+            start_date=datetime.now(UTC),
+            xcom_push=lambda **_: None,
+        )
+        return {
+            "ti": instance,
+            "run_id": RUN,
+            "dag": SimpleNamespace(dag_id="annotate_corpus"),
+            "params": {},
+            "outlet_events": {RELEASE: SimpleNamespace(extra=self.extra)},
+        }
+
+    def in_background(self, pool: ThreadPoolExecutor) -> "Future[None]":
+        """A try whose pod runs when this returns."""
+        future = pool.submit(self.run)
+        self.cluster.wait_for(lambda: future.done() or "ready" in self.log(), f"{self.name} is ready")
+        return future
+
+    def pods(self) -> list[dict[str, Any]]:
+        """Those of this task that the API shows."""
+        return [pod for pod in self.cluster.pods() if pod["metadata"]["labels"].get("task_id") == self.name]
+
+    def records(self) -> list[PodRecord]:
+        """All pods that it ever had."""
+        return [record for record in self.cluster.records if record.labels.get("task_id") == self.name]
+
+    def pod(self) -> str:
+        """The name of its only pod."""
+        (pod,) = self.pods()
+        return str(pod["metadata"]["name"])
+
+    def log(self) -> str:
+        """What its only pod has written."""
+        if not [pod for pod in self.pods() if pod["status"].get("phase") == "Running"]:
+            return ""
+        return str(self.cluster.client().read_namespaced_pod_log(self.pod(), NAMESPACE))
+
+    def new_pod(self) -> str:
+        """The name of a pod as a try makes it, without a try."""
+        operator = self.new_operator()
+        return str(
+            operator.client.create_namespaced_pod(
+                NAMESPACE, operator.build_pod_request_obj(self.context())
+            ).metadata.name
+        )
+
+
+def deferral(task: Task) -> Any:
+    """The trigger to which a try defers."""
+    with pytest.raises(TaskDeferred) as caught:
+        task.new_operator().execute(task.context())
+    return restored(caught.value.trigger)
+
+
+def restored(trigger: Any) -> Any:
+    """The trigger as the triggerer makes it from Airflow's database."""
+    path, arguments = trigger.serialize()
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)(**arguments)
+
+
+async def first(trigger: Any) -> Any:
+    """The trigger's event."""
+    async for event in trigger.run():
+        return event
+    raise AssertionError("the trigger ended without an event")
+
+
+@pytest.fixture(autouse=True)
+def airflow(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deployment's Secret, and Airflow without a database: no connection is looked up there."""
+    cluster.add_secret("toolformer", {"TOOLFORMER_DATABASE_DSN": "postgresql://owner:secret@db/toolformer"})
+    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", "kubernetes://")
+    monkeypatch.setattr(pod_watching, "LOST_SECONDS", 1)
+
+
+@pytest.fixture
+def background() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(10) as pool:
+        yield pool
+
+
+def run_all(tasks: Sequence[Task], background: ThreadPoolExecutor) -> list[BaseException | None]:
+    """How one try of each ended: with which error, or None. They run at the same time."""
+    futures = [background.submit(task.run) for task in tasks]
+    return [future.exception(timeout=60) for future in futures]
+
+
+def test_a_stage_that_succeeds_leaves_its_asset_events_and_no_pod(
+    cluster: TestCluster, background: ThreadPoolExecutor
+) -> None:
+    script = "echo working; sleep 0.3; echo done"
+    waiting, deferred = (Task(cluster, f"succeeds-{way}", script, deferrable=way) for way in (False, True))
+    assert run_all([waiting, deferred], background) == [None, None]
+    assert (waiting.deferrals, deferred.deferrals) == (0, 1)
+    for task in (waiting, deferred):
+        assert task.extra == {"release_id": "r1"}
+        (record,) = task.records()
+        assert (record.exit_code, record.arguments) == (0, ["stage", "sample", "--shard", "1/3"])
+        cluster.wait_for(lambda: not task.pods(), "the pod is gone")  # noqa: B023
+
+
+def test_a_pods_exit_status_decides_on_the_retry(cluster: TestCluster, background: ThreadPoolExecutor) -> None:
+    for_good = {1: False, 2: True, 3: True, 75: False, 143: False}
+    tasks = [
+        Task(cluster, f"exits-{code}-{way}", f"echo 'expected x, found none.'; exit {code}", deferrable=way)
+        for code in for_good
+        for way in (False, True)
+    ]
+    for task, error in zip(tasks, run_all(tasks, background), strict=True):
+        code = int(task.name.split("-")[1])
+        assert isinstance(error, AirflowException)
+        assert isinstance(error, AirflowFailException) is for_good[code]
+        assert str(error).startswith("stage sample: ")
+        assert ("expected x, found none" in str(error)) is (code != 143)
+        (kept,) = task.pods()  # for a look at it
+        assert kept["metadata"]["labels"]["already_checked"] == "True"
+        assert task.extra == {}
+
+
+def test_a_stage_that_the_form_did_not_ask_for_is_skipped_without_a_pod(cluster: TestCluster) -> None:
+    task = Task(cluster, "not-asked-for", "exit 0", deferrable=True, only_where={"tools": "MT"})
+    with pytest.raises(AirflowSkipException):
+        task.run({"tools": ["QA"]})
+    assert not task.records()
+
+
+# A pod that cannot start
+
+
+def lacks_its_secret(task: Task) -> str:
+    for variable in task.stage["env"]:
+        if "valueFrom" in variable:
+            variable["valueFrom"]["secretKeyRef"]["name"] = "not-there"
+    return 'secrets "not-there" not found.*TOOLFORMER_KUBERNETES_SECRET'
+
+
+def asks_for_an_unknown_node(task: Task) -> str:
+    task.manifest["spec"]["nodeSelector"] = {"nvidia.com/gpu.product": "NVIDIA-H900"}
+    return "no node takes the pod.*nvidia.com/gpu.product=NVIDIA-H900"
+
+
+def has_an_image_that_is_not_there(task: Task) -> str:
+    task.stage["image"] = "registry.example/other:1"
+    return "the image registry.example/other:1 cannot be pulled.*TOOLFORMER_KUBERNETES_IMAGE"
+
+
+def mounts_a_claim_that_is_not_there(task: Task) -> str:
+    volumes = {volume["name"]: volume for volume in task.manifest["spec"]["volumes"]}
+    del volumes["cache"]["emptyDir"]
+    volumes["cache"]["persistentVolumeClaim"] = {"claimName": "not-there"}
+    return 'persistentvolumeclaim "not-there" not found'
+
+
+SPOILED = (
+    lacks_its_secret,
+    asks_for_an_unknown_node,
+    has_an_image_that_is_not_there,
+    mounts_a_claim_that_is_not_there,
+)
+
+
+def test_what_keeps_a_pod_from_starting_is_said_by_name_and_the_pod_goes(
+    cluster: TestCluster, background: ThreadPoolExecutor
+) -> None:
+    tasks, messages = [], []
+    for spoil in SPOILED:
+        for way in (False, True):
+            task = Task(cluster, f"{spoil.__name__.replace('_', '-')}-{way}", "exit 0", deferrable=way)
+            messages.append(spoil(task))
+            tasks.append(task)
+    for task, message, error in zip(tasks, messages, run_all(tasks, background), strict=True):
+        assert isinstance(error, AirflowException)
+        assert re.search(message, str(error)), error
+        assert task.records()[0].started is None
+        cluster.wait_for(lambda: not task.pods(), "the pod is gone")  # noqa: B023
+
+
+def test_a_pod_waits_for_a_gpu_that_is_busy(cluster: TestCluster, background: ThreadPoolExecutor) -> None:
+    def with_gpu(name: str, script: str) -> Task:
+        task = Task(cluster, name, script, deferrable=True)
+        task.manifest["spec"]["tolerations"] = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]
+        task.stage["resources"]["limits"][GPU] = 2
+        return task
+
+    busy = with_gpu("has-the-gpus", STOPS_WELL).in_background(background)
+    waits = with_gpu("waits-for-gpus", "exit 0")
+    waiting = background.submit(waits.run)
+    cluster.wait_for(waits.pods, "the second pod is made")
+    time.sleep(1.5)  # longer than the patience with what does not come by itself
+    assert not waiting.done()
+    holder = next(pod for pod in cluster.pods() if "has-the-gpus" in pod["metadata"]["labels"]["task_id"])
+    cluster.delete(holder["metadata"]["name"])
+    waiting.result(timeout=30)
+    with pytest.raises(AirflowException):
+        busy.result(timeout=30)
+    assert cluster.gpus_in_use() == 0
+
+
+def test_a_pod_that_kubernetes_refuses_fails_for_good(cluster: TestCluster) -> None:
+    task = Task(cluster, "refused", "exit 0", deferrable=True)
+    task.manifest["spec"]["hostNetwork"] = True
+    with pytest.raises(AirflowFailException, match=r"Kubernetes refused the pod: .*PodSecurity.*doctor --kubernetes"):
+        task.run()
+
+
+# A pod that ends otherwise than by itself
+
+
+def is_evicted(cluster: TestCluster, pod: str) -> str:
+    cluster.evict(pod)
+    return "Evicted by node .*The node was low on resource: memory"
+
+
+def is_out_of_memory(cluster: TestCluster, pod: str) -> str:
+    cluster.oom(pod)
+    return "OOMKilled at its limit of 4Gi of memory"
+
+
+def is_deleted(cluster: TestCluster, pod: str) -> str:
+    cluster.delete(pod)
+    return "ended by SIGTERM|is gone"
+
+
+def test_how_a_pod_ended_is_in_the_tasks_message_and_the_retry_works(
+    cluster: TestCluster, background: ThreadPoolExecutor
+) -> None:
+    fates = [(fate, way) for fate in (is_evicted, is_out_of_memory, is_deleted) for way in (False, True)]
+    tasks = [
+        Task(cluster, f"{fate.__name__.replace('_', '-')}-{way}", STOPS_WELL, deferrable=way) for fate, way in fates
+    ]
+    futures = [task.in_background(background) for task in tasks]
+    messages = [fate(cluster, task.pod()) for (fate, _), task in zip(fates, tasks, strict=True)]
+    for task, message, future in zip(tasks, messages, futures, strict=True):
+        error = future.exception(timeout=60)
+        assert isinstance(error, AirflowException)
+        assert not isinstance(error, AirflowFailException)
+        assert re.search(message, str(error)), error
+        assert task.extra == {}
+        task.stage["command"] = ["sh", "-c", "exit 0"]
+    assert run_all(tasks, background) == [None] * len(tasks)
+    assert all(task.extra == {"release_id": "r1"} for task in tasks)
+
+
+def test_a_pod_whose_node_is_gone_is_given_up(cluster: TestCluster, background: ThreadPoolExecutor) -> None:
+    cluster.add_node(cpu_node("shaky", labels={"shaky": "yes"}))
+    tasks = [Task(cluster, f"node-lost-{way}", STOPS_WELL, deferrable=way) for way in (False, True)]
+    for task in tasks:
+        task.manifest["spec"] |= {"nodeSelector": {"shaky": "yes"}, "terminationGracePeriodSeconds": 1}
+    futures = [task.in_background(background) for task in tasks]
+    cluster.kill_node("shaky", gone_after=20)
+    for task in tasks:
+        cluster.delete(task.pod())  # as Kubernetes does after five minutes; nobody on the node hears it
+    for task, future in zip(tasks, futures, strict=True):
+        assert isinstance(future.exception(timeout=60), AirflowException)
+        assert not task.pods()  # removed by force
+
+
+def test_stages_work_through_an_outage_of_the_api_server(cluster: TestCluster, background: ThreadPoolExecutor) -> None:
+    tasks = [Task(cluster, f"outage-{way}", "echo ready; sleep 3; echo done", deferrable=way) for way in (False, True)]
+    futures = [task.in_background(background) for task in tasks]
+    cluster.outage(2.0)
+    assert [future.exception(timeout=60) for future in futures] == [None, None]
+    assert [task.deferrals for task in tasks] == [0, 1]
+    assert [len(task.records()) for task in tasks] == [1, 1]
+
+
+def test_the_time_limit_ends_a_deferred_stage_and_its_pod(cluster: TestCluster) -> None:
+    task = Task(cluster, "too-long", STOPS_WELL, deferrable=True, execution_timeout=timedelta(seconds=2))
+    with pytest.raises(AirflowException, match="deadline; the next try starts after the last committed micro-batch"):
+        task.run()
+    cluster.wait_for(lambda: not task.pods(), "the pod is gone")
+    (record,) = task.records()
+    assert record.exit_code == 143
+
+
+# A task that ends before its pod
+
+
+@pytest.mark.parametrize("exit_code", [143, 0])
+def test_a_task_that_was_told_to_end_ends_its_pod_and_is_no_success(
+    cluster: TestCluster, background: ThreadPoolExecutor, exit_code: int
+) -> None:
+    script = STOPS_WELL.replace("143", str(exit_code))
+    task = Task(cluster, f"sigterm-{exit_code}", script, deferrable=False)
+    future = task.in_background(background)
+    assert task.operator
+    task.operator.on_kill()  # what Airflow's task runner does at SIGTERM
+    with pytest.raises(AirflowException) as caught:
+        future.result(timeout=30)
+    assert not isinstance(caught.value, AirflowFailException)
+    assert task.extra == {}
+    cluster.wait_for(lambda: not task.pods(), "the pod is gone")
+
+
+def test_a_deferred_task_that_a_user_ends_takes_its_pod_along(cluster: TestCluster) -> None:
+    task = Task(cluster, "marked-failed", STOPS_WELL, deferrable=True)
+    trigger = deferral(task)
+
+    async def watch_and_end() -> None:
+        watching = asyncio.ensure_future(first(trigger))
+        while "ready" not in await asyncio.to_thread(task.log):
+            await asyncio.sleep(0.05)
+        watching.cancel()
+        await trigger.on_kill()  # what Airflow's triggerer does
+
+    asyncio.run(watch_and_end())
+    cluster.wait_for(lambda: not task.pods(), "the pod is gone")
+
+
+def test_a_retry_takes_over_the_pod_of_a_worker_that_died(cluster: TestCluster, background: ThreadPoolExecutor) -> None:
+    task = Task(cluster, "worker-died", "echo ready; sleep 1; echo done", deferrable=True)
+    deferral(task)  # and then nobody comes back
+    task.run()
+    assert task.extra == {"release_id": "r1"}
+    assert len(task.records()) == 1
+
+
+def test_two_pods_are_never_at_work_on_one_shard(cluster: TestCluster) -> None:
+    slow = "trap 'sleep 1; exit 143' TERM; echo ready; while :; do sleep 0.05; done"
+    task = Task(cluster, "orphans", slow, deferrable=True)
+    first_pod = task.new_pod()
+    cluster.wait_for(lambda: "ready" in task.log(), "the first pod works")
+    task.stage["command"] = ["sh", "-c", "echo ready; sleep 1"]
+    task.new_pod()
+    task.run()  # takes over the second, once the first has ended
+    records = {record.name: record for record in task.records()}
+    assert len(records) == 2
+    assert records[first_pod].exit_code == 143
+    cluster.wait_for(lambda: not task.pods(), "the pods are gone")
+
+
+def test_the_end_of_a_run_ends_its_pods_and_removes_old_ones(
+    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orphan = Task(cluster, "orphan-of-the-run", STOPS_WELL, deferrable=True)
+    failed = Task(cluster, "failed-of-the-run", "exit 1", deferrable=True)
+    deferral(orphan)
+    with pytest.raises(AirflowException):
+        failed.run()
+    end_pods_of_run(settings(cluster), dag_id="annotate_corpus", run_id="another run")
+    assert len(orphan.pods()) == 1
+    end_pods_of_run(settings(cluster), dag_id="annotate_corpus", run_id=RUN)
+    cluster.wait_for(lambda: not orphan.pods(), "the orphan is gone")
+    assert len(failed.pods()) == 1  # for a look at it
+    monkeypatch.setattr(pods, "KEEP_ENDED", timedelta(0))
+    end_pods_of_run(settings(cluster), dag_id="annotate_corpus", run_id=RUN)
+    cluster.wait_for(lambda: not failed.pods(), "the failed pod is gone")
+
+
+def test_an_api_server_that_is_away_does_not_keep_a_run_from_ending(cluster: TestCluster) -> None:
+    away = settings(cluster, kubernetes_config_file="/not/there")
+    end_pods_of_run(away, dag_id="annotate_corpus", run_id=RUN)

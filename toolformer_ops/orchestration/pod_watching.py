@@ -1,0 +1,277 @@
+"""How a pod is watched, from the worker or, while its task is deferred, from Airflow's triggerer.
+
+What the provider's own watching (cncf-kubernetes 10.25.0) lacks: it waits for the whole startup time where a Secret, an image or a
+node label is missing, follows a pod for ever whose node is gone, and gives up on an API server that is away for half a minute.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tenacity
+import yaml
+from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHook
+from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import TRANSIENT_CONNECTION_ERRORS
+from airflow.providers.cncf.kubernetes.triggers.pod import ContainerState, KubernetesPodTrigger
+from airflow.providers.cncf.kubernetes.utils.pod_manager import (
+    AsyncPodManager,
+    PodLaunchTimeoutException,
+    PodManager,
+    PodPhase,
+)
+from airflow.sdk.exceptions import AirflowException
+from kubernetes.client import models as k8s
+from kubernetes.client.exceptions import ApiException
+from kubernetes_asyncio.client.exceptions import ApiException as AsyncApiException
+
+from toolformer_ops.orchestration.endings import describe_pod_ending
+from toolformer_ops.orchestration.pod_templates import CONTAINER
+
+SCHEDULE_SECONDS = 6 * 3600
+"""Longest wait for a node. A GPU may be busy, a node may have to be added; a deferred task that waits costs next to nothing."""
+STARTUP_SECONDS = 1800
+"""Longest time from a node to a running container: a large image is pulled, volumes are mounted."""
+START_CHECK_SECONDS = 5
+LOST_SECONDS = 60
+"""A deleted pod that is there so long after its grace period is on a node that does not answer."""
+OUTAGE_SECONDS = 600
+"""How long an API server that does not answer is asked again before a task gives up watching its pod."""
+SCALE_UP_EVENTS = frozenset({"TriggeredScaleUp", "Nominated"})
+"""Of the cluster autoscaler, and of Karpenter: a node is being added for the pod."""
+
+
+def has_ended(pod: Any) -> bool:
+    """Whether nothing of the pod runs any more."""
+    return pod.status.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+
+def stage_exit_code(pod: Any) -> int | None:
+    """Exit status of the stage's container; None while it runs. Other containers of its pod may run on for a moment."""
+    for status in pod.status.container_statuses or ():
+        if status.name == CONTAINER and status.state and status.state.terminated:
+            return int(status.state.terminated.exit_code)
+    return None
+
+
+def is_lost(pod: Any) -> bool:
+    """Whether the pod should have been gone for a while, so that nobody on its node ends it."""
+    gone_by = pod.metadata.deletion_timestamp  # the time of the deletion, and the grace period
+    return gone_by is not None and datetime.now(UTC) > gone_by + timedelta(seconds=LOST_SECONDS)
+
+
+def oldest_first(events: Iterable[Any]) -> list[Any]:
+    """Events in the order in which they happened last."""
+    return sorted(
+        events, key=lambda event: event.last_timestamp or event.event_time or event.metadata.creation_timestamp
+    )
+
+
+class StagePodTrigger(KubernetesPodTrigger):
+    """Looks after a pod whose task is deferred; in the triggerer, a few kilobytes a pod.
+
+    Args:
+        config_file: kubeconfig, read here.
+        patience_seconds: see `StagePod`.
+    """
+
+    def __init__(self, *, config_file: str | None = None, patience_seconds: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.config_file = config_file
+        self.patience_seconds = patience_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """The trigger's class and arguments."""
+        _, arguments = super().serialize()
+        own = {"config_file": self.config_file, "patience_seconds": self.patience_seconds}
+        return f"{__name__}.{type(self).__name__}", arguments | own
+
+    @cached_property
+    def hook(self) -> AsyncKubernetesHook:
+        """Access to the cluster, patient with an API server that does not answer."""
+        return PatientHook(
+            conn_id=self.kubernetes_conn_id,
+            in_cluster=self.in_cluster,
+            config_dict=yaml.safe_load(Path(self.config_file).read_text("utf-8")) if self.config_file else None,
+            cluster_context=self.cluster_context,
+        )
+
+    @cached_property
+    def pod_manager(self) -> AsyncPodManager:
+        """Waits for the start of the pod."""
+        return AsyncStagePodManager(async_hook=self.hook, patience_seconds=self.patience_seconds)
+
+    def define_pod_container_state(self, pod: k8s.V1Pod) -> ContainerState:
+        """The state of the stage; failed, too, where its node is gone, since such a pod runs for ever in the API."""
+        return ContainerState.FAILED if is_lost(pod) else super().define_pod_container_state(pod)
+
+
+class PatientHook(AsyncKubernetesHook):
+    """Asks an API server that does not answer again, for `OUTAGE_SECONDS`."""
+
+    async def get_pod(self, name: str, namespace: str) -> Any:
+        """The pod."""
+        return await _patiently(super().get_pod)(name, namespace)
+
+    async def read_logs(self, *args: Any, **kwargs: Any) -> list[str]:
+        """Lines of the pod's log."""
+        lines: list[str] = await _patiently(super().read_logs)(*args, **kwargs)
+        return lines
+
+
+class LostPodError(AirflowException):
+    """The pod's node is gone."""
+
+
+class StagePodManager(PodManager):
+    """Watches a pod from the worker, patient with an API server that does not answer."""
+
+    def __init__(self, *, patience_seconds: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.patience_seconds = patience_seconds
+
+    def read_pod(self, pod: k8s.V1Pod) -> k8s.V1Pod:
+        """The pod as it is now.
+
+        Raises:
+            LostPodError: its node is gone.
+        """
+        newest = _patiently(super().read_pod)(pod)
+        if is_lost(newest):
+            raise LostPodError(f"the node of the pod {pod.metadata.name} does not answer")
+        return newest
+
+    async def await_pod_start(
+        self,
+        pod: k8s.V1Pod,
+        schedule_timeout: float = SCHEDULE_SECONDS,
+        startup_timeout: float = STARTUP_SECONDS,
+        check_interval: float = START_CHECK_SECONDS,
+    ) -> None:
+        """Wait until the pod runs or has ended; see `_await_start`."""
+
+        async def read() -> k8s.V1Pod:
+            return self.read_pod(pod)
+
+        async def read_events() -> list[Any]:
+            return oldest_first(self.read_pod_events(pod).items)
+
+        limits = _Limits(
+            schedule=schedule_timeout, startup=startup_timeout, patience=self.patience_seconds, check=check_interval
+        )
+        await _await_start(read, read_events, limits, self.log)
+
+
+class AsyncStagePodManager(AsyncPodManager):
+    """Waits for the start of a pod whose task is deferred."""
+
+    def __init__(self, *, patience_seconds: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.patience_seconds = patience_seconds
+
+    async def await_pod_start(
+        self,
+        pod: k8s.V1Pod,
+        schedule_timeout: float = SCHEDULE_SECONDS,
+        startup_timeout: float = STARTUP_SECONDS,
+        check_interval: float = START_CHECK_SECONDS,
+    ) -> None:
+        """Wait until the pod runs or has ended; see `_await_start`."""
+
+        async def read() -> Any:
+            return await self.read_pod(pod)
+
+        async def read_events() -> list[Any]:
+            return oldest_first((await self.read_pod_events(pod)).items)
+
+        limits = _Limits(
+            schedule=schedule_timeout, startup=startup_timeout, patience=self.patience_seconds, check=check_interval
+        )
+        await _await_start(read, read_events, limits, self.log)
+
+
+class PodNotStartedError(PodLaunchTimeoutException):
+    """The pod does not start, and the message says why; the provider's trigger makes a `timeout` event of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Limits:
+    """How long a pod may take to start, in seconds."""
+
+    schedule: float
+    startup: float
+    patience: float
+    check: float
+
+
+async def _await_start(
+    read_pod: Callable[[], Awaitable[Any]],
+    read_events: Callable[[], Awaitable[Iterable[Any]]],
+    limits: _Limits,
+    log: Any,
+) -> None:
+    """Wait until the pod runs or has ended.
+
+    Raises:
+        PodNotStartedError: it shows a reason that waiting does not mend, or takes longer than the limits.
+    """
+    said = ""
+    while True:
+        pod = await read_pod()
+        if pod.status.phase not in (PodPhase.PENDING, PodPhase.UNKNOWN):
+            return
+        # 1. How long has it waited for its node, or with a node for its container?
+        node = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
+        scheduled = node if node is not None and node.status == "True" else None
+        since = (scheduled and scheduled.last_transition_time) or pod.metadata.creation_timestamp
+        waited = (datetime.now(UTC) - since).total_seconds()
+        # 2. Why does it wait? Said once in the log.
+        events = oldest_first(await read_events()) if waited > limits.patience else []
+        why = describe_pod_ending(pod, events).message
+        if why != said:
+            log.info("the pod waits: %s", why)
+            said = why
+        # 3. Is there any use in waiting?
+        limit = limits.startup if scheduled else limits.schedule
+        if is_lost(pod) or waited > limit or (waited > limits.patience and _waits_in_vain(pod, events)):
+            raise PodNotStartedError(why)
+        await asyncio.sleep(limits.check)
+
+
+def _waits_in_vain(pod: Any, events: Sequence[Any]) -> bool:
+    """Whether what the pod waits for does not come by itself: a Secret, an image, a claim, a node that nobody adds."""
+    ending = describe_pod_ending(pod, events)
+    missing = "not found" in ending.message
+    waiting = [
+        status.state.waiting.reason
+        for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
+        if status.state and status.state.waiting
+    ]
+    if any(reason not in (None, "ContainerCreating", "PodInitializing") for reason in waiting):
+        return missing or not ending.infrastructure  # a registry that is away is waited for
+    if waiting:
+        return missing  # of a volume
+    unschedulable = any(
+        one.type == "PodScheduled" and one.reason == "Unschedulable" for one in pod.status.conditions or ()
+    )
+    node_comes = any(event.reason in SCALE_UP_EVENTS for event in events)
+    return unschedulable and not node_comes and (missing or not ending.infrastructure)
+
+
+def _patiently(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, called again where the API server does not answer, or answers that it cannot, for `OUTAGE_SECONDS`."""
+    return tenacity.retry(
+        stop=tenacity.stop_after_delay(OUTAGE_SECONDS),
+        wait=tenacity.wait_exponential(min=1, max=15),
+        retry=tenacity.retry_if_exception(_is_outage),
+        reraise=True,
+    )(function)
+
+
+def _is_outage(error: BaseException) -> bool:
+    if isinstance(error, (ApiException, AsyncApiException)):
+        return error.status in (0, None, 429) or error.status >= 500
+    return isinstance(error, (*TRANSIENT_CONNECTION_ERRORS, TimeoutError))
