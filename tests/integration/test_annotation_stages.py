@@ -161,6 +161,32 @@ def test_only_the_call_that_helps_lowers_the_loss(settings: Settings, corpus: Pa
     assert {(row.call_text, row.result) for row in found} == {("Calculator(2 + 3)", "5")}
 
 
+def test_the_ledger_keeps_the_hash_of_the_rows_of_each_stage(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus))
+    annotate(settings, "r")
+    by_hand = {
+        "filter": "select string_agg(filter_row_text(d), chr(10) order by paragraph) from filter_decisions d",
+        "sample": "select string_agg(call_row_text(c), chr(10) order by call_id) from candidate_calls c",
+        "execute": "select string_agg(result_row_text(r), chr(10) order by r.input_key) from call_results r "
+        "join (select distinct input_key, document_id from candidate_calls) c using (input_key)",
+        "score": "select string_agg(losses_row_text(l), chr(10) order by call_id) from call_losses l",
+    }
+    with database.transaction(database.connect(settings)) as connection:
+        for stage, statement in by_hand.items():
+            ledger = connection.execute(
+                sql("select document_id, rows_hash from stage_ledger where stage = :stage"), {"stage": stage}
+            ).all()
+            assert len(ledger) >= 12
+            for row in ledger:
+                of_document = sql(f"select rows_hash(({statement} where document_id = :document))")
+                assert connection.execute(of_document, {"document": row.document_id}).scalar_one() == row.rows_hash
+            assert stage == "execute" or len({row.rows_hash for row in ledger}) > 1  # all ask the same inputs
+
+
 def test_a_document_that_holds_a_call_already_is_refused_for_every_tool(
     settings: Settings, corpus: Path, use_model: UseModel
 ) -> None:

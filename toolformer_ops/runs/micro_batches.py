@@ -122,6 +122,8 @@ class LedgerRow(TableRow):
     counts: Counter[str]
     seconds: float
     batch_id: int
+    rows_hash: uuid.UUID
+    """Of the rows that the stage has for the document, as they are in Postgres (sql/queries/rows_hash_*.sql)."""
 
 
 def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
@@ -304,9 +306,25 @@ def work_off(settings: Settings, engine: Engine, work: StageWork[Loaded]) -> Cou
 
 
 def write_ledger(connection: Connection, run: RunTool, stage: str, outcomes: Sequence[DocumentOutcome]) -> None:
-    """Write the ledger rows of a micro-batch, and what it did by its run; both count a document that is finished already once."""
+    """Write the ledger rows of a micro-batch, and what it did by its run; both count a document that is finished already once.
+
+    The stage's own rows are there by now, in the same transaction: the ledger keeps their hash.
+    """
     stage_of_run = {"run_id": run.run_id, "tool": run.tool, "stage": stage, "recipe_id": run.recipe_of(stage)}
     [batch] = database.fetch_all(connection, "insert_micro_batch", **stage_of_run, **sums_of(outcomes))
+    hashes = {
+        row.document_id: row.rows_hash
+        for row in database.fetch_all(
+            connection,
+            f"rows_hash_{stage}",
+            document_ids=[outcome.document_id for outcome in outcomes],
+            filter_recipe_id=run.filter_recipe_id,
+            sampling_recipe_id=run.sampling_recipe_id,
+            scoring_recipe_id=run.scoring_recipe_id,
+            tool=run.tool,
+            tool_version=run.tool_version,
+        )
+    }
     ledger = [
         LedgerRow(
             stage=stage,
@@ -316,6 +334,7 @@ def write_ledger(connection: Connection, run: RunTool, stage: str, outcomes: Seq
             counts=outcome.counts,
             seconds=outcome.seconds,
             batch_id=batch.batch_id,
+            rows_hash=hashes[outcome.document_id],
         )
         for outcome in outcomes
     ]
