@@ -4,6 +4,10 @@
 `file://` or `s3://` address. Needed once, and again for another Wikipedia. A new index asks for new execution and scoring of
 WikiSearch and QA calls in the next annotation run, not for new sampling.
 
+**What it makes.** The folder of `TOOLFORMER_WIKI_INDEX` (by default `wiki_index` in the state folder), and the same index on S3,
+which pods fetch; the event of the asset `wiki_index` names its address. An index of the same Wikipedia that is published already
+is neither built nor published again.
+
 **What it costs.** No GPU. All of KILT (5.9 million pages, 35 GiB) takes about an hour with 40 threads and 11 GB of disk; 10,000
 summaries take seconds.
 
@@ -30,7 +34,7 @@ with DAG(
 ):
     stage(
         "build-index",
-        arguments=("--source", "{{ params.source }}"),
+        arguments=("--source", "{{ params.source }}", "--publish"),
         outlets=[WIKI_INDEX],
         asset_extra={"source": "{{ params.source }}", "dag_run": "{{ run_id }}"},
     )

@@ -82,8 +82,10 @@ class Settings(BaseSettings):
         default=None, gt=0, description="Most that the cache may hold, GiB; empty: what its disk has room for."
     )
 
-    wiki_index_path: Path | None = Field(
-        default=None, description="BM25 index of WikiSearch and QA; empty means `wiki_index` in the state folder."
+    wiki_index: str = Field(
+        default="",
+        description="BM25 index of WikiSearch and QA: a folder, or s3:// of a published one; empty means `wiki_index` in the state "
+        "folder, and for pods the newest published one.",
     )
     search_threads: int = Field(default=2, ge=1, le=128, description="Lucene threads of one search process.")
     qa_reader: Literal["best_sentence", "sequence_to_sequence", "causal"] = Field(
@@ -162,8 +164,9 @@ class Settings(BaseSettings):
 
     @property
     def index_dir(self) -> Path:
-        """Folder of the BM25 index."""
-        return self.wiki_index_path or self.state_dir / "wiki_index"
+        """Folder that the BM25 index is built in, and searched where no published one is."""
+        is_folder = self.wiki_index and not self.wiki_index.startswith("s3://")
+        return Path(self.wiki_index) if is_folder else self.state_dir / "wiki_index"
 
 
 @functools.lru_cache(maxsize=1)

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from airflow.sdk import DAG, TriggerRule
 
 from toolformer_ops.config import MAX_SHARDS, load_settings
 from toolformer_ops.orchestration.annotation_dag import annotation_tasks
+from toolformer_ops.orchestration.defaults import WIKI_INDEX, describe_assets
 from toolformer_ops.orchestration.forms import annotation_form
 from toolformer_ops.orchestration.model_tasks import SUITES
 from toolformer_ops.tools.registry import get_tool, tool_names
@@ -115,3 +117,12 @@ def test_two_runs_may_be_under_way_at_once(local_dags: dict[str, DAG]) -> None:
 def test_a_new_index_and_a_checked_release_are_assets(local_dags: dict[str, DAG]) -> None:
     made = {(task.task_id, asset.name) for dag in local_dags.values() for task in dag.tasks for asset in task.outlets}
     assert made == {("check_release", "dataset_release"), ("build_index", "wiki_index")}
+
+
+def test_event_of_a_new_index_names_its_address(monkeypatch: pytest.MonkeyPatch, local_dags: dict[str, DAG]) -> None:
+    monkeypatch.setattr("toolformer_ops.artifacts.newest", lambda settings, kind: f"s3://bucket/{kind}/newest")
+    [task] = local_dags["build_wiki_index"].tasks
+    event = SimpleNamespace(extra={})
+    describe_assets({"outlet_events": {WIKI_INDEX: event}}, task.outlets, {"dag_run": "r"})  # type: ignore[arg-type, typeddict-item]
+    assert event.extra == {"dag_run": "r", "address": "s3://bucket/index/newest"}
+    assert task.arguments[-1] == "--publish"

@@ -174,7 +174,8 @@ def test_secrets_are_references_and_plain_settings_are_values(manifests: dict[st
     for key in ("TOOLFORMER_S3_ACCESS_KEY_ID", "TOOLFORMER_S3_SECRET_ACCESS_KEY"):
         assert environment[key]["valueFrom"]["secretKeyRef"] == {"key": key, "name": "toolformer", "optional": True}
     assert environment["TOOLFORMER_S3_ENDPOINT_URL"]["value"] == "http://minio:9000"
-    assert not {"TOOLFORMER_READER_DSN", "TOOLFORMER_AIRFLOW_PASSWORD", "TOOLFORMER_RUNNER"} & set(environment)
+    assert environment["TOOLFORMER_RUNNER"]["value"] == "kubernetes"  # a pod searches the published index
+    assert not {"TOOLFORMER_READER_DSN", "TOOLFORMER_AIRFLOW_PASSWORD"} & set(environment)
 
 
 def test_no_secret_stands_in_a_pod_in_a_template_or_in_a_serialised_dag(

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from toolformer_ops import artifacts
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CorpusError, SearchIndexError, ToolformerError
+from toolformer_ops.errors import CorpusError, CorruptObjectError, SearchIndexError, ToolformerError
 from toolformer_ops.retrieval import bm25_index, index_build
 from toolformer_ops.retrieval.bm25_index import Bm25Index, SearchAnswer
 from toolformer_ops.retrieval.index_manifest import read_manifest
+from toolformer_ops.retrieval.wiki_index import index_folder, with_index_of
 from toolformer_ops.stages.index_building import build_index
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.tools.base import run_tool
@@ -60,7 +62,7 @@ def kilt_lines(articles: dict[str, list[str]]) -> bytes:
 
 
 def settings_for(folder: Path) -> Settings:
-    return Settings(wiki_index_path=folder, search_threads=2)
+    return Settings(wiki_index=str(folder), search_threads=2)
 
 
 def headings(answer: SearchAnswer) -> list[str]:
@@ -227,13 +229,63 @@ def test_a_packed_source_makes_the_same_index(source: Path, tmp_path: Path, pack
 
 def test_a_source_in_s3_makes_the_same_index(s3_settings: Settings, source: Path, tmp_path: Path) -> None:
     ObjectStore(s3_settings).put_if_absent("wiki/wiki.jsonl.gz", gzip.compress(source.read_bytes()))
-    settings = s3_settings.model_copy(update={"wiki_index_path": tmp_path / "index"})
+    settings = s3_settings.model_copy(update={"wiki_index": str(tmp_path / "index")})
     report = build_index(settings, f"s3://{s3_settings.s3_bucket}/wiki/wiki.jsonl.gz")
     plain = build_index(settings_for(tmp_path / "plain"), str(source))
     assert report.manifest.fingerprint == plain.manifest.fingerprint
     assert build_index(settings, f"s3://{s3_settings.s3_bucket}/wiki/wiki.jsonl.gz").built is False
     with pytest.raises(ToolformerError, match=r"nothing\.jsonl"):
         build_index(settings, f"s3://{s3_settings.s3_bucket}/wiki/nothing.jsonl")
+
+
+def test_published_index_is_searched_by_pods_that_have_empty_disks(
+    settings: Settings, source: Path, tmp_path: Path
+) -> None:
+    def pod(name: str, **changes: object) -> Settings:
+        return settings.model_copy(update={"state_dir": tmp_path / name, "runner": "kubernetes", **changes})
+
+    with pytest.raises(SearchIndexError, match="Trigger the DAG build_wiki_index"):
+        WIKI_SEARCH.version(pod("worker"), "model")
+    report = build_index(pod("builder"), str(source), publish=True)
+    assert report is not None
+    address = f"s3://{settings.s3_bucket}/indices/wiki-{report.manifest.fingerprint[:16]}"
+    assert artifacts.newest(settings, "index") == address
+
+    # 1. The version is the one of the folder, by the manifest alone; a search fetches the index, once.
+    in_a_folder = pod("builder", wiki_index=str(pod("builder").index_dir))
+    version = WIKI_SEARCH.version(in_a_folder, "model")
+    assert WIKI_SEARCH.version(pod("worker"), "model") == version
+    assert WIKI_SEARCH.version(pod("worker", runner="local", wiki_index=address), "model") == version
+    assert not (tmp_path / "worker").exists()
+    for _ in range(2):
+        [answer] = Bm25Index.open(index_folder(pod("worker"))).search(["Flodden"], 1)
+        assert headings(answer) == ["Flodden Window"]
+    assert len((tmp_path / "worker" / "cache" / "downloads.jsonl").read_text().splitlines()) == 1
+
+    # 2. What is published is not built again on an empty disk, unless it lost a file.
+    assert build_index(pod("second"), str(source), publish=True) is None
+    assert not (tmp_path / "second").exists()
+    store = ObjectStore(settings)
+    lost = next(key for key in store.list("indices/") if "/lucene-" in key)
+    store.delete(lost)
+    assert build_index(pod("third"), str(source), publish=True) is not None
+    assert store.lacking(artifacts.find(settings, address, "index").manifest) == {}
+
+    # 3. A newer index is searched by new runs; a run that works keeps its own.
+    source.write_bytes(kilt_lines({**ARTICLES, "Zebra": ["A zebra has stripes."]}))
+    newer = build_index(pod("builder"), str(source), publish=True)
+    assert newer is not None
+    assert newer.manifest.fingerprint[:16] in WIKI_SEARCH.version(pod("worker"), "model")
+    pinned = with_index_of(pod("worker"), version)
+    assert (pinned.wiki_index, WIKI_SEARCH.version(pinned, "model")) == (address, version)
+    assert with_index_of(in_a_folder, "index=0123456789abcdef") == in_a_folder
+
+    # 4. What is no index is refused by its address.
+    model = artifacts.publish(settings, "model", "m@1", "models/m", {"wiki.jsonl": source}, source="a test")
+    with pytest.raises(CorruptObjectError, match="models/m: expected a published index"):
+        WIKI_SEARCH.version(pod("worker", wiki_index=model.address), "model")
+    with pytest.raises(SearchIndexError, match="indices/none"):
+        WIKI_SEARCH.version(pod("worker", wiki_index=f"s3://{settings.s3_bucket}/indices/none"), "model")
 
 
 def test_another_source_replaces_the_index_and_an_open_one_reads_on(source: Path, tmp_path: Path) -> None:
@@ -303,7 +355,7 @@ def start_build(source: Path, index_dir: Path) -> "subprocess.Popen[str]":
     program = (
         "import sys; from pathlib import Path; from toolformer_ops.config import Settings; "
         "from toolformer_ops.stages.index_building import build_index; "
-        "print(build_index(Settings(wiki_index_path=Path(sys.argv[2])), sys.argv[1]).built)"
+        "print(build_index(Settings(wiki_index=sys.argv[2]), sys.argv[1]).built)"
     )
     argv: Sequence[str] = [sys.executable, "-c", program, str(source), str(index_dir)]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})

@@ -95,10 +95,13 @@ def register(settings: Settings, artifact: Artifact, source: str) -> None:
         )
 
 
-def newest(settings: Settings, kind: Kind) -> str | None:
-    """The address of the artifact that was published last; None where there is none, or no database is set."""
+def newest(settings: Settings, kind: Kind, source: str | None = None) -> str | None:
+    """The address of the artifact that was published last, of those made from `source` where it is given.
+
+    None where there is none, or no database is set.
+    """
     if not settings.database_dsn.get_secret_value():
         return None
     with database.transaction(database.connect(settings)) as connection:
-        rows = database.fetch_all(connection, "newest_artifact", kind=kind)
+        rows = database.fetch_all(connection, "newest_artifact", kind=kind, source=source)
     return str(rows[0].uri) if rows else None

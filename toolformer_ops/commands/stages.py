@@ -43,14 +43,19 @@ def ingest(
 
 
 @app.command("build-index")
-def build_index(source: Annotated[str, typer.Option(help="KILT knowledge source, JSON Lines.")]) -> None:
+def build_index(
+    source: Annotated[str, typer.Option(help="KILT knowledge source, JSON Lines.")],
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Publish it on S3 as well, as the newest, which pods search.")
+    ] = False,
+) -> None:
     """Build the BM25 index of WikiSearch and QA from KILT records.
 
     Example: toolformer-ops stage build-index --source s3://wiki/kilt_knowledgesource.json
     """
     from toolformer_ops.stages import index_building
 
-    index_building.build_index(load_settings(), source)
+    index_building.build_index(load_settings(), source, publish=publish)
 
 
 @app.command("start-run")

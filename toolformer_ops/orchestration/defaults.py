@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 
+from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration.schedules import NIGHTLY
 
 if TYPE_CHECKING:
@@ -108,6 +109,10 @@ def with_shard(arguments: Sequence[str], shard: str | None) -> list[str]:
 
 
 def describe_assets(context: "Context", outlets: Sequence["Asset"], extra: Mapping[str, str] | None) -> None:
-    """Attach ids to the asset events of this task, for the DAGs that are scheduled by them."""
+    """Attach ids to the asset events of this task, for the DAGs that are scheduled by them; of an index also its address on S3."""
     for asset in outlets:
         context["outlet_events"][asset].extra.update(extra or {})
+        if asset.name == WIKI_INDEX.name:
+            from toolformer_ops import artifacts
+
+            context["outlet_events"][asset].extra["address"] = artifacts.newest(load_settings(), "index") or ""

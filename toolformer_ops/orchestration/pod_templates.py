@@ -46,7 +46,6 @@ NOT_FOR_PODS = (
     "image",
     "kubernetes_",
     "reader_dsn",
-    "runner",
     "schedules_dir",
     "state_dir",
 )

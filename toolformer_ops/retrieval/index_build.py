@@ -119,6 +119,15 @@ def build(open_source: OpenSource, source_uri: str, index_dir: Path, threads: in
     return IndexReport(index_dir, manifest, built=True)
 
 
+def source_fingerprint(open_source: OpenSource) -> str:
+    """The fingerprint that an index of the source built now would have; reads the source to its end."""
+    digest = hashlib.sha256()
+    with open_source() as source:
+        while block := source.read(_READ_BYTES):
+            digest.update(block)
+    return fingerprint_of(digest.hexdigest(), index_parameters())
+
+
 def _present(open_source: OpenSource, index_dir: Path) -> IndexManifest | None:
     """The manifest in `index_dir` if it is of this very source and these parameters, and its index is whole."""
     if not (index_dir / MANIFEST).exists():
@@ -128,11 +137,7 @@ def _present(open_source: OpenSource, index_dir: Path) -> IndexManifest | None:
     except SearchIndexError as error:
         _log.warning("building again: %s", error)
         return None
-    digest = hashlib.sha256()
-    with open_source() as source:
-        while block := source.read(_READ_BYTES):
-            digest.update(block)
-    if fingerprint_of(digest.hexdigest(), index_parameters()) != manifest.fingerprint:
+    if source_fingerprint(open_source) != manifest.fingerprint:
         return None
     found = _passages_in(index_dir / manifest.folder)
     if found != manifest.passages:

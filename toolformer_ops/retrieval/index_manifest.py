@@ -80,7 +80,7 @@ def read_manifest(index_dir: Path) -> IndexManifest:
         manifest = IndexManifest(**fields)
     except FileNotFoundError as error:
         raise SearchIndexError(
-            f"expected a search index in {index_dir} (setting TOOLFORMER_WIKI_INDEX_PATH), found no {MANIFEST}. "
+            f"expected a search index in {index_dir} (setting TOOLFORMER_WIKI_INDEX), found no {MANIFEST}. "
             "Build one: `toolformer-ops stage build-index --source KILT.jsonl`, or trigger the DAG build_wiki_index."
         ) from error
     except (OSError, ValueError, TypeError) as error:

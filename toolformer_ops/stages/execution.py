@@ -17,6 +17,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.corpus.records import escape_control_characters
 from toolformer_ops.errors import RecipeMismatchError
 from toolformer_ops.records import Document
+from toolformer_ops.retrieval.wiki_index import with_index_of
 from toolformer_ops.runs.micro_batches import (
     DocumentOutcome,
     MicroBatch,
@@ -154,6 +155,7 @@ def execute_stage(
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, run_id, tool.spec.name)
+    settings = with_index_of(settings, run.tool_version)
     found = tool.version(settings, run.model_identity)
     if found != run.tool_version:
         raise RecipeMismatchError(

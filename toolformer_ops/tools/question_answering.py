@@ -15,9 +15,9 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolError
 from toolformer_ops.records import content_uuid
 from toolformer_ops.retrieval.bm25_index import K1, B, Bm25Index, FoundPassage, PassageSearch
-from toolformer_ops.retrieval.index_manifest import read_manifest
 from toolformer_ops.retrieval.java_runtime import java_thread
 from toolformer_ops.retrieval.sentences import cut_at_sentence_end, split_sentences
+from toolformer_ops.retrieval.wiki_index import index_folder, index_version
 from toolformer_ops.tools import model_readers
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, ToolSpec, load_prompt
 from toolformer_ops.tools.calendar import MONTHS
@@ -44,7 +44,7 @@ class QuestionAnswering(Tool):
         Raises:
             SearchIndexError, ModelError, ToolError: the index or the reader's model is not there.
         """
-        code, fingerprint = self.spec.code_version, read_manifest(settings.index_dir).fingerprint
+        code, index = self.spec.code_version, index_version(settings)
         reader = BEST_SENTENCE_VERSION
         if settings.qa_reader != "best_sentence":
             identity = model_identity
@@ -55,7 +55,7 @@ class QuestionAnswering(Tool):
             prompt = content_uuid(load_prompt(model_readers.PROMPT)).hex[:16]
             numbers = f"passages={model_readers.PASSAGES}, tokens={model_readers.ANSWER_TOKENS}"
             reader = f"{settings.qa_reader}({identity}, prompt={prompt}, {numbers})"
-        return f"question_answering-{code} bm25(k1={K1}, b={B}) index={fingerprint[:16]} reader={reader}"
+        return f"question_answering-{code} bm25(k1={K1}, b={B}) {index} reader={reader}"
 
     def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> ToolRunner:
         """Open the index, and load the reader's model if it has one.
@@ -63,7 +63,7 @@ class QuestionAnswering(Tool):
         Raises:
             SearchIndexError, ModelError, ToolError: the index or the reader's model is not there.
         """
-        index = Bm25Index.open(settings.index_dir, settings.search_threads)
+        index = Bm25Index.open(index_folder(settings), settings.search_threads)
         reader: Reader
         if settings.qa_reader == "best_sentence":
             reader = BestSentenceReader(index)

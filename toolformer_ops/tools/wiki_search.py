@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
 from toolformer_ops.retrieval.bm25_index import K1, B, Bm25Index, PassageSearch
-from toolformer_ops.retrieval.index_manifest import read_manifest
 from toolformer_ops.retrieval.sentences import cut_at_sentence_end
+from toolformer_ops.retrieval.wiki_index import index_folder, index_version
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, ToolSpec
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class WikiSearch(Tool):
 
     def version(self, settings: Settings, model_identity: str) -> str:
         """The code's version, BM25's numbers, the budget and the index."""
-        code, fingerprint = self.spec.code_version, read_manifest(settings.index_dir).fingerprint
-        return f"wiki_search-{code} bm25(k1={K1}, b={B}) top={RESULTS} tokens={RESULT_TOKENS} index={fingerprint[:16]}"
+        code, index = self.spec.code_version, index_version(settings)
+        return f"wiki_search-{code} bm25(k1={K1}, b={B}) top={RESULTS} tokens={RESULT_TOKENS} {index}"
 
     def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> ToolRunner:
         """Start Java and open the index (about 1 s).
@@ -46,7 +46,7 @@ class WikiSearch(Tool):
         Raises:
             SearchIndexError: there is no index; the message names the setting.
         """
-        return WikiSearchRunner(Bm25Index.open(settings.index_dir, settings.search_threads))
+        return WikiSearchRunner(Bm25Index.open(index_folder(settings), settings.search_threads))
 
 
 class WikiSearchRunner:

@@ -18,7 +18,7 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_missing_index_names_the_folder_the_setting_and_the_command(tmp_path: Path) -> None:
-    with pytest.raises(SearchIndexError, match="TOOLFORMER_WIKI_INDEX_PATH") as error:
+    with pytest.raises(SearchIndexError, match="TOOLFORMER_WIKI_INDEX") as error:
         read_manifest(tmp_path / "nowhere")
     assert str(tmp_path / "nowhere") in str(error.value)
     assert "build-index" in str(error.value)

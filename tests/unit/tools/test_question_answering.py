@@ -158,5 +158,5 @@ def test_a_checkpoint_that_is_not_there_fails_before_anything_runs(tmp_path: Pat
 
 
 def test_without_an_index_nothing_opens(tmp_path: Path) -> None:
-    with pytest.raises(SearchIndexError, match="TOOLFORMER_WIKI_INDEX_PATH"):
-        TOOL.open(Settings(wiki_index_path=tmp_path / "nowhere"), pytest.fail)
+    with pytest.raises(SearchIndexError, match="TOOLFORMER_WIKI_INDEX"):
+        TOOL.open(Settings(wiki_index=str(tmp_path / "nowhere")), pytest.fail)

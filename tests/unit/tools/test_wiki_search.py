@@ -20,7 +20,7 @@ SENTENCE = "Spin fishing uses a reel with a fixed spool, and a rod of glass or o
 def settings_with_index(folder: Path, fingerprint: str = "f" * 64) -> Settings:
     folder.mkdir(exist_ok=True)
     write_manifest(folder, IndexManifest(fingerprint, "wiki.jsonl", "0" * 64, {}, 1, 1, {}, 0, "lucene-1"))
-    return Settings(wiki_index_path=folder)
+    return Settings(wiki_index=str(folder))
 
 
 def test_a_result_is_heading_and_text() -> None:
@@ -84,8 +84,8 @@ def test_the_models_identity_does_not_make_another_version(tmp_path: Path) -> No
 
 
 def test_without_an_index_neither_version_nor_open_goes_on(tmp_path: Path) -> None:
-    settings = Settings(wiki_index_path=tmp_path / "nowhere")
-    with pytest.raises(SearchIndexError, match="TOOLFORMER_WIKI_INDEX_PATH"):
+    settings = Settings(wiki_index=str(tmp_path / "nowhere"))
+    with pytest.raises(SearchIndexError, match="TOOLFORMER_WIKI_INDEX"):
         TOOL.version(settings, "model")
     with pytest.raises(SearchIndexError, match="build-index"):
         TOOL.open(settings, pytest.fail)
