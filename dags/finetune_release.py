@@ -19,8 +19,8 @@ shown under the run's tab "Evaluation" and linked from the task `evaluation.repo
 
 1. Open the log of the first failed task; its last line says what was expected, what was found, and the remedy: a data set that is
    not there or of another format, a tool that is down, a model whose vocabulary lacks the markers of calls.
-2. Exit status 2 is a wrong request, 3 a release without texts (no model is published); neither is retried. Everything else was
-   retried twice; a training starts at its last checkpoint.
+2. Exit status 2 is a wrong request, 3 a release without texts (no model is published); neither is retried. Everything else was,
+   as often as docs/operations.md says ("What a red task says"); a training starts at its last checkpoint.
 3. Mend the cause and clear the failed task with what follows. What was trained and scored is not trained and scored again.
 """
 

@@ -1,8 +1,8 @@
-"""Trainings that are killed by SIGKILL: `python -m tests.killed_training MODEL RELEASE FOLDER WHERE-STEP...`.
+"""Trainings that are killed: `python -m tests.killed_training MODEL RELEASE FOLDER WHERE-STEP...`.
 
 WHERE: `line` after the log line of that step, `write` in the middle of writing that step's checkpoint, `whole` before it is
-declared whole. Each training is a process with the folder FOLDER/WHERE-STEP, forked after the imports, which take ten times as
-long as the training.
+declared whole, all three by SIGKILL; `told` after the log line by SIGTERM. Each training is a process with the folder
+FOLDER/WHERE-STEP, forked after the imports, which take ten times as long as the training.
 """
 
 import os
@@ -14,12 +14,15 @@ from typing import Any
 import torch
 
 from tests.finetuning_jobs import DEV_TEXTS, recipe_of
+from toolformer_ops import termination
 from toolformer_ops.config import load_settings
+from toolformer_ops.errors import EXIT_TERMINATED
 from toolformer_ops.finetuning.checkpoints import Checkpoints
 from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.finetuning.training_log import ProgressLines
 
 CHECKPOINT_STEPS = 4
+SIGNALS = {"told": signal.SIGTERM}
 CHOICES = {"finetune_steps": 12, "finetune_eval_steps": 6, "finetune_checkpoint_steps": CHECKPOINT_STEPS}
 
 
@@ -33,8 +36,8 @@ def arm(where: str, step: int) -> None:
 
     def after_line(self: ProgressLines, args: Any, state: Any, control: Any, logs: Any = None, **options: Any) -> None:
         line(self, args, state, control, logs, **options)
-        if where == "line" and state.global_step == step and "loss" in logs:
-            kill()
+        if where in ("line", "told") and state.global_step == step and "loss" in logs:
+            os.kill(os.getpid(), SIGNALS.get(where, signal.SIGKILL))
 
     def half_written(value: Any, path: Any, *arguments: Any, **options: Any) -> None:
         if where == "write" and str(path).endswith(f"checkpoint-{step}/optimizer.pt"):
@@ -59,13 +62,15 @@ def main(model: str, release: str, folder: str, *kills: str) -> None:
         process_id = os.fork()
         if not process_id:
             where, _, step = kill_at.partition("-")
+            termination.install()
             arm(where, int(step))
             train_on_release(
                 load_settings(), recipe_of(**CHOICES), model, Path(release), DEV_TEXTS, Path(folder) / kill_at,
             )  # fmt: skip
             sys.exit()
         _, status = os.waitpid(process_id, 0)
-        if os.waitstatus_to_exitcode(status) != -signal.SIGKILL:
+        expected = EXIT_TERMINATED if kill_at.startswith("told") else -signal.SIGKILL
+        if os.waitstatus_to_exitcode(status) != expected:
             sys.exit(f"{kill_at}: expected a training that is killed, found the status {status}")
 
 

@@ -14,7 +14,7 @@
     study-calculator a model learns the calculator, in one process
 
 Ends with 0; 1 for an error that another try may mend; 2 for a request that is wrong; 3 where there is no result; 75 where something
-that the work needs is not there now (Postgres, S3, a model hub, a GPU, space on a disk).
+that the work needs is not there now (Postgres, S3, a model hub, a GPU, space on a disk); 143 where SIGTERM ended it.
 """
 
 import gc
@@ -23,9 +23,10 @@ import sys
 
 import typer
 
+from toolformer_ops import termination
 from toolformer_ops.commands import decoding, evaluation, housekeeping, people, publishing, reporting, stages
 from toolformer_ops.demo import commands as demo_commands
-from toolformer_ops.errors import EXIT_USAGE, ToolformerError, disk_full, exit_code
+from toolformer_ops.errors import EXIT_USAGE, TerminationRequest, ToolformerError, disk_full, exit_code
 from toolformer_ops.local_services import commands as service_commands
 
 app = typer.Typer(
@@ -53,6 +54,7 @@ logger = logging.getLogger("toolformer_ops")
 
 def main() -> None:
     """Run the command line; a known error is one sentence on stderr and an exit status, never a traceback."""
+    termination.install()
     # torch and transformers make a million objects while they are imported, none of them garbage: to look through them takes 0.3
     # CPU seconds so, and 1.2 at Python's thresholds.
     gc.set_threshold(20_000, 20, 20)
@@ -65,7 +67,10 @@ def main() -> None:
         app()
     except (BrokenPipeError, KeyboardInterrupt):
         sys.exit(EXIT_USAGE)
-    except Exception as error:
+    except (TerminationRequest, Exception) as error:
+        if termination.requested():  # a query that was cancelled, or a broken pipe, comes of it
+            logger.info("ended by SIGTERM: what is committed stays")
+            termination.end()
         known = error if isinstance(error, ToolformerError) else disk_full(error)
         if known is None:
             raise

@@ -19,6 +19,7 @@ from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.orchestration.defaults import POOLS
 from toolformer_ops.orchestration.forms import annotation_form
+from toolformer_ops.orchestration.retrying import INFRASTRUCTURE_RETRIES, OWN_RETRIES, StageRetries
 
 DAG_FILES = sorted((REPOSITORY / "dags").glob("*.py"))
 DAG_IDS = [path.stem for path in DAG_FILES]
@@ -56,7 +57,8 @@ def test_a_task_has_owner_retries_with_backoff_time_limit_and_a_pool_that_is_mad
     assert sorted(pools) == sorted(POOLS)
     for task in local_dags[dag_id].tasks:
         assert task.owner == "toolformer"
-        assert task.retries == 2
+        assert isinstance(task.retry_policy, StageRetries)
+        assert task.retries == OWN_RETRIES + INFRASTRUCTURE_RETRIES
         assert task.retry_exponential_backoff == 2.0
         assert isinstance(task.execution_timeout, timedelta)
         assert task.pool in pools

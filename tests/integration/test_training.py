@@ -179,7 +179,13 @@ def test_vocabulary_that_cannot_write_the_markers_is_refused_before_training(
 # Kills
 
 
-KILLS = {"line-11": "checkpoint-8", "line-7": "checkpoint-6", "write-8": "checkpoint-6", "whole-6": "checkpoint-4"}
+KILLS = {
+    "line-11": "checkpoint-8",
+    "line-7": "checkpoint-6",
+    "write-8": "checkpoint-6",
+    "whole-6": "checkpoint-4",
+    "told-9": "checkpoint-10",  # SIGTERM: the step at work is done, and saved
+}
 """When a training is killed, and which checkpoint is whole then."""
 
 

@@ -5,8 +5,9 @@ import os
 import sys
 from pathlib import Path
 
+from toolformer_ops import termination
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import ToolformerError, exit_code
+from toolformer_ops.errors import TerminationRequest, ToolformerError, exit_code
 from toolformer_ops.finetuning.processes import RESULT, TrainingJob, end_with_parent, write_failure, write_trained
 from toolformer_ops.finetuning.release_training import train_job
 
@@ -14,11 +15,14 @@ from toolformer_ops.finetuning.release_training import train_job
 def main(job_path: Path) -> int:
     """Train this process's share; the first process writes the result. Returns the exit status."""
     end_with_parent()
+    termination.install()
     first = os.environ.get("RANK", "0") == "0"
     logging.basicConfig(level=logging.INFO if first else logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     job = TrainingJob.read(job_path)
     try:
         trained = train_job(load_settings(), job)
+    except TerminationRequest:
+        termination.end()  # the other processes are at their end, too: nothing is to be waited for
     except ToolformerError as error:
         write_failure(job, error)
         logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the message is meant to be read

@@ -4,6 +4,7 @@ The processes run `python -m toolformer_ops.finetuning JOB`, where JOB is a trai
 them does, even by -9. Without DeepSpeed every process holds all weights.
 """
 
+import contextlib
 import ctypes
 import dataclasses
 import importlib.util
@@ -18,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from toolformer_ops import errors
+from toolformer_ops import errors, termination
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError, TrainingProcessError
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
@@ -119,6 +120,7 @@ def train_in_processes(settings: Settings, job: TrainingJob, devices: Sequence[s
         DeviceMemoryError: a pass does not fit into a device's memory.
         TrainingError: the loss stopped being a finite number.
         TrainingProcessError: a process ended otherwise; the log has its message.
+        TerminationRequest: SIGTERM came, and the processes have ended.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
     for name in (RESULT, FAILURE):
@@ -141,15 +143,22 @@ def train_in_processes(settings: Settings, job: TrainingJob, devices: Sequence[s
         env=environment,
         preexec_fn=end_with_parent,  # noqa: PLW1509 - one prctl, no lock is taken
     )
-    try:
-        status = process.wait()
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait()
+    # SIGTERM is handed on, and the processes write a checkpoint; in a container this process alone gets it.
+    with termination.deferred():
+        status = _wait(process)
     if status == 0 and (job.folder / RESULT).is_file():
         return read_trained(job.folder / RESULT)
     raise failure_of(job, status)
+
+
+def _wait(process: "subprocess.Popen[bytes]") -> int:
+    told = False
+    while True:
+        if termination.requested() and not told:
+            process.terminate()
+            told = True
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=0.5)
 
 
 def launch_command(job: TrainingJob, processes: int) -> list[str]:

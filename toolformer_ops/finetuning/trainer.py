@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from toolformer_ops import termination
 from toolformer_ops.finetuning.batches import NOT_SCORED, Collate, scored_tokens, text_loss
 from toolformer_ops.finetuning.checkpoints import Checkpoints
 from toolformer_ops.finetuning.sequences import TokenSequences
@@ -88,6 +89,21 @@ class DevelopmentSchedule(TrainerCallback):
             control.should_evaluate = control.should_save = True
         if control.should_save:
             control.should_log = True
+        return control
+
+
+class StopWhenToldTo(TrainerCallback):
+    """SIGTERM ends the training after the step at work, with a checkpoint; all processes at the same step."""
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> TrainerControl:
+        """One process may have been told earlier than the others: what one knows, all know."""
+        told = torch.tensor(int(termination.requested()), device=args.device)
+        if torch.distributed.is_initialized():
+            torch.distributed.all_reduce(told, torch.distributed.ReduceOp.MAX)
+        if told.item():
+            control.should_save = control.should_training_stop = True
         return control
 
 

@@ -17,13 +17,14 @@ from typing import Any
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
+from toolformer_ops import termination
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError, TrainingError
 from toolformer_ops.finetuning.batches import collate_for
 from toolformer_ops.finetuning.checkpoints import Checkpoints, copy_weights
 from toolformer_ops.finetuning.recipe import MAX_GRADIENT_NORM, SCHEDULE, FinetuningRecipe
 from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences
-from toolformer_ops.finetuning.trainer import DevelopmentSchedule, ReleaseTrainer
+from toolformer_ops.finetuning.trainer import DevelopmentSchedule, ReleaseTrainer, StopWhenToldTo
 from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLines, TrainingLog
 from toolformer_ops.language_model.loading import load_network
 from toolformer_ops.language_model.tokenization import Tokenization
@@ -115,6 +116,7 @@ def train(
     Raises:
         TrainingError: the loss stopped being a finite number.
         DeviceMemoryError: a pass does not fit into memory; checkpoints stay.
+        TerminationRequest: SIGTERM came; the checkpoint of the last step is written.
     """
     arguments = _arguments(settings, recipe, folder, plan)
     checkpoints, log = training_state(recipe, development, folder, sharded=arguments.deepspeed_plugin is not None)
@@ -130,6 +132,7 @@ def train(
         train_dataset=examples,
         data_collator=collate_for(base.network, base.tokenizer, min(recipe.choices.finetune_length, base.window)),
         callbacks=[
+            StopWhenToldTo(),
             DevelopmentSchedule(recipe.choices.finetune_eval_steps, evaluates=len(development) > 0),
             ProgressLines(log, lambda step: examples.tokens_until(step * recipe.choices.finetune_batch)),
         ],
@@ -186,7 +189,7 @@ def _run(trainer: Trainer, checkpoint: Path | None) -> None:
         classes = [ZeroStageEnum, LossScaler]
     reason = ""
     try:
-        with safe_globals(classes):
+        with safe_globals(classes), termination.deferred():
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     except RuntimeError as error:  # torch.OutOfMemoryError is one
         if not should_reduce_batch_size(error):

@@ -21,6 +21,9 @@ Made by `python -m toolformer_ops.orchestration.dag_table` from `dags/`; do not 
 `python -m toolformer_ops stage ...`, on the Airflow worker, or with `TOOLFORMER_RUNNER=kubernetes` in a pod
 ([kubernetes.md](kubernetes.md)). The slots of
 a task's pool limit how many run at once.
+
+A task that fails by an error of its own is tried again twice; one that was killed, evicted or met an outage up to twenty times; one
+that ends with status 2 or 3 never ([operations.md](operations.md#what-a-red-task-says)).
 """
 
 
@@ -39,9 +42,9 @@ def page(dags: Iterable["DAG"]) -> str:
             ],
         )
         tasks = _table(
-            ("Task", "Mapped over shards", "Pool", "Longest try", "Retries"),
+            ("Task", "Mapped over shards", "Pool", "Longest try"),
             [
-                (f"`{task.task_id}`", "yes" if task.is_mapped else "", task.pool, task.execution_timeout, task.retries)
+                (f"`{task.task_id}`", "yes" if task.is_mapped else "", task.pool, task.execution_timeout)
                 for task in dag.tasks
             ],
         )

@@ -12,6 +12,13 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 
 from toolformer_ops.config import load_settings
+from toolformer_ops.orchestration.retrying import (
+    INFRASTRUCTURE_RETRIES,
+    MAX_RETRY_DELAY,
+    OWN_RETRIES,
+    RETRY_DELAY,
+    StageRetries,
+)
 from toolformer_ops.orchestration.schedules import NIGHTLY
 
 if TYPE_CHECKING:
@@ -24,15 +31,14 @@ CPU_POOL = "cpu"
 GPU_POOL = "gpu"
 POOLS = (CPU_POOL, GPU_POOL)
 
-RETRY_DELAY = timedelta(seconds=15)
-"""Before the first retry; doubled before the second. Short, since a retry starts at the next micro-batch."""
-
 DEFAULT_ARGS: dict[str, Any] = {
     "owner": "toolformer",
-    "retries": 2,
+    # The policy ends a task after fewer tries than Airflow would. The delays count where a worker dies, and nobody asks the policy.
+    "retries": OWN_RETRIES + INFRASTRUCTURE_RETRIES,
+    "retry_policy": StageRetries(),
     "retry_delay": RETRY_DELAY,
     "retry_exponential_backoff": 2.0,
-    "max_retry_delay": timedelta(minutes=10),
+    "max_retry_delay": MAX_RETRY_DELAY,
     "depends_on_past": False,
 }
 
@@ -85,9 +91,6 @@ def annotation_run_id(dag_id: str, run_id: str) -> str:
 
 
 # What a stage task does besides starting its stage, whether as a process or as a pod
-
-EXIT_CODES_NOT_RETRIED = frozenset({2, 3})
-"""2: the request is wrong; 3: a quality gate did not pass. Trying again fails in the same way (`toolformer_ops.errors`)."""
 
 
 def skip_unless(params: Mapping[str, Any], only_where: Mapping[str, Any] | None) -> None:

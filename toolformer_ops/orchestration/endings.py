@@ -58,7 +58,7 @@ def describe_exit(status: int, last_line: str = "") -> PodEnding:
         status: exit status, 0 to 255.
         last_line: the last line that the stage wrote to its log; its error message where it has one.
     """
-    said = _shortened(last_line) or "no message"
+    said = " ".join(last_line.split())[:MESSAGE_CHARACTERS] or "no message"
     if status == EXIT_TERMINATED:
         return PodEnding(status, True, f"ended by SIGTERM; {STARTS_AGAIN}.")
     if status == EXIT_INFRASTRUCTURE:

@@ -17,22 +17,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException
 
 from toolformer_ops.config import REPOSITORY
 from toolformer_ops.orchestration.defaults import (
-    EXIT_CODES_NOT_RETRIED,
     describe_assets,
     skip_unless,
     with_shard,
 )
+from toolformer_ops.orchestration.endings import PodEnding, describe_exit
+from toolformer_ops.orchestration.retrying import stage_failure
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 COMMAND = (sys.executable, "-m", "toolformer_ops")
-GRACE_SECONDS = 10.0
-"""Between SIGTERM and SIGKILL to a stage that does not end by itself."""
+GRACE_SECONDS = 30.0
+"""Between SIGTERM and SIGKILL to a stage that does not end by itself, as in Kubernetes: a training writes a checkpoint."""
 LAST_LINES = 20
 PR_SET_PDEATHSIG = 1
 
@@ -56,13 +57,10 @@ class Ending:
     last_error: str
     """Last line on stderr that is not empty: what the stage says about its failure."""
 
-    def reason(self) -> str:
-        """One sentence for a failed task."""
-        if self.returncode < 0:
-            name = signal.Signals(-self.returncode).name
-            why = " (the machine may be out of memory)" if name == "SIGKILL" else ""
-            return f"killed by {name}{why}; the next try starts after the last committed micro-batch."
-        return f"exit status {self.returncode}: {self.last_error or self.last_output or 'no message'}"
+    def described(self) -> PodEnding:
+        """The ending as one sentence with its remedy, as that of a pod."""
+        status = self.returncode if self.returncode >= 0 else 128 - self.returncode
+        return describe_exit(status, self.last_error or self.last_output)
 
 
 class RunningProcess:
@@ -177,10 +175,8 @@ class StageProcess(BaseOperator):
         """Run the program with these arguments to its end, and raise unless it ended well."""
         self._running = RunningProcess([*self.command, *arguments], self._log_line)
         ending = self._running.wait()
-        if ending.returncode in EXIT_CODES_NOT_RETRIED:
-            raise AirflowFailException(f"{self._stage_name()}: {ending.reason()}")
         if ending.returncode != 0:
-            raise AirflowException(f"{self._stage_name()}: {ending.reason()}")
+            raise stage_failure(self._stage_name(), ending.described())
         return ending
 
     def on_kill(self) -> None:

@@ -23,14 +23,15 @@ from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import TRANSI
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator, make_safe_label_value
 from airflow.providers.cncf.kubernetes.utils.pod_manager import PodPhase
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+from airflow.sdk.exceptions import AirflowFailException, AirflowTaskTimeout
 from kubernetes.client import CoreV1Api
 from kubernetes.client import models as k8s
 from kubernetes.client.exceptions import ApiException
 
 from toolformer_ops.config import Settings
-from toolformer_ops.orchestration.defaults import EXIT_CODES_NOT_RETRIED, describe_assets, skip_unless, with_shard
-from toolformer_ops.orchestration.endings import PodEnding, describe_lost_pod, describe_pod_ending
+from toolformer_ops.errors import EXIT_TERMINATED
+from toolformer_ops.orchestration.defaults import describe_assets, skip_unless, with_shard
+from toolformer_ops.orchestration.endings import STARTS_AGAIN, PodEnding, describe_lost_pod, describe_pod_ending
 from toolformer_ops.orchestration.pod_templates import CONTAINER, LABELS, pod_manifest
 from toolformer_ops.orchestration.pod_watching import (
     OUTAGE_SECONDS,
@@ -46,6 +47,7 @@ from toolformer_ops.orchestration.pod_watching import (
     oldest_first,
     stage_exit_code,
 )
+from toolformer_ops.orchestration.retrying import stage_failure
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -113,9 +115,7 @@ class StagePod(KubernetesPodOperator):
             times = event.get("_redefer_count", 0)
             if status == "error" and not has_ended(pod) and stage_exit_code(pod) is None:
                 if times >= self.MAX_REDEFER_ATTEMPTS:  # the pod stays: the next try takes it over
-                    raise AirflowException(
-                        f"{self._stage_name()}: the pod {name} cannot be watched: {event['message']}"
-                    )
+                    self._fail(PodEnding(None, True, f"the pod {name} cannot be watched: {event['message']}"))
                 self.log.warning("the pod %s runs, and was not watched: %s. Watching it again.", name, event["message"])
                 self.trigger_kwargs = {**(self.trigger_kwargs or {}), "_redefer_count": times + 1}
                 self.invoke_defer_method(last_log_time=event.get("last_log_time"), context=context)
@@ -181,12 +181,13 @@ class StagePod(KubernetesPodOperator):
         try:
             return self.pod_manager.create_pod(pod=pod_request_obj)
         except ApiException as error:
-            message = f"{self._stage_name()}: Kubernetes refused the pod: {_said(error)}"
+            message = f"Kubernetes refused the pod: {_said(error)}"
             if error.status in (400, 404, 422) or (error.status == 403 and "quota" not in message):
                 raise AirflowFailException(
-                    f"{message}. `toolformer-ops doctor --kubernetes` says what is missing; mend it and clear this task."
+                    f"{self._stage_name()}: {message}. `toolformer-ops doctor --kubernetes` says what is missing; "
+                    "mend it and clear this task."
                 ) from error
-            raise AirflowException(message) from error
+            raise stage_failure(self._stage_name(), PodEnding(None, True, message)) from error
 
     @cached_property
     def pod_manager(self) -> StagePodManager:
@@ -220,9 +221,7 @@ class StagePod(KubernetesPodOperator):
             return  # something else is being raised, and the pod works on: the next try takes it over
         ending = describe_pod_ending(pod, self._events(pod))
         if works and why and phase == PodPhase.RUNNING:
-            ending = PodEnding(
-                None, False, f"{why.rstrip('.')}; the next try starts after the last committed micro-batch."
-            )
+            ending = PodEnding(None, False, f"{why.rstrip('.')}; {STARTS_AGAIN}.")
         if phase == PodPhase.FAILED:
             self.patch_already_checked(pod, reraise=False)  # kept for a look at it, and no retry takes it for its own
         else:
@@ -230,17 +229,16 @@ class StagePod(KubernetesPodOperator):
         self._fail(ending)
 
     def _fail(self, ending: PodEnding) -> NoReturn:
-        message = f"{self._stage_name()}: {ending.message}"
-        if ending.exit_code in EXIT_CODES_NOT_RETRIED:
-            raise AirflowFailException(message)
-        raise AirflowException(message)
+        raise stage_failure(self._stage_name(), ending)
 
     def _raise_if_killed(self) -> None:
         # After SIGTERM the provider deletes the pod, waits for its end and returns as if the stage had succeeded, since its
         # `cleanup` then skips the check of the pod's phase (cncf-kubernetes 10.25.0).
         if self._killed:
-            raise AirflowException(
-                "the task was told to end (SIGTERM), and its pod with it; the next try starts after the last committed micro-batch."
+            self._fail(
+                PodEnding(
+                    EXIT_TERMINATED, True, f"the task was told to end (SIGTERM), and its pod with it; {STARTS_AGAIN}."
+                )
             )
 
     def _read(self, name: str, namespace: str) -> k8s.V1Pod | None:

@@ -2,8 +2,8 @@
 
 While the stage computes a micro-batch, one thread reads the next and one writes the one before, so that a model does not wait for
 Postgres (`feed`). Each micro-batch's rows and its `stage_ledger` rows are one transaction, committed in order. A stage that is
-killed loses the micro-batch that it computed and the one that was being written; run again, it starts at the first document
-without a ledger row. A green task proves nothing: the ledger does.
+killed loses the micro-batch that it computed and the one that was being written, a stage that is told to end (SIGTERM) the first
+alone; run again, it starts at the first document without a ledger row. A green task proves nothing: the ledger does.
 
 What is undone is looked for among the documents that no finished work covers (`finished_work`, written by `stages/checking.py`), so
 that a night over a million documents that are done reads the new ones alone.
@@ -24,7 +24,7 @@ from typing import ClassVar, Generic, Literal, TypeVar
 from sqlalchemy import Connection, Engine
 
 from toolformer_ops.config import MAX_SHARDS, Settings
-from toolformer_ops.errors import ParameterError, ToolError
+from toolformer_ops.errors import ParameterError, TerminationRequest, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage import database
@@ -296,7 +296,12 @@ def work_off(settings: Settings, engine: Engine, work: StageWork[Loaded]) -> Cou
 
     size = settings.micro_batch_documents
     batches = (pending[first : first + size] for first in range(0, len(pending), size))
-    times = feed(batches, read, work.compute, write)
+    try:
+        times = feed(batches, read, work.compute, write)
+    except TerminationRequest:
+        done = f"{totals['documents']} of {len(pending)} documents are committed"
+        logger.info("%s: told to end (SIGTERM): %s, and the micro-batch at work is dropped", work.stage, done)
+        raise
     logger.info("%s feeding: %s", work.stage, times)
     counted = ", ".join(f"{name} {count}" for name, count in sorted(totals.items()))
     logger.info("%s done: %s", work.stage, counted or "nothing was left to do")

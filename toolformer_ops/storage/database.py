@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import itertools
 import re
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,10 +21,11 @@ from psycopg2 import sql
 from psycopg2.extensions import cursor as Cursor  # noqa: N812 - a class
 from psycopg2.extensions import parse_dsn
 from psycopg2.extras import Json
-from sqlalchemy import Connection, Engine, Row, TextClause, create_engine, text
+from sqlalchemy import Connection, Engine, Row, TextClause, create_engine, event, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
+from toolformer_ops import termination
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ConfigurationError, DatabaseError, DatabaseLoginError, DatabaseUnreachableError
 from toolformer_ops.storage.copy_format import copy_text
@@ -89,6 +91,7 @@ def connect_dsn(dsn: str, setting: str) -> Engine:
         pool_pre_ping=True,
         connect_args={"connect_timeout": 10, "application_name": "toolformer-ops"},
     )
+    event.listen(engine, "connect", lambda connection, _: _open_connections.add(connection))
     try:
         with engine.connect():
             return engine
@@ -366,6 +369,17 @@ def _bound(parameters: Mapping[str, object]) -> dict[str, object]:
         name: Json(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
         for name, value in parameters.items()
     }
+
+
+def _cancel_queries() -> None:
+    """Cancel what this process's connections are at: the main thread leaves a query of minutes no earlier."""
+    for connection in [*_open_connections]:
+        if not connection.closed:
+            connection.cancel()
+
+
+_open_connections: "weakref.WeakSet[Any]" = weakref.WeakSet()
+termination.on_delay(_cancel_queries)
 
 
 def _url(dsn: str, setting: str) -> URL:
