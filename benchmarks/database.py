@@ -351,7 +351,7 @@ class Bench:
         self.measure("night: ingest", lambda: ingestion.ingest_corpus(self.settings, str(self.corpus)))
         self.measure("night: start", lambda: self.start(run_id))
         self.measure("night: plan", lambda: planning.tools_to_do(self.settings, run_id))
-        for tool in planning.tools_to_do(self.settings, run_id):
+        for tool in planning.tools_to_do(self.settings, run_id).tools:
             self.measure("night: filter", functools.partial(filtering.filter_stage, self.settings, run_id, tool))
             self.measure("night: plan", functools.partial(planning.plan_shards, self.settings, run_id, tool))
             for shard in planning.plan_shards(self.settings, run_id, tool):

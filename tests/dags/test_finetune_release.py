@@ -12,7 +12,7 @@ from jinja2 import Environment
 
 from tests.dags.test_forms import validated
 from toolformer_ops.orchestration.defaults import RUN_ID
-from toolformer_ops.orchestration.model_tasks import SUITES, ReportEvaluation
+from toolformer_ops.orchestration.model_tasks import SUITES, ReportEvaluation, not_asked_for
 from toolformer_ops.runs.choices import RunChoices
 
 RELEASE = "0123456789abcdef"
@@ -29,7 +29,11 @@ def test_a_release_is_finetuned_published_evaluated_and_reported_in_this_order(d
     assert tasks["finetune"].upstream_task_ids == {"start_finetuning"}
     assert tasks["publish"].upstream_task_ids == {"finetune"}
     for suite in SUITES:
-        assert tasks[f"evaluation.{suite}"].upstream_task_ids == {"publish", "publish_without_calls"}
+        assert tasks[f"evaluation.{suite}"].upstream_task_ids == {
+            "start_finetuning",
+            "publish",
+            "publish_without_calls",
+        }
         assert tasks[f"evaluation.{suite}"].arguments == [
             "stage",
             "evaluate",
@@ -38,18 +42,18 @@ def test_a_release_is_finetuned_published_evaluated_and_reported_in_this_order(d
             "--suite",
             suite,
         ]
-        assert tasks[f"evaluation.{suite}"].only_where == {"evaluation_suites": suite}
-    assert tasks["evaluation.report"].upstream_task_ids == {f"evaluation.{suite}" for suite in SUITES}
+    suites = {f"evaluation.{suite}" for suite in SUITES}
+    assert tasks["evaluation.report"].upstream_task_ids == {"start_finetuning", *suites}
     assert tasks["finish_run"].upstream_task_ids == {"evaluation.report", "publish"}
     assert [task.task_id for task in dag.leaves] == ["finish_run"]
 
 
 def test_the_baseline_is_the_same_commands_without_calls_and_only_where_asked_for(dag: DAG) -> None:
     tasks = dag.task_dict
-    assert tasks["finetune_without_calls"].only_where == {"finetune_baseline": True}
     for stage in ("finetune", "publish"):
         assert tasks[f"{stage}_without_calls"].arguments == [*tasks[stage].arguments, "--without-calls"]
-    assert tasks["finetune_without_calls"].upstream_task_ids == {"publish"}  # each training takes all GPUs of a machine
+    # Behind the first model, since each training takes all GPUs of a machine; and behind the task that may skip it.
+    assert tasks["finetune_without_calls"].upstream_task_ids == {"publish", "start_finetuning"}
     assert tasks["publish_without_calls"].upstream_task_ids == {"finetune_without_calls"}
 
 
@@ -61,6 +65,25 @@ def test_suites_stand_beside_each_other_and_wait_for_no_baseline_that_was_not_as
         assert task.downstream_task_ids == {"evaluation.report"}
     assert dag.task_dict["evaluation.report"].trigger_rule == TriggerRule.ALL_DONE
     assert dag.task_dict["finish_run"].trigger_rule == TriggerRule.ALL_DONE
+
+
+@pytest.mark.parametrize(
+    ("baseline", "suites", "expected"),
+    [
+        (True, list(SUITES), set()),
+        (False, list(SUITES), {"finetune_without_calls"}),
+        (True, ["math"], {f"evaluation.{suite}" for suite in SUITES if suite != "math"}),
+        (True, None, {"evaluation.report", *(f"evaluation.{suite}" for suite in SUITES)}),
+    ],
+)
+def test_what_the_form_does_not_ask_for_is_skipped_with_the_reason(
+    dag: DAG, baseline: bool, suites: list[str] | None, expected: set[str]
+) -> None:
+    params = {"finetune_baseline": baseline, "evaluation_suites": suites}
+    reasons = not_asked_for({"params": params})  # type: ignore[typeddict-item]
+    assert set(reasons) == expected
+    assert all(reason.startswith("not asked for: ") for reason in reasons.values())
+    assert expected <= dag.task_dict["start_finetuning"].downstream_task_ids  # the scheduler skips no others
 
 
 def report(states: dict[str, str]) -> Any:

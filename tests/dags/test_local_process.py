@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from toolformer_ops.config import REPOSITORY
 from toolformer_ops.orchestration import local_process
@@ -120,21 +120,6 @@ def test_a_killed_stage_may_be_retried_and_says_which_signal_it_was() -> None:
     ) as caught:
         task("import os, signal; os.kill(os.getpid(), signal.SIGKILL)").execute(context())
     assert not isinstance(caught.value, AirflowFailException)
-
-
-def test_a_stage_that_the_form_did_not_ask_for_is_skipped_and_never_started(tmp_path: Path) -> None:
-    started = tmp_path / "started"
-    program = f"import pathlib; pathlib.Path({str(started)!r}).touch()"
-    with pytest.raises(AirflowSkipException):
-        task(program, only_where={"tools": "MT"}).execute(context(tools=["QA", "Calendar"]))
-    with pytest.raises(AirflowSkipException):
-        task(program, only_where={"finetune": True}).execute(context(finetune=False))
-    assert not started.exists()
-
-
-def test_a_stage_that_the_form_asked_for_runs() -> None:
-    task("pass", only_where={"tools": "MT"}).execute(context(tools=["QA", "MT"]))
-    task("pass", only_where={"finetune": True}).execute(context(finetune=True))
 
 
 def test_killing_the_task_ends_the_stage_and_its_children() -> None:

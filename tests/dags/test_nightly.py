@@ -11,21 +11,18 @@ import pendulum
 import pytest
 from airflow.dag_processing.dagbag import BundleDagBag
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
+from airflow.sdk.exceptions import AirflowSkipException
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables import trigger
 from airflow.timetables.base import TimeRestriction
 
 from tests.dags.test_schedules import written
 from toolformer_ops.config import load_settings
-from toolformer_ops.orchestration.annotation_dag import (
-    ToolsToDo,
-    skip_missed_night,
-    skip_small_change,
-    skip_without_release,
-)
+from toolformer_ops.orchestration.annotation_dag import skip_missed_night
+from toolformer_ops.orchestration.model_tasks import SUITES
 from toolformer_ops.orchestration.nightly import nightly_dag
 from toolformer_ops.orchestration.schedule_bundle import ScheduleBundle
+from toolformer_ops.tools.registry import PAPER_TOOLS as TOOLS
 
 NOTIFY = '[notify]\nwebhooks = ["chat"]\nemails = ["a@example.org"]\n'
 
@@ -227,49 +224,79 @@ def test_an_asset_starts_it_alone_or_beside_the_clock(schedules: Path) -> None:
 # What a night does not do
 
 
-def ran(task: Any, to_do: list[str]) -> tuple[list[str], dict[str, Any]]:
-    """The tasks that were skipped, and what was pushed, where the stage prints these tools."""
+def ran(
+    dag: DAG, task_id: str, printed: object, run_type: str = "scheduled", **params: Any
+) -> tuple[Any, dict[str, Any]]:
+    """What a task returns whose stage prints this, and what it pushes."""
     pushed: dict[str, Any] = {}
-    instance = SimpleNamespace(
-        task=task, map_index=-1, xcom_push=lambda key, value: pushed.update({key: value}), dag_id="d", run_id="r"
-    )
-    task.command = ["python3", "-c", f"print({json.dumps(json.dumps(to_do))})"]
-    try:
-        task.execute({"ti": instance, "params": {}, "outlet_events": {}})
-    except DownstreamTasksSkipped as skipped:
-        return sorted(name for name, _ in skipped.tasks), pushed
-    return [], pushed
+    instance = SimpleNamespace(map_index=-1, xcom_push=lambda key, value: pushed.update({key: value}))
+    task = dag.get_task(task_id)
+    task.command = ["python3", "-c", f"print({json.dumps(json.dumps(printed))})"]
+    asked_for = {"tools": list(TOOLS), "finetune": True, "finetune_baseline": True, "evaluation_suites": list(SUITES)}
+    run = SimpleNamespace(run_type=run_type)
+    context = {"ti": instance, "dag": dag, "dag_run": run, "params": asked_for | params, "outlet_events": {}}
+    return task.execute(context), pushed
 
 
 def test_tools_without_work_are_skipped_before_their_tasks_start(schedules: Path) -> None:
-    task = made(schedules).get_task("tools_to_do")
-    assert isinstance(task, ToolsToDo)
-    skipped, pushed = ran(task, ["Calendar"])
-    assert skipped == ["Calculator.filter", "MT.filter", "QA.filter", "WikiSearch.filter"]
+    dag = made(schedules)
+    shards = ["0/2", "1/2"]
+    returned, pushed = ran(
+        dag, "tools_to_do", {"tools": ["Calendar"], "filter_shards": shards}, tools=["Calendar", "QA"]
+    )
+    assert returned == shards  # what the filters are mapped over
     assert pushed["to_do"] == ["Calendar"]
-    assert len(ran(task, [])[0]) == 5
-    assert ran(task, ["Calculator", "Calendar", "MT", "QA", "WikiSearch"])[0] == []
-
-
-def after_release(
-    changed: int, release_id: str | None = "4f0c91b2d4a7e633", run_type: str = "scheduled"
-) -> dict[str, Any]:
-    release = {"release_id": release_id, "changed_examples": changed}
-    return {
-        "ti": SimpleNamespace(xcom_pull=lambda task_id: release if task_id == "release" else None),
-        "dag_run": SimpleNamespace(run_type=run_type),
+    assert pushed["skipped"] == {
+        "QA.filter": "everything is done and checked",
+        **{
+            f"{tool}.filter": f"not asked for: tools does not name {tool}"
+            for tool in ("Calculator", "WikiSearch", "MT")
+        },
     }
+    assert sorted(pushed["skipmixin_key"]["skipped"]) == sorted(pushed["skipped"])  # what Airflow's scheduler reads
+    _, pushed = ran(dag, "tools_to_do", {"tools": list(TOOLS), "filter_shards": shards})
+    assert (pushed["skipped"], "skipmixin_key" in pushed) == ({}, False)
 
 
-def test_a_release_that_hardly_changed_is_not_finetuned_on() -> None:
-    skip_small_change(500, after_release(500))
-    with pytest.raises(AirflowSkipException, match="499 examples differ"):
-        skip_small_change(500, after_release(499))
-    skip_small_change(500, after_release(0, run_type="manual"))
-    skip_small_change(0, after_release(0))
+MODELS = {"finetune", "finetune_without_calls", "evaluation.report", *(f"evaluation.{suite}" for suite in SUITES)}
 
 
-def test_without_a_release_there_is_nothing_to_check() -> None:
-    skip_without_release(after_release(1))
-    with pytest.raises(AirflowSkipException):
-        skip_without_release(after_release(0, None))
+@pytest.mark.parametrize(
+    ("changed", "run_type", "params", "skipped", "reason"),
+    [
+        (500, "scheduled", {}, set(), ""),
+        (
+            499,
+            "scheduled",
+            {},
+            MODELS,
+            "499 examples differ from the release that was finetuned on last; the schedule asks for 500",
+        ),
+        (0, "manual", {}, set(), ""),
+        (500, "scheduled", {"finetune": False}, MODELS, "not asked for: finetune is false"),
+        (
+            500,
+            "manual",
+            {"finetune_baseline": False},
+            {"finetune_without_calls"},
+            "not asked for: finetune_baseline is false",
+        ),
+    ],
+)
+def test_a_night_starts_no_task_of_what_it_need_not_do_after_its_release(
+    schedules: Path, changed: int, run_type: str, params: dict[str, Any], skipped: set[str], reason: str
+) -> None:
+    dag = made(schedules, "[finetune]\nmin_changed_examples = 500\n")
+    release = {"release_id": "4f0c91b2d4a7e633", "changed_examples": changed}
+    returned, pushed = ran(dag, "release", release, run_type, **params)
+    assert returned == release
+    assert pushed["skipped"] == dict.fromkeys(skipped, reason)
+    assert skipped <= dag.get_task("release").downstream_task_ids  # the scheduler skips no others
+
+
+def test_without_a_release_there_is_nothing_to_check(schedules: Path) -> None:
+    _, pushed = ran(made(schedules), "release", {"release_id": None, "changed_examples": 0}, "manual")
+    assert set(pushed["skipped"]) == {"check_release", *MODELS}
+    assert set(pushed["skipped"].values()) == {
+        "no call was kept, so there is no release to check, and nothing to finetune on"
+    }

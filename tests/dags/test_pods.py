@@ -9,7 +9,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 from airflow.sdk import DAG, Asset
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 from kubernetes.client import ApiClient
 from kubernetes.client import models as k8s
@@ -203,12 +203,6 @@ def test_a_pod_is_deferred_ends_by_its_deadline_and_has_no_side_container(
     image = "registry.example/toolformer:1.2"
     waiting = parse(runner="kubernetes", kubernetes_image=image, kubernetes_deferrable="false")
     assert waiting["annotate_corpus"].task_dict["finetune"].deferrable is False
-
-
-def test_a_pod_that_the_form_did_not_ask_for_is_skipped_before_it_is_made() -> None:
-    task = StagePod(task_id="filter", name="filter", manifest={}, only_where={"tools": "MT"})
-    with pytest.raises(AirflowSkipException):
-        task.execute({"params": {"tools": ["QA"]}})  # type: ignore[typeddict-item]
 
 
 def ended(exit_code: int) -> k8s.V1Pod:

@@ -76,8 +76,7 @@ def parameters(corpus: Path, **changes: Any) -> RunChoices:
 
 
 def annotate(settings: Settings, run_id: str, shards: tuple[str, ...] = ("0/1",)) -> None:
-    filter_stage(settings, run_id, "Calculator")
-    for stage in (sample_stage, execute_stage, score_stage):
+    for stage in (filter_stage, sample_stage, execute_stage, score_stage):
         for shard in shards:
             stage(settings, run_id, "Calculator", shard)
 
@@ -90,10 +89,11 @@ def rows_of(settings: Settings, table: str, columns: str) -> list[tuple[Any, ...
 CALLS = "sampling_recipe_id, document_id, position_token, call_text, call_id, position_char, sample_count, input_key"
 LOSSES = "scoring_recipe_id, document_id, call_id, result, reason, loss_without_call, loss_with_result, loss_reduction"
 LEDGER = "stage, recipe_id, document_id, rows_written, counts::text"
+DECISIONS = "filter_recipe_id, document_id, paragraph, kept, reason, start_char, end_char"
 
 
 def snapshot(settings: Settings) -> dict[str, list[tuple[Any, ...]]]:
-    tables = {"candidate_calls": CALLS, "call_losses": LOSSES, "stage_ledger": LEDGER}
+    tables = {"candidate_calls": CALLS, "call_losses": LOSSES, "stage_ledger": LEDGER, "filter_decisions": DECISIONS}
     return {table: rows_of(settings, table, columns) for table, columns in tables.items()}
 
 
@@ -296,6 +296,7 @@ def test_neither_the_number_of_shards_nor_their_order_changes_the_rows(
     forget(settings)
     annotate(settings, "r", ("2/3", "0/3", "1/3"))
     sharded = snapshot(settings)
+    assert sharded["filter_decisions"] == whole["filter_decisions"]
     assert sharded["candidate_calls"] == whole["candidate_calls"]
     assert sharded["call_losses"] == whole["call_losses"]
 

@@ -5,7 +5,7 @@ import pytest
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.stages.planning import tools_to_do
+from toolformer_ops.stages.planning import filter_shard_count, tools_to_do
 
 TOOLS = {"Calculator": 0.5, "QA": 1.0}
 AGAIN = """
@@ -44,17 +44,17 @@ def run_again(run: AnnotatedRun, changes: str = "{}", statement: str = "") -> No
 
 def test_a_first_run_has_work_for_each_of_its_tools_in_their_order(settings: Settings) -> None:
     checked_run(settings)
-    assert tools_to_do(settings, "run-1") == ["Calculator", "QA"]
+    assert tools_to_do(settings, "run-1").tools == ["Calculator", "QA"]
 
 
 def test_a_run_of_what_is_done_and_checked_has_no_work(settings: Settings) -> None:
     run_again(checked_run(settings, ("QA", "warn")))
-    assert tools_to_do(settings, "run-2") == []
+    assert tools_to_do(settings, "run-2").tools == []
 
 
 def test_a_tool_whose_check_failed_has_work_again(settings: Settings) -> None:
     run_again(checked_run(settings, ("QA", "fail")))
-    assert tools_to_do(settings, "run-2") == ["QA"]
+    assert tools_to_do(settings, "run-2").tools == ["QA"]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,11 @@ def test_a_tool_whose_check_failed_has_work_again(settings: Settings) -> None:
     [
         ('{"corpus_version": 2}', "", ["Calculator", "QA"]),
         ('{"ordinal_limit": 5}', "", ["Calculator", "QA"]),
-        ('{"parameters": {"min_kept_texts": 3, "max_kept_share": 1.0}}', "", ["Calculator", "QA"]),
+        (
+            '{"parameters": {"corpus": "c", "model": "m", "min_kept_texts": 3, "max_kept_share": 1.0}}',
+            "",
+            ["Calculator", "QA"],
+        ),
         ("{}", "update run_tools set scoring_recipe_id = 'new' where run_id = 'run-2' and tool = 'QA'", ["QA"]),
         ("{}", "update run_tools set keep_threshold = 0.7 where run_id = 'run-2' and tool = 'QA'", ["QA"]),
     ],
@@ -71,15 +75,45 @@ def test_another_version_limit_bound_recipe_or_threshold_is_work(
     settings: Settings, changes: str, statement: str, to_do: list[str]
 ) -> None:
     run_again(checked_run(settings), changes, statement)
-    assert tools_to_do(settings, "run-2") == to_do
+    assert tools_to_do(settings, "run-2").tools == to_do
 
 
 def test_a_tool_whose_rows_were_deleted_since_has_work(settings: Settings) -> None:
     recipe = recipe_id("score", "QA")
     run_again(checked_run(settings), statement=f"delete from stage_ledger where recipe_id = '{recipe}'")
-    assert tools_to_do(settings, "run-2") == ["QA"]
+    assert tools_to_do(settings, "run-2").tools == ["QA"]
 
 
 def test_a_run_that_was_not_started_is_named(settings: Settings) -> None:
     with pytest.raises(ParameterError, match="expected a started run, found 'none'"):
         tools_to_do(settings, "none")
+
+
+def test_the_filters_shards_follow_the_slowest_filter_as_far_as_all_their_processes_are_worth_it() -> None:
+    assert filter_shard_count([], 60.0) == 1
+    assert filter_shard_count([59.0], 60.0) == 1
+    assert filter_shard_count([240.0], 60.0) == 4
+    # Four filters of 0.1 s beside it: 240.4 s of work pay for 12 s of starting 5 processes a shard, of 1 s each
+    assert filter_shard_count([240.0, *[0.1] * 4], 60.0) == 2
+    assert filter_shard_count([2400.0, *[100.0] * 4], 60.0) == 28
+    assert filter_shard_count([10**6] * 5, 60.0) == 64
+
+
+def test_filters_are_planned_by_what_a_document_took_lately(settings: Settings) -> None:
+    run = AnnotatedRun(settings, TOOLS)
+    for number in range(3):
+        run.add_text(f"Out of 1400 people, {number}00 passed.")
+    recipe = recipe_id("filter", "QA")
+    seconds_of = (
+        "insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written, seconds) "
+        "values ('run-1', 'QA', 'filter', %s, 2, 2, 120)"
+    )
+    with run.engine.begin() as connection:
+        connection.exec_driver_sql(seconds_of, (recipe,))
+    assert tools_to_do(settings, "run-1").filter_shards == ["0/3", "1/3", "2/3"]  # 3 documents of 60 s
+
+
+def test_few_documents_are_filtered_in_one_shard(settings: Settings) -> None:
+    run = AnnotatedRun(settings, TOOLS)
+    run.add_text("Out of 1400 people, 400 passed, that is 29 %.")
+    assert tools_to_do(settings, "run-1").filter_shards == ["0/1"]

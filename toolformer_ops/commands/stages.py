@@ -5,6 +5,7 @@ A run's parameters are in Postgres, so that the arguments are ids only. Logs go 
 """
 
 import json
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -75,25 +76,27 @@ def start_run(
 
 
 @app.command("filter")
-def filter_documents(run: Run, tool: Tool) -> None:
+def filter_documents(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
     """Decide by the tool's heuristic which paragraphs or documents are worth sampling.
 
-    Example: toolformer-ops stage filter --run night-1 --tool Calculator
+    Example: toolformer-ops stage filter --run night-1 --tool Calculator --shard 0/4
     """
     from toolformer_ops.stages.filtering import filter_stage
 
-    filter_stage(load_settings(), run, tool)
+    filter_stage(load_settings(), run, tool, shard)
 
 
 @app.command("tools-to-do")
 def tools_to_do(run: Run) -> None:
-    """Print the tools of the run that have work, as JSON, such as ["Calculator"]; the tasks of the others need not start.
+    """Print which tools of the run have work and in how many shards to filter, as JSON; the tasks of other tools need not start.
+
+    Such as {"tools": ["Calculator"], "filter_shards": ["0/1"]}.
 
     Example: toolformer-ops stage tools-to-do --run night-1
     """
     from toolformer_ops.stages import planning
 
-    _print_result(planning.tools_to_do(load_settings(), run))
+    _print_result(asdict(planning.tools_to_do(load_settings(), run)))
 
 
 @app.command("plan")

@@ -4,18 +4,18 @@ What a night with nothing new costs is the number of tasks that start at all. So
 the tasks of the others are skipped by Airflow's scheduler without a process of theirs.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import TaskGroup, chain
-from airflow.sdk.bases.skipmixin import SkipMixin
 from airflow.sdk.exceptions import AirflowSkipException
 
 from toolformer_ops.orchestration.defaults import CPU_POOL, DATASET_RELEASE, GPU_POOL, RUN_ID, TIME_LIMITS
-from toolformer_ops.orchestration.local_process import StageProcess
-from toolformer_ops.orchestration.model_tasks import evaluation_group, model_tasks
+from toolformer_ops.orchestration.model_tasks import MODEL_TASKS, evaluation_group, model_tasks, not_asked_for
 from toolformer_ops.orchestration.run_outcome import TO_DO, finish_run, gather_tools
 from toolformer_ops.orchestration.schedules import Schedule
+from toolformer_ops.orchestration.skipping import ChoosingStage
 from toolformer_ops.orchestration.stage_tasks import RUN_PARAMETERS, execution_pool, mapped_stage, stage
 from toolformer_ops.tools.registry import get_tool, tool_names
 
@@ -24,31 +24,26 @@ if TYPE_CHECKING:
 
 SCHEDULED = "scheduled"
 MANUAL = "manual"
+CHECK_RELEASE = "check_release"
 
 
-class ToolsToDo(StageProcess, SkipMixin):
-    """Asks which tools have work, and skips the tasks of all others.
+class ToolsToDo(ChoosingStage):
+    """Asks which tools have work, and skips the tasks of all others; returns the shards of the filters that remain.
 
     Args:
         first_tasks: by tool, the id of its first task.
     """
 
-    inherits_from_skipmixin = True
+    def __init__(self, *, first_tasks: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(not_needed=partial(tools_without_work, first_tasks), **kwargs)
+        self.first_tasks = dict(first_tasks)
 
-    def __init__(self, *, first_tasks: dict[str, str], **kwargs: Any) -> None:
-        super().__init__(returns_result=True, **kwargs)
-        self.first_tasks = first_tasks
-
-    def execute(self, context: "Context") -> None:
-        """Run the stage, and tell the task that gathers the tools which it named.
-
-        Raises:
-            DownstreamTasksSkipped: how Airflow is told what to skip; the task is a success.
-        """
-        to_do = super().execute(context)
-        context["ti"].xcom_push(key=TO_DO, value=to_do)
-        self.log.info("tools with work: %s", ", ".join(to_do) or "none")
-        self.skip_all_except(context["ti"], [self.first_tasks[tool] for tool in to_do])
+    def execute(self, context: "Context") -> list[str]:
+        """Run the stage, and tell the task that gathers the tools which it named."""
+        found = super().execute(context)
+        context["ti"].xcom_push(key=TO_DO, value=found["tools"])
+        shards: list[str] = found["filter_shards"]
+        return shards
 
 
 def annotation_tasks(schedule: Schedule | None = None) -> None:
@@ -72,29 +67,27 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
     checks = {}
     for tool in tool_names():
         with TaskGroup(tool, tooltip=get_tool(tool).spec.purpose):
-            filtered = stage("filter", tool=tool, only_where={"tools": tool})
+            filtered = mapped_stage("filter", tool=tool, shards=tools_to_do.output)
             plan = stage("plan", tool=tool, returns_result=True)
             pools = {"annotate": GPU_POOL}
             if get_tool(tool).spec.executes_apart:
                 pools = {"sample": GPU_POOL, "execute": execution_pool(tool), "score": GPU_POOL}
             shards = [mapped_stage(name, tool=tool, shards=plan.output, pool=pool) for name, pool in pools.items()]
             checks[tool] = stage("check", tool=tool)
-            chain(tools_to_do, filtered, plan, *shards, checks[tool])
+            chain(filtered, plan, *shards, checks[tool])
 
     gathered = gather_tools(checks, opened_by=start_run, chosen_by=tools_to_do)
-    release = stage("release", returns_result=True)
+    release = stage(
+        "release",
+        not_needed=partial(not_needed_after_release, schedule.finetune.min_changed_examples if schedule else None),
+    )
     check_release = stage(
         "check-release",
         outlets=[DATASET_RELEASE],
         asset_extra={"run_id": RUN_ID, "release_id": "{{ ti.xcom_pull('release')['release_id'] }}"},
-        before=skip_without_release if schedule else None,
     )
-    publish, publish_without_calls = model_tasks(
-        check_release,
-        only_where={"finetune": True},
-        before=partial(skip_small_change, schedule.finetune.min_changed_examples) if schedule else None,
-    )
-    report = evaluation_group([publish, publish_without_calls])
+    publish, publish_without_calls = model_tasks(check_release, chosen_by=release)
+    report = evaluation_group([publish, publish_without_calls], chosen_by=release)
     finish = finish_run(
         opened_by=start_run, gathered_by=gathered, made_by=release, product="release", schedule=schedule
     )
@@ -131,24 +124,37 @@ def skip_missed_night(context: "Context") -> None:
         )
 
 
-def skip_without_release(context: "Context") -> None:
-    """Skip where no call was kept, so that the night has no release.
+# After a task: what is not needed
 
-    Raises:
-        AirflowSkipException: there is no release.
+
+def tools_without_work(first_tasks: Mapping[str, str], context: "Context", found: Mapping[str, Any]) -> dict[str, str]:
+    """The first tasks of the tools that were not chosen, and of those for which everything is done."""
+    asked_for = context["params"]["tools"]
+    return {
+        task_id: "everything is done and checked" if tool in asked_for else f"not asked for: tools does not name {tool}"
+        for tool, task_id in first_tasks.items()
+        if tool not in found["tools"]
+    }
+
+
+def not_needed_after_release(
+    min_changed_examples: int | None, context: "Context", release: Mapping[str, Any]
+) -> dict[str, str]:
+    """The tasks without which a run is whole: it has no release, is not to be finetuned on, or not to be evaluated.
+
+    A night's finetuning is not needed where the release hardly differs from the one that was finetuned on last: by fewer than
+    `min_changed_examples`, which a run that somebody started by hand does not count (None: nor does any other).
     """
-    if context["ti"].xcom_pull("release")["release_id"] is None:
-        raise AirflowSkipException("no call was kept, so there is no release to check, and nothing to finetune on.")
-
-
-def skip_small_change(min_changed_examples: int, context: "Context") -> None:
-    """Skip a night's finetuning where the release hardly differs from the one that was finetuned on last.
-
-    Raises:
-        AirflowSkipException: fewer examples changed. Never in a run that was started by hand.
-    """
-    changed = context["ti"].xcom_pull("release")["changed_examples"]
-    if changed < min_changed_examples and context["dag_run"].run_type != MANUAL:
-        raise AirflowSkipException(
-            f"{changed} examples differ from the release that was finetuned on last; the schedule asks for {min_changed_examples}."
+    params = context["params"]
+    if release["release_id"] is None:
+        reason = "no call was kept, so there is no release to check, and nothing to finetune on"
+        return dict.fromkeys((CHECK_RELEASE, *MODEL_TASKS), reason)
+    if not params["finetune"]:
+        return dict.fromkeys(MODEL_TASKS, "not asked for: finetune is false")
+    changed = release["changed_examples"]
+    if min_changed_examples is not None and changed < min_changed_examples and context["dag_run"].run_type != MANUAL:
+        return dict.fromkeys(
+            MODEL_TASKS,
+            f"{changed} examples differ from the release that was finetuned on last; the schedule asks for {min_changed_examples}",
         )
+    return not_asked_for(context)

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset
-from airflow.sdk.exceptions import AirflowSkipException
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration.retrying import (
@@ -91,19 +90,6 @@ def annotation_run_id(dag_id: str, run_id: str) -> str:
 
 
 # What a stage task does besides starting its stage, whether as a process or as a pod
-
-
-def skip_unless(params: Mapping[str, Any], only_where: Mapping[str, Any] | None) -> None:
-    """Skip the task unless each parameter named in `only_where` equals, or as a list holds, that value.
-
-    Raises:
-        AirflowSkipException: the form did not ask for this task.
-    """
-    for name, wanted in (only_where or {}).items():
-        found = params.get(name)
-        asked_for = wanted in found if isinstance(found, Sequence) and not isinstance(found, str) else found == wanted
-        if not asked_for:
-            raise AirflowSkipException(f"not asked for: {name} is {found!r}, and this task is for {wanted!r}.")
 
 
 def with_shard(arguments: Sequence[str], shard: str | None) -> list[str]:

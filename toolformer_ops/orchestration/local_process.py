@@ -22,7 +22,6 @@ from airflow.sdk.exceptions import AirflowException
 from toolformer_ops.config import REPOSITORY
 from toolformer_ops.orchestration.defaults import (
     describe_assets,
-    skip_unless,
     with_shard,
 )
 from toolformer_ops.orchestration.endings import PodEnding, describe_exit
@@ -122,7 +121,6 @@ class StageProcess(BaseOperator):
         arguments: what follows `python -m toolformer_ops`; templated.
         shard: `I/N` of a mapped task.
         returns_result: whether the task returns the stage's last line on stdout, parsed as JSON: ids or counts.
-        only_where: parameters that must have these values, or else the task is skipped.
         asset_extra: ids to attach to the events of the task's outlets; templated.
         command: the program; for tests.
     """
@@ -137,7 +135,6 @@ class StageProcess(BaseOperator):
         arguments: Sequence[str],
         shard: str | None = None,
         returns_result: bool = False,
-        only_where: Mapping[str, Any] | None = None,
         asset_extra: Mapping[str, str] | None = None,
         command: Sequence[str] = COMMAND,
         **kwargs: Any,
@@ -146,7 +143,6 @@ class StageProcess(BaseOperator):
         self.arguments = list(arguments)
         self.shard = shard
         self.returns_result = returns_result
-        self.only_where = only_where
         self.asset_extra = asset_extra
         self.command = list(command)
         self._running: RunningProcess | None = None
@@ -155,11 +151,9 @@ class StageProcess(BaseOperator):
         """Run the stage; return its ids or counts where `returns_result` asks for them.
 
         Raises:
-            AirflowSkipException: the form did not ask for this stage.
             AirflowFailException: the stage failed in a way that a retry cannot mend.
             AirflowException: it failed, and may be tried again.
         """
-        skip_unless(context["params"], self.only_where)
         ending = self.run_stage(with_shard(self.arguments, self.shard))
         describe_assets(context, self.outlets, self.asset_extra)
         if not self.returns_result:

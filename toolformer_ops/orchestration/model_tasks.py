@@ -4,7 +4,7 @@ A suite that cannot be evaluated (its data or a tool is not there) does not stop
 and names what is not. The models are those that there are, so the suites wait for the baseline where one was asked for.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, TaskGroup, TriggerRule
@@ -14,12 +14,17 @@ from toolformer_ops.orchestration.defaults import CPU_POOL, GPU_POOL, RUN_ID, TI
 from toolformer_ops.orchestration.local_process import StageProcess
 from toolformer_ops.orchestration.report_plugin import ReportLink
 from toolformer_ops.orchestration.run_outcome import SUCCESS, task_states
-from toolformer_ops.orchestration.stage_tasks import stage
+from toolformer_ops.orchestration.stage_tasks import FINETUNE, stage
 from toolformer_ops.runs.choices import SUITES
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+BASELINE = "finetune_without_calls"
+EVALUATION = "evaluation"
+REPORT = "report"
+MODEL_TASKS = (FINETUNE, BASELINE, *(f"{EVALUATION}.{name}" for name in (*SUITES, REPORT)))
+"""The tasks that a run without a finetuning does not need; those that publish are skipped with those before them."""
 WITHOUT_CALLS = ("--run", RUN_ID, "--without-calls")
 
 
@@ -48,46 +53,60 @@ class ReportEvaluation(StageProcess):
         return super().execute(context)
 
 
-def model_tasks(
-    after: BaseOperator,
-    *,
-    only_where: Mapping[str, Any] | None = None,
-    before: Callable[["Context"], None] | None = None,
-) -> tuple[BaseOperator, BaseOperator]:
+def not_asked_for(context: "Context", _: object = None) -> dict[str, str]:
+    """What the form did not ask for, by task with the reason: the baseline, suites, and the report where it names no suite."""
+    params = context["params"]
+    reasons = {}
+    if not params["finetune_baseline"]:
+        reasons[BASELINE] = "not asked for: finetune_baseline is false"
+    suites = params["evaluation_suites"] or ()
+    for suite in SUITES:
+        if suite not in suites:
+            reasons[f"{EVALUATION}.{suite}"] = f"not asked for: evaluation_suites does not name {suite}"
+    if not suites:
+        reasons[f"{EVALUATION}.{REPORT}"] = "not asked for: evaluation_suites is empty"
+    return reasons
+
+
+def model_tasks(after: BaseOperator, *, chosen_by: BaseOperator) -> tuple[BaseOperator, BaseOperator]:
     """Train and publish the model, and then the baseline where it is asked for; the tasks that publish the two.
 
-    One after the other: each training takes all GPUs of its machine. `before` may skip the training, and so all that follows.
+    One after the other: each training takes all GPUs of its machine. `chosen_by` may skip the baseline, or both.
     """
-    finetune = stage("finetune", pool=GPU_POOL, only_where=only_where, before=before)
+    finetune = stage(FINETUNE, pool=GPU_POOL)
     publish = stage("publish")
     baseline = stage(
-        "finetune",
-        task_id="finetune_without_calls",
+        FINETUNE,
+        task_id=BASELINE,
         arguments=WITHOUT_CALLS,
         pool=GPU_POOL,
-        only_where={"finetune_baseline": True},
     )
     publish_baseline = stage("publish", task_id="publish_without_calls", arguments=WITHOUT_CALLS)
     after >> finetune >> publish >> baseline >> publish_baseline
+    chosen_by >> baseline
+    if after is not chosen_by:
+        chosen_by >> finetune
     return publish, publish_baseline
 
 
-def evaluation_group(models: Sequence[BaseOperator]) -> ReportEvaluation:
-    """One task a suite behind the tasks that publish `models`, and the report behind all of them, which is returned."""
-    with TaskGroup("evaluation", tooltip="The paper's evaluations, and the page of their scores"):
+def evaluation_group(models: Sequence[BaseOperator], *, chosen_by: BaseOperator) -> ReportEvaluation:
+    """One task a suite behind the tasks that publish `models`, and the report behind all of them, which is returned.
+
+    `chosen_by` skips the suites that are not asked for.
+    """
+    with TaskGroup(EVALUATION, tooltip="The paper's evaluations, and the page of their scores"):
         suites = [
             stage(
                 "evaluate",
                 task_id=suite,
                 arguments=("--run", RUN_ID, "--suite", suite),
                 pool=GPU_POOL,
-                only_where={"evaluation_suites": suite},
                 trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,  # a baseline that was not asked for is skipped
             )
             for suite in SUITES
         ]
         report = ReportEvaluation(
-            task_id="report",
+            task_id=REPORT,
             arguments=["stage", "report-evaluation", "--run", RUN_ID],
             suites=[suite.task_id for suite in suites],
             returns_result=True,
@@ -96,6 +115,7 @@ def evaluation_group(models: Sequence[BaseOperator]) -> ReportEvaluation:
             trigger_rule=TriggerRule.ALL_DONE,
         )
     for suite in suites:
-        suite.set_upstream(list(models))
+        suite.set_upstream([*models, chosen_by])
         suite >> report
+    chosen_by >> report
     return report

@@ -30,7 +30,7 @@ from kubernetes.client.exceptions import ApiException
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_TERMINATED
-from toolformer_ops.orchestration.defaults import describe_assets, skip_unless, with_shard
+from toolformer_ops.orchestration.defaults import describe_assets, with_shard
 from toolformer_ops.orchestration.endings import STARTS_AGAIN, PodEnding, describe_lost_pod, describe_pod_ending
 from toolformer_ops.orchestration.pod_templates import CONTAINER, LABELS, pod_manifest
 from toolformer_ops.orchestration.pod_watching import (
@@ -82,7 +82,6 @@ class StagePod(KubernetesPodOperator):
         manifest: Mapping[str, Any],
         patience_seconds: float = 90.0,
         shard: str | None = None,
-        only_where: Mapping[str, Any] | None = None,
         asset_extra: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -90,12 +89,10 @@ class StagePod(KubernetesPodOperator):
         self.manifest = manifest
         self.patience_seconds = patience_seconds
         self.shard = shard
-        self.only_where = only_where
         self.asset_extra = asset_extra
 
     def execute(self, context: "Context") -> Any:
-        """Start the pod, and defer or wait; skipped, failed for good or failed for a retry as `StageProcess` is."""
-        skip_unless(context["params"], self.only_where)
+        """Start the pod, and defer or wait; failed for good or failed for a retry as `StageProcess` is."""
         super().execute(context)
         self._raise_if_killed()
         describe_assets(context, self.outlets, self.asset_extra)

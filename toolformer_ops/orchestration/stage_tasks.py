@@ -13,6 +13,7 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration.defaults import CPU_POOL, GPU_POOL, RUN_ID, TIME_LIMITS
 from toolformer_ops.orchestration.local_process import StageProcess
+from toolformer_ops.orchestration.skipping import ChoosingStage, NotNeeded
 from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def stage(
     arguments: Sequence[str] = ("--run", RUN_ID),
     pool: str = CPU_POOL,
     returns_result: bool = False,
-    only_where: Mapping[str, Any] | None = None,
+    not_needed: NotNeeded | None = None,
     trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS,
     outlets: Sequence[Asset] = (),
     asset_extra: Mapping[str, str] | None = None,
@@ -50,7 +51,7 @@ def stage(
         arguments: what follows the stage's name; templated.
         pool: `gpu` where the stage loads a model, `cpu` where not.
         returns_result: whether the task returns the ids or counts that the stage prints last; for stages on the worker.
-        only_where: run parameters that must have these values (or lists that must hold them); else the task is skipped.
+        not_needed: which tasks directly behind it are skipped, by what it prints last; for stages on the worker.
         trigger_rule: when to run with regard to the tasks before.
         outlets: assets that the stage makes.
         asset_extra: ids for the events of `outlets`; templated.
@@ -61,9 +62,10 @@ def stage(
         common["task_id"] = task_id
     if returns_result:
         common["returns_result"] = True
+    if not_needed:
+        operator, common["not_needed"] = ChoosingStage, not_needed
     task: BaseOperator = operator(
         **common,
-        only_where=only_where,
         trigger_rule=trigger_rule,
         outlets=list(outlets),
         asset_extra=asset_extra,

@@ -46,7 +46,7 @@ class FilterDecisionRow(TableRow):
 
 @dataclass
 class FilterWork(StageWork[Sequence[Document]]):
-    """Filtering as micro-batches, in one shard."""
+    """Filtering as micro-batches."""
 
     stage = "filter"
     tool: Tool
@@ -100,11 +100,11 @@ class FilterWork(StageWork[Sequence[Document]]):
         return MicroBatch(outcomes, rows)
 
 
-def filter_stage(settings: Settings, run_id: str, tool_name: str) -> Counter[str]:
-    """Filter all documents of a run for a tool; returns counts by reason."""
+def filter_stage(settings: Settings, run_id: str, tool_name: str, shard: str = "0/1") -> Counter[str]:
+    """Filter one shard of a run's documents for a tool; returns counts by reason."""
     tool = get_tool(tool_name)
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, run_id, tool.spec.name)
     batches = settings.model_copy(update={"micro_batch_documents": max(settings.micro_batch_documents, 256)})
-    return work_off(batches, engine, FilterWork(run=run, shard=Shard(), tool=tool))
+    return work_off(batches, engine, FilterWork(run=run, shard=Shard.parse(shard), tool=tool))

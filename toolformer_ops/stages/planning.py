@@ -7,6 +7,8 @@ of more where starting a process would take more than a twentieth of that; at mo
 
 import logging
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from toolformer_ops.config import MAX_SHARDS, Settings
 from toolformer_ops.errors import ParameterError
@@ -18,6 +20,22 @@ logger = logging.getLogger(__name__)
 
 START_UP_SHARE = 0.05
 """The most that starting a shard's process and loading its model may take, as a share of the shard's work."""
+
+
+FILTER_SECONDS_PER_DOCUMENT = 0.001
+"""Guess of a filter's time a document, used until it is measured: MT's takes 0.0024 s, the others less."""
+FILTER_START_UP_SECONDS = 1.0
+"""What starting a filter's process takes: it loads no model."""
+
+
+@dataclass(frozen=True)
+class ToDo:
+    """What a run has to do for its tools."""
+
+    tools: list[str]
+    """The tools that have work."""
+    filter_shards: list[str]
+    """The shards of each of their filters, as `I/N`."""
 
 
 def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
@@ -45,12 +63,15 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
     return [f"{index}/{count}" for index in range(count)]
 
 
-def tools_to_do(settings: Settings, run_id: str) -> list[str]:
+def tools_to_do(settings: Settings, run_id: str) -> ToDo:
     """The tools of a run that have work: documents without all of their rows, or rows that no check has passed as they are.
 
     Raises:
         ParameterError: there is no such run.
     """
+    tools: list[str] = []
+    filtering: list[float] = []  # seconds, a tool with work
+    documents = 0
     with database.transaction(database.connect(settings)) as connection:
         runs = database.fetch_all(connection, "run_by_id", run_id=run_id)
         if not runs:
@@ -58,15 +79,34 @@ def tools_to_do(settings: Settings, run_id: str) -> list[str]:
                 f"--run: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`."
             )
         checked = {row.tool for row in database.fetch_all(connection, "tools_checked", run_id=run_id)}
-        to_do = [
-            tool
-            for tool in runs[0].tools
-            if tool not in checked or any(unfinished_documents(connection, load_run_tool(connection, run_id, tool)))
-        ]
-    logger.info("%d of %d tools have work: %s", len(to_do), len(runs[0].tools), ", ".join(to_do) or "none")
-    return to_do
+        for tool in runs[0].tools:
+            run = load_run_tool(connection, run_id, tool)
+            unfiltered, unscored = unfinished_documents(connection, run)
+            if tool in checked and not unfiltered and not unscored:
+                continue
+            [lately] = database.fetch_all(connection, "filter_seconds", filter_recipe_id=run.filter_recipe_id)
+            tools.append(tool)
+            filtering.append(unfiltered * (lately.seconds_per_document or FILTER_SECONDS_PER_DOCUMENT))
+            documents = max(documents, unfiltered)
+    shards = filter_shard_count(filtering, settings.shard_seconds)
+    logger.info("%d of %d tools have work: %s", len(tools), len(runs[0].tools), ", ".join(tools) or "none")
+    logger.info("%d documents to filter, %.0f s of all tools together, in %d shards", documents, sum(filtering), shards)
+    return ToDo(tools, [f"{index}/{shards}" for index in range(shards)])
 
 
 def shard_count(documents: int, seconds_per_document: float, shard_seconds: float) -> int:
     """How many shards hold `documents`, each of `shard_seconds` or more of work; from 1 to `MAX_SHARDS`."""
     return min(MAX_SHARDS, max(1, math.floor(documents * seconds_per_document / shard_seconds)))
+
+
+def filter_shard_count(seconds: Sequence[float], shard_seconds: float) -> int:
+    """How many shards each filter has, from 1 to `MAX_SHARDS`; `seconds` is each filter's work.
+
+    One number for all tools, since Airflow can map only over what a task returns, and a task for each tool's number would cost each
+    night more than it saves. The slowest filter's shards are `shard_seconds` or longer; and starting the processes of all filters,
+    those of the fast ones too, takes at most `START_UP_SHARE` of their work together.
+    """
+    if not seconds:
+        return 1
+    affordable = sum(seconds) * START_UP_SHARE / (FILTER_START_UP_SECONDS * len(seconds))
+    return min(MAX_SHARDS, max(1, math.floor(min(max(seconds) / shard_seconds, affordable))))
