@@ -33,18 +33,16 @@ from toolformer_ops.orchestration.annotation_dag import annotation_tasks
 from toolformer_ops.orchestration.defaults import DEFAULT_ARGS
 from toolformer_ops.orchestration.forms import annotation_form
 
-settings = load_settings()
-
 with DAG(
     "annotate_corpus",
     description="Corpus to scored tool calls, release and finetuned model",
     doc_md=__doc__,
-    schedule=settings.annotation_schedule,
+    schedule=None,
     catchup=False,
     max_active_runs=4,
     max_active_tasks=MAX_SHARDS,  # the pools are the limit
     default_args=DEFAULT_ARGS,
-    params=annotation_form(settings),
+    params=annotation_form(load_settings()),
     tags=["toolformer", "annotation"],
 ):
     annotation_tasks()

@@ -10,7 +10,7 @@ have not changed are not read again.
 **When it is red.** The last line of the task's log says what was looked for and where. A bad record never makes it red: it
 is in `rejected_documents` with file, line and reason, and records in = documents + duplicates + rejected. A file that breaks off,
 or that lost more than half of its records since the newest version, makes it red and no version: look at what wrote the file, or
-accept it by `toolformer-ops stage ingest --corpus URI --accept-shrink`. A cleared task reads the changed files again, and writes
+accept it in the form (*Accept shrink*). A cleared task reads the changed files again, and writes
 nothing twice.
 """
 
@@ -32,4 +32,11 @@ with DAG(
     params=corpus_form(load_settings()),
     tags=["toolformer", "corpus"],
 ):
-    stage("ingest", arguments=("--corpus", "{{ params.corpus }}"))
+    stage(
+        "ingest",
+        arguments=(
+            "--corpus",
+            "{{ params.corpus }}",
+            "{{ '--accept-shrink' if params.accept_shrink else '--no-accept-shrink' }}",
+        ),
+    )

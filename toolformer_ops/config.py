@@ -27,6 +27,9 @@ REMOVED = MappingProxyType(
     {
         "kubernetes_gpu_product": f"Say it in the pod templates, under nodeSelector in gpu.yaml and finetune.yaml of the folder "
         f"{ENV_PREFIX}KUBERNETES_TEMPLATES.",
+        "annotation_schedule": "A schedule file starts the nights instead: write a file such as posts.toml with corpus, model and "
+        f"cron = <its value> into the folder {ENV_PREFIX}SCHEDULES_DIR (`make up`: schedules in the state folder), and unset it. "
+        "docs/nightly.md is the guide.",
     }
 )
 """Settings that are there no more, each with what to do instead."""
@@ -121,9 +124,6 @@ class Settings(BaseSettings):
     schedules_dir: Path | None = Field(
         default=None,
         description="Folder of schedule files, each a DAG; empty: none. `make up` sets it to `schedules` in the state folder.",
-    )
-    annotation_schedule: str | None = Field(
-        default=None, description="Cron expression of the nightly annotation, such as `0 2 * * *`; empty: by hand only."
     )
     default_corpus: str = Field(default="", description="Corpus URI that the trigger form starts with.")
     default_model: str = Field(default="", description="Language model that the trigger form starts with.")

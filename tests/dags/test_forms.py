@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
+from jinja2.sandbox import SandboxedEnvironment
 
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.runs.choices import RunChoices
@@ -39,7 +40,7 @@ def test_no_field_has_to_be_filled_in_but_corpus_model_and_release(local_dags: d
 
 def test_the_form_has_the_fields_of_a_runs_choices(local_dags: dict[str, DAG]) -> None:
     assert set(local_dags["annotate_corpus"].params) == set(RunChoices.model_fields)
-    assert set(local_dags["ingest_corpus"].params) == {"corpus"}
+    assert set(local_dags["ingest_corpus"].params) == {"corpus", "accept_shrink"}
 
 
 def test_corpus_and_model_are_asked_for_and_all_else_has_a_default(local_dags: dict[str, DAG]) -> None:
@@ -128,3 +129,19 @@ def test_the_form_and_the_choices_refuse(local_dags: dict[str, DAG], change: dic
 def test_the_form_refuses_a_tool_that_is_not_registered(local_dags: dict[str, DAG], change: dict[str, Any]) -> None:
     with pytest.raises(ParamValidationError):
         validated(local_dags["annotate_corpus"], **(GIVEN | change))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "argument"), [({}, "--no-accept-shrink"), ({"accept_shrink": True}, "--accept-shrink")]
+)
+def test_a_corpus_that_shrank_is_accepted_in_the_form(
+    local_dags: dict[str, DAG], chosen: dict[str, bool], argument: str
+) -> None:
+    dag = local_dags["ingest_corpus"]
+    values = validated(dag, corpus="posts.jsonl", **chosen)
+    template = SandboxedEnvironment()
+    rendered = [template.from_string(item).render(params=values) for item in dag.task_dict["ingest"].arguments]
+    assert rendered == ["stage", "ingest", "--corpus", "posts.jsonl", argument]
+    for answer in ("perhaps", None):
+        with pytest.raises(ParamValidationError):
+            validated(dag, corpus="posts.jsonl", accept_shrink=answer)

@@ -4,7 +4,6 @@ import ast
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,9 @@ from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
 from toolformer_ops.commands import stages
-from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, load_settings
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.orchestration.defaults import POOLS
-from toolformer_ops.orchestration.forms import annotation_form
 from toolformer_ops.orchestration.retrying import INFRASTRUCTURE_RETRIES, OWN_RETRIES, StageRetries
 
 DAG_FILES = sorted((REPOSITORY / "dags").glob("*.py"))
@@ -142,14 +140,18 @@ print([name for name in {HEAVY!r} if name in sys.modules])
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_schedule_without_a_corpus_is_refused_with_the_remedy() -> None:
-    settings = Settings(_env_file=None, annotation_schedule="0 2 * * *", default_model="m")  # type: ignore[call-arg]
-    with pytest.raises(ConfigurationError, match="TOOLFORMER_DEFAULT_CORPUS"):
-        annotation_form(settings)
-
-
-def test_a_schedule_from_the_settings_runs_every_night(parse: Callable[..., dict[str, DAG]]) -> None:
-    assert parse()["annotate_corpus"].schedule is None
-    dags = parse(annotation_schedule="0 2 * * *", default_corpus="s3://corpora/web", default_model="models/m")
-    assert dags["annotate_corpus"].schedule == "0 2 * * *"
-    assert dags["annotate_corpus"].params["corpus"] == "s3://corpora/web"
+@pytest.mark.parametrize(
+    ("setting", "remedy"), [("annotation_schedule", "posts.toml"), ("kubernetes_gpu_product", "gpu.yaml")]
+)
+@pytest.mark.parametrize("place", ["environment", "file"])
+def test_a_setting_that_is_there_no_more_is_refused_with_what_replaced_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: str, remedy: str, place: str
+) -> None:
+    variable = f"TOOLFORMER_{setting.upper()}"
+    monkeypatch.setenv(STATE_DIR_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(variable, "0 2 * * *" if place == "environment" else "")
+    (tmp_path / "environment").write_text(f"{variable}='0 2 * * *'\n" if place == "file" else "")
+    load_settings.cache_clear()
+    with pytest.raises(ConfigurationError, match=rf"{variable} is set, .*{remedy}"):
+        load_settings()
+    load_settings.cache_clear()

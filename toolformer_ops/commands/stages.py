@@ -31,7 +31,10 @@ def ingest(
     corpus: Annotated[str, typer.Option(help="Path, file:// or s3:// of JSON Lines or Parquet.")],
     accept_shrink: Annotated[
         bool,
-        typer.Option("--accept-shrink", help="Take a file that breaks off, or that lost more than half, as it is."),
+        typer.Option(
+            "--accept-shrink/--no-accept-shrink",
+            help="Take a file that breaks off, or lost more than half, as it is.",
+        ),
     ] = False,
 ) -> None:
     """Read what has changed in a corpus into `documents`, and make its next version.

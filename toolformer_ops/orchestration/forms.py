@@ -9,7 +9,6 @@ from airflow.sdk import Param
 from pydantic_core import to_jsonable_python
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.runs.choices import CHOSEN_ANEW, RunChoices
 from toolformer_ops.tools.registry import get_tool, tool_names
 
@@ -38,29 +37,25 @@ def annotation_form(settings: Settings, filled_in: RunChoices | None = None) -> 
     Args:
         settings: the corpus and the model that the form starts with.
         filled_in: the choices of a schedule; its form starts with these.
-
-    Raises:
-        ConfigurationError: a schedule is set, but not which corpus and model it is for.
     """
     defaults: dict[str, Any] = {"corpus": settings.default_corpus, "model": settings.default_model}
     if filled_in is not None:
         defaults = dict(filled_in)
-    elif settings.annotation_schedule:
-        for name, value in defaults.items():
-            if not value:
-                raise ConfigurationError(
-                    f"expected TOOLFORMER_DEFAULT_{name.upper()} with TOOLFORMER_ANNOTATION_SCHEDULE, found it empty: "
-                    f"a scheduled run takes its {name} from there. Set it, or unset the schedule."
-                )
     properties = RunChoices.model_json_schema()["properties"]
     in_order = sorted(properties, key=lambda name: properties[name].get("type") == "object")  # large editors last
     return {name: _param(name, properties[name], defaults.get(name)) for name in in_order}
 
 
 def corpus_form(settings: Settings) -> dict[str, Param]:
-    """The corpus alone, as in the annotation form."""
+    """The corpus, as in the annotation form, and whether it may shrink."""
     schema = RunChoices.model_json_schema()["properties"]["corpus"]
-    return {"corpus": _param("corpus", schema, settings.default_corpus)}
+    accept_shrink = Param(
+        False,
+        type="boolean",
+        title="Accept shrink",
+        description="Take a file that breaks off, or that lost more than half of its records, as it is.",
+    )
+    return {"corpus": _param("corpus", schema, settings.default_corpus), "accept_shrink": accept_shrink}
 
 
 def index_form() -> dict[str, Param]:

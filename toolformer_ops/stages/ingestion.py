@@ -37,7 +37,9 @@ RECORDS_PER_TRANSACTION = 5000
 CHARACTERS_PER_TRANSACTION = 32_000_000
 Numbered = tuple[int, Record | Rejection, int | None]
 """A line or row, its record, and the hash of the line."""
-ACCEPT_SHRINK = "or accept it: --accept-shrink on the command line, accept_shrink in the schedule"
+ACCEPT_SHRINK = (
+    "or accept it: --accept-shrink on the command line, accept_shrink in the form of ingest_corpus or in the schedule"
+)
 FORGOTTEN = "this text was forgotten (toolformer-ops forget)"
 _RECORD_COLUMNS = ("file", "line", "document_id", "record_id", "url", "document_date", "title", "line_hash")
 _REJECTION_COLUMNS = ("file", "line", "reason", "detail")
