@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import Asset
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from tests.kubernetes.cluster import GPU, IMAGE, NAMESPACE, PodRecord, TestCluster, cpu_node
 from toolformer_ops.config import REPOSITORY, Settings
@@ -209,13 +209,6 @@ def test_a_pods_exit_status_decides_on_the_retry(cluster: TestCluster, backgroun
         (kept,) = task.pods()  # for a look at it
         assert kept["metadata"]["labels"]["already_checked"] == "True"
         assert task.extra == {}
-
-
-def test_a_stage_that_the_form_did_not_ask_for_is_skipped_without_a_pod(cluster: TestCluster) -> None:
-    task = Task(cluster, "not-asked-for", "exit 0", deferrable=True, only_where={"tools": "MT"})
-    with pytest.raises(AirflowSkipException):
-        task.run({"tools": ["QA"]})
-    assert not task.records()
 
 
 # A pod that cannot start
