@@ -8,6 +8,7 @@
     publish-model    a model on S3, for every machine and pod
     export report    a release in the formats of other programs; the page of a run's evaluations
     forget retention texts deleted with every row derived from them; rows of recipes that nothing uses
+    doctor           whether a stage could run here, or on a Kubernetes cluster
     up down status logs sql clean
                      the embedded services of one machine
     demo run-corpus  a whole run through Airflow, with progress and a report
@@ -24,7 +25,7 @@ import sys
 import typer
 
 from toolformer_ops import termination
-from toolformer_ops.commands import decoding, evaluation, housekeeping, people, publishing, reporting, stages
+from toolformer_ops.commands import decoding, doctor, evaluation, housekeeping, people, publishing, reporting, stages
 from toolformer_ops.demo import commands as demo_commands
 from toolformer_ops.errors import EXIT_USAGE, TerminationRequest, ToolformerError, disk_full, exit_code
 from toolformer_ops.local_services import commands as service_commands
@@ -42,6 +43,7 @@ for part in (
     decoding.app,
     evaluation.app,
     publishing.app,
+    doctor.app,
     reporting.app,
     housekeeping.app,
     service_commands.app,

@@ -314,3 +314,15 @@ def test_a_deferred_stage_whose_task_was_told_to_end_is_no_success_either() -> N
     with pytest.raises(AirflowException, match="SIGTERM"):
         task.trigger_reentry(run, event)
     assert cluster.deleted == ["stage-pod"]
+
+
+@pytest.mark.parametrize("status", ["success", "failed"])
+def test_a_pod_that_works_is_no_success_whatever_its_trigger_said(status: str) -> None:
+    task, cluster, run = killed_stage(0)
+    cluster.pod.status.phase = "Running"
+    cluster.pod.status.container_statuses[0].state = k8s.V1ContainerState(running=k8s.V1ContainerStateRunning())
+    vars(cluster)["read_namespaced_pod_log"] = lambda **_: []
+    event = {"status": status, "name": "stage-pod", "namespace": "toolformer", "message": ""}
+    with pytest.raises(AirflowException, match="the pod stage-pod runs"):
+        task.trigger_reentry(run, event)
+    assert cluster.deleted == []

@@ -249,9 +249,9 @@ class ApiServer:
             raise ApiError(401, "Unauthorized", "Unauthorized")
         path = request.path.strip("/").split("/")
         if path == ["version"]:
-            return as_json(
-                {"major": "1", "minor": admission.KUBERNETES_VERSION.partition(".")[2], "gitVersion": "v1.37.0"}
-            )
+            minor = admission.KUBERNETES_VERSION.partition(".")[2]
+            unsaid = ("gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform")
+            return as_json({"major": "1", "minor": minor, "gitVersion": "v1.37.0", **dict.fromkeys(unsaid, "")})
         group, path = ("", path[2:]) if path[0] == "api" else (path[1], path[3:]) if path[0] == "apis" else ("", [])
         namespace = ""
         if len(path) > 2 and path[0] == "namespaces":

@@ -5,6 +5,7 @@
     decoding.py    let a model write with tools
     evaluation.py  evaluate a model; the questions of DATESET
     publishing.py  a model on S3
+    doctor.py      whether a stage could run here, or on a cluster
     reporting.py   the page of a run's evaluations
 
 They parse and print; the work is elsewhere.

@@ -70,6 +70,23 @@ def oldest_first(events: Iterable[Any]) -> list[Any]:
     )
 
 
+def patiently(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, called again where the API server does not answer, or answers that it cannot, for `OUTAGE_SECONDS`."""
+    return tenacity.retry(
+        stop=tenacity.stop_after_delay(OUTAGE_SECONDS),
+        wait=tenacity.wait_exponential(min=1, max=15),
+        retry=tenacity.retry_if_exception(is_outage),
+        reraise=True,
+    )(function)
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether the API server did not answer, or answered that it cannot now."""
+    if isinstance(error, (ApiException, AsyncApiException)):
+        return error.status in (0, None, 429) or error.status >= 500
+    return isinstance(error, (*TRANSIENT_CONNECTION_ERRORS, TimeoutError))
+
+
 class StagePodTrigger(KubernetesPodTrigger):
     """Looks after a pod whose task is deferred; in the triggerer, a few kilobytes a pod.
 
@@ -114,11 +131,11 @@ class PatientHook(AsyncKubernetesHook):
 
     async def get_pod(self, name: str, namespace: str) -> Any:
         """The pod."""
-        return await _patiently(super().get_pod)(name, namespace)
+        return await patiently(super().get_pod)(name, namespace)
 
     async def read_logs(self, *args: Any, **kwargs: Any) -> list[str]:
         """Lines of the pod's log."""
-        lines: list[str] = await _patiently(super().read_logs)(*args, **kwargs)
+        lines: list[str] = await patiently(super().read_logs)(*args, **kwargs)
         return lines
 
 
@@ -139,7 +156,7 @@ class StagePodManager(PodManager):
         Raises:
             LostPodError: its node is gone.
         """
-        newest = _patiently(super().read_pod)(pod)
+        newest = patiently(super().read_pod)(pod)
         if is_lost(newest):
             raise LostPodError(f"the node of the pod {pod.metadata.name} does not answer")
         return newest
@@ -231,8 +248,8 @@ async def _await_start(
         # 2. Why does it wait? Said once in the log.
         events = oldest_first(await read_events()) if waited > limits.patience else []
         why = describe_pod_ending(pod, events).message
-        if why != said:
-            log.info("the pod waits: %s", why)
+        if why != said and (events or pod.status.conditions or pod.status.container_statuses):
+            log.info("the pod %s waits: %s", pod.metadata.name, why)
             said = why
         # 3. Is there any use in waiting?
         limit = limits.startup if scheduled else limits.schedule
@@ -259,19 +276,3 @@ def _waits_in_vain(pod: Any, events: Sequence[Any]) -> bool:
     )
     node_comes = any(event.reason in SCALE_UP_EVENTS for event in events)
     return unschedulable and not node_comes and (missing or not ending.infrastructure)
-
-
-def _patiently(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, called again where the API server does not answer, or answers that it cannot, for `OUTAGE_SECONDS`."""
-    return tenacity.retry(
-        stop=tenacity.stop_after_delay(OUTAGE_SECONDS),
-        wait=tenacity.wait_exponential(min=1, max=15),
-        retry=tenacity.retry_if_exception(_is_outage),
-        reraise=True,
-    )(function)
-
-
-def _is_outage(error: BaseException) -> bool:
-    if isinstance(error, (ApiException, AsyncApiException)):
-        return error.status in (0, None, 429) or error.status >= 500
-    return isinstance(error, (*TRANSIENT_CONNECTION_ERRORS, TimeoutError))

@@ -12,8 +12,8 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -23,7 +23,7 @@ from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import TRANSI
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator, make_safe_label_value
 from airflow.providers.cncf.kubernetes.utils.pod_manager import PodPhase
-from airflow.sdk.exceptions import AirflowFailException, AirflowTaskTimeout
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 from kubernetes.client import CoreV1Api
 from kubernetes.client import models as k8s
 from kubernetes.client.exceptions import ApiException
@@ -44,7 +44,9 @@ from toolformer_ops.orchestration.pod_watching import (
     StagePodTrigger,
     has_ended,
     is_lost,
+    is_outage,
     oldest_first,
+    patiently,
     stage_exit_code,
 )
 from toolformer_ops.orchestration.retrying import stage_failure
@@ -93,7 +95,8 @@ class StagePod(KubernetesPodOperator):
 
     def execute(self, context: "Context") -> Any:
         """Start the pod, and defer or wait; failed for good or failed for a retry as `StageProcess` is."""
-        super().execute(context)
+        with self._outages_reported():
+            super().execute(context)
         self._raise_if_killed()
         describe_assets(context, self.outlets, self.asset_extra)
 
@@ -104,24 +107,32 @@ class StagePod(KubernetesPodOperator):
             context: of the task.
             event: of `StagePodTrigger`; its status is success, failed, timeout or error.
         """
-        name, status = event["name"], event["status"]
-        self.pod = pod = self._read(name, event["namespace"])
-        if pod is None and status != "success":  # after a success the pod may be gone: its end was seen
-            self._fail(describe_lost_pod(name))
-        if pod is not None:
-            times = event.get("_redefer_count", 0)
-            if status == "error" and not has_ended(pod) and stage_exit_code(pod) is None:
-                if times >= self.MAX_REDEFER_ATTEMPTS:  # the pod stays: the next try takes it over
-                    self._fail(PodEnding(None, True, f"the pod {name} cannot be watched: {event['message']}"))
-                self.log.warning("the pod %s runs, and was not watched: %s. Watching it again.", name, event["message"])
-                self.trigger_kwargs = {**(self.trigger_kwargs or {}), "_redefer_count": times + 1}
-                self.invoke_defer_method(last_log_time=event.get("last_log_time"), context=context)
-            if not is_lost(pod):
-                with suppress(ApiException, *TRANSIENT_CONNECTION_ERRORS):
-                    self._write_logs(pod, since_time=event.get("last_log_time"))
-            self._finish(pod, why=event["message"] if status == "timeout" else None)
+        with self._outages_reported():
+            self._continue(context, event)
         self._raise_if_killed()
         describe_assets(context, self.outlets, self.asset_extra)
+
+    def _continue(self, context: "Context", event: dict[str, Any]) -> None:
+        name, status = event["name"], event["status"]
+        self.pod = pod = self._read(name, event["namespace"])
+        if pod is None:
+            if status != "success":
+                raise self._failure(describe_lost_pod(name))
+            return  # its success was seen before it went
+        times = event.get("_redefer_count", 0)
+        if status == "error" and not has_ended(pod) and stage_exit_code(pod) is None:
+            if times >= self.MAX_REDEFER_ATTEMPTS:  # the pod stays: the next try takes it over
+                raise self._failure(PodEnding(None, True, f"the pod {name} cannot be watched: {event['message']}"))
+            self.log.warning("the pod %s runs, and was not watched: %s. Watching it again.", name, event["message"])
+            self.trigger_kwargs = {**(self.trigger_kwargs or {}), "_redefer_count": times + 1}
+            self.invoke_defer_method(last_log_time=event.get("last_log_time"), context=context)
+        if not is_lost(pod):
+            with suppress(ApiException, *TRANSIENT_CONNECTION_ERRORS):
+                self._write_logs(pod, since_time=event.get("last_log_time"))
+        if not self._succeeded(pod, why=event["message"] if status == "timeout" else None):
+            raise self._failure(
+                PodEnding(None, True, f"the pod {name} runs, and its trigger said that it had ended: {event}")
+            )
 
     def defer(self, *, trigger: "BaseTrigger", **kwargs: Any) -> NoReturn:
         """Defer to a trigger of ours, which knows pods that cannot start and nodes that are gone."""
@@ -178,7 +189,7 @@ class StagePod(KubernetesPodOperator):
         try:
             return self.pod_manager.create_pod(pod=pod_request_obj)
         except ApiException as error:
-            message = f"Kubernetes refused the pod: {_said(error)}"
+            message = f"Kubernetes refused the pod: {said_by_kubernetes(error)}"
             if error.status in (400, 404, 422) or (error.status == 403 and "quota" not in message):
                 raise AirflowFailException(
                     f"{self._stage_name()}: {message}. `toolformer-ops doctor --kubernetes` says what is missing; "
@@ -196,26 +207,31 @@ class StagePod(KubernetesPodOperator):
         if self._killed or not remote_pod:
             return
         problem = sys.exception()
-        if isinstance(problem, (PodNotStartedError, LostPodError)):
-            self._finish(remote_pod, why=str(problem))
-        elif isinstance(problem, AirflowTaskTimeout):
-            self._finish(remote_pod, why=f"it ran longer than its time limit of {self.execution_timeout}")
-        else:
-            self._finish(remote_pod, why=None)
+        why = str(problem) if isinstance(problem, (PodNotStartedError, LostPodError)) else None
+        if isinstance(problem, AirflowTaskTimeout):
+            why = f"it ran longer than its time limit of {self.execution_timeout}"
+        if not self._succeeded(remote_pod, why=why) and problem is None:
+            raise self._failure(
+                PodEnding(None, True, f"the pod {remote_pod.metadata.name} runs, and nobody waits for it")
+            )
 
-    def _finish(self, pod: k8s.V1Pod, *, why: str | None) -> None:
-        """Delete a pod that succeeded; fail the task by how the pod ended, or end it for the reason `why`."""
+    def _succeeded(self, pod: k8s.V1Pod, *, why: str | None) -> bool:
+        """Delete a pod that succeeded, else fail the task by how it ended, or end it for the reason `why`.
+
+        Returns:
+            False where the pod works on and there is no reason to end it: the next try takes it over.
+        """
         newest = self._read(pod.metadata.name, pod.metadata.namespace)
         if newest is None:
-            self._fail(describe_lost_pod(pod.metadata.name))
+            raise self._failure(describe_lost_pod(pod.metadata.name))
         pod, phase, lost = newest, newest.status.phase, is_lost(newest)
         exit_code = stage_exit_code(pod)
         if phase == PodPhase.SUCCEEDED or (exit_code == 0 and phase != PodPhase.FAILED):
             delete_pod(self.client, pod)
-            return
+            return True
         works = phase != PodPhase.FAILED and exit_code is None and not lost
         if works and why is None:
-            return  # something else is being raised, and the pod works on: the next try takes it over
+            return False
         ending = describe_pod_ending(pod, self._events(pod))
         if works and why and phase == PodPhase.RUNNING:
             ending = PodEnding(None, False, f"{why.rstrip('.')}; {STARTS_AGAIN}.")
@@ -223,16 +239,28 @@ class StagePod(KubernetesPodOperator):
             self.patch_already_checked(pod, reraise=False)  # kept for a look at it, and no retry takes it for its own
         else:
             delete_pod(self.client, pod, grace_seconds=0 if lost else None)
-        self._fail(ending)
+        raise self._failure(ending)
 
-    def _fail(self, ending: PodEnding) -> NoReturn:
-        raise stage_failure(self._stage_name(), ending)
+    @contextmanager
+    def _outages_reported(self) -> Iterator[None]:
+        """An API server that is away is no error of the stage's."""
+        try:
+            yield
+        except (ApiException, *TRANSIENT_CONNECTION_ERRORS) as error:
+            if not is_outage(error):
+                raise
+            reason = said_by_kubernetes(error) if isinstance(error, ApiException) else str(error)
+            message = f"the Kubernetes API does not answer: {reason}. The pod works on; the next try takes it over."
+            raise self._failure(PodEnding(None, True, message)) from error
+
+    def _failure(self, ending: PodEnding) -> AirflowException:
+        return stage_failure(self._stage_name(), ending)
 
     def _raise_if_killed(self) -> None:
         # After SIGTERM the provider deletes the pod, waits for its end and returns as if the stage had succeeded, since its
         # `cleanup` then skips the check of the pod's phase (cncf-kubernetes 10.25.0).
         if self._killed:
-            self._fail(
+            raise self._failure(
                 PodEnding(
                     EXIT_TERMINATED, True, f"the task was told to end (SIGTERM), and its pod with it; {STARTS_AGAIN}."
                 )
@@ -241,7 +269,7 @@ class StagePod(KubernetesPodOperator):
     def _read(self, name: str, namespace: str) -> k8s.V1Pod | None:
         """The pod as it is now; None where it is gone."""
         try:
-            return self.hook.get_pod(name, namespace)
+            return patiently(self.hook.get_pod)(name, namespace)
         except ApiException as error:
             if error.status != 404:
                 raise
@@ -281,7 +309,7 @@ def pod_arguments(settings: Settings, *, template: str) -> dict[str, Any]:
         "log_events_on_startup": False,
         "log_events_on_failure": False,  # the reason is in the task's message
         "log_pod_spec_on_failure": False,
-        "on_finish_action": "keep_pod",  # see `_finish`
+        "on_finish_action": "keep_pod",  # see `_succeeded`
         "termination_message_policy": "FallbackToLogsOnError",
         "schedule_timeout_seconds": SCHEDULE_SECONDS,
         "startup_timeout_seconds": STARTUP_SECONDS,
@@ -354,7 +382,7 @@ def _ended_at(pod: k8s.V1Pod) -> datetime:
     return latest
 
 
-def _said(error: ApiException) -> str:
+def said_by_kubernetes(error: ApiException) -> str:
     """What the API server says about a refusal."""
     try:
         return str(json.loads(error.body)["message"])

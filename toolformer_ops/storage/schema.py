@@ -59,6 +59,22 @@ def migrate(
             time.sleep(lock_seconds)
 
 
+def not_applied(engine: Engine, folder: Path = database.SQL_DIR) -> list[str]:
+    """Names of the migrations that the database lacks; `migrate` applies them.
+
+    Raises:
+        DatabaseError: Postgres refuses.
+    """
+    known: set[str] = set()
+    try:
+        with database.transaction(engine) as connection:
+            known = {row.name for row in database.fetch_all(connection, "schema_files")}
+    except DatabaseError as error:
+        if not isinstance(error.__cause__, psycopg2.errors.UndefinedTable):
+            raise
+    return [name for name in _files(folder, "migrations") if name not in known]
+
+
 def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_seconds: float) -> list[str]:
     applied: list[str] = []
     with database.transaction(engine) as connection:

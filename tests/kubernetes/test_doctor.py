@@ -1,0 +1,162 @@
+"""`toolformer-ops doctor --kubernetes` on the cluster of the tests: what is there, what is missing, and the remedy."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.jobs import job
+from airflow.models.pool import Pool
+from airflow.utils import session as airflow_session
+from typer.testing import CliRunner
+
+from tests.kubernetes.cluster import IMAGE, NAMESPACE, TestCluster
+from toolformer_ops.__main__ import app
+from toolformer_ops.config import REPOSITORY, Settings, load_settings
+
+TEMPLATES = REPOSITORY / "deploy" / "pod-templates"
+
+
+@pytest.fixture
+def deployment(cluster: TestCluster, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """A deployment that lacks nothing, on a cluster without GPUs; the caller has all rights."""
+    cluster.add_secret(
+        "doctor",
+        {
+            "TOOLFORMER_DATABASE_DSN": settings.database_dsn.get_secret_value(),
+            "TOOLFORMER_S3_ACCESS_KEY_ID": str(
+                settings.s3_access_key_id and settings.s3_access_key_id.get_secret_value()
+            ),
+            "TOOLFORMER_S3_SECRET_ACCESS_KEY": str(
+                settings.s3_secret_access_key and settings.s3_secret_access_key.get_secret_value()
+            ),
+        },
+    )
+    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", "kubernetes://")
+    change(
+        monkeypatch,
+        runner="kubernetes",
+        kubernetes_config_file=cluster.admin_kubeconfig,
+        kubernetes_image=IMAGE,
+        kubernetes_namespace=NAMESPACE,
+        kubernetes_secret="doctor",
+        kubernetes_templates=TEMPLATES / "cpu-only",
+        kubernetes_poll_seconds=0.2,
+        kubernetes_patience_seconds=0.5,
+    )
+    return load_settings()
+
+
+@pytest.fixture(autouse=True)
+def airflow(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """Airflow's database: pools by name with whether they count deferred tasks, and a triggerer that is alive."""
+    pools = {"cpu": True, "gpu": True}
+
+    @contextmanager
+    def session() -> Iterator[None]:
+        yield None
+
+    monkeypatch.setattr(airflow_session, "create_session", session)
+    monkeypatch.setattr(job, "most_recent_job", lambda *_, **__: SimpleNamespace(is_alive=lambda: pools["cpu"]))
+    monkeypatch.setattr(
+        Pool,
+        "get_pools",
+        lambda **_: [SimpleNamespace(pool=name, slots=2, include_deferred=counts) for name, counts in pools.items()],
+    )
+    return pools
+
+
+def change(monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
+    for name, value in values.items():
+        monkeypatch.setenv(f"TOOLFORMER_{name.upper()}", str(value))
+    load_settings.cache_clear()
+
+
+def doctor(*options: str) -> tuple[int, dict[str, tuple[str, str]]]:
+    """The exit status, and state and detail by subject."""
+    done = CliRunner().invoke(app, ["doctor", "--kubernetes", *options], catch_exceptions=False)
+    lines = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
+    found = {}
+    for state, rest in lines:
+        subject, _, detail = rest.partition(": ")
+        found[subject] = (state, detail)
+    assert len(found) == len(lines), done.stdout
+    return done.exit_code, found
+
+
+def states(found: dict[str, tuple[str, str]], state: str) -> list[str]:
+    return sorted(subject for subject, (said, _) in found.items() if said == state)
+
+
+def test_a_cluster_that_has_everything_is_well(cluster: TestCluster, deployment: Settings) -> None:
+    status, found = doctor()
+    assert [found[name] for name in states(found, "missing") + states(found, "unknown")] == []
+    assert status == 0
+    assert found["rights"][1] == "all 7 that tasks and triggerer use"
+    assert "TOOLFORMER_S3_SECRET_ACCESS_KEY" in found["Secret"][1]
+    assert found["pod by gpu, Postgres"] == ("ok", "answers, and has this version's tables")
+    assert found["pod by finetune, S3"][1] == f"the bucket {deployment.s3_bucket} can be read and written"
+    assert found["pod by cpu, cache folder"] == ("ok", "/var/cache/toolformer can be written")
+    cluster.wait_for(
+        lambda: not [pod for pod in cluster.pods() if "doctor" in pod["metadata"]["name"]], "pods are gone"
+    )
+
+
+def test_what_the_rights_of_airflow_do_not_show_the_pods_prove(
+    cluster: TestCluster, deployment: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(
+        monkeypatch, kubernetes_config_file=cluster.kubeconfig, database_dsn="postgresql://nobody:x@127.0.0.1:9/none"
+    )
+    dsn = "postgresql://owner:not-shown@127.0.0.1:9/none"
+    cluster.add_secret("doctor", {"TOOLFORMER_DATABASE_DSN": dsn})
+    status, found = doctor()
+    unseen = ["Secret", "namespace", "nodes for cpu", "nodes for finetune", "nodes for gpu"]
+    assert states(found, "unknown") == unseen
+    assert found["rights"][0] == "ok"
+    assert found["pod by gpu"][0] == "ok"
+    assert found["pod by gpu, Postgres"][0] == "missing"
+    assert "expected Postgres at owner@127.0.0.1:9/none" in found["pod by gpu, Postgres"][1]
+    assert "not-shown" not in str(found)
+    assert status == 1
+
+
+def test_each_thing_that_is_missing_is_named_with_its_remedy(
+    cluster: TestCluster,
+    deployment: Settings,
+    airflow: dict[str, bool],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    airflow |= {"cpu": False, "gpu": False}
+    for name in ("cpu", "gpu", "finetune"):
+        (tmp_path / f"{name}.yaml").write_text((TEMPLATES / "a100" / f"{name}.yaml").read_text())
+    (tmp_path / "cpu.yaml").write_text("kind: Deployment\n")
+    (tmp_path / "gpu.yaml").write_text((tmp_path / "gpu.yaml").read_text().replace("A100-SXM4", "H900"))
+    change(monkeypatch, kubernetes_templates=tmp_path, kubernetes_secret="not-there")
+    status, found = doctor()
+    assert status == 1
+    for subject, remedy in {
+        "template cpu": f"{tmp_path}/cpu.yaml, line 1",
+        "pool gpu": "airflow pools import",
+        "triggerer": "airflow triggerer",
+        "Secret": "deploy/kubernetes/secrets/toolformer.env",
+        "claim toolformer-cache": "deploy/kubernetes/base/cache.yaml",
+        "nodes for gpu": "no node with nvidia.com/gpu.product=NVIDIA-H900-80GB",
+        "nodes for finetune": "No node has so many: lower the number",
+        "pod by gpu": 'persistentvolumeclaim "toolformer-cache" not found',
+    }.items():
+        assert found[subject][0] == "missing", subject
+        assert remedy in found[subject][1], found[subject]
+
+
+def test_a_cluster_that_cannot_be_reached_is_one_line(
+    deployment: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    change(monkeypatch, kubernetes_config_file=tmp_path / "none")
+    status, found = doctor("--no-pods")
+    assert status == 1
+    assert states(found, "missing") == ["cluster"]
+    assert "TOOLFORMER_KUBERNETES_CONFIG_FILE" in found["cluster"][1]
