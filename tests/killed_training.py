@@ -1,7 +1,8 @@
 """Trainings that are killed: `python -m tests.killed_training MODEL RELEASE FOLDER WHERE-STEP...`.
 
 WHERE: `line` after the log line of that step, `write` in the middle of writing that step's checkpoint, `whole` before it is
-declared whole, all three by SIGKILL; `told` after the log line by SIGTERM. Each training is a process with the folder
+declared whole, `sending` before the manifest of that checkpoint is written on S3 (the others are sent before the training
+continues), all four by SIGKILL; `told` after the log line by SIGTERM. Each training is a process with the folder
 FOLDER/WHERE-STEP, forked after the imports, which take ten times as long as the training.
 """
 
@@ -19,7 +20,10 @@ from toolformer_ops.config import load_settings
 from toolformer_ops.errors import EXIT_TERMINATED
 from toolformer_ops.finetuning.checkpoints import Checkpoints
 from toolformer_ops.finetuning.release_training import train_on_release
+from toolformer_ops.finetuning.snapshots import Snapshots
 from toolformer_ops.finetuning.training_log import ProgressLines
+from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import Manifest
 
 CHECKPOINT_STEPS = 4
 SIGNALS = {"told": signal.SIGTERM}
@@ -33,6 +37,7 @@ def kill() -> None:
 def arm(where: str, step: int) -> None:
     """Let the kill happen at this point."""
     line, write, conclude = ProgressLines.on_log, torch.save, Checkpoints.conclude
+    send, conclude_publication = Snapshots.send, ObjectStore.conclude
 
     def after_line(self: ProgressLines, args: Any, state: Any, control: Any, logs: Any = None, **options: Any) -> None:
         line(self, args, state, control, logs, **options)
@@ -52,6 +57,17 @@ def arm(where: str, step: int) -> None:
             kill()
         conclude(self, concluded, best_step)
 
+    def send_and_wait(self: Snapshots, *arguments: Any, **options: Any) -> None:
+        send(self, *arguments, **options)
+        self.wait()
+
+    def before_manifest(self: ObjectStore, manifest: Manifest) -> bool:
+        if where == "sending" and f"/{step:08d}-" in manifest.prefix:
+            kill()
+        return conclude_publication(self, manifest)
+
+    Snapshots.send = send_and_wait
+    ObjectStore.conclude = before_manifest
     ProgressLines.on_log = after_line
     torch.save = half_written
     Checkpoints.conclude = before_whole

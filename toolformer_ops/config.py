@@ -155,7 +155,16 @@ class Settings(BaseSettings):
         gt=0,
         description="How long a pod may lack its Secret, image or node before its task fails, unless a node is being added.",
     )
+    checkpoints_on_s3: bool | None = Field(
+        default=None,
+        description="Whether a finetuning keeps its checkpoints on S3 as well; empty: where stages run in pods.",
+    )
     image: str = Field(default="", description="Image that this process runs in, recorded with each run.")
+
+    @property
+    def sends_checkpoints(self) -> bool:
+        """Whether a finetuning keeps its checkpoints on S3 as well."""
+        return self.runner == "kubernetes" if self.checkpoints_on_s3 is None else self.checkpoints_on_s3
 
     @property
     def cache_folder(self) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from toolformer_ops import artifacts
-from toolformer_ops.artifacts import cache
+from toolformer_ops.artifacts import cache, downloading
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
     AlreadyPublishedError,
@@ -31,7 +31,7 @@ FORK = multiprocessing.get_context("fork")
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(cache, "PART_BYTES", PART)
+    monkeypatch.setattr(downloading, "PART_BYTES", PART)
     monkeypatch.setattr(cache, "_in_use", {})
     monkeypatch.setattr(cache, "_verified", set())
     yield
@@ -144,6 +144,13 @@ def test_object_with_another_content_is_refused_by_name_and_nothing_of_it_is_kep
         CorruptObjectError, match=r"model\.safetensors: expected content .*, found .* Nothing of it is kept"
     ):
         artifacts.fetch(cached, published)
+    for content in (
+        FILES["model.safetensors"][:1500],
+        FILES["model.safetensors"][: 3 * PART],
+    ):  # cut, in and between parts
+        store.put(key, content, "application/octet-stream")
+        with pytest.raises(CorruptObjectError, match=r"model\.safetensors: expected (at least|a longer)"):
+            artifacts.fetch(cached, published)
     assert (left(cached), left(cached, "partial")) == ([], [])
     store.put(published.manifest.key, b'{"format": 1}', "application/json")
     with pytest.raises(CorruptObjectError, match=r"models/tiny/manifest\.json"):
@@ -200,7 +207,7 @@ def test_download_that_was_killed_or_cut_off_continues_and_is_not_taken_for_whol
 ) -> None:
     published = publish(cached, tmp_path)
     read_part, asked = ObjectStore.read_part, []
-    monkeypatch.setattr(cache, "THREADS", 1)
+    monkeypatch.setattr(downloading, "THREADS", 1)
 
     def kill_at(self: ObjectStore, key: str, start: int, size: int) -> bytes:
         if start == 5 * PART:

@@ -1,6 +1,7 @@
 """A model on S3 is the model that was published: the same identity, recipes, losses; folders are used where they are."""
 
 import json
+import logging
 import shutil
 from pathlib import Path
 
@@ -136,7 +137,9 @@ def test_run_takes_the_identity_from_the_manifest_and_finds_its_work_done_with_t
         assert connection.execute(sql("select count(*) from stage_ledger where stage = 'sample'")).scalar_one() == done
 
 
-def test_finetuning_starts_from_a_model_on_s3(settings: Settings, tiny_model_dir: Path) -> None:
+def test_finetuning_starts_from_a_model_on_s3_and_leaves_no_checkpoint_there(
+    settings: Settings, tiny_model_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     from tests.finetuning_jobs import SMALL
     from toolformer_ops.stages.finetuning import finetune, publish
     from toolformer_ops.stages.release import release
@@ -150,7 +153,10 @@ def test_finetuning_starts_from_a_model_on_s3(settings: Settings, tiny_model_dir
         identity = model_identity(str(tiny_model_dir))
         connection.execute(sql("update annotation_runs set model_identity = :identity"), {"identity": identity})
     release(settings, "run-1")
-    model_id = finetune(settings, "run-1")
+    caplog.set_level(logging.INFO)
+    model_id = finetune(settings.model_copy(update={"checkpoints_on_s3": True}), "run-1")
+    assert "the checkpoint of step 6 is on S3" in caplog.text
+    assert list(ObjectStore(settings).list("checkpoints/")) == []
     publish(settings, "run-1")
     published = f"s3://{settings.s3_bucket}/models/{model_id}"
     assert LanguageModel.load(published, settings=settings).identity.startswith(f"{model_id}@")

@@ -1,8 +1,7 @@
 """The files of artifacts in a folder of this machine: downloaded once, verified, and kept while there is room.
 
     entries/<key>/            an artifact, whole; its time is that of its last use
-    partial/<key>/files/      a download that is under way or was cut off; each file has its full length from the start
-    partial/<key>/parts       the parts that are there, a line each; the next try continues with the others
+    partial/<key>/            a download that is under way or was cut off; the next try continues it (`downloading.py`)
     locks/<key>.download      held by the process that downloads
     locks/<key>.use           held, shared, by every process that uses the entry, until it ends
     locks/space               held while room is made
@@ -22,26 +21,21 @@ import logging
 import os
 import re
 import shutil
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import filelock
 
+from toolformer_ops.artifacts.downloading import download, reserve, sync
 from toolformer_ops.artifacts.published import Artifact
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CacheFullError, CorruptObjectError
+from toolformer_ops.errors import CacheFullError
 from toolformer_ops.storage.object_store import ObjectStore
-from toolformer_ops.storage.publication import PublishedFile, file_sha256
+from toolformer_ops.storage.publication import file_sha256
 
 logger = logging.getLogger(__name__)
 
-PART_BYTES = 16 * 2**20
-"""What one request reads, and what a cut connection loses."""
-THREADS = 8
-"""Parts that are read at the same time."""
 GIB = 2**30
 
 _in_use: dict[Path, int] = {}
@@ -144,25 +138,15 @@ class _Cache:
             CorruptObjectError, CacheFullError, ObjectStoreError: as `fetch`.
         """
         partial, started = self.root / "partial" / key, time.monotonic()
-        while True:
-            continued = partial.is_dir()
-            self._make_room(artifact, partial)
-            try:
-                self._download_parts(ObjectStore(settings), artifact, partial)
-            except CorruptObjectError as error:
-                shutil.rmtree(partial)
-                if not continued:
-                    raise
-                # What a machine lost that went down in mid-download looks the same as a damaged object.
-                logger.warning("%s It is downloaded again from its beginning.", error)
-            except OSError as error:
-                if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
-                    raise
-                raise self._full(artifact, shutil.disk_usage(self.root).free) from error
-            else:
-                break
-        (partial / "files").rename(self.root / "entries" / key)
-        _sync(self.root / "entries")
+        self._make_room(artifact, partial)
+        try:
+            files = download(ObjectStore(settings), artifact.manifest, partial)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+            raise self._full(artifact, shutil.disk_usage(self.root).free) from error
+        files.rename(self.root / "entries" / key)
+        sync(self.root / "entries")
         shutil.rmtree(partial)
         seconds = time.monotonic() - started
         size = artifact.manifest.size
@@ -180,57 +164,6 @@ class _Cache:
             artifact.kind, artifact.address, len(artifact.manifest.files), size / 2**20, seconds, self.root / "entries" / key,
         )  # fmt: skip
 
-    def _download_parts(self, store: ObjectStore, artifact: Artifact, partial: Path) -> None:
-        """Fill the files of `partial` with the parts that are not there yet, compare each with its hash, and sync it."""
-        manifest, files = artifact.manifest, partial / "files"
-        journal = partial / "parts"
-        known = set(journal.read_text(encoding="utf-8").splitlines()) if journal.is_file() else set()
-        lacking = [
-            (file, start)
-            for file in manifest.files
-            for start in range(0, file.size, PART_BYTES)
-            if f"{start} {file.name}" not in known
-        ]
-        left = sum(min(PART_BYTES, file.size - start) for file, start in lacking)
-        logger.info(
-            "downloading %s %s: %.1f MiB%s", artifact.kind, artifact.address, left / 2**20,
-            f" of {manifest.size / 2**20:.1f} MiB, the rest is there from an earlier try" if known else "",
-        )  # fmt: skip
-        writing, told = threading.Lock(), time.monotonic()
-
-        def read_part(file: PublishedFile, start: int) -> None:
-            nonlocal left, told
-            body = store.read_part(manifest.key_of(file), start, min(PART_BYTES, file.size - start))
-            with (files / file.name).open("r+b") as target:
-                target.seek(start)
-                target.write(body)
-            with writing, journal.open("a", encoding="utf-8") as written:
-                written.write(f"{start} {file.name}\n")
-                left -= len(body)
-                if time.monotonic() - told > 10:
-                    told = time.monotonic()
-                    logger.info("downloading %s: %.1f MiB left", artifact.address, left / 2**20)
-
-        def conclude(file: PublishedFile) -> None:
-            if (found := file_sha256(files / file.name)) != file.sha256:
-                raise CorruptObjectError(
-                    f"{store.uri(manifest.key_of(file))}: expected content {file.sha256}, found {found}. The object was changed or "
-                    "damaged after it was published: publish it again. Nothing of it is kept."
-                )
-            _sync(files / file.name)
-
-        with ThreadPoolExecutor(THREADS) as threads:
-            try:
-                for _ in threads.map(lambda part: read_part(*part), lacking):
-                    pass
-                for _ in threads.map(conclude, manifest.files):
-                    pass
-            except BaseException:
-                threads.shutdown(wait=True, cancel_futures=True)
-                raise
-        for folder in (files, *(path for path in files.rglob("*") if path.is_dir())):
-            _sync(folder)
-
     # Room
 
     def _make_room(self, artifact: Artifact, partial: Path) -> None:
@@ -239,23 +172,13 @@ class _Cache:
         Raises:
             CacheFullError: that is not enough.
         """
-        files = partial / "files"
-        for file in artifact.manifest.files:
-            if not (files / file.name).resolve().is_relative_to(files.resolve()):
-                raise CorruptObjectError(
-                    f"{artifact.manifest.key}: expected file names below its folder, found {file.name!r}"
-                )
         if self._limit is not None and artifact.manifest.size > self._limit:
             raise self._full(artifact, self._limit)  # nothing has to go for what can never have room
         with filelock.FileLock(self.root / "locks" / "space"):
             while (free := self._free_for(partial)) < artifact.manifest.size:
                 if not self._remove_least_recently_used(besides=partial):
                     raise self._full(artifact, free)
-            for file in artifact.manifest.files:
-                path = files / file.name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("ab") as target:
-                    target.truncate(file.size)
+            reserve(artifact.manifest, partial)
 
     def _full(self, artifact: Artifact, free: int) -> CacheFullError:
         limit = "" if self._limit is None else f" of the {self._limit / GIB:.3f} GiB of TOOLFORMER_CACHE_GIB"
@@ -318,12 +241,3 @@ def _statuses(folder: Path) -> Iterator[os.stat_result]:
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 yield (Path(parent) / name).stat()
-
-
-def _sync(path: Path) -> None:
-    """Have what was written to a file, or the names in a folder, on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 WHOLE = "whole.json"
 WEIGHTS = "*.safetensors"
@@ -31,10 +32,27 @@ class Checkpoints:
         """Where Trainer writes the checkpoint of a step."""
         return self.folder / f"checkpoint-{step}"
 
+    @staticmethod
+    def newest(folder: Path) -> int | None:
+        """The step of the newest whole checkpoint of any training in a folder of checkpoints; None where there is none."""
+        whole = (path for path in folder.glob("checkpoint-*") if _mark(path).get("files") == _sizes(path))
+        return max((_step(path) for path in whole), default=None)
+
+    def files(self, step: int, best_step: int | None) -> dict[str, Path]:
+        """The files of the checkpoint of a step and of the best step's weights, by their names below the folder."""
+        folders = [self.path(step), *([self._best(best_step)] if best_step is not None else [])]
+        files = (file for folder in folders for file in folder.rglob("*") if file.is_file())
+        return {file.relative_to(self.folder).as_posix(): file for file in files}
+
+    @property
+    def key(self) -> str:
+        """What decides the training."""
+        return self._key
+
     def last_step(self) -> int | None:
         """The step of the newest whole checkpoint; None where there is none."""
         whole = [path for path in self.folder.glob("checkpoint-*") if self._is_whole(path)]
-        return max((int(path.name.rpartition("-")[2]) for path in whole), default=None)
+        return max((_step(path) for path in whole), default=None)
 
     def forget_broken(self) -> None:
         """Remove checkpoints that are not whole, or not of this training."""
@@ -71,21 +89,35 @@ class Checkpoints:
         return self.folder / f"best-{step}"
 
     def _is_whole(self, path: Path) -> bool:
-        try:
-            value = json.loads((path / WHOLE).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return False
-        return bool(value == {"key": self._key, "files": _sizes(path)})
+        return _mark(path) == {"key": self._key, "files": _sizes(path)}
+
+
+def _step(path: Path) -> int:
+    return int(path.name.rpartition("-")[2])
+
+
+def _mark(path: Path) -> dict[str, Any]:
+    """What `whole.json` says; nothing where it is not there or was cut off."""
+    try:
+        value = json.loads((path / WHOLE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a file a second name, or copy it where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def copy_weights(source: Path, target: Path) -> None:
     """Copy weights and configuration of a model folder; the weights as links where the file system has them."""
     target.mkdir(parents=True, exist_ok=True)
     for path in source.glob(WEIGHTS):
-        try:
-            os.link(path, target / path.name)
-        except OSError:
-            shutil.copyfile(path, target / path.name)
+        link(path, target / path.name)
     for path in source.glob(CONFIGURATION):
         if path.name not in NOT_WEIGHTS:
             shutil.copyfile(path, target / path.name)

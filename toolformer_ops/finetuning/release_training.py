@@ -16,11 +16,13 @@ import torch
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError
+from toolformer_ops.finetuning.checkpoints import Checkpoints
 from toolformer_ops.finetuning.curves import write_curves
 from toolformer_ops.finetuning.model_card import write_model_card
 from toolformer_ops.finetuning.processes import TrainingJob, devices_of, train_in_processes
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.sequences import TokenSequences
+from toolformer_ops.finetuning.snapshots import Snapshots
 from toolformer_ops.finetuning.training import TrainedModel, TrainingPlan, load_base_model, passes, train
 from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.models import split_revision
@@ -42,11 +44,13 @@ def train_on_release(
 
     `dev_texts` are the development documents, scored as plain text; without any the last step is kept. `folder` holds all that the
     training writes, and a training that was killed continues from there. `recipe.without_calls` trains the baseline on the plain
-    texts. `processes` (None: one a GPU) share each batch.
+    texts. `processes` (None: one a GPU) share each batch. Where `settings.sends_checkpoints`, checkpoints are
+    on S3 too, and a training whose folder has none, or an older one, continues from there.
 
     Raises:
         ModelError: the model is not there, its vocabulary cannot write a call, or one sequence does not fit into memory.
         TrainingError: the loss stopped being a finite number.
+        ObjectStoreError: S3 cannot be reached when the training starts.
     """
     plan = TrainingPlan(
         device_batch=recipe.choices.finetune_device_batch, checkpoint_steps=recipe.choices.finetune_checkpoint_steps
@@ -55,6 +59,8 @@ def train_on_release(
         recipe=recipe, model=model, release_dir=release_dir, dev_texts=tuple(dev_texts), folder=folder, plan=plan
     )
     devices = devices_of(settings, recipe, processes)
+    if settings.sends_checkpoints:
+        Snapshots(settings, recipe.model_id).restore(folder, Checkpoints.newest(folder / "checkpoints"))
     while True:
         try:
             trained = train_job(settings, job) if devices is None else train_in_processes(settings, job, devices)

@@ -13,23 +13,31 @@ from toolformer_ops import termination
 from toolformer_ops.finetuning.batches import NOT_SCORED, Collate, scored_tokens, text_loss
 from toolformer_ops.finetuning.checkpoints import Checkpoints
 from toolformer_ops.finetuning.sequences import TokenSequences
+from toolformer_ops.finetuning.snapshots import Snapshots
 from toolformer_ops.finetuning.training_log import TrainingLog
 
 LARGEST_EXPONENT = 700.0
 
 
 class ReleaseTrainer(Trainer):
-    """`development` may be empty: then the last step counts."""
+    """`development` may be empty: then the last step counts. `snapshots`: where checkpoints are sent, if they are."""
 
     control: TrainerControl
 
     def __init__(
-        self, *, development: TokenSequences, checkpoints: Checkpoints, log: TrainingLog, **arguments: Any
+        self,
+        *,
+        development: TokenSequences,
+        checkpoints: Checkpoints,
+        log: TrainingLog,
+        snapshots: Snapshots | None,
+        **arguments: Any,
     ) -> None:
         super().__init__(compute_loss_func=mean_over_tokens, **arguments)
         self._development = development
         self._checkpoints = checkpoints
         self._log = log
+        self._snapshots = snapshots
         self._collate: Collate = arguments["data_collator"]
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
@@ -68,8 +76,13 @@ class ReleaseTrainer(Trainer):
         super()._save_checkpoint(model, trial)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            best = self._log.best()
-            self._checkpoints.conclude(self.state.global_step, best.step if best else None)
+            step, best = self.state.global_step, self._log.best()
+            best_step = best.step if best else None
+            self._checkpoints.conclude(step, best_step)
+            if self._snapshots:
+                files = self._checkpoints.files(step, best_step)
+                files |= {path.name: path for path in (self._log.training, self._log.development) if path.is_file()}
+                self._snapshots.send(step, self._checkpoints.key, files, self._checkpoints.folder / "sent")
         self.accelerator.wait_for_everyone()
 
 

@@ -24,6 +24,7 @@ from toolformer_ops.finetuning.batches import collate_for
 from toolformer_ops.finetuning.checkpoints import Checkpoints, copy_weights
 from toolformer_ops.finetuning.recipe import MAX_GRADIENT_NORM, SCHEDULE, FinetuningRecipe
 from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences
+from toolformer_ops.finetuning.snapshots import Snapshots
 from toolformer_ops.finetuning.trainer import DevelopmentSchedule, ReleaseTrainer, StopWhenToldTo
 from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLines, TrainingLog
 from toolformer_ops.language_model.loading import load_network
@@ -121,6 +122,7 @@ def train(
     arguments = _arguments(settings, recipe, folder, plan)
     checkpoints, log = training_state(recipe, development, folder, sharded=arguments.deepspeed_plugin is not None)
     last = checkpoints.last_step()
+    snapshots = Snapshots(settings, recipe.model_id) if settings.sends_checkpoints and arguments.should_save else None
     used_cache = getattr(base.network.config, "use_cache", None)
     base.network.config.use_cache = False  # a training pass reads no cache, and packing needs that there is none
     examples = ShuffledPasses(
@@ -139,9 +141,14 @@ def train(
         development=development,
         checkpoints=checkpoints,
         log=log,
+        snapshots=snapshots,
     )
     trainer.remove_callback(PrinterCallback)
-    _run(trainer, None if last is None else checkpoints.path(last))
+    try:
+        _run(trainer, None if last is None else checkpoints.path(last))
+    finally:
+        if snapshots:
+            snapshots.wait()  # also after SIGTERM: `termination` ends a wait that is too long
     base.network.config.use_cache = used_cache
     if not arguments.should_save:
         return None

@@ -4,8 +4,9 @@ Writes `finetuned_models` and `run_models`. A model's id is the hash of the rele
 the choices of the training: two finetunes of one release under one recipe are one model, and the second finds it on S3. A run may
 have a second model, the paper's baseline: the same texts without their calls. `finetune` puts the trained files on S3 with a draft
 of their manifest, which nothing reads as a model; `publish` writes the manifest and then the row. So the two may run on different
-machines, and either may be killed and run again: training continues from its last checkpoint in the state folder. A model whose
-files are not all on S3 any more is trained again, and published anew unless the training makes the very bytes that are missing.
+machines, and either may be killed and run again: training continues from its last checkpoint, in the state folder or on S3. A
+model whose files are not all on S3 any more is trained again, and published anew unless the training makes the very bytes that are
+missing.
 Every text of the release is trained on (`release_choose_calls.sql` bounds them). Training itself is in `finetuning/`.
 """
 
@@ -21,6 +22,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorruptObjectError, NothingToReleaseError, ObjectNotFoundError, ParameterError
 from toolformer_ops.finetuning.model_card import DEFINITION
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
+from toolformer_ops.finetuning.snapshots import Snapshots
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 from toolformer_ops.runs.models import require_identity, split_revision
 from toolformer_ops.storage import database
@@ -139,6 +141,8 @@ def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) ->
                 store.delete(f"{prefix}/{MANIFEST}")
                 store.delete(f"{prefix}/{DRAFT}")
             store.put_if_absent(f"{prefix}/{DRAFT}", manifest.to_bytes())
+        if settings.sends_checkpoints:
+            Snapshots(settings, model_id).forget()
         shutil.rmtree(folder)
     finally:
         lock.release()

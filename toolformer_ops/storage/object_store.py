@@ -232,7 +232,8 @@ class ObjectStore:
 
         Raises:
             ObjectNotFoundError: the object is not there.
-            BrokenConnectionError: the connection broke again and again, or the object is shorter.
+            BrokenConnectionError: the connection broke again and again.
+            CorruptObjectError: the object is shorter.
         """
         answer = self._request("get_object", self.bucket, key, Range=f"bytes={start}-{start + size - 1}")
         try:
@@ -241,6 +242,11 @@ class ObjectStore:
             raise BrokenConnectionError(
                 f"reading {self.uri(key)} broke off after byte {start}: {error}. Try again."
             ) from error
+        whole = answer.get("ContentRange", "").rpartition("/")[2]  # "bytes 0-6/7": the object has 7
+        if whole.isdecimal() and int(whole) < start + size:
+            raise CorruptObjectError(
+                f"{self.uri(key)}: expected at least {start + size} bytes, found {whole}. The object was changed or damaged."
+            )
         if len(body) != size:
             raise BrokenConnectionError(
                 f"reading {self.uri(key)}: expected {size} bytes from {start} on, found {len(body)}. Try again."
@@ -354,11 +360,19 @@ class ObjectStore:
         Raises:
             ObjectNotFoundError, CorruptObjectError: a file is not there after it was written.
         """
-        self.require_bucket()
         manifest = Manifest.of(prefix, files, kind, identity)
+        self.upload_files(manifest, files)
+        return manifest
+
+    def upload_files(self, manifest: Manifest, files: Mapping[str, Path]) -> None:
+        """Write the files that a manifest names and that are not there yet.
+
+        Raises:
+            ObjectNotFoundError, CorruptObjectError: a file is not there after it was written.
+        """
+        self.require_bucket()
         self._write(manifest, files, self.lacking(manifest))
         self.require_whole(manifest)
-        return manifest
 
     def lacking(self, manifest: Manifest) -> dict[PublishedFile, str]:
         """The files of a publication whose object is not there with its size and hash, each with what was found.
@@ -581,9 +595,13 @@ class ObjectStore:
                 f"{CONFLICT_TRIES} tries. Try again{self._where()}"
             )
         if status == 404:
-            if code == "NoSuchBucket" or operation == "head_bucket":
-                return BucketNotFoundError(f"expected bucket {target}, found nothing{self._where()}")
-            return ObjectNotFoundError(f"expected object {target}, found nothing{self._where()}")
+            is_bucket = code == "NoSuchBucket" or operation == "head_bucket"
+            missing, what = (BucketNotFoundError, "bucket") if is_bucket else (ObjectNotFoundError, "object")
+            return missing(f"expected {what} {target}, found nothing{self._where()}")
+        if status == 416:  # a range behind the end
+            return CorruptObjectError(
+                f"{operation} {target}: expected a longer object. It was changed after it was written{self._where()}"
+            )
         if status == 403:
             return ObjectStoreAccessError(
                 f"{operation} {target} was refused ({code}). Check TOOLFORMER_S3_ACCESS_KEY_ID and "

@@ -1,0 +1,140 @@
+"""A training whose disk is gone continues from its newest whole checkpoint on S3, and from nothing less than whole."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from tests import killed_training
+from tests.finetuning_jobs import DEV_TEXTS, recipe_of, write_release
+from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.finetuning.release_training import train_on_release
+from toolformer_ops.finetuning.snapshots import Snapshots
+from toolformer_ops.finetuning.training_log import read_lines
+from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import MANIFEST
+
+
+def steps_on_s3(store: ObjectStore) -> list[int]:
+    """Steps of the snapshots whose manifest is there."""
+    return [int(key.split("/")[2].partition("-")[0]) for key in store.list("checkpoints/") if key.endswith(MANIFEST)]
+
+
+def test_training_that_lost_its_disk_while_it_sent_a_checkpoint_ends_as_an_undisturbed_one(
+    s3_settings: Settings, tiny_gpt2_dir: Path, tmp_path: Path
+) -> None:
+    recipe, release = recipe_of(**killed_training.CHOICES), write_release(tmp_path / "release")
+    undisturbed = train_on_release(
+        s3_settings, recipe, str(tiny_gpt2_dir), release, DEV_TEXTS, tmp_path / "undisturbed"
+    )
+    store = ObjectStore(s3_settings)
+    assert list(store.list("checkpoints/")) == []  # on one machine they stay in the state folder
+
+    command = [
+        sys.executable,
+        "-m",
+        "tests.killed_training",
+        str(tiny_gpt2_dir),
+        str(release),
+        str(tmp_path / "killed"),
+    ]
+    environment = dict(os.environ) | {"OMP_NUM_THREADS": "1", "TOOLFORMER_CHECKPOINTS_ON_S3": "true"}
+    subprocess.run([*command, "sending-8"], cwd=REPOSITORY, env=environment, check=True)
+    assert (tmp_path / "killed" / "sending-8" / "checkpoints" / "checkpoint-8" / "whole.json").is_file()
+    shutil.rmtree(tmp_path / "killed")
+    # The checkpoints of the steps 4 and 6 (an evaluation) were sent before; that of step 8 has its files there and no manifest.
+    assert steps_on_s3(store) == [6]
+    contents = [store.get(key) for key in store.list("checkpoints/")]
+    before, of_step_8 = sorted(content.splitlines() for content in contents if b'"learning_rate"' in content[:200])
+
+    on_s3 = s3_settings.model_copy(update={"checkpoints_on_s3": True})
+    resumed = train_on_release(on_s3, recipe, str(tiny_gpt2_dir), release, DEV_TEXTS, tmp_path / "new-disk")
+    lines = (resumed.directory / "training_log.jsonl").read_bytes().splitlines()
+    assert (len(before), len(of_step_8)) == (6, 8)
+    assert lines[:6] == before  # their times are those of the first try: they were not trained again
+    losses = [
+        [line["loss"] for line in read_lines(one.directory / "training_log.jsonl")] for one in (resumed, undisturbed)
+    ]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    ours, theirs = (load_file(one.directory / "model.safetensors") for one in (resumed, undisturbed))
+    assert max(float((ours[name] - theirs[name]).abs().max()) for name in theirs) < 1e-5
+    assert resumed.best == undisturbed.best
+    assert steps_on_s3(store)[-1] > 6  # which is the last depends on how long the one before was sent
+    Snapshots(on_s3, recipe.model_id).forget()
+    assert list(store.list("checkpoints/")) == []
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A training's folder after step 8: a checkpoint, the best weights of step 4, a log."""
+    for name, content in {
+        "checkpoints/checkpoint-8/model.safetensors": b"weights of step 8",
+        "checkpoints/checkpoint-8/whole.json": b"{}",
+        "checkpoints/best-4/model.safetensors": b"weights of step 4",
+        "training_log.jsonl": b"{}\n",
+    }.items():
+        (tmp_path / "training" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "training" / name).write_bytes(content)
+    return tmp_path / "training"
+
+
+def send(settings: Settings, folder: Path, step: int) -> None:
+    files = {
+        path.relative_to(folder / "checkpoints").as_posix(): path for path in (folder / "checkpoints").rglob("*.*")
+    }
+    snapshots = Snapshots(settings, "model")
+    snapshots.send(step, "key", files | {"training_log.jsonl": folder / "training_log.jsonl"}, folder / "sent")
+    snapshots.wait()
+    assert not (folder / "sent").exists()
+
+
+def restored(settings: Settings, place: Path, newest_here: int | None = None) -> dict[str, bytes]:
+    place.mkdir()
+    Snapshots(settings, "model").restore(place, newest_here)
+    return {path.relative_to(place).as_posix(): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+def test_checkpoint_that_is_not_whole_on_s3_is_never_used(
+    s3_settings: Settings, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ObjectStore(s3_settings)
+    send(s3_settings, folder, 8)
+    content = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert restored(s3_settings, tmp_path / "empty") == content
+    assert restored(s3_settings, tmp_path / "as-new", newest_here=8) == {}
+    before = set(store.list("checkpoints/"))
+
+    # A second snapshot, beside the first as where a kill came before the first one went: only what changed is sent.
+    (folder / "checkpoints" / "checkpoint-8").rename(folder / "checkpoints" / "checkpoint-12")
+    (folder / "checkpoints" / "checkpoint-12" / "model.safetensors").write_bytes(b"weights of step 12")
+    with monkeypatch.context() as killed:
+        killed.setattr(ObjectStore, "delete", lambda *_: None)
+        send(s3_settings, folder, 12)
+    manifest, weights = sorted(set(store.list("checkpoints/")) - before)
+    assert manifest.endswith(MANIFEST)
+    assert store.get(weights) == b"weights of step 12"
+    assert "checkpoints/checkpoint-12/model.safetensors" in restored(s3_settings, tmp_path / "newest", newest_here=8)
+    store.put(weights, b"weights of step 13", "application/octet-stream")
+    assert restored(s3_settings, tmp_path / "older") == content
+    store.delete(weights)
+    assert restored(s3_settings, tmp_path / "still-older") == content
+    for key in before:
+        if not key.endswith(MANIFEST):
+            store.put(key, b"damaged", "application/octet-stream")
+    assert restored(s3_settings, tmp_path / "nothing") == {}
+
+    (folder / "checkpoints" / "checkpoint-12").rename(folder / "checkpoints" / "checkpoint-16")
+    send(s3_settings, folder, 16)  # whole again, and alone
+    assert steps_on_s3(store) == [16]
+    assert "checkpoints/checkpoint-16/whole.json" in restored(s3_settings, tmp_path / "whole")
+
+
+def test_training_continues_where_s3_takes_no_checkpoint(
+    s3_settings: Settings, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(s3_settings.model_copy(update={"s3_bucket": "no-such-bucket"}), folder, 8)
+    assert "the checkpoint of step 8 could not be sent to S3, the training continues" in caplog.text
