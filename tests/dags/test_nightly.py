@@ -21,6 +21,7 @@ from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration.annotation_dag import skip_missed_night
 from toolformer_ops.orchestration.model_tasks import SUITES
 from toolformer_ops.orchestration.nightly import nightly_dag
+from toolformer_ops.orchestration.run_outcome import close_failed_run
 from toolformer_ops.orchestration.schedule_bundle import ScheduleBundle
 from toolformer_ops.tools.registry import PAPER_TOOLS as TOOLS
 
@@ -111,7 +112,8 @@ def test_one_run_at_a_time_with_a_limit_an_owner_and_somebody_to_tell(schedules:
     assert (dag.max_active_runs, dag.catchup, dag.is_paused_upon_creation) == (1, False, False)
     assert dag.dagrun_timeout == dt.timedelta(hours=2.5)
     assert {task.owner for task in dag.tasks} == {"data-team"}
-    assert len(dag.on_failure_callback) == 2
+    assert dag.on_failure_callback[0] is close_failed_run
+    assert len(dag.on_failure_callback) == 3
     assert not dag.get_task("finish_run").on_success_callback
     every_morning = made(schedules, NOTIFY + "every_morning = true\n")
     assert len(every_morning.get_task("finish_run").on_success_callback) == 2

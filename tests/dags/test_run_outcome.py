@@ -11,7 +11,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration import run_outcome
-from toolformer_ops.orchestration.run_outcome import FinishRun, GatherTools, failed_tasks
+from toolformer_ops.orchestration.run_outcome import FinishRun, GatherTools, close_failed_run, failed_tasks
+from toolformer_ops.stages import run_setup
 
 TASKS = [
     "ingest",
@@ -191,3 +192,12 @@ def test_the_end_of_a_run_of_pods_ends_what_outlived_its_task(monkeypatch: pytes
     load_settings.cache_clear()
     finish(tmp_path / "arguments").execute(context())
     assert ended == [("annotate_corpus", "night-1")]
+
+
+def test_a_night_that_failed_without_its_last_task_is_closed_under_the_id_of_its_schedule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(run_setup, "close_run", lambda settings, run_id: closed.append(run_id))
+    close_failed_run({"dag": SimpleNamespace(dag_id="nightly_posts"), "run_id": "night-1", "reason": "timed_out"})  # type: ignore[typeddict-item]
+    assert closed == ["nightly_posts.night-1"]

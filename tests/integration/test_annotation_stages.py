@@ -23,7 +23,7 @@ from toolformer_ops.stages.execution import ExecuteWork, execute_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.planning import plan_shards, shard_count
-from toolformer_ops.stages.run_setup import start_run, tell_of_older_calls
+from toolformer_ops.stages.run_setup import close_run, finish_run, start_run, tell_of_older_calls
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
 from toolformer_ops.storage import database
@@ -476,3 +476,31 @@ def test_sql_tells_what_prompt_and_choices_a_call_was_sampled_with(
     with database.transaction(database.connect(settings)) as connection:
         [(prompt, temperature)] = connection.execute(sql(asked)).all()
     assert (prompt, float(temperature)) == (get_tool("Calculator").prompt, 1.5)
+
+
+def test_a_night_that_was_ended_before_its_last_task_is_closed_as_failed_by_the_callback_or_by_the_next_night(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    def states() -> dict[str, str]:
+        with database.transaction(database.connect(settings)) as connection:
+            return {
+                run_id: state for run_id, state in connection.execute(sql("select run_id, state from annotation_runs"))
+            }
+
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    for run_id, schedule in (("nightly_posts.1", "posts"), ("of-another", "news"), ("by-hand", None)):
+        start_run(settings, run_id, parameters(corpus), schedule)
+    finish_run(settings, "of-another", "success")
+    start_run(settings, "nightly_posts.2", parameters(corpus), "posts")
+    expected = {
+        "nightly_posts.1": "failed",
+        "of-another": "success",
+        "by-hand": "running",
+        "nightly_posts.2": "running",
+    }
+    assert states() == expected
+
+    for run_id in ("nightly_posts.2", "never-started", "of-another"):
+        close_run(settings, run_id)
+    assert states() == expected | {"nightly_posts.2": "failed"}

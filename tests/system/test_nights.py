@@ -1,9 +1,11 @@
 """Airflow's scheduler runs the nights of a schedule file at steps of a minute, and people are told what they brought.
 
 Three nights: the first annotates the corpus; the second finds a text added and one removed; the third finds nothing new.
-A second file, with a mistake, is an import error of its own.
+A second file, with a mistake, is an import error of its own. Two more are started by an asset, beside the nights: one fails at
+once, since its corpus is not there; the other waits for a row that the test holds, until its time is up.
 """
 
+import functools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -25,12 +27,18 @@ DAG_ID = "nightly_shop"
 TOKEN = "token-that-nobody-logs"
 SECONDS = 900
 MOST_STARTED_TASKS = 12
+FAILING = "nightly_failing"
+SLOW = "nightly_slow"
+EACH_MINUTE = 'cron = "* * * * *"'
+AFTER_THE_INDEX = 'after = ["wiki_index"]'
+HOURS_OF_A_SLOW_NIGHT = 0.05
+"""Three minutes, so that it is under way by then on a slow machine, too; it ends before the three nights do."""
 SCHEDULE = """
 corpus = "{corpus}"
 model = "{model}"
-cron = "* * * * *"
+{start}
 owner = "tests"
-hours = 1
+hours = {hours}
 
 [run]
 tools = ["Calendar"]
@@ -84,31 +92,44 @@ def write_corpus(path: Path, *numbers: int) -> None:
     path.write_text("".join(json.dumps(RECORDS[number]) + "\n" for number in numbers), encoding="utf-8")
 
 
-def runs(airflow: AirflowClient) -> list[dict[str, Any]]:
-    """The runs of the schedule, the first one first."""
-    found: list[dict[str, Any]] = airflow.get(f"/dags/{DAG_ID}/dagRuns", order_by="run_after", limit=100)["dag_runs"]
+def runs(airflow: AirflowClient, dag_id: str = DAG_ID) -> list[dict[str, Any]]:
+    """The runs of a schedule, the first one first."""
+    found: list[dict[str, Any]] = airflow.get(f"/dags/{dag_id}/dagRuns", order_by="run_after", limit=100)["dag_runs"]
     return found
 
 
 def told(airflow: AirflowClient) -> list[dict[str, Any]]:
     """The runs that have ended, but for those whose date was missed, as on a machine that is slow; fails where one failed."""
-    ended = [run for run in runs(airflow) if run["state"] in ENDED_STATES]
-    for run in ended:
+    over = ended(airflow, DAG_ID)
+    for run in over:
         assert run["state"] == "success", [
             line
             for task in airflow.tasks(DAG_ID, run["dag_run_id"], "failed")
             for line in airflow.log_tail(DAG_ID, run["dag_run_id"], task, 20)
         ]
-    return [run for run in ended if run["note"]]
+    return [run for run in over if run["note"]]
 
 
-def has_read_its_corpus(airflow: AirflowClient) -> bool:
-    """Whether the first night has."""
+def has_done(airflow: AirflowClient, dag_id: str, task_id: str) -> bool:
+    """Whether a night of the schedule has come through the task."""
     return any(
-        task.task_id == "ingest"
-        for run in runs(airflow)
-        for task in airflow.tasks(DAG_ID, run["dag_run_id"], "success")
+        task.task_id == task_id
+        for run in runs(airflow, dag_id)
+        for task in airflow.tasks(dag_id, run["dag_run_id"], "success")
     )
+
+
+def ended(airflow: AirflowClient, dag_id: str) -> list[dict[str, Any]]:
+    """The runs of a schedule that are over."""
+    return [run for run in runs(airflow, dag_id) if run["state"] in ENDED_STATES]
+
+
+def started_by_asset(airflow: AirflowClient, *dag_ids: str) -> int | None:
+    """The id of the asset of the search index, once a new version of it starts these."""
+    for asset in airflow.get("/assets", limit=100)["assets"]:
+        if asset["name"] == "wiki_index" and set(dag_ids) <= {dag["dag_id"] for dag in asset["scheduled_dags"]}:
+            return int(asset["id"])
+    return None
 
 
 @dataclass(frozen=True)
@@ -120,6 +141,10 @@ class Nights:
     import_errors: list[dict[str, Any]]
     received: list[dict[str, Any]]
     """What the webhook was sent."""
+    failed: dict[str, Any]
+    """The run whose corpus is not there."""
+    timed_out: dict[str, Any]
+    """The run whose time was up."""
 
 
 @pytest.fixture(scope="module")
@@ -137,20 +162,67 @@ def nights(
     write_corpus(corpus, 0, 1, 2)
     webhook = {"conn_type": "http", "host": f"{address}/services/{{password}}", "password": TOKEN}
     airflow._request("POST", "/connections", json={"connection_id": "morning", **webhook})
-    bad, good = (services.schedules_dir / f"{name}.toml" for name in ("mistaken", DAG_ID.removeprefix("nightly_")))
-    text = SCHEDULE.format(corpus=corpus, model=writing_model_dir)
-    bad.write_text(text.replace("owner", "ownr"), encoding="utf-8")
-    good.write_text(text, encoding="utf-8")
+    waits = corpus.with_name("waits.jsonl")
+    write_corpus(waits, 4)
+    text = functools.partial(SCHEDULE.format, model=writing_model_dir)
+    files = {
+        "mistaken": text(corpus=corpus, start=EACH_MINUTE, hours=1).replace("owner", "ownr"),
+        DAG_ID: text(corpus=corpus, start=EACH_MINUTE, hours=1),
+        FAILING: text(corpus=corpus.with_name("gone.jsonl"), start=AFTER_THE_INDEX, hours=1),
+        SLOW: text(corpus=waits, start=AFTER_THE_INDEX, hours=HOURS_OF_A_SLOW_NIGHT),
+    }
+    paths = [services.schedules_dir / f"{name.removeprefix('nightly_')}.toml" for name in files]
+    for path, content in zip(paths, files.values(), strict=True):
+        path.write_text(content, encoding="utf-8")
     try:
         until(DAG_ID, lambda: any(dag["dag_id"] == DAG_ID for dag in airflow.get("/dags", limit=100)["dags"]))
-        until("the first night's ingestion", lambda: has_read_its_corpus(airflow))
+        index = until("the schedules of the asset", lambda: started_by_asset(airflow, FAILING, SLOW))
+        airflow._request("POST", "/assets/events", json={"asset_id": index, "extra": {"index_id": "new"}})
+        until("the first night's ingestion", lambda: has_done(airflow, DAG_ID, "ingest"))
         write_corpus(corpus, 1, 2, 3)  # the first night has its version
+        until("the start of the slow night", lambda: has_done(airflow, SLOW, "start_run"))
+        with database.transaction(database.connect(services)) as connection:
+            # Who writes what a filter decided about this text waits for its row.
+            connection.exec_driver_sql("select from documents where text = %s for update", (RECORDS[4]["text"],))
+            [timed_out] = until("the end of the slow night", lambda: ended(airflow, SLOW))
+        [failed] = until("the end of the failing night", lambda: ended(airflow, FAILING))
         until("three nights", lambda: len(told(airflow)) >= 3)
-        until("the notifications", lambda: len(received) >= 3)
-        return Nights(told(airflow)[:3], airflow.get("/importErrors")["import_errors"], received)
+        until("the notifications", lambda: len(received) >= 5)
+        import_errors = airflow.get("/importErrors")["import_errors"]
+        return Nights(told(airflow)[:3], import_errors, received, failed, timed_out)
     finally:
-        good.unlink()
-        bad.unlink()
+        for path in paths:
+            path.unlink()
+
+
+def message_about(nights: Nights, run: dict[str, Any]) -> str:
+    """The only message about a run."""
+    [text] = [
+        message["text"]
+        for message in nights.received
+        if message["text"].endswith(f"/dags/{run['dag_id']}/runs/{quote(run['dag_run_id'])}")
+    ]
+    return str(text)
+
+
+def test_a_new_version_of_an_asset_starts_the_schedules_that_wait_for_it(nights: Nights) -> None:
+    for run in (nights.failed, nights.timed_out):
+        assert run["run_type"] == "asset_triggered"
+
+
+def test_a_night_that_fails_is_told_with_its_cause(nights: Nights) -> None:
+    assert nights.failed["state"] == "failed"
+    assert message_about(nights, nights.failed).startswith(f"{FAILING}: FAILED\n\nfailed: ingest. There is no release.")
+
+
+def test_a_night_whose_time_is_up_ends_is_told_and_is_not_left_open(services: Settings, nights: Nights) -> None:
+    assert nights.timed_out["state"] == "failed"
+    assert message_about(nights, nights.timed_out).startswith(
+        f"{SLOW}: FAILED\n\nThe night took longer than its time limit"
+    )
+    with database.transaction(database.connect(services)) as connection:
+        states = connection.exec_driver_sql("select state from annotation_runs where schedule = 'slow'").scalars()
+        assert list(states) == ["failed"]
 
 
 def test_each_night_is_of_its_version_and_its_note_sums_it_up(services: Settings, nights: Nights) -> None:
@@ -175,8 +247,7 @@ def test_the_nights_were_started_by_the_scheduler_one_after_the_other(nights: Ni
 def test_each_morning_somebody_is_told_and_no_log_holds_the_token(services: Settings, nights: Nights) -> None:
     assert {message["path"] for message in nights.received} == {f"/services/{TOKEN}"}
     for run in nights.runs:
-        [text] = [message["text"] for message in nights.received if message["text"].endswith(quote(run["dag_run_id"]))]
-        assert text.startswith(f"{DAG_ID}: done\n\n{run['note']}")
+        assert message_about(nights, run).startswith(f"{DAG_ID}: done\n\n{run['note']}")
     logs = [path for path in services.state_dir.glob("**/*.log") if path.is_file()]
     assert logs
     assert [path for path in logs if TOKEN in path.read_text(errors="replace")] == []

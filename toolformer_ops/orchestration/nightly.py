@@ -17,6 +17,7 @@ from toolformer_ops.orchestration.annotation_dag import annotation_tasks
 from toolformer_ops.orchestration.defaults import DEFAULT_ARGS
 from toolformer_ops.orchestration.forms import annotation_form
 from toolformer_ops.orchestration.notifying import notifiers
+from toolformer_ops.orchestration.run_outcome import close_failed_run
 from toolformer_ops.orchestration.schedules import Schedule, load_schedule
 
 DOC = """Nightly runs of `annotate_corpus` over one corpus, as the file `{path}` says. docs/nightly.md is the guide.
@@ -61,7 +62,7 @@ def nightly_dag(path: str) -> DAG:
         dagrun_timeout=datetime.timedelta(hours=schedule.hours),
         default_args=DEFAULT_ARGS | {"owner": schedule.owner},
         params=annotation_form(load_settings(), schedule.run),
-        on_failure_callback=notifiers(schedule, failed=True) or None,
+        on_failure_callback=[close_failed_run, *notifiers(schedule, failed=True)],
         tags=["toolformer", "annotation", "nightly"],
     ) as dag:
         annotation_tasks(schedule)

@@ -14,7 +14,7 @@ from airflow.sdk import BaseOperator, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from toolformer_ops.config import load_settings
-from toolformer_ops.orchestration.defaults import CPU_POOL, RUN_ID, TIME_LIMITS
+from toolformer_ops.orchestration.defaults import CPU_POOL, RUN_ID, TIME_LIMITS, annotation_run_id
 from toolformer_ops.orchestration.local_process import StageProcess
 from toolformer_ops.orchestration.notifying import SUMMARY, notifiers, set_note
 from toolformer_ops.orchestration.schedules import Schedule
@@ -156,6 +156,16 @@ class FinishRun(StageProcess):
                 f"{problem} Open the log of the first, mend its cause, and clear it together with what follows: what is done stays "
                 "done."
             )
+
+
+def close_failed_run(context: "Context") -> None:
+    """Close the annotation run of a DAG run that failed without its last task, as one does whose time was up.
+
+    Airflow's DAG processor calls it. Where that cannot reach the database, the schedule's next run does the same.
+    """
+    from toolformer_ops.stages.run_setup import close_run
+
+    close_run(load_settings(), annotation_run_id(context["dag"].dag_id, context["run_id"]))
 
 
 def gather_tools(

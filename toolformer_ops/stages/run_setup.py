@@ -28,6 +28,8 @@ from toolformer_ops.tools.registry import get_tool, tool_names
 logger = logging.getLogger(__name__)
 
 RUN_STATES = ("success", "failed")
+RUNNING = "running"
+"""The state of a run that is started and not finished."""
 
 
 def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: str | None = None) -> list[str]:
@@ -146,6 +148,12 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
                 database.ensure_partition(connection, table, ids["sampling_recipe_id"])
             database.ensure_partition(connection, "call_losses", ids["scoring_recipe_id"])
     logger.info("run %s: %s over %s with %s", run_id, ", ".join(recipes), choices.corpus, identity)
+    if schedule:
+        # A schedule has one run at a time: another that is open here is over in Airflow, and was ended before it was finished.
+        with database.transaction(database.connect(settings)) as connection:
+            left_open = database.fetch_all(connection, "running_of_schedule", schedule=schedule, run_id=run_id)
+        for row in left_open:
+            close_run(settings, row.run_id)
     return list(recipes)
 
 
@@ -252,6 +260,18 @@ def tell_of_older_calls(connection: Connection, tool: str = "", alike: Mapping[s
             " and ".join(f"{row.calls:,} calls of {row.tool}" for row in rows),
             " with the same choices" if alike else "",
         )
+
+
+def close_run(settings: Settings, run_id: str) -> None:
+    """Record as failed a run whose DAG run is over and that was not finished: its time was up, or somebody ended it.
+
+    Does nothing where the run was finished, or never started.
+    """
+    with database.transaction(database.connect(settings)) as connection:
+        runs = database.fetch_all(connection, "run_by_id", run_id=run_id)
+    if runs and runs[0].state == RUNNING:
+        logger.warning("run %s was ended before it was finished", run_id)
+        finish_run(settings, run_id, "failed")
 
 
 def finish_run(settings: Settings, run_id: str, state: str) -> str:
