@@ -113,7 +113,7 @@ class Settings(BaseSettings):
     start_up_seconds: float = Field(
         default=10.0,
         ge=0,
-        description="What a mapped task takes to start and to load its model: at most 5 % of its work.",
+        description="Guess of a mapped task's start with loading its model, until that is measured: at most 5 % of its work.",
     )
     seconds_per_document: float = Field(
         default=2.0, gt=0, description="Guess of sampling time a text, used until the ledger holds measured times."

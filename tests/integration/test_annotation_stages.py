@@ -18,6 +18,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError, ToolError
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.recipes import SAMPLING_VERSION
+from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.execution import ExecuteWork, execute_stage
 from toolformer_ops.stages.filtering import filter_stage
@@ -373,6 +374,66 @@ def test_a_shard_works_twenty_times_as_long_as_it_takes_to_start(
         assert len(plan_shards(chosen, "r", "Calculator")) == shards
 
 
+def test_shards_are_planned_by_what_the_newest_processes_with_the_same_model_took_to_start(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus))
+    filter_stage(settings, "r", "Calculator")
+    chosen = settings.model_copy(update={"seconds_per_document": 60.0, "start_up_seconds": 0.0})
+
+    def started(stage: str, *seconds: float, run_id: str = "r") -> int:
+        batch = (
+            "insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written, start_up_seconds) "
+            "values (%s, 'Calculator', %s, 'of-another-tool', 1, 1, %s)"
+        )
+        with database.transaction(database.connect(settings)) as connection:
+            for value in seconds:
+                connection.exec_driver_sql(batch, (run_id, stage, value))
+        return len(plan_shards(chosen, "r", "Calculator"))
+
+    assert started("filter", 100.0) == 13  # loads no model: 780 s in parts of 60 s
+    assert started("sample", 8.0, 10.0, 100.0) == 3  # 20 * 10 s
+    assert started("score", *[20.0] * 20) == 1  # 20 * 20 s, and the older three do not count
+    with database.transaction(database.connect(settings)) as connection:
+        connection.exec_driver_sql("update annotation_runs set model_identity = 'other' where run_id = 'r'")
+        connection.exec_driver_sql(
+            'insert into annotation_runs select (jsonb_populate_record(r, \'{"run_id": "of-other"}\')).* from annotation_runs r'
+        )
+        connection.exec_driver_sql("update annotation_runs set model_identity = 'fake' where run_id = 'r'")
+        connection.exec_driver_sql("delete from micro_batches where start_up_seconds > 15")
+    assert started("sample", 1000.0, run_id="of-other") == 4  # 20 * (8 + 10) / 2 s; the other model's do not count
+
+
+def test_a_process_stores_what_it_took_to_start_with_its_first_micro_batch_after_that(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    small = settings.model_copy(update={"micro_batch_documents": 4})
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(small, str(corpus))
+    start_run(small, "r", parameters(corpus))
+    filter_stage(small, "r", "Calculator", start_up=StartUp(loads_model=False))
+    annotate_stage(small, "r", "Calculator", "0/1", StartUp())
+    with database.transaction(database.connect(settings)) as connection:
+        rows = connection.execute(sql("select stage, start_up_seconds from micro_batches order by batch_id")).all()
+    stored = [(row.stage, row.start_up_seconds is not None) for row in rows]
+    assert stored == [
+        ("filter", True), ("sample", True), *[("sample", False)] * 3, ("execute", False), *[("score", False)] * 4,
+    ]  # fmt: skip
+    assert all(row.start_up_seconds > 0 for row in rows if row.start_up_seconds is not None)
+
+
+def test_a_start_up_is_over_when_the_model_is_loaded_and_is_handed_out_once() -> None:
+    start_up = StartUp()
+    assert start_up.take() is None
+    start_up.has_loaded(1000.0)
+    start_up.has_loaded(5000.0)
+    assert 1000.0 < (start_up.take() or 0.0) < 5000.0
+    assert start_up.take() is None
+    assert StartUp(loads_model=False).take() is not None
+
+
 def test_a_run_cannot_be_started_again_with_other_parameters(
     settings: Settings, corpus: Path, use_model: UseModel
 ) -> None:
@@ -483,9 +544,8 @@ def test_a_night_that_was_ended_before_its_last_task_is_closed_as_failed_by_the_
 ) -> None:
     def states() -> dict[str, str]:
         with database.transaction(database.connect(settings)) as connection:
-            return {
-                run_id: state for run_id, state in connection.execute(sql("select run_id, state from annotation_runs"))
-            }
+            rows = connection.execute(sql("select run_id, state from annotation_runs"))
+            return {row.run_id: row.state for row in rows}
 
     use_model(FakeLanguageModel(SCRIPT))
     ingest_corpus(settings, str(corpus))

@@ -113,6 +113,20 @@ def test_filters_are_planned_by_what_a_document_took_lately(settings: Settings) 
     assert tools_to_do(settings, "run-1").filter_shards == ["0/3", "1/3", "2/3"]  # 3 documents of 60 s
 
 
+def test_filters_are_planned_by_what_their_newest_processes_took_to_start(settings: Settings) -> None:
+    assert filter_shard_count([240.0], 60.0, 6.0) == 2  # 5 % of 240 s are two starts of 6 s
+    run = AnnotatedRun(settings, TOOLS)
+    for number in range(3):
+        run.add_text(f"Out of 1400 people, {number}00 passed.")
+    lately = (
+        "insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written, seconds, start_up_seconds) "
+        "values ('run-1', 'QA', 'filter', %s, 2, 2, 120, 2.5)"
+    )
+    with run.engine.begin() as connection:
+        connection.exec_driver_sql(lately, (recipe_id("filter", "QA"),))
+    assert tools_to_do(settings, "run-1").filter_shards == ["0/1"]  # 9 s of 180 s: a start of two filters takes 5 s
+
+
 def test_few_documents_are_filtered_in_one_shard(settings: Settings) -> None:
     run = AnnotatedRun(settings, TOOLS)
     run.add_text("Out of 1400 people, 400 passed, that is 29 %.")

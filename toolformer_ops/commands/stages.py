@@ -84,9 +84,10 @@ def filter_documents(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
 
     Example: toolformer-ops stage filter --run night-1 --tool Calculator --shard 0/4
     """
+    from toolformer_ops.runs.start_up import StartUp
     from toolformer_ops.stages.filtering import filter_stage
 
-    filter_stage(load_settings(), run, tool, shard)
+    filter_stage(load_settings(), run, tool, shard, StartUp(loads_model=False))
 
 
 @app.command("tools-to-do")
@@ -119,9 +120,10 @@ def annotate(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
 
     Example: toolformer-ops stage annotate --run night-1 --tool Calculator --shard 0/4
     """
+    from toolformer_ops.runs.start_up import StartUp
     from toolformer_ops.stages.annotating import annotate_stage
 
-    annotate_stage(load_settings(), run, tool, shard)
+    annotate_stage(load_settings(), run, tool, shard, StartUp())
 
 
 @app.command("sample")
@@ -130,9 +132,12 @@ def sample(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
 
     Example: toolformer-ops stage sample --run night-1 --tool Calculator --shard 0/4
     """
+    from toolformer_ops.runs.models import RunModel
+    from toolformer_ops.runs.start_up import StartUp
     from toolformer_ops.stages.sampling import sample_stage
 
-    sample_stage(load_settings(), run, tool, shard)
+    settings = load_settings()
+    sample_stage(settings, run, tool, shard, RunModel(settings, StartUp()))
 
 
 @app.command("execute")
@@ -152,9 +157,12 @@ def score(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
 
     Example: toolformer-ops stage score --run night-1 --tool Calculator --shard 0/4
     """
+    from toolformer_ops.runs.models import RunModel
+    from toolformer_ops.runs.start_up import StartUp
     from toolformer_ops.stages.scoring import score_stage
 
-    score_stage(load_settings(), run, tool, shard)
+    settings = load_settings()
+    score_stage(settings, run, tool, shard, RunModel(settings, StartUp()))
 
 
 @app.command("check")

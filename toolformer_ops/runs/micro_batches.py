@@ -27,6 +27,7 @@ from toolformer_ops.config import MAX_SHARDS, Settings
 from toolformer_ops.errors import ParameterError, TerminationRequest, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
 
@@ -257,11 +258,13 @@ class StageWork(ABC, Generic[Loaded]):
         """Do the work."""
 
 
-def work_off(settings: Settings, engine: Engine, work: StageWork[Loaded]) -> Counter[str]:
+def work_off(
+    settings: Settings, engine: Engine, work: StageWork[Loaded], start_up: StartUp | None = None
+) -> Counter[str]:
     """Do all undone documents of a shard, micro-batch by micro-batch, each committed with its ledger rows.
 
     What is undone is asked again before each micro-batch, so that a second run on the same documents repeats little.
-    Returns the sums of the documents' counts.
+    `start_up` is stored with the first micro-batch after it. Returns the sums of the documents' counts.
     """
     totals: Counter[str] = Counter()
     started = time.monotonic()
@@ -287,7 +290,7 @@ def work_off(settings: Settings, engine: Engine, work: StageWork[Loaded]) -> Cou
     def write(done: MicroBatch) -> None:
         with database.transaction(engine) as connection:
             database.insert_rows(connection, done.rows)
-            write_ledger(connection, work.run, work.stage, done.outcomes)
+            write_ledger(connection, work.run, work.stage, done.outcomes, start_up.take() if start_up else None)
         for outcome in done.outcomes:
             totals.update(outcome.counts)
             totals["documents"] += 1
@@ -310,13 +313,21 @@ def work_off(settings: Settings, engine: Engine, work: StageWork[Loaded]) -> Cou
     return totals
 
 
-def write_ledger(connection: Connection, run: RunTool, stage: str, outcomes: Sequence[DocumentOutcome]) -> None:
+def write_ledger(
+    connection: Connection,
+    run: RunTool,
+    stage: str,
+    outcomes: Sequence[DocumentOutcome],
+    start_up_seconds: float | None = None,
+) -> None:
     """Write the ledger rows of a micro-batch, and what it did by its run; both count a document that is finished already once.
 
     The stage's own rows are there by now, in the same transaction: the ledger keeps their hash.
     """
     stage_of_run = {"run_id": run.run_id, "tool": run.tool, "stage": stage, "recipe_id": run.recipe_of(stage)}
-    [batch] = database.fetch_all(connection, "insert_micro_batch", **stage_of_run, **sums_of(outcomes))
+    [batch] = database.fetch_all(
+        connection, "insert_micro_batch", **stage_of_run, **sums_of(outcomes), start_up_seconds=start_up_seconds
+    )
     hashes = {
         row.document_id: row.rows_hash
         for row in database.fetch_all(

@@ -1,12 +1,14 @@
 """Load the language model that a user or a run names; a run's must be the one that the run was started with."""
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import RecipeMismatchError
 from toolformer_ops.language_model.identity import S3
 from toolformer_ops.runs.micro_batches import RunTool
+from toolformer_ops.runs.start_up import StartUp
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
@@ -69,9 +71,11 @@ def require_identity(what: str, expected: str, found: str, address: str) -> None
 class RunModel:
     """The language model of one run, loaded when a stage first asks for it, and kept for the stages after it in this process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, start_up: StartUp | None = None) -> None:
         self._settings = settings
         self._model: LanguageModel | None = None
+        self.start_up = start_up
+        """What the process took to start, where that is measured."""
 
     def of(self, run: RunTool) -> "LanguageModel":
         """The model; all calls name the same run.
@@ -80,7 +84,10 @@ class RunModel:
             As `load_run_model`.
         """
         if self._model is None:
+            started = time.perf_counter()
             self._model = load_run_model(self._settings, run)
+            if self.start_up is not None:
+                self.start_up.has_loaded(time.perf_counter() - started)
         return self._model
 
 

@@ -10,17 +10,22 @@ a model of 135 million parameters again takes longer than to execute a shard's c
 
 from toolformer_ops.config import Settings
 from toolformer_ops.runs.models import RunModel
+from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
 
 
-def annotate_stage(settings: Settings, run_id: str, tool_name: str, shard: str) -> None:
+def annotate_stage(
+    settings: Settings, run_id: str, tool_name: str, shard: str, start_up: StartUp | None = None
+) -> None:
     """Sample a tool's calls for one shard, execute them and score them.
+
+    `start_up` is what the process took to start, where that is measured.
 
     Raises:
         As `sample_stage`, `execute_stage` and `score_stage`.
     """
-    model = RunModel(settings)
+    model = RunModel(settings, start_up)
     for stage in (sample_stage, execute_stage, score_stage):
         stage(settings, run_id, tool_name, shard, model)

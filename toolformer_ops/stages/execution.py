@@ -168,4 +168,4 @@ def execute_stage(
     work = ExecuteWork(
         run=run, shard=Shard.parse(shard), runner=runner, time_limit_seconds=settings.tool_time_limit_seconds
     )
-    return work_off(batches, engine, work)
+    return work_off(batches, engine, work, of_run.start_up)

@@ -23,6 +23,7 @@ from toolformer_ops.runs.micro_batches import (
     members_beyond_finished,
     work_off,
 )
+from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import Tool
@@ -100,11 +101,16 @@ class FilterWork(StageWork[Sequence[Document]]):
         return MicroBatch(outcomes, rows)
 
 
-def filter_stage(settings: Settings, run_id: str, tool_name: str, shard: str = "0/1") -> Counter[str]:
-    """Filter one shard of a run's documents for a tool; returns counts by reason."""
+def filter_stage(
+    settings: Settings, run_id: str, tool_name: str, shard: str = "0/1", start_up: StartUp | None = None
+) -> Counter[str]:
+    """Filter one shard of a run's documents for a tool; returns counts by reason.
+
+    `start_up` is what the process took to start, where that is measured.
+    """
     tool = get_tool(tool_name)
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, run_id, tool.spec.name)
     batches = settings.model_copy(update={"micro_batch_documents": max(settings.micro_batch_documents, 256)})
-    return work_off(batches, engine, FilterWork(run=run, shard=Shard.parse(shard), tool=tool))
+    return work_off(batches, engine, FilterWork(run=run, shard=Shard.parse(shard), tool=tool), start_up)

@@ -1,14 +1,16 @@
 """Which tools of a run have work, and the shards that a tool's work is split into, so that a mapped task has enough to do.
 
 Looks at what the ledger holds and writes nothing. The number follows the work: the documents that are not yet scored, times the
-seconds that a document took lately (a setting, until there are measured times), in parts of `shard_seconds`, or
-of more where starting a process would take more than a twentieth of that; at most 64.
+seconds that a document took lately (a setting, until there are measured times), in parts of `shard_seconds`, or of more where
+starting a process would take more than a twentieth of that, by what the newest processes took (a setting, until then); at most 64.
 """
 
 import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from sqlalchemy import Connection
 
 from toolformer_ops.config import MAX_SHARDS, Settings
 from toolformer_ops.errors import ParameterError
@@ -25,7 +27,7 @@ START_UP_SHARE = 0.05
 FILTER_SECONDS_PER_DOCUMENT = 0.001
 """Guess of a filter's time a document, used until it is measured: MT's takes 0.0024 s, the others less."""
 FILTER_START_UP_SECONDS = 1.0
-"""What starting a filter's process takes: it loads no model."""
+"""Guess of what starting a filter's process takes, used until it is measured: it loads no model."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,11 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
             execution_recipe_id=run.execution_recipe_id,
             scoring_recipe_id=run.scoring_recipe_id,
         )
+        start_up = _start_up_seconds(connection, settings.start_up_seconds, run.model_identity)
     count = shard_count(
         work.documents,
         work.seconds_per_document or settings.seconds_per_document,
-        max(settings.shard_seconds, settings.start_up_seconds / START_UP_SHARE),
+        max(settings.shard_seconds, start_up / START_UP_SHARE),
     )
     logger.info("plan: %d documents of %s in %d shards", work.documents, run.tool, count)
     return [f"{index}/{count}" for index in range(count)]
@@ -88,7 +91,8 @@ def tools_to_do(settings: Settings, run_id: str) -> ToDo:
             tools.append(tool)
             filtering.append(unfiltered * (lately.seconds_per_document or FILTER_SECONDS_PER_DOCUMENT))
             documents = max(documents, unfiltered)
-    shards = filter_shard_count(filtering, settings.shard_seconds)
+        start_up = _start_up_seconds(connection, FILTER_START_UP_SECONDS)
+    shards = filter_shard_count(filtering, settings.shard_seconds, start_up)
     logger.info("%d of %d tools have work: %s", len(tools), len(runs[0].tools), ", ".join(tools) or "none")
     logger.info("%d documents to filter, %.0f s of all tools together, in %d shards", documents, sum(filtering), shards)
     return ToDo(tools, [f"{index}/{shards}" for index in range(shards)])
@@ -99,7 +103,9 @@ def shard_count(documents: int, seconds_per_document: float, shard_seconds: floa
     return min(MAX_SHARDS, max(1, math.floor(documents * seconds_per_document / shard_seconds)))
 
 
-def filter_shard_count(seconds: Sequence[float], shard_seconds: float) -> int:
+def filter_shard_count(
+    seconds: Sequence[float], shard_seconds: float, start_up_seconds: float = FILTER_START_UP_SECONDS
+) -> int:
     """How many shards each filter has, from 1 to `MAX_SHARDS`; `seconds` is each filter's work.
 
     One number for all tools, since Airflow can map only over what a task returns, and a task for each tool's number would cost each
@@ -108,5 +114,11 @@ def filter_shard_count(seconds: Sequence[float], shard_seconds: float) -> int:
     """
     if not seconds:
         return 1
-    affordable = sum(seconds) * START_UP_SHARE / (FILTER_START_UP_SECONDS * len(seconds))
+    affordable = sum(seconds) * START_UP_SHARE / (max(start_up_seconds, 0.01) * len(seconds))
     return min(MAX_SHARDS, max(1, math.floor(min(max(seconds) / shard_seconds, affordable))))
+
+
+def _start_up_seconds(connection: Connection, guess: float, model_identity: str | None = None) -> float:
+    """What a process takes to start that loads this model, or that filters: the median of the newest, or the guess."""
+    [lately] = database.fetch_all(connection, "start_up_seconds", model_identity=model_identity)
+    return guess if lately.seconds is None else float(lately.seconds)

@@ -174,4 +174,4 @@ def sample_stage(
         run = load_run_tool(connection, run_id, tool.spec.name)
     of_run = model or RunModel(settings)
     work = SampleWork(run=run, shard=Shard.parse(shard), tool=tool, load_model=lambda: of_run.of(run))
-    return work_off(settings, engine, work)
+    return work_off(settings, engine, work, of_run.start_up)
