@@ -124,12 +124,9 @@ def ended(airflow: AirflowClient, dag_id: str) -> list[dict[str, Any]]:
     return [run for run in runs(airflow, dag_id) if run["state"] in ENDED_STATES]
 
 
-def started_by_asset(airflow: AirflowClient, *dag_ids: str) -> int | None:
-    """The id of the asset of the search index, once a new version of it starts these."""
-    for asset in airflow.get("/assets", limit=100)["assets"]:
-        if asset["name"] == "wiki_index" and set(dag_ids) <= {dag["dag_id"] for dag in asset["scheduled_dags"]}:
-            return int(asset["id"])
-    return None
+def are_there(airflow: AirflowClient, *dag_ids: str) -> bool:
+    """Whether Airflow has read the files of these DAGs."""
+    return set(dag_ids) <= {dag["dag_id"] for dag in airflow.get("/dags", limit=100)["dags"]}
 
 
 @dataclass(frozen=True)
@@ -175,9 +172,9 @@ def nights(
     for path, content in zip(paths, files.values(), strict=True):
         path.write_text(content, encoding="utf-8")
     try:
-        until(DAG_ID, lambda: any(dag["dag_id"] == DAG_ID for dag in airflow.get("/dags", limit=100)["dags"]))
-        index = until("the schedules of the asset", lambda: started_by_asset(airflow, FAILING, SLOW))
-        airflow._request("POST", "/assets/events", json={"asset_id": index, "extra": {"index_id": "new"}})
+        until("the schedules", lambda: are_there(airflow, DAG_ID, FAILING, SLOW))
+        [index] = [asset for asset in airflow.get("/assets", limit=100)["assets"] if asset["name"] == "wiki_index"]
+        airflow._request("POST", "/assets/events", json={"asset_id": index["id"], "extra": {"index_id": "new"}})
         until("the first night's ingestion", lambda: has_done(airflow, DAG_ID, "ingest"))
         write_corpus(corpus, 1, 2, 3)  # the first night has its version
         until("the start of the slow night", lambda: has_done(airflow, SLOW, "start_run"))

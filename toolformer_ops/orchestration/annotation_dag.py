@@ -92,7 +92,7 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
         opened_by=start_run, gathered_by=gathered, made_by=release, product="release", schedule=schedule
     )
     gathered >> release >> check_release
-    [publish, report] >> finish
+    [check_release, publish, publish_without_calls, report] >> finish
 
 
 # Before a task: whether it is needed
