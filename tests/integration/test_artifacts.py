@@ -17,6 +17,7 @@ from toolformer_ops.errors import (
     AlreadyPublishedError,
     BrokenConnectionError,
     CacheFullError,
+    ConfigurationError,
     CorruptObjectError,
     ObjectNotFoundError,
 )
@@ -300,6 +301,9 @@ def test_least_recently_used_artifacts_go_for_room_and_those_in_use_stay(cached:
     done(user)
     artifacts.fetch(small, second)
     assert left(small) == ["second", "third"]
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(ConfigurationError, match=r"cache at .*/file/cache, found .* TOOLFORMER_CACHE_DIR"):
+        artifacts.fetch(small.model_copy(update={"cache_dir": tmp_path / "file" / "cache"}), third)
     with pytest.raises(CacheFullError, match="models/third"):
         artifacts.fetch(small.model_copy(update={"cache_gib": 100 / cache.GIB, "cache_dir": tmp_path / "tiny"}), third)
 

@@ -43,6 +43,8 @@ class StubS3(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _StubHandler)
         self.objects: dict[str, bytes] = {}
+        self.parts: dict[str, dict[int, bytes]] = {}
+        """Parts of uploads that are under way, by upload and number."""
         self.conflicts: Counter[str] = Counter()
         """How many of the next conditional puts of a key are answered with 409; by the end of the key."""
         self.cuts: Counter[str] = Counter()
@@ -94,8 +96,7 @@ class _StubHandler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
         if "partNumber" in query:
-            parts = f"{path}?{query['uploadId'][0]}"
-            self.server.objects[parts] = self.server.objects.get(parts, b"") + body
+            self.server.parts.setdefault(query["uploadId"][0], {})[int(query["partNumber"][0])] = body
             self._answer(200, ETag='"part"')
         else:
             self._write(path, body, b"")
@@ -108,8 +109,9 @@ class _StubHandler(BaseHTTPRequestHandler):
             self._store(path)
             self._answer(200, f"<InitiateMultipartUploadResult>{upload}</InitiateMultipartUploadResult>".encode())
         else:
-            part = self.server.objects.pop(f"{path}?{query['uploadId'][0]}")
-            self._write(path, part, b"<CompleteMultipartUploadResult></CompleteMultipartUploadResult>")
+            parts = self.server.parts.pop(query["uploadId"][0])
+            whole = b"".join(parts[number] for number in sorted(parts))
+            self._write(path, whole, b"<CompleteMultipartUploadResult></CompleteMultipartUploadResult>")
 
     def do_DELETE(self) -> None:
         self._answer(404, b"<Error><Code>NoSuchUpload</Code></Error>")

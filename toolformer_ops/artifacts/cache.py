@@ -30,7 +30,7 @@ import filelock
 from toolformer_ops.artifacts.downloading import download, reserve, sync
 from toolformer_ops.artifacts.published import Artifact
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CacheFullError
+from toolformer_ops.errors import CacheFullError, ConfigurationError
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import file_sha256
 
@@ -53,6 +53,7 @@ def fetch(settings: Settings, artifact: Artifact, *, verify: bool = False) -> Pa
     Raises:
         CorruptObjectError: a file on S3 has not the content that the manifest names; nothing of it is kept.
         CacheFullError: there is no room, and what the cache holds is in use.
+        ConfigurationError: the cache cannot be written to.
         ObjectStoreError: S3 cannot be reached, or a file is not there. What was downloaded is kept, for the next try.
     """
     cache = _Cache(settings)
@@ -102,8 +103,14 @@ class _Cache:
     def __init__(self, settings: Settings) -> None:
         self.root = settings.cache_folder.expanduser().resolve()
         self._limit = None if settings.cache_gib is None else int(settings.cache_gib * GIB)
-        for name in ("entries", "partial", "locks"):
-            (self.root / name).mkdir(parents=True, exist_ok=True)
+        try:
+            for name in ("entries", "partial", "locks"):
+                (self.root / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(
+                f"expected a folder for the cache at {self.root}, found {error}. Set TOOLFORMER_CACHE_DIR to one that can be "
+                "written to; in a pod it is the volume `cache`."
+            ) from error
 
     # Locks
 

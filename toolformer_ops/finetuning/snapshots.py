@@ -22,11 +22,10 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorruptObjectError, ObjectNotFoundError, ToolformerError
 from toolformer_ops.finetuning.checkpoints import link
 from toolformer_ops.storage.object_store import ObjectStore
-from toolformer_ops.storage.publication import MANIFEST, Manifest, PublishedFile
+from toolformer_ops.storage.publication import CHECKPOINTS, MANIFEST, Manifest, PublishedFile
 
 logger = logging.getLogger(__name__)
 
-PREFIX = "checkpoints"
 KIND = "checkpoint"
 
 
@@ -48,7 +47,7 @@ class Snapshots:
 
     def __init__(self, settings: Settings, training: str) -> None:
         self._store = ObjectStore(settings)
-        self._root = f"{PREFIX}/{training}"
+        self._root = f"{CHECKPOINTS}/{training}"
         self._sending: threading.Thread | None = None
 
     def send(self, step: int, key: str, files: Mapping[str, Path], links: Path) -> None:

@@ -20,7 +20,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.records import corpus_id_of
 from toolformer_ops.storage import database
-from toolformer_ops.storage.publication import MANIFEST
+from toolformer_ops.storage.publication import CHECKPOINTS, MANIFEST
 
 logger = logging.getLogger(__name__)
 
@@ -155,6 +155,7 @@ def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bo
     prefix = store.key_of(row.uri)
     # The manifest first: without it nobody reads the other files.
     keys = sorted(store.list(f"{prefix}/"), key=lambda key: key != f"{prefix}/{MANIFEST}")
+    keys += store.list(f"{CHECKPOINTS}/{publication_id}/")  # of a later training of the same model that was interrupted
     if not dry_run:
         for key in keys:
             store.delete(key)

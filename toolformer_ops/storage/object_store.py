@@ -25,6 +25,7 @@ import io
 import logging
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -63,6 +64,8 @@ logger = logging.getLogger(__name__)
 
 PART_BYTES = 16 * 2**20
 """Files above this size are sent in parts of it (S3 allows at least 5 MiB and at most 10,000 parts: 156 GiB a file)."""
+PARTS_AT_ONCE = 8
+"""Parts of one file that are sent at the same time, 128 MiB in memory."""
 READ_TRIES = 4
 """Tries of one read whose connection breaks."""
 CONFLICT_TRIES = 8
@@ -185,14 +188,7 @@ class ObjectStore:
         upload_id = upload["UploadId"]
         written = False
         try:
-            parts: list[dict[str, object]] = []
-            with path.open("rb") as file:
-                while body := file.read(PART_BYTES):
-                    number = len(parts) + 1
-                    answer = self._request(
-                        "upload_part", self.bucket, key, UploadId=upload_id, PartNumber=number, Body=body
-                    )
-                    parts.append({"PartNumber": number, "ETag": answer["ETag"]})
+            parts = self._put_parts(key, upload_id, path)
             try:
                 written = self._unless_present(
                     "complete_multipart_upload", key, UploadId=upload_id, MultipartUpload={"Parts": parts}
@@ -206,6 +202,23 @@ class ObjectStore:
                 with contextlib.suppress(ObjectNotFoundError):  # the store has dropped the parts by itself
                     self._request("abort_multipart_upload", self.bucket, key, UploadId=upload_id)
         return written
+
+    def _put_parts(self, key: str, upload_id: str, path: Path) -> list[dict[str, object]]:
+        """Send the parts of a file, `PARTS_AT_ONCE` at a time: one connection is slower than a disk."""
+
+        def put(number: int) -> dict[str, object]:
+            with path.open("rb") as file:
+                file.seek((number - 1) * PART_BYTES)
+                body = file.read(PART_BYTES)
+            answer = self._request("upload_part", self.bucket, key, UploadId=upload_id, PartNumber=number, Body=body)
+            return {"PartNumber": number, "ETag": answer["ETag"]}
+
+        with ThreadPoolExecutor(PARTS_AT_ONCE) as threads:
+            try:
+                return list(threads.map(put, range(1, -(-path.stat().st_size // PART_BYTES) + 1)))
+            except BaseException:
+                threads.shutdown(wait=True, cancel_futures=True)
+                raise
 
     def _unless_present(self, operation: str, key: str, **arguments: object) -> bool:
         try:

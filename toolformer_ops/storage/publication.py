@@ -16,6 +16,8 @@ from toolformer_ops.errors import CorruptObjectError
 from toolformer_ops.storage import database
 
 MANIFEST = "manifest.json"
+CHECKPOINTS = "checkpoints"
+"""The prefix of the checkpoints of trainings that are not finished, each below the id of its model."""
 MANIFEST_FORMAT = "toolformer-ops/1"
 ARTIFACT_FORMAT = "toolformer-ops/2"
 """Of a manifest that says what kind of artifact the files are, and which one."""
