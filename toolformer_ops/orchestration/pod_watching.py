@@ -5,17 +5,20 @@ node label is missing, follows a pod for ever whose node is gone, and gives up o
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import tenacity
 import yaml
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHook
-from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import TRANSIENT_CONNECTION_ERRORS
+from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import API_TIMEOUT, TRANSIENT_CONNECTION_ERRORS
 from airflow.providers.cncf.kubernetes.triggers.pod import ContainerState, KubernetesPodTrigger
 from airflow.providers.cncf.kubernetes.utils.pod_manager import (
     AsyncPodManager,
@@ -40,6 +43,8 @@ LOST_SECONDS = 60
 """A deleted pod that is there so long after its grace period is on a node that does not answer."""
 OUTAGE_SECONDS = 600
 """How long an API server that does not answer is asked again before a task gives up watching its pod."""
+CLIENT_SECONDS = 600
+"""How long a client of the triggerer is used; credentials that a cluster hands out live longer."""
 SCALE_UP_EVENTS = frozenset({"TriggeredScaleUp", "Nominated"})
 """Of the cluster autoscaler, and of Karpenter: a node is being added for the pod."""
 
@@ -88,7 +93,7 @@ def is_outage(error: BaseException) -> bool:
 
 
 class StagePodTrigger(KubernetesPodTrigger):
-    """Looks after a pod whose task is deferred; in the triggerer, a few kilobytes a pod.
+    """Looks after a pod whose task is deferred; in the triggerer.
 
     Args:
         config_file: kubeconfig, read here.
@@ -108,13 +113,17 @@ class StagePodTrigger(KubernetesPodTrigger):
 
     @cached_property
     def hook(self) -> AsyncKubernetesHook:
-        """Access to the cluster, patient with an API server that does not answer."""
-        return PatientHook(
-            conn_id=self.kubernetes_conn_id,
-            in_cluster=self.in_cluster,
-            config_dict=yaml.safe_load(Path(self.config_file).read_text("utf-8")) if self.config_file else None,
-            cluster_context=self.cluster_context,
-        )
+        """Access to the cluster, which all triggers of the triggerer share."""
+        access = (self.config_file, self.kubernetes_conn_id, self.in_cluster, self.cluster_context)
+        hooks = _HOOKS.setdefault(asyncio.get_running_loop(), {})
+        if access not in hooks:
+            hooks[access] = SharedHook(
+                conn_id=self.kubernetes_conn_id,
+                in_cluster=self.in_cluster,
+                config_dict=yaml.safe_load(Path(self.config_file).read_text("utf-8")) if self.config_file else None,
+                cluster_context=self.cluster_context,
+            )
+        return hooks[access]
 
     @cached_property
     def pod_manager(self) -> AsyncPodManager:
@@ -126,8 +135,31 @@ class StagePodTrigger(KubernetesPodTrigger):
         return ContainerState.FAILED if is_lost(pod) else super().define_pod_container_state(pod)
 
 
-class PatientHook(AsyncKubernetesHook):
-    """Asks an API server that does not answer again, for `OUTAGE_SECONDS`."""
+class SharedHook(AsyncKubernetesHook):
+    """Keeps one client for all, and asks an API server that does not answer again, for `OUTAGE_SECONDS`.
+
+    The provider makes a client for each request, which reads all root certificates anew: with 256 pods that was 2 MB a pod and
+    more than a core. A client is renewed now and then, since credentials change.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._opening = asyncio.Lock()
+        self._opened: tuple[AbstractAsyncContextManager[Any], Any] | None = None
+        self._renew_at = 0.0
+
+    @asynccontextmanager
+    async def get_conn(self) -> AsyncIterator[Any]:
+        """The client."""
+        async with self._opening:
+            if self._opened is None or time.monotonic() > self._renew_at:
+                manager = super().get_conn()
+                client = await manager.__aenter__()
+                if self._opened is not None:  # requests under way end before it is closed
+                    _CLOSING.add(asyncio.create_task(_close_later(self._opened[0])))
+                self._opened, self._renew_at = (manager, client), time.monotonic() + CLIENT_SECONDS
+            client = self._opened[1]
+        yield client
 
     async def get_pod(self, name: str, namespace: str) -> Any:
         """The pod."""
@@ -137,6 +169,16 @@ class PatientHook(AsyncKubernetesHook):
         """Lines of the pod's log."""
         lines: list[str] = await patiently(super().read_logs)(*args, **kwargs)
         return lines
+
+
+async def _close_later(manager: AbstractAsyncContextManager[Any]) -> None:
+    await asyncio.sleep(2 * API_TIMEOUT)
+    await manager.__aexit__(None, None, None)
+
+
+_HOOKS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Any, ...], SharedHook]] = WeakKeyDictionary()
+"""By event loop, of which the triggerer has one, and by how the cluster is reached."""
+_CLOSING: set[asyncio.Task[None]] = set()
 
 
 class LostPodError(AirflowException):
