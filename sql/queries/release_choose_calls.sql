@@ -1,7 +1,7 @@
 -- The calls that a release may hold, in the temporary table releasable_calls. Column left_out is null for the calls of the release. The
 -- others leave for one of two reasons:
 --   better_call_at_position   another call at this position of the text saves more (of equal ones: has the smaller id)
---   above_max_examples        its tool has max_examples texts already, taken in the order of the texts' hashes (null: no limit)
+--   above_max_examples        its tool has max_examples texts already, taken in the order of the hashes of what it reads (null: no limit)
 create temporary table releasable_calls on commit drop as
 with placed as (
     select
@@ -10,7 +10,7 @@ with placed as (
     from choosable_calls
 ),
 numbered as (
-    select *, dense_rank() over (partition by tool, is_best order by document_id) as example
+    select *, dense_rank() over (partition by tool, is_best order by variant_id) as example
     from placed
 )
 select

@@ -16,6 +16,7 @@ from sqlalchemy import text as sql
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document
+from toolformer_ops.release.choosing import count_kept
 from toolformer_ops.runs.micro_batches import (
     DocumentOutcome,
     RunTool,
@@ -27,11 +28,14 @@ from toolformer_ops.runs.micro_batches import (
     write_ledger,
 )
 from toolformer_ops.stages.filtering import FilterDecisionRow
+from toolformer_ops.stages.sampling import CandidateCallRow
 from toolformer_ops.stages.scoring import CallLossesRow
 from toolformer_ops.storage import database
 
 TOOLS = {"Calculator": 0.5, "Calendar": 0.5}  # one that reads the text alone, one that reads url and date too
-NO_YIELD = {f"yield_{name}": 0 for name in ("version", "ordinal", "judged_calls", "kept_calls", "kept_texts")}
+NOTHING_COUNTED = dict.fromkeys(
+    ("counted_version", "counted_ordinal", "judged_calls", "kept_calls", "releasable_calls", "kept_texts"), 0
+)
 
 
 @dataclass
@@ -174,35 +178,40 @@ def score_documents(connection: Connection, run: RunTool, documents: list[uuid.U
         for document in documents
         for call in range(2)
     ]
-    database.insert_rows(connection, losses)
+    calls = [
+        CandidateCallRow(
+            sampling_recipe_id=run.sampling_recipe_id,
+            call_id=loss.call_id,
+            document_id=loss.document_id,
+            paragraph=0,
+            position_token=0,
+            position_char=0,
+            position_probability=0.5,
+            call_input="x",
+            call_text="x",
+            input_key=uuid.UUID(int=1),
+            effective_input="x",
+            sample_count=1,
+            input_only_after=loss.document_id.int % 2 > 0,
+        )
+        for loss in losses
+    ]
+    database.insert_rows(connection, [*calls, *losses])
     for stage in ("sample", "execute", "score"):
         write_ledger(connection, run, stage, [DocumentOutcome(document, rows_written=2) for document in documents])
 
 
-def yield_of(connection: Connection, run: RunTool, base: dict[str, int]) -> dict[str, int]:
-    parameters: dict[str, Any] = {**members_of_run(run), **base, "scoring_recipe_id": run.scoring_recipe_id}
-    parameters |= {"tool": run.tool, "keep_threshold": 0.5, "min_kept_texts": 0, "max_kept_share": 1.0}
-    database.execute(connection, "check_yield", **parameters)
-    [counted] = database.fetch_all(connection, "check_yield_counts")
-    connection.execute(sql("drop table checked_yield"))
-    return dict(counted._asdict())
-
-
 def pass_check(connection: Connection, run: RunTool) -> bool:
     """What a passed check of the tool writes, with counts from an earlier one; returns whether there was one."""
+    parameters: dict[str, Any] = {**members_of_run(run), "tool": run.tool, "keep_threshold": run.keep_threshold}
+    parameters |= {"sampling_recipe_id": run.sampling_recipe_id, "scoring_recipe_id": run.scoring_recipe_id}
+    bases = database.fetch_all(connection, "kept_counts_base", **parameters)
+    [plain] = database.fetch_all(connection, "kept_counts", **parameters, **NOTHING_COUNTED)
+    counted = count_kept(connection, run)
+    assert vars(counted) == plain._asdict()
     bounds = {"corpus_id": run.corpus_id, "at_version": run.corpus_version, "below_ordinal": run.ordinal_limit}
-    bases = database.fetch_all(
-        connection,
-        "check_yield_base",
-        tool=run.tool,
-        scoring_recipe_id=run.scoring_recipe_id,
-        keep_threshold=0.5,
-        **bounds,
-    )
-    counted = yield_of(connection, run, bases[0]._asdict() if bases else NO_YIELD)
-    assert counted == yield_of(connection, run, NO_YIELD)
     database.execute(connection, "check_finished", run_id=run.run_id, recipe_ids=run.recipe_ids, **bounds)
-    database.execute(connection, "check_yield_record", run_id=run.run_id, tool=run.tool, **counted)
+    database.execute(connection, "check_yield_record", run_id=run.run_id, tool=run.tool, **vars(counted))
     return bool(bases)
 
 

@@ -18,7 +18,9 @@ from toolformer_ops.errors import (
     QualityError,
 )
 from toolformer_ops.release import format as release_format
+from toolformer_ops.release.choosing import count_kept
 from toolformer_ops.release.format import ReleasedText, read_release
+from toolformer_ops.runs.micro_batches import load_run_tool
 from toolformer_ops.stages.release import release, release_of_run, release_prefix, tools_of_run
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
@@ -113,6 +115,60 @@ def test_at_one_position_the_call_that_saves_most_is_released_and_of_equal_ones_
 
     assert [(call.tool, call.position_char) for call in text.calls] == [("Calculator", 19), ("QA", 39)]
     assert text.calls[0].call_id == str(min(tied))
+
+
+@pytest.mark.parametrize("max_examples", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("checked", [True, False])
+def test_the_first_texts_of_each_tool_are_released_also_where_others_take_its_places(
+    settings: Settings, max_examples: int, checked: bool
+) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5, "QA": 0.5}, max_examples_per_tool=max_examples)
+    saves: dict[uuid.UUID, dict[str, list[float]]] = {}
+    for number in range(8):
+        document = run.add_text(f"{number}: {SUM}")
+        # QA loses the place " 29" in all texts but two; half of the texts have another call of it.
+        saves[document.document_id] = {
+            "Calculator": [1.25],
+            "QA": [2.0 if number in (2, 5) else 1.0, *([0.75] if number % 2 else [])],
+        }
+        run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
+        for place, saved in zip((" 29", " people"), saves[document.document_id]["QA"], strict=False):
+            run.add_call("QA", document, place, "How many?", "29", saves=saved)
+        run.add_call("QA", document, " passed", "What?", "it", saves=2.0, input_only_after=True)
+    run.complete("Calculator", "QA")
+    if checked:
+        with database.transaction(run.engine) as connection:
+            for tool in ("Calculator", "QA"):
+                of_tool = load_run_tool(connection, run.run_id, tool)
+                counted = vars(count_kept(connection, of_tool))
+                bounds = {"corpus_id": run.corpus_id, "at_version": 1, "below_ordinal": of_tool.ordinal_limit}
+                database.execute(
+                    connection, "check_finished", run_id=run.run_id, recipe_ids=of_tool.recipe_ids, **bounds
+                )
+                database.execute(connection, "check_yield_record", run_id=run.run_id, tool=tool, **counted)
+
+    release(settings, run.run_id)
+
+    released = {
+        (row.document_id, row.tool, row.calls)
+        for row in _rows(
+            run, "select document_id, tool, count(*) as calls from release_calls group by document_id, tool"
+        )
+    }
+    expected, last = set(), dict.fromkeys(("Calculator", "QA"), 0)
+    for document_id, of_document in sorted(saves.items()):
+        calculator_is_best = of_document["QA"][0] < 1.25
+        best = {"Calculator": int(calculator_is_best), "QA": len(of_document["QA"]) - int(calculator_is_best)}
+        for tool, calls in best.items():
+            if calls and last[tool] < max_examples:
+                last[tool] += 1
+                expected.add((document_id, tool, calls))
+    assert released == expected
+    [row] = _rows(run, "select left_out from run_releases")
+    for tool in ("Calculator", "QA"):
+        calls = sum(len(of_document[tool]) for of_document in saves.values())
+        in_release = sum(number for _, of_tool, number in expected if of_tool == tool)
+        assert calls == in_release + sum(row.left_out.get(tool, {}).values())
 
 
 def test_calls_that_must_not_be_taught_are_left_out(settings: Settings, tmp_path: Path) -> None:

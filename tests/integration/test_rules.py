@@ -161,8 +161,9 @@ OF_TOOL = {
     "not_in_a_call": "[0-9]",  # matches the input, so that the text is in doubt
     "after": uuid.UUID(int=0),
     "page_size": 10,
+    "texts": 10,
     **dict.fromkeys(
-        ("yield_version", "yield_ordinal", "yield_judged_calls", "yield_kept_calls", "yield_kept_texts"), 0
+        ("counted_version", "counted_ordinal", "judged_calls", "kept_calls", "releasable_calls", "kept_texts"), 0
     ),
 }
 PAGE = {**RECIPES, "after": uuid.UUID(int=0), "until": uuid.UUID(int=2**128 - 1)}
@@ -173,10 +174,11 @@ READS: dict[str, tuple[str, dict[str, object]]] = {
     "yield_by_stage": (f"select * from yield_by_stage {OF_ONE_TOOL}", {}),
     **{
         name: (database.query(name), OF_TOOL)
-        for name in ("check_calls", "check_ledger", "check_pruned", "check_yield", "check_texts_in_doubt")
+        for name in ("check_calls", "check_ledger", "check_pruned", "kept_counts", "check_texts_in_doubt")
     },
     "calls_of_documents": (database.query("calls_of_documents"), OF_TOOL),
     "executed_calls_of_documents": (database.query("executed_calls_of_documents"), OF_TOOL),
+    "release_first_texts": (database.query("release_first_texts"), OF_TOOL),
     "release_kept_calls": (database.query("release_kept_calls"), OF_TOOL),
     "release_calls_of_texts": (database.query("release_calls_of_texts"), PAGE),
 }
@@ -193,6 +195,9 @@ def test_what_reads_one_tool_scans_only_the_partitions_of_its_recipes(run: Annot
         if name.startswith("check_") and name != "check_calls":
             database.execute(connection, "check_calls", **of_tool)
         database.execute(connection, "release_choice_table")
+        if name in ("release_kept_calls", "release_calls_of_texts"):
+            database.execute(connection, "release_first_texts", **of_tool)
+            database.execute(connection, "release_texts_to_choose_from", **of_tool)
         if name == "release_calls_of_texts":
             database.execute(connection, "release_kept_calls", **of_tool)
             database.execute(connection, "release_choose_calls", max_examples=None)

@@ -8,12 +8,12 @@ which tools take part; `stages/release.py` does.
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from sqlalchemy import Connection
 
 from toolformer_ops.release.format import ReleasedCall
-from toolformer_ops.runs.micro_batches import load_run_tool, members_of_run
+from toolformer_ops.runs.micro_batches import RunTool, load_run_tool, members_of_run
 from toolformer_ops.storage import database
 
 PAGE_TEXTS = 500
@@ -46,32 +46,86 @@ class ChosenText:
     calls: Sequence[ReleasedCall]
 
 
+@dataclass(frozen=True)
+class KeptCounts:
+    """How much of a tool's work in a run was kept; columns of `checked_yields`."""
+
+    judged_calls: int
+    kept_calls: int
+    releasable_calls: int
+    kept_texts: int
+
+
+def count_kept(connection: Connection, run: RunTool) -> KeptCounts:
+    """The counts of a tool in a run: those of the newest passed check, and what joined and left the corpus since."""
+    parameters = {
+        **members_of_run(run),
+        "tool": run.tool,
+        "sampling_recipe_id": run.sampling_recipe_id,
+        "scoring_recipe_id": run.scoring_recipe_id,
+        "keep_threshold": run.keep_threshold,
+    }
+    bases = database.fetch_all(connection, "kept_counts_base", **parameters)
+    columns = ("counted_version", "counted_ordinal", *(field.name for field in fields(KeptCounts)))
+    base = bases[0]._asdict() if bases else dict.fromkeys(columns, 0)
+    [counted] = database.fetch_all(connection, "kept_counts", **parameters, **base)
+    return KeptCounts(**counted._asdict())
+
+
+def more_than(texts: int) -> int:
+    """How many texts to read to find so many in which a tool has the best call at a place: tools lose some places to others."""
+    return texts + texts // 8 + 1
+
+
 def choose_calls(
-    connection: Connection,
-    run_id: str,
-    tools: Sequence[ReleaseTool],
-    max_examples: int | None,
+    connection: Connection, run_id: str, tools: Sequence[ReleaseTool], max_examples: int
 ) -> dict[str, dict[str, int]]:
     """Choose among the kept calls of `tools`, with at most `max_examples` texts a tool; returns what is left out.
 
-    The result is the number of calls by tool and reason, as in `run_releases.left_out`.
+    Only the first texts of each tool are read, in the order of their ids, until there are enough. The result is the number of calls
+    by tool and reason, as in `run_releases.left_out`: calls in texts that are not read are above `max_examples`.
     """
-    database.execute(connection, "release_choice_table")
-    for tool in tools:
-        members = members_of_run(load_run_tool(connection, run_id, tool.tool))
-        database.execute(connection, "release_kept_calls", **members, **vars(tool))
-    database.execute(connection, "release_choose_calls", max_examples=max_examples)
+    runs = {tool.tool: load_run_tool(connection, run_id, tool.tool) for tool in tools}
+    texts = dict.fromkeys(runs, more_than(max_examples))
+    while True:
+        # 1. Each tool's first texts with calls, and the calls of all tools in all of these: they compete for the places.
+        database.execute(connection, "release_choice_table")
+        found: dict[str, int] = {}
+        for tool in tools:
+            of_tool = {**vars(tool), "reads_record": runs[tool.tool].reads_record}
+            found[tool.tool] = database.execute(connection, "release_first_texts", **of_tool, texts=texts[tool.tool])
+        of_any = members_of_run(next(iter(runs.values())))
+        database.execute(connection, "release_texts_to_choose_from", **of_any)
+        for tool in tools:
+            of_tool = {**vars(tool), "reads_record": runs[tool.tool].reads_record}
+            database.execute(connection, "release_kept_calls", **of_tool)
+        # 2. The best at each place, and the first texts of each tool.
+        database.execute(connection, "release_choose_calls", max_examples=max_examples)
+        counts = {row.tool: row for row in database.fetch_all(connection, "release_left_out")}
+        # 3. A tool that lost more places to others than expected needs more texts, if there are more.
+        unread = [tool for tool, number in found.items() if number == texts[tool]]
+        best_texts = {tool: counts[tool].best_texts if tool in counts else 0 for tool in unread}
+        short = {tool: number for tool, number in best_texts.items() if number < max_examples}
+        if not short:
+            break
+        texts |= {tool: more_than(found[tool] * max_examples // max(number, 1)) for tool, number in short.items()}
     database.execute(connection, "release_index_chosen_calls")
-    left_out: dict[str, dict[str, int]] = defaultdict(dict)
-    for row in database.fetch_all(connection, "release_left_out"):
-        left_out[row.tool][row.reason] = row.calls
-    return dict(left_out)
+    # 4. What is left out.
+    left_out: dict[str, dict[str, int]] = {}
+    for tool, row in counts.items():  # those with a call that could be released
+        above = row.above_max_examples
+        if tool in unread:
+            above = count_kept(connection, runs[tool]).releasable_calls - row.released - row.better_call_at_position
+        reasons = {"above_max_examples": above, "better_call_at_position": row.better_call_at_position}
+        if some := {reason: number for reason, number in reasons.items() if number}:
+            left_out[tool] = some
+    return left_out
 
 
-def chosen_texts(connection: Connection, run_id: str, tools: Sequence[ReleaseTool]) -> Iterator[ChosenText]:
-    """The texts that hold a chosen call, in the order of their ids, after `choose_calls` with the same run and tools."""
+def chosen_texts(connection: Connection, tools: Sequence[ReleaseTool]) -> Iterator[ChosenText]:
+    """The texts that hold a chosen call, in the order of their ids, after `choose_calls` with the same tools."""
     after = uuid.UUID(int=0)
-    while page := database.fetch_all(connection, "release_texts", run_id=run_id, after=after, page_size=PAGE_TEXTS):
+    while page := database.fetch_all(connection, "release_texts", after=after, page_size=PAGE_TEXTS):
         until = page[-1].document_id
         rows = database.fetch_all(
             connection,

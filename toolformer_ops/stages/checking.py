@@ -30,7 +30,7 @@ from sqlalchemy.exc import DBAPIError
 from toolformer_ops.call_syntax import NOT_IN_A_CALL, Call, WovenCall, call_opening, take_out, weave
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DatabaseError, ParameterError, QualityError
-from toolformer_ops.release.choosing import PAGE_TEXTS
+from toolformer_ops.release.choosing import PAGE_TEXTS, KeptCounts, count_kept
 from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.micro_batches import RunTool, load_run_tool, members_beyond_finished
 from toolformer_ops.storage import database
@@ -120,21 +120,21 @@ def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, run_id, tool)
         members = members_beyond_finished(connection, run, *run.recipe_ids)
-    counted: dict[str, object] = {}
-    results = run_checks(engine, lambda own: counted.update(write_rows_of_tool(own, run, members)), TOOL_CHECKS)
+    counted: list[KeptCounts] = []
+    results = run_checks(engine, lambda own: counted.append(write_rows_of_tool(own, run, members)), TOOL_CHECKS)
 
     def record_passed(connection: Connection) -> None:
         bounds = {name: members[name] for name in ("corpus_id", "at_version", "below_ordinal")}
         database.execute(connection, "check_finished", run_id=run_id, recipe_ids=run.recipe_ids, **bounds)
-        database.execute(connection, "check_yield_record", run_id=run_id, tool=run.tool, **counted)
+        database.execute(connection, "check_yield_record", run_id=run_id, tool=run.tool, **vars(counted[0]))
 
     return conclude(engine, run_id, tool, results, record_passed)
 
 
-def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, object]) -> dict[str, int]:
-    """Write the temporary tables of `TOOL_CHECKS` on the single connection of `engine`.
+def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, object]) -> KeptCounts:
+    """Write the temporary tables of `TOOL_CHECKS` on the single connection of `engine`; returns how much was kept.
 
-    `members` are the arguments of the SQL function `members_beyond`. Returns the columns of `checked_yields`.
+    `members` are the arguments of the SQL function `members_beyond`.
     """
     parameters = {
         **members,
@@ -149,9 +149,6 @@ def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, objec
         "min_kept_texts": run.choices.min_kept_texts,
         "max_kept_share": run.choices.max_kept_share,
     }
-    none_before = {
-        "yield_version": 0, "yield_ordinal": 0, "yield_judged_calls": 0, "yield_kept_calls": 0, "yield_kept_texts": 0
-    }  # fmt: skip
     with database.transaction(engine) as connection:
         database.execute(connection, "check_memory")
         # 1. The documents to check and their calls, each read once.
@@ -159,15 +156,14 @@ def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, objec
         database.execute(connection, "check_members_statistics")
         database.execute(connection, "check_calls", not_in_a_call=NOT_IN_A_CALL, **parameters)
         # 2. What else there is to compare them with.
-        bases = database.fetch_all(connection, "check_yield_base", **parameters)
-        parameters.update(bases[0]._asdict() if bases else none_before)
+        counted = count_kept(connection, run)
+        parameters.update(vars(counted))
         for query in ("check_recipes", "check_ledger", "check_pruned", "check_yield", "check_texts"):
             database.execute(connection, query, **parameters)
         # 3. The texts of which Postgres cannot tell that they come back.
         rows = ((str(document_id), gives_back) for document_id, gives_back in texts_in_doubt(connection, run))
         database.copy_insert(connection, "checked_texts", ("document_id", "gives_text_back"), rows)
-        [counted] = database.fetch_all(connection, "check_yield_counts")
-    return counted._asdict()
+    return counted
 
 
 def texts_in_doubt(connection: Connection, run: RunTool) -> Iterator[tuple[uuid.UUID, bool]]:

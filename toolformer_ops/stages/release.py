@@ -21,7 +21,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import NoKeptCallError, NothingToReleaseError, ParameterError, QualityError
 from toolformer_ops.release.card import ReleaseCounts, dataset_card
 from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_texts
-from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_release
+from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_released_calls
 from toolformer_ops.runs.choices import ReleaseChoices, RunChoices
 from toolformer_ops.runs.micro_batches import load_run_tool, unfinished_documents
 from toolformer_ops.storage import database
@@ -100,11 +100,8 @@ def release(settings: Settings, run_id: str) -> str:
                 calls=written.counts.calls,
                 lacking_tools=sorted(tools.lacking),
             )
-            rows = (
-                (written.release_id, text.document_id, uuid.UUID(call.call_id), call.scoring_recipe_id, call.tool)
-                for text in read_release(Path(folder))
-                for call in text.calls
-            )
+            calls = read_released_calls(Path(folder), CALL_COLUMNS[2:])
+            rows = ((written.release_id, *call) for call in calls)
             database.copy_insert(connection, "release_calls", CALL_COLUMNS, rows)
             database.execute(
                 connection,
@@ -236,7 +233,7 @@ def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder
     counts = ReleaseCounts()
     left_out = choose_calls(connection, run_id, tools.present, choices.max_examples_per_tool)
     with ReleaseWriter(folder) as writer:
-        for chosen in chosen_texts(connection, run_id, tools.present):
+        for chosen in chosen_texts(connection, tools.present):
             text = ReleasedText.of(chosen.document_id, chosen.text, chosen.calls, chosen.url)
             if not text.gives_text_back([tool.tool for tool in tools.present]):
                 raise QualityError(

@@ -1,6 +1,7 @@
--- The newest earlier passed check of this recipe at this threshold whose counts check_yield may start from; no row where there is none.
-select earlier.corpus_version as yield_version, finished.ordinal_limit as yield_ordinal,
-       counted.judged_calls as yield_judged_calls, counted.kept_calls as yield_kept_calls, counted.kept_texts as yield_kept_texts
+-- The newest earlier passed check of this recipe at this threshold whose counts kept_counts may start from; no row where there is
+-- none.
+select earlier.corpus_version as counted_version, finished.ordinal_limit as counted_ordinal,
+       counted.judged_calls, counted.kept_calls, counted.releasable_calls, counted.kept_texts
 from run_tools asked
 join checked_yields counted on counted.tool = asked.tool
 join annotation_runs earlier on earlier.run_id = counted.run_id
@@ -14,6 +15,7 @@ where asked.run_id = counted.run_id
   and asked.tool = :tool
   and asked.scoring_recipe_id = :scoring_recipe_id
   and asked.keep_threshold = :keep_threshold
+  and counted.releasable_calls is not null
   and earlier.corpus_id = :corpus_id
   and earlier.corpus_version <= :at_version
   and finished.finished_at > coalesce(recipe.dropped_at, '-infinity')

@@ -1,1 +1,0 @@
-select judged_calls, kept_calls, kept_texts from checked_yield
