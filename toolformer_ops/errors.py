@@ -16,6 +16,7 @@
     |   |   +-- EvaluationDataError
     |   |       +-- MissingDataSetError
     |   +-- QualityError
+    |   |   +-- AuditError
     |   +-- NothingToReleaseError
     |   |   +-- NoKeptCallError
     |   +-- InfrastructureError
@@ -121,6 +122,10 @@ class MissingDataSetError(EvaluationDataError):
 
 class QualityError(ToolformerError):
     """A quality check with severity `fail` did not pass."""
+
+
+class AuditError(QualityError):
+    """An audit found something lost, doubled, changed or orphaned."""
 
 
 class NothingToReleaseError(ToolformerError):

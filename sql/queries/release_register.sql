@@ -1,5 +1,6 @@
 -- Register a release; one that is registered already stays as it is, but for its manifest where its files were made anew, and is no
 -- longer withdrawn.
-insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls, lacking_tools)
-values (:release_id, :run_id, :uri, :manifest_sha256, :documents, :calls, cast(:lacking_tools as text[]))
-on conflict (release_id) do update set manifest_sha256 = excluded.manifest_sha256, withdrawn_at = null
+insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls, lacking_tools, definition)
+values (:release_id, :run_id, :uri, :manifest_sha256, :documents, :calls, cast(:lacking_tools as text[]), cast(:definition as jsonb))
+on conflict (release_id) do update
+set manifest_sha256 = excluded.manifest_sha256, definition = excluded.definition, withdrawn_at = null

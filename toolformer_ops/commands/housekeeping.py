@@ -1,4 +1,4 @@
-"""`toolformer-ops forget | retention`: delete texts on request, and the rows of recipes that nothing uses."""
+"""`toolformer-ops forget | retention | audit`: delete texts, drop rows of recipes that nothing uses, prove what is there."""
 
 import uuid
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +9,7 @@ from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ParameterError
 
 if TYPE_CHECKING:
+    from toolformer_ops.audit.auditing import Scope
     from toolformer_ops.storage.forgetting import Forgotten
 
 app = typer.Typer()
@@ -91,6 +92,49 @@ def retention_command(
     reused = sum(recipe.row_bytes for recipe in recipes) + sum(result.bytes for result in results)
     done = "dropped" if yes else "would be dropped (--yes does it)"
     typer.echo(f"{len(recipes)} recipes {done}: {on_disk:,} bytes on disk, {reused:,} to be reused by later rows")
+
+
+@app.command("audit")
+def audit_command(
+    corpus: Annotated[str, typer.Option(help="Only this corpus: its id, a path, file:// or s3:// address.")] = "",
+    run: Annotated[str, typer.Option(help="Only this run, with its corpus, release and models.")] = "",
+    release: Annotated[str, typer.Option(help="Only this release.")] = "",
+    model: Annotated[str, typer.Option(help="Only this finetuned model, and its release.")] = "",
+    sample: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Compute about N calls again from their texts, by the engine.")
+    ] = 0,
+    seed: Annotated[str, typer.Option(help="Chooses these calls, together with their content.")] = "",
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Mend what can be derived again; without --yes, only say what that is.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --repair: do it.")] = False,
+) -> None:
+    """Compute again what can be proved of rows, releases and models, and list what is lost, doubled, changed or orphaned.
+
+    Ends with 3 where something is wrong and not repaired. An audit that was interrupted continues where it was.
+
+    Example: toolformer-ops audit --sample 100
+    """
+    from toolformer_ops.audit.running import audit, require_sound
+
+    given: dict[Scope, str] = {"corpus": corpus, "run": run, "release": release, "model": model}
+    asked: list[tuple[Scope, str]] = [(scope, scope_id) for scope, scope_id in given.items() if scope_id]
+    if len(asked) > 1:
+        raise ParameterError("expected one of --corpus, --run, --release and --model, found several.")
+    if yes and not repair:
+        raise ParameterError("expected --yes with --repair, found it alone.")
+    [(scope, scope_id)] = asked or [("all", "")]
+    outcome = audit(
+        load_settings(),
+        scope,
+        scope_id,
+        sample=sample,
+        seed=seed,
+        plans=repair and not yes,
+        repairs=repair and yes,
+        say=typer.echo,
+    )
+    require_sound(outcome)
 
 
 def _show(found: "Forgotten", what: str) -> None:

@@ -262,6 +262,23 @@ def evaluate(
     evaluation.evaluate_stage(load_settings(), run, suite)
 
 
+@app.command("audit")
+def audit_all(
+    sample: Annotated[int, typer.Option(min=0, help="Compute about so many calls again, by the engine.")] = 0,
+    seed: Annotated[str, typer.Option(help="Chooses these calls, together with their content.")] = "",
+) -> None:
+    """Audit everything, and print what was found as JSON; see `toolformer-ops audit`.
+
+    Example: toolformer-ops stage audit --sample 20
+    """
+    from toolformer_ops.audit.running import audit, require_sound
+
+    lines: list[str] = []
+    outcome = audit(load_settings(), sample=sample, seed=seed, say=lines.append)
+    _print_result({"report": "\n".join(f"- {line}" if not line.startswith("- ") else line for line in lines)})
+    require_sound(outcome)
+
+
 @app.command("finish-run")
 def finish_run(run: Run, state: Annotated[str, typer.Option(help="success or failed.")] = "success") -> None:
     """Record how a run ended, store its numbers, and print its summary as JSON, where it annotates.

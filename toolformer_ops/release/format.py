@@ -185,16 +185,21 @@ class ReleaseWriter:
 def read_release(directory: Path) -> Iterator[ReleasedText]:
     """The texts of a release in a local folder, in order; at most `ROW_GROUP_TEXTS` are in memory."""
     for path in sorted(directory.glob("part-*.parquet")):
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(ROW_GROUP_TEXTS):
-                for row in batch.to_pylist():
-                    yield ReleasedText(
-                        document_id=uuid.UUID(row["document_id"]),
-                        text=row["text"],
-                        plain_text=row["plain_text"],
-                        calls=tuple(ReleasedCall(**call) for call in row["calls"]),
-                        url=row["url"],
-                    )
+        yield from read_file(path)
+
+
+def read_file(path: Path) -> Iterator[ReleasedText]:
+    """The texts of one Parquet file, in order; at most `ROW_GROUP_TEXTS` are in memory."""
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(ROW_GROUP_TEXTS):
+            for row in batch.to_pylist():
+                yield ReleasedText(
+                    document_id=uuid.UUID(row["document_id"]),
+                    text=row["text"],
+                    plain_text=row["plain_text"],
+                    calls=tuple(ReleasedCall(**call) for call in row["calls"]),
+                    url=row["url"],
+                )
 
 
 def read_released_calls(directory: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -53,6 +53,8 @@ class WrittenRelease:
     """A release in a local folder."""
 
     release_id: str
+    definition: dict[str, Any]
+    """What its id is the hash of besides its texts and calls."""
     counts: ReleaseCounts
     left_out: dict[str, dict[str, int]]
     """Kept calls that are not in it, by tool and reason."""
@@ -99,6 +101,7 @@ def release(settings: Settings, run_id: str) -> str:
                 documents=written.counts.texts,
                 calls=written.counts.calls,
                 lacking_tools=sorted(tools.lacking),
+                definition=written.definition,
             )
             calls = read_released_calls(Path(folder), CALL_COLUMNS[2:])
             rows = ((written.release_id, *call) for call in calls)
@@ -256,7 +259,9 @@ def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder
     release_id = digest.hexdigest()[:16]
     card = folder / CARD
     card.write_text(dataset_card(release_id, definition, counts), encoding="utf-8")
-    return WrittenRelease(release_id=release_id, counts=counts, left_out=left_out, parts=writer.files, card=card)
+    return WrittenRelease(
+        release_id=release_id, definition=definition, counts=counts, left_out=left_out, parts=writer.files, card=card
+    )
 
 
 def release_definition(tools: ToolsOfRun, choices: ReleaseChoices) -> dict[str, Any]:

@@ -26,6 +26,7 @@ import logging
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -94,6 +95,8 @@ class ListedFile(NamedTuple):
     """Bytes."""
     etag: str | None = None
     """What S3 calls the content: another ETag may be another content, the same ETag is the same."""
+    modified: datetime | None = None
+    """When S3 took it."""
 
 
 class ObjectStore:
@@ -286,6 +289,11 @@ class ObjectStore:
         """Keys that start with `prefix`, in the order of their bytes."""
         for item in self._list(self.bucket, prefix):
             yield item["Key"]
+
+    def list_objects(self, prefix: str) -> Iterator[ListedFile]:
+        """As `list`, with what the listing says of each object."""
+        for item in self._list(self.bucket, prefix):
+            yield ListedFile(self.uri(item["Key"]), item.get("Size"), item.get("ETag"), item.get("LastModified"))
 
     def delete(self, key: str) -> None:
         """Remove one object; one that is not there is no error."""

@@ -1,0 +1,1 @@
+select count(*) as calls from release_calls where release_id = :release_id

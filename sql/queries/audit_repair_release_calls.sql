@@ -1,0 +1,1 @@
+delete from release_calls where release_id = :release_id

@@ -1,0 +1,31 @@
+-- Delete what stages wrote for documents under these recipes, with the marks that the work is finished: the next run does it again. Of
+-- results (deletes_results) those of all inputs that the documents ask: who else asks them finds them again when they are computed again.
+with inputs as (
+    select distinct call.input_key
+    from candidate_calls call
+    where :deletes_results and call.sampling_recipe_id = :asked_in and call.document_id = any(cast(:document_ids as uuid[]))
+),
+results as (
+    delete from call_results result using inputs
+    where result.tool = :tool and result.tool_version = :tool_version and result.input_key = inputs.input_key
+),
+decisions as (
+    delete from filter_decisions
+    where filter_recipe_id = any(cast(:filter_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
+),
+calls as (
+    delete from candidate_calls
+    where sampling_recipe_id = any(cast(:sampling_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
+),
+pruned as (
+    delete from pruned_positions
+    where sampling_recipe_id = any(cast(:sampling_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
+),
+losses as (
+    delete from call_losses
+    where scoring_recipe_id = any(cast(:scoring_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
+),
+marks as (
+    delete from finished_work where recipe_id = any(cast(:recipe_ids as text[]))
+)
+delete from stage_ledger where recipe_id = any(cast(:recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))

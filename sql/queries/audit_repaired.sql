@@ -1,0 +1,1 @@
+update audit_findings set repaired_at = now() where finding_id = any(cast(:finding_ids as bigint[]))

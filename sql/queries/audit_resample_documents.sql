@@ -1,0 +1,22 @@
+-- Documents to compute again: those with calls from a place on in the order of their ids, which are hashes of their texts, and then from the
+-- first one on.
+with scored as (
+    (select document_id, rows_written, 0 as turn
+     from stage_ledger
+     where stage = 'score' and recipe_id = :recipe_id and document_id > cast(:start as uuid) and rows_written > 0
+     order by document_id
+     limit :calls)
+    union all
+    (select document_id, rows_written, 1
+     from stage_ledger
+     where stage = 'score' and recipe_id = :recipe_id and document_id <= cast(:start as uuid) and rows_written > 0
+     order by document_id
+     limit :calls)
+)
+select scored.document_id, document.text, document.url, document.document_date
+from (
+    select *, sum(rows_written) over (order by turn, document_id) - rows_written as calls_before from scored
+) scored
+join documents document using (document_id)
+where scored.calls_before < :calls
+order by scored.turn, scored.document_id

@@ -1,0 +1,1 @@
+select uri, kind, identity, manifest_sha256, bytes from published_artifacts order by uri

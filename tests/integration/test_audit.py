@@ -1,0 +1,526 @@
+"""An audit finds what was damaged, and nothing else; what can be derived again is brought back to the same hashes.
+
+One state is made by the stages, with a scripted model, in a database that each test copies, and a bucket that is put back.
+"""
+
+import dataclasses
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import pytest
+from psycopg2 import sql as pg
+from pydantic import SecretStr
+from sqlalchemy import text as sql
+
+from tests.fake_language_model import UNFINISHED, FakeLanguageModel
+from tests.servers import RunningObjectStore, RunningPostgres
+from toolformer_ops.artifacts import published
+from toolformer_ops.audit import rows
+from toolformer_ops.audit.auditing import Ages, AuditOutcome, Page, findings_of
+from toolformer_ops.audit.running import audit, require_sound
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import AuditError, DatabaseUnreachableError, ParameterError
+from toolformer_ops.finetuning.recipe import FinetuningRecipe
+from toolformer_ops.records import content_uuid
+from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
+from toolformer_ops.runs.micro_batches import load_run_tool, members_of_run
+from toolformer_ops.stages.execution import execute_stage
+from toolformer_ops.stages.filtering import filter_stage
+from toolformer_ops.stages.ingestion import ingest_corpus
+from toolformer_ops.stages.release import release
+from toolformer_ops.stages.run_setup import finish_run, start_run
+from toolformer_ops.stages.sampling import sample_stage
+from toolformer_ops.stages.scoring import score_stage
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import Manifest
+
+TOOLS = ("Calculator", "Calendar")
+RUN = "night"
+AT_ONCE = Ages(orphans_after=timedelta(0), stuck_after=timedelta(hours=72))
+MODEL = FakeLanguageModel(
+    ("Calculator(2 + 3)", "Calculator(7 / 0)", "Calculator(2 +", "Calendar()", UNFINISHED),
+    sure_words=frozenset({"things"}),
+)
+
+
+@dataclass
+class State:
+    """A database and a bucket with an annotated, released and finetuned corpus."""
+
+    settings: Settings
+    bucket: dict[str, tuple[bytes, dict[str, str]]] = field(default_factory=dict)
+    """Objects with their metadata, as they were made."""
+    release_id: str = ""
+    model_id: str = ""
+    corpus: str = ""
+
+    @property
+    def store(self) -> ObjectStore:
+        return ObjectStore(self.settings)
+
+    def change(self, statement: str, rows: int = 1, **parameters: object) -> None:
+        with database.transaction(database.connect(self.settings)) as connection:
+            assert connection.execute(sql(statement), parameters).rowcount == rows, statement
+
+    def ask(self, statement: str) -> list[Any]:
+        with database.transaction(database.connect(self.settings)) as connection:
+            return list(connection.execute(sql(statement)).all())
+
+    def put(self, key: str, content: bytes, metadata: dict[str, str] | None = None) -> None:
+        client = self.store._client
+        client.put_object(Bucket=self.settings.s3_bucket, Key=key, Body=content, Metadata=metadata or {})
+
+    def key(self, *parts: str) -> str:
+        [found] = [key for key in self.bucket if all(part in key for part in parts)]
+        return found
+
+    def flip(self, key: str) -> None:
+        content, metadata = self.bucket[key]
+        middle = len(content) // 2
+        self.put(key, content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :], metadata)
+
+
+def annotate(settings: Settings) -> None:
+    for tool in TOOLS:
+        filter_stage(settings, RUN, tool)
+        for stage in (sample_stage, execute_stage, score_stage):
+            stage(settings, RUN, tool, "0/1")
+    with database.transaction(database.connect(settings)) as connection:
+        for tool in TOOLS:  # what a passed check writes
+            run = load_run_tool(connection, RUN, tool)
+            bounds = {name: members_of_run(run)[name] for name in ("corpus_id", "at_version", "below_ordinal")}
+            database.execute(connection, "check_finished", run_id=RUN, recipe_ids=run.recipe_ids, **bounds)
+
+
+def make(state: State, folder: Path) -> None:
+    """Two versions of a corpus, a run over the second, its release, a model and an index."""
+    texts = [f"Box {n} holds 2 pens and 3 caps, a total of 5 things." for n in range(12)]
+    texts += ["No number at all.", "nan There were 2 cats and 3 dogs, a total of 5 animals."]
+    records = [{"text": text, "url": f"https://example.org/2020/01/{n + 1:02}/a"} for n, text in enumerate(texts)]
+    corpus = folder / "corpus"
+    corpus.mkdir()
+    state.corpus = str(corpus)
+    (corpus / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records[:8]) + "no json\n")
+    (corpus / "b.jsonl").write_text("".join(json.dumps(record) + "\n" for record in [*records[8:], records[0]]))
+    ingest_corpus(state.settings, state.corpus)
+    records[1]["url"] = "https://example.org/2021/05/05/b"  # a variant
+    (corpus / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records[:7]) + "no json\n")
+    ingest_corpus(state.settings, state.corpus)
+    choices = {"corpus": state.corpus, "model": "fake", "tools": TOOLS, "max_positions": 4, "samples_per_position": 5}
+    start_run(state.settings, RUN, RunChoices.parse(choices))
+    annotate(state.settings)
+    state.release_id = release(state.settings, RUN)
+    recipe = FinetuningRecipe(release_id=state.release_id, base_model="fake", choices=FinetuningChoices())
+    state.model_id = recipe.model_id
+    weights = folder / "weights"
+    weights.write_bytes(b"weights " * 100)
+    manifest = state.store.publish(f"models/{recipe.model_id}", {"model.safetensors": weights})
+    with database.transaction(database.connect(state.settings)) as connection:
+        database.execute(
+            connection, "finetune_register", model_id=recipe.model_id, release_id=state.release_id, run_id=RUN,
+            uri=state.store.uri(manifest.prefix), manifest_sha256=manifest.sha256, definition=recipe.definition, training_loss=1.0,
+            without_calls=False, best_step=None, development_perplexity=None,
+        )  # fmt: skip
+    published.publish(state.settings, "index", "fingerprint", "indices/wiki", {"terms": weights}, source="a Wikipedia")
+    finish_run(state.settings, RUN, "success")
+
+
+def use_the_model(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("toolformer_ops.language_model.model_identity", lambda *_, **__: MODEL.identity)
+    patch.setattr("toolformer_ops.runs.models.load_run_model", lambda *_: MODEL)
+
+
+def copy_of(server: RunningPostgres, template: str) -> str:
+    name = f"audited_{uuid.uuid4().hex[:12]}"
+    names = {"name": pg.Identifier(name), "template": pg.Identifier(template)}
+    with closing(psycopg2.connect(server.address.dsn("postgres"))) as connection, connection.cursor() as cursor:
+        connection.autocommit = True
+        cursor.execute(pg.SQL("create database {name} template {template} strategy file_copy").format(**names))
+    return name
+
+
+def drop(server: RunningPostgres, name: str) -> None:
+    with closing(psycopg2.connect(server.address.dsn("postgres"))) as connection, connection.cursor() as cursor:
+        connection.autocommit = True
+        cursor.execute(pg.SQL("drop database {} with (force)").format(pg.Identifier(name)))
+
+
+@pytest.fixture(scope="module")
+def made(
+    postgres_server: RunningPostgres,
+    migrated_template: str,
+    object_store_server: RunningObjectStore,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[State, str]]:
+    """The state and the name of its database, which nobody is connected to."""
+    address = object_store_server.address
+    client = address.client()
+    bucket = f"audited-{uuid.uuid4().hex[:12]}"
+    client.create_bucket(Bucket=bucket)
+    name = copy_of(postgres_server, migrated_template)
+    folder = tmp_path_factory.mktemp("audited")
+    settings = Settings(
+        _env_file=None,  # type: ignore[call-arg]
+        database_dsn=SecretStr(postgres_server.address.dsn(name)),
+        s3_endpoint_url=address.endpoint,
+        s3_access_key_id=SecretStr(address.access_key),
+        s3_secret_access_key=SecretStr(address.secret_key),
+        s3_bucket=bucket,
+        state_dir=folder / "state",
+    )
+    state = State(settings)
+    with pytest.MonkeyPatch.context() as patch:
+        use_the_model(patch)
+        make(state, folder)
+    for key in state.store.list(""):
+        answer = client.get_object(Bucket=bucket, Key=key)
+        state.bucket[key] = answer["Body"].read(), answer["Metadata"]
+    with (
+        closing(psycopg2.connect(postgres_server.address.dsn("postgres"))) as connection,
+        connection.cursor() as cursor,
+    ):
+        connection.autocommit = True
+        cursor.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", (name,))
+    yield state, name
+    drop(postgres_server, name)
+    for key in state.store.list(""):
+        client.delete_object(Bucket=bucket, Key=key)
+    client.delete_bucket(Bucket=bucket)
+
+
+@pytest.fixture
+def state(
+    made: tuple[State, str], postgres_server: RunningPostgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[State]:
+    """A copy of the database, and the bucket as it was made."""
+    original, template = made
+    name = copy_of(postgres_server, template)
+    use_the_model(monkeypatch)
+    dsn = SecretStr(postgres_server.address.dsn(name))
+    state_dir = tmp_path / "state"
+    state_dir.mkdir(exist_ok=True)
+    copied = dataclasses.replace(
+        original, settings=original.settings.model_copy(update={"database_dsn": dsn, "state_dir": state_dir})
+    )
+    yield copied
+    drop(postgres_server, name)
+    restore(copied)
+
+
+def restore(state: State) -> None:
+    """Put back the objects whose bytes are not those of the beginning."""
+    now = {file.uri: file.etag for file in state.store.list_objects("")}
+    for uri in now:
+        if state.store.key_of(uri) not in state.bucket:
+            state.store.delete(state.store.key_of(uri))
+    for key, (content, metadata) in state.bucket.items():
+        if now.get(state.store.uri(key)) != f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"':
+            state.put(key, content, metadata)
+
+
+def found_by(state: State, outcome: AuditOutcome) -> list[tuple[str, str]]:
+    rows = findings_of(database.connect(state.settings), outcome.audit_id)
+    return sorted((row.kind, row.relation) for row in rows)
+
+
+def test_an_undamaged_state_gives_no_finding_and_every_check_looked_at_something(state: State) -> None:
+    lines: list[str] = []
+    outcome = audit(state.settings, sample=20, ages=AT_ONCE, page_documents=3, say=lines.append)
+    assert found_by(state, outcome) == []
+    require_sound(outcome)
+    assert {check.name: check.items for check in outcome.checks}.keys() >= {
+        "documents",
+        "score rows",
+        "releases",
+        "calls computed again",
+    }
+    assert all(check.items > 0 for check in outcome.checks if check.name != "left folders"), outcome.checks
+    assert sum(check.unprovable for check in outcome.checks) == 0
+    assert lines[-1] == f"audit {outcome.audit_id}: nothing is wrong"
+    for scope, scope_id in (
+        ("corpus", state.corpus),
+        ("run", RUN),
+        ("release", state.release_id),
+        ("model", state.model_id),
+    ):
+        assert found_by(state, audit(state.settings, scope, scope_id, ages=AT_ONCE)) == []  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="expected a known release, found 'none'"):
+        audit(state.settings, "release", "none")
+
+
+A_CALL = "(document_id, call_id) = (select document_id, call_id from {} where {} order by document_id, call_id limit 1)"
+ONE_CALL = A_CALL.format("candidate_calls", "true")
+ONE_LOSS = A_CALL.format("call_losses", "reason is null")
+A_DOCUMENT = "document_id = (select document_id from candidate_calls order by document_id limit 1)"
+OF_STAGE = A_DOCUMENT + " and stage = '{0}' and recipe_id = (select {1} from run_tools where tool = 'Calculator')"
+SAMPLED, SCORED = OF_STAGE.format("sample", "sampling_recipe_id"), OF_STAGE.format("score", "scoring_recipe_id")
+
+Damage = Callable[[State], None]
+DAMAGES: dict[str, tuple[Damage, list[tuple[str, str]]]] = {
+    "row deleted": (lambda s: s.change(f"delete from candidate_calls where {ONE_CALL}"), [("lost", "candidate_calls")]),
+    "loss changed by 1e-6": (
+        lambda s: s.change(f"update call_losses set loss_with_result = loss_with_result + 1e-6 where {ONE_LOSS}"),
+        [("changed", "call_losses")],
+    ),
+    "loss deleted": (lambda s: s.change(f"delete from call_losses where {ONE_LOSS}"), [("lost", "call_losses")]),
+    "result swapped": (
+        lambda s: s.change(f"update call_losses set result = '6' where {ONE_LOSS}"),
+        [("changed", "call_losses")],
+    ),
+    "probability changed": (
+        lambda s: s.change(f"update candidate_calls set position_probability = 0.25 where {ONE_CALL}"),
+        [("changed", "candidate_calls")],
+    ),
+    "call renamed, and no hash": (
+        lambda s: (
+            s.change(f"update candidate_calls set call_id = gen_random_uuid() where {ONE_CALL}"),
+            s.change(f"update stage_ledger set rows_hash = null where {SAMPLED}"),
+        ),  # type: ignore[func-returns-value]
+        [("changed", "candidate_calls")],
+    ),
+    "doubled row": (
+        lambda s: s.change(
+            "insert into candidate_calls select (jsonb_populate_record(call, jsonb_build_object('call_id', gen_random_uuid()))).* "
+            f"from candidate_calls call where {ONE_CALL}"
+        ),
+        [("doubled", "candidate_calls")],
+    ),
+    "pruned position deleted": (
+        lambda s: s.change(
+            "delete from pruned_positions where (document_id, position_token) = "
+            "(select document_id, position_token from pruned_positions order by document_id, position_token limit 1)"
+        ),
+        [("lost", "pruned_positions")],
+    ),
+    "text changed": (
+        lambda s: s.change(f"update documents set text = substr(text, 1, 20) where {A_DOCUMENT}"),
+        [("changed", "documents")],
+    ),
+    "text that no corpus holds": (
+        lambda s: s.change(
+            "insert into documents (document_id, text) select content_uuid(hashed_part('document') || hashed_part('alone')), 'alone'"
+        ),
+        [("orphaned", "documents")],
+    ),
+    "filter decision deleted": (
+        lambda s: s.change(
+            f"delete from filter_decisions where {A_DOCUMENT} and filter_recipe_id = (select filter_recipe_id from run_tools "
+            "where tool = 'Calculator')"
+        ),
+        [("lost", "filter_decisions")],
+    ),
+    "filter decision turned": (
+        lambda s: s.change(
+            "update filter_decisions set kept = true where not kept and document_id = (select document_id from "
+            "documents where text = 'No number at all.') and filter_recipe_id = (select filter_recipe_id from run_tools "
+            "where tool = 'Calculator')"
+        ),
+        [("changed", "filter_decisions")],
+    ),
+    "ledger row lost": (
+        lambda s: s.change(f"delete from stage_ledger where {SAMPLED}"),
+        [("lost", "stage_ledger")],
+    ),
+    "last ledger row lost, with all rows": (
+        lambda s: (
+            s.change(f"delete from call_losses where {A_DOCUMENT}", rows=9),
+            s.change(f"delete from stage_ledger where {SCORED}"),
+        ),  # type: ignore[func-returns-value]
+        [("lost", "stage_ledger")],
+    ),
+    "recipe changed": (
+        lambda s: s.change(
+            "update recipes set definition = definition || '{\"seed\": 7}' where stage = 'sample' and tool = 'Calculator'"
+        ),
+        [("changed", "recipes")],
+    ),
+    "run stuck": (
+        lambda s: (
+            s.change(
+                "update annotation_runs set state = 'running', started_at = now() - interval '9 days', finished_at = null"
+            ),
+            s.change("update micro_batches set committed_at = now() - interval '8 days'", rows=8),
+            s.change("update run_releases set released_at = now() - interval '8 days'"),
+            s.change("update run_models set published_at = now() - interval '8 days'", rows=0),
+        ),  # type: ignore[func-returns-value]
+        [("orphaned", "annotation_runs")],
+    ),
+    "stored number changed": (
+        lambda s: s.change(
+            "update finished_run_thresholds set calls = calls + 1 where tool = 'Calculator' and threshold = 1"
+        ),
+        [("changed", "finished_run_numbers")],
+    ),
+    "sum of a file wrong": (
+        lambda s: s.change(
+            "update corpus_files set duplicates = duplicates + 1, records = records + 1 where file_uri like '%b.jsonl'"
+        ),
+        [("doubled", "corpus_versions"), ("lost", "corpus_files")],
+    ),
+    "member lost": (
+        lambda s: s.change(
+            "delete from corpus_documents where document_id = (select document_id from documents where text like 'Box 9 %')"
+        ),
+        [("lost", "corpus_files"), ("orphaned", "documents")],
+    ),
+    "call of a release lost": (
+        lambda s: s.change(
+            "delete from release_calls where call_id = (select call_id from release_calls order by call_id limit 1)"
+        ),
+        [("lost", "release_calls")],
+    ),
+    "definition of a release changed": (
+        lambda s: s.change('update dataset_releases set definition = definition || \'{"model": "another"}\''),
+        [("changed", "dataset_releases")],
+    ),
+    "base model changed": (
+        lambda s: s.change('update finetuned_models set definition = definition || \'{"base_model": "another"}\''),
+        [("changed", "finetuned_models")],
+    ),
+    "object deleted": (lambda s: s.store.delete(s.key("releases/", ".parquet")), [("lost", "object")]),
+    "byte flipped": (lambda s: s.flip(s.key("releases/", ".parquet")), [("changed", "object")]),
+    "weights cut": (lambda s: s.put(s.key("models/", "safetensors"), b"weights"), [("changed", "object")]),
+    "index gone": (lambda s: s.store.delete(s.key("indices/", "terms")), [("lost", "object")]),
+    "manifest swapped": (
+        lambda s: s.put(s.key("releases/", "manifest"), Manifest(f"releases/{s.release_id}", ()).to_bytes()),
+        [("changed", "object")],
+    ),
+    "manifest deleted": (lambda s: s.store.delete(s.key("models/", "manifest")), [("lost", "object")]),
+    "file added": (lambda s: s.put(f"releases/{s.release_id}/note.txt", b"hello"), [("orphaned", "object")]),
+    "older folder left": (
+        lambda s: [s.put(f"releases/{s.release_id}/data-0123456789abcdef/part-{n}.parquet", b"x") for n in range(3)],  # type: ignore[func-returns-value]
+        [("orphaned", "object")],
+    ),
+    "killed release": (
+        lambda s: s.put("releases/0123456789abcdef/data-0/part-0.parquet", b"x"),
+        [("orphaned", "object")],
+    ),
+    "folder left": (lambda s: (s.settings.state_dir / "release-abc").mkdir(), [("orphaned", "folder")]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damage_is_found_and_nothing_else(state: State, damage: str) -> None:
+    do, expected = DAMAGES[damage]
+    do(state)
+    outcome = audit(state.settings, ages=AT_ONCE)
+    assert found_by(state, outcome) == expected
+    with pytest.raises(AuditError, match=f"found {len(expected)} places"):
+        require_sound(outcome)
+
+
+def proof(state: State) -> list[tuple[Any, ...]]:
+    """The hashes of all rows of stages, the numbers, and the calls of the release."""
+    return [
+        *state.ask("select stage, recipe_id, document_id, rows_hash from stage_ledger order by 1, 2, 3"),
+        *state.ask("select tool, threshold, calls, texts from finished_run_thresholds order by 1, 2"),
+        *state.ask("select release_id, document_id, call_id, tool from release_calls order by 1, 2, 3"),
+    ]
+
+
+def contents(state: State) -> dict[str, bytes]:
+    return {key: state.store.get(key) for key in state.store.list("")}
+
+
+REPAIRED = (
+    "row deleted",
+    "loss changed by 1e-6",
+    "pruned position deleted",
+    "filter decision turned",
+    "text that no corpus holds",
+    "sum of a file wrong",
+    "call of a release lost",
+    "byte flipped",
+    "file added",
+    "older folder left",
+    "killed release",
+    "folder left",
+)
+
+
+def test_what_can_be_derived_is_brought_back_to_the_same_hashes(state: State) -> None:
+    before, objects = proof(state), {key: content for key, (content, _) in state.bucket.items()}
+    for damage in REPAIRED:
+        DAMAGES[damage][0](state)
+    state.change("update call_results set results = '{6}' where input = '2 + 3'")
+    damaged = contents(state)
+    # 1. A dry run says what would be done, and does nothing.
+    lines: list[str] = []
+    planned = audit(state.settings, ages=AT_ONCE, plans=True, say=lines.append)
+    assert planned.wrong == planned.found > len(REPAIRED)
+    assert sum(line.startswith("--repair --yes would ") for line in lines) == planned.found
+    assert contents(state) == damaged
+    # 2. What is derived from sound data comes back at once; the release waits for its rows, which the next run computes again.
+    repaired = audit(state.settings, ages=AT_ONCE, repairs=True)
+    assert [
+        row.relation for row in findings_of(database.connect(state.settings), repaired.audit_id) if not row.is_repaired
+    ] == ["object"]
+    ingest_corpus(state.settings, state.corpus)
+    annotate(state.settings)
+    assert audit(state.settings, ages=AT_ONCE, repairs=True).wrong == 0
+    # 3. Everything is as it was.
+    assert audit(state.settings, ages=AT_ONCE).found == 0
+    assert proof(state) == before
+    assert contents(state) == objects
+
+
+def test_a_run_that_is_stuck_and_wrong_numbers_are_ended_and_counted_again(state: State) -> None:
+    before = proof(state)
+    DAMAGES["stored number changed"][0](state)
+    assert audit(state.settings, "run", RUN, ages=AT_ONCE, repairs=True).wrong == 0
+    DAMAGES["run stuck"][0](state)
+    assert audit(state.settings, "run", RUN, ages=AT_ONCE, repairs=True).wrong == 0
+    assert state.ask("select state from annotation_runs") == [("failed",)]
+    assert proof(state) == before
+
+
+def test_an_interrupted_audit_continues_behind_its_last_page(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    DAMAGES["loss deleted"][0](state)
+    pages = []
+    of_statement = rows.statement_page
+
+    def stop_at_the_third(*arguments: Any, **parameters: Any) -> Page:
+        pages.append(arguments[1])
+        if pages.count("audit_score") == 3:
+            raise DatabaseUnreachableError("gone")
+        return of_statement(*arguments, **parameters)
+
+    monkeypatch.setattr(rows, "statement_page", stop_at_the_third)
+    with pytest.raises(DatabaseUnreachableError):
+        audit(state.settings, ages=AT_ONCE, page_documents=3)
+    assert "audit_documents" in pages
+    pages[:] = ["audit_score"] * 3
+    outcome = audit(state.settings, ages=AT_ONCE, page_documents=3)
+    assert "audit_documents" not in pages
+    assert found_by(state, outcome) == [("lost", "call_losses")]
+    [scored] = [check for check in outcome.checks if check.name == "score rows"]
+    assert scored.items == state.ask("select count(*) from stage_ledger where stage = 'score'")[0][0]
+
+
+def test_calls_that_the_engine_computes_otherwise_are_found(state: State) -> None:
+    state.change(f"update call_losses set loss_with_result = loss_with_result + 0.01 where {ONE_LOSS}")
+    state.change("update stage_ledger set rows_hash = null where stage = 'score'", rows=25)
+    assert found_by(state, audit(state.settings, ages=AT_ONCE)) == []
+    outcome = audit(state.settings, sample=1000, ages=AT_ONCE)
+    [found] = findings_of(database.connect(state.settings), outcome.audit_id)
+    assert (found.kind, found.relation) == ("changed", "call_losses")
+    assert "expected loss_with_result " in found.what
+
+
+def test_ids_are_the_same_in_postgres_and_in_python(state: State) -> None:
+    parts = ["document", "", "Zürich \U0001f600 5 m\u00b2"]
+    hashed = " || ".join(f"hashed_part(:p{number})" for number in range(len(parts)))
+    with database.transaction(database.connect(state.settings)) as connection:
+        found = connection.execute(
+            sql(f"select content_uuid({hashed})"), {f"p{number}": part for number, part in enumerate(parts)}
+        ).scalar_one()
+    assert found == content_uuid(*parts)

@@ -1,0 +1,10 @@
+"""Whether what is stored is what was made: computed again from the data themselves, place by place.
+
+    auditing.py    one audit: its scope, its checks in pages, progress in Postgres, findings
+    rows.py        checks of Postgres: ids, rows against the ledger, sums, runs, numbers
+    objects.py     checks of S3: releases, models, artifacts, what nothing names; and left-over folders of this machine
+    resampling.py  calls computed again from their texts by the engine
+    repairing.py   what can be derived again, after a dry run
+
+Owns the tables `audits`, `audit_checks` and `audit_findings`.
+"""

@@ -1,0 +1,306 @@
+"""One audit: what it looks at, its checks page by page, and what it found (tables `audits`, `audit_checks`, `audit_findings`).
+
+A check looks at subjects (a recipe, a corpus, a release) in pages of bounded size. The findings of a page and how far the check is
+are one transaction, so that an audit that was interrupted continues after its last page. Each page reads one snapshot of the
+database, in which a document's rows and its ledger row are both there or both not: an audit can run beside the stages.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+
+from sqlalchemy import Connection, Engine, Row
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.records import corpus_id_of
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+Scope = Literal["all", "corpus", "run", "release", "model"]
+Kind = Literal["lost", "doubled", "changed", "orphaned"]
+
+PAGE_DOCUMENTS = 5000
+"""Documents of one statement: their rows are some 100 MB in Postgres, which sorts them by index."""
+MOST_FINDINGS = 1000
+"""Findings of one page that are stored: where a whole partition is lost, one example of each document adds nothing."""
+NO_DOCUMENT = "00000000-0000-0000-0000-000000000000"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is not what it should be."""
+
+    kind: Kind
+    relation: str
+    """Table, `object` or `folder`."""
+    place: str
+    what: str
+    """What was expected, and what was found."""
+    remedy: str
+    repair: dict[str, Any] | None = None
+    """What `repairing.py` does about it."""
+
+
+@dataclass
+class Page:
+    """What a check found on one page."""
+
+    items: int = 0
+    unprovable: int = 0
+    """Items with nothing to compare with."""
+    findings: list[Finding] = field(default_factory=list)
+    position: str | None = None
+    """Where the next page begins; None: the subject is done."""
+
+
+@dataclass(frozen=True)
+class Ages:
+    """How long something may look like an orphan, since it may be at work."""
+
+    orphans_after: timedelta = timedelta(hours=24)
+    """Objects, folders and texts that nothing names."""
+    stuck_after: timedelta = timedelta(hours=72)
+    """Runs without a sign of life; a finetuning may take 48 hours (`orchestration/defaults.py`)."""
+
+
+@dataclass(frozen=True)
+class ToolOfRun:
+    """The recipes of a tool in a run."""
+
+    run_id: str
+    tool: str
+    tool_version: str
+    reads_record: bool
+    filter_recipe_id: str
+    sampling_recipe_id: str
+    execution_recipe_id: str
+    scoring_recipe_id: str
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """What an audit looks at."""
+
+    scope: Scope
+    scope_id: str
+    corpora: tuple[tuple[str, str], ...]
+    """Ids and addresses."""
+    run_ids: tuple[str, ...]
+    tools: tuple[ToolOfRun, ...]
+    releases: tuple[Row[Any], ...]
+    models: tuple[Row[Any], ...]
+    artifacts: tuple[Row[Any], ...]
+
+    @property
+    def is_all(self) -> bool:
+        """Whether everything is looked at, so that what nothing names is an orphan."""
+        return self.scope == "all"
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows of stages belong to it; a release and a model are their objects."""
+        return self.scope in ("all", "corpus", "run")
+
+
+@dataclass
+class Auditing:
+    """What checks need: services, subjects, and what was found so far."""
+
+    settings: Settings
+    engine: Engine
+    store: ObjectStore
+    subjects: Subjects
+    ages: Ages
+    audit_id: int
+    page_documents: int = PAGE_DOCUMENTS
+
+    def has_findings(self) -> bool:
+        """Whether anything was found so far."""
+        with database.transaction(self.engine) as connection:
+            [count] = database.fetch_all(connection, "audit_count", audit_id=self.audit_id)
+        return bool(count.found)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question to some subjects."""
+
+    name: str
+    subjects: Callable[[Auditing], Sequence[str]]
+    page: Callable[[Auditing, str, str], Page]
+    """The page of a subject behind a position; the position is empty at first."""
+
+
+@dataclass(frozen=True)
+class CheckOutcome:
+    """What a check looked at."""
+
+    name: str
+    items: int
+    unprovable: int
+    findings: int
+    seconds: float
+
+    def __str__(self) -> str:
+        """One line for people."""
+        unprovable = f", {self.unprovable:,} without a hash to compare with" if self.unprovable else ""
+        found = f"{self.findings:,} found" if self.findings else "nothing found"
+        return f"{self.name}: {self.items:,} looked at{unprovable}, {found}, {self.seconds:.1f} s"
+
+
+@dataclass(frozen=True)
+class AuditOutcome:
+    """What an audit looked at and found."""
+
+    audit_id: int
+    checks: tuple[CheckOutcome, ...]
+    found: int
+    repaired: int
+
+    @property
+    def wrong(self) -> int:
+        """Findings that are not repaired."""
+        return self.found - self.repaired
+
+
+def subjects_of(connection: Connection, scope: Scope, scope_id: str) -> Subjects:
+    """What belongs to a corpus, run, release or model, or everything. A corpus is given by its id or its address.
+
+    Raises:
+        ParameterError: there is no such corpus, run, release or model.
+    """
+    if scope == "corpus":
+        known = {
+            row.corpus_id for row in database.fetch_all(connection, "audit_scope_corpora", scope="all", scope_id="")
+        }
+        scope_id = scope_id if scope_id in known else corpus_id_of(scope_id)
+    asked = {"scope": scope, "scope_id": scope_id}
+    runs = database.fetch_all(connection, "audit_scope_runs", **asked)
+    corpora = database.fetch_all(connection, "audit_scope_corpora", **asked)
+    releases = database.fetch_all(connection, "audit_scope_releases", **asked)
+    models = database.fetch_all(connection, "audit_scope_models", **asked)
+    found = {"all": True, "corpus": corpora, "run": runs, "release": releases, "model": models}[scope]
+    if not found:
+        tables = {
+            "corpus": "corpora",
+            "run": "annotation_runs",
+            "release": "dataset_releases",
+            "model": "finetuned_models",
+        }
+        raise ParameterError(
+            f"--{scope}: expected a known {scope}, found {scope_id!r}. The table {tables[scope]} lists them."
+        )
+    return Subjects(
+        scope=scope,
+        scope_id=scope_id,
+        corpora=tuple((row.corpus_id, row.uri) for row in corpora),
+        run_ids=tuple(dict.fromkeys(row.run_id for row in runs)),
+        tools=tuple(
+            ToolOfRun(**{name: getattr(row, name) for name in ToolOfRun.__dataclass_fields__})
+            for row in runs
+            if row.tool is not None
+        ),
+        releases=tuple(releases),
+        models=tuple(models),
+        artifacts=tuple(database.fetch_all(connection, "audit_scope_artifacts")) if scope == "all" else (),
+    )
+
+
+def open_audit(
+    settings: Settings, scope: Scope, scope_id: str, ages: Ages, page_documents: int = PAGE_DOCUMENTS
+) -> Auditing:
+    """Begin an audit, or continue the one of this scope that was interrupted.
+
+    Raises:
+        ParameterError: there is no such corpus, run, release or model.
+    """
+    engine = database.connect(settings)
+    with database.transaction(engine) as connection:
+        subjects = subjects_of(connection, scope, scope_id)
+        [row] = database.fetch_all(connection, "audit_open", scope=scope, scope_id=subjects.scope_id)
+    if row.is_continued:
+        logger.info("audit %d of %s %s was interrupted: continuing it", row.audit_id, scope, subjects.scope_id)
+    return Auditing(
+        settings=settings,
+        engine=engine,
+        store=ObjectStore(settings),
+        subjects=subjects,
+        ages=ages,
+        audit_id=row.audit_id,
+        page_documents=page_documents,
+    )
+
+
+def run_check(auditing: Auditing, check: Check) -> None:
+    """Do what is left of a check, page by page."""
+    for subject in check.subjects(auditing):
+        place = {"audit_id": auditing.audit_id, "check_name": check.name, "subject": subject}
+        with database.transaction(auditing.engine) as connection:
+            begun = database.fetch_all(connection, "audit_progress", **place)
+        if begun and begun[0].is_finished:
+            continue
+        position: str | None = begun[0].position if begun else ""
+        items, told = 0, time.monotonic()
+        while position is not None:
+            started = time.monotonic()
+            page = check.page(auditing, subject, position)
+            position = page.position
+            items += page.items
+            with database.transaction(auditing.engine) as connection:
+                if page.findings:
+                    found = json.dumps([vars(finding) for finding in page.findings])
+                    database.execute(
+                        connection,
+                        "audit_insert_findings",
+                        audit_id=auditing.audit_id,
+                        check_name=check.name,
+                        found=found,
+                    )
+                seconds = time.monotonic() - started
+                database.execute(
+                    connection, "audit_advance", **place, position=position, items=page.items, unprovable=page.unprovable,
+                    seconds=seconds,
+                )  # fmt: skip
+            if time.monotonic() - told > 10:
+                told = time.monotonic()
+                logger.info("%s %s: %d looked at", check.name, subject, items)
+
+
+def conclude(auditing: Auditing, checks: Sequence[Check]) -> AuditOutcome:
+    """Close the audit; what it looked at and found."""
+    with database.transaction(auditing.engine) as connection:
+        sums = {row.check_name: row for row in database.fetch_all(connection, "audit_sums", audit_id=auditing.audit_id)}
+        [count] = database.fetch_all(connection, "audit_count", audit_id=auditing.audit_id)
+        database.execute(connection, "audit_close", audit_id=auditing.audit_id)
+    outcomes = tuple(
+        CheckOutcome(check.name, row.items, row.unprovable, row.findings, row.seconds)
+        for check in checks
+        if (row := sums.get(check.name)) is not None
+    )
+    return AuditOutcome(auditing.audit_id, outcomes, count.found, count.repaired)
+
+
+def findings_of(engine: Engine, audit_id: int, page_size: int = MOST_FINDINGS) -> Iterator[Row[Any]]:
+    """The findings of an audit, in the order in which they were found."""
+    after = 0
+    while True:
+        with database.transaction(engine) as connection:
+            rows = database.fetch_all(connection, "audit_findings", audit_id=audit_id, after=after, page_size=page_size)
+        if not rows:
+            return
+        yield from rows
+        after = rows[-1].finding_id
+
+
+def statement_page(auditing: Auditing, query: str, **parameters: object) -> Page:
+    """The page that a statement of sql/queries returns: one row with `position`, `items`, `unprovable` and `found`."""
+    with database.transaction(auditing.engine) as connection:
+        [row] = database.fetch_all(connection, query, most_findings=MOST_FINDINGS, **parameters)
+    return Page(row.items, row.unprovable, [Finding(**found) for found in row.found], row.position)

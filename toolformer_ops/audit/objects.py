@@ -1,0 +1,420 @@
+"""Checks of what was published on S3, of what nothing names there, and of folders that were left on this machine.
+
+Every object of a publication is read whole and hashed: what S3 says of an object proves nothing of its bytes. A Parquet file is
+then read row group by row group, and compared with `release_calls` and with the texts' ids. One file at a time is on disk.
+"""
+
+import hashlib
+import itertools
+import json
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Row
+
+from toolformer_ops.audit.auditing import Auditing, Check, Finding, Page
+from toolformer_ops.errors import CorruptObjectError, ObjectNotFoundError
+from toolformer_ops.finetuning.recipe import model_id_of
+from toolformer_ops.records import document_id_of
+from toolformer_ops.release.format import ROW_GROUP_TEXTS, ReleasedText, read_file
+from toolformer_ops.stages import finetuning
+from toolformer_ops.stages import release as release_stage
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ListedFile
+from toolformer_ops.storage.publication import MANIFEST, Manifest
+
+LEFT_FOLDERS = ("release-", "check-release-", "audit-")
+"""Beginnings of the names of temporary folders in the state folder."""
+
+
+@dataclass
+class Content:
+    """What the texts of a release say, read file by file."""
+
+    texts: int = 0
+    calls: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    digest: "hashlib._Hash | None" = None
+    """Of the release's id; None where that cannot be computed again."""
+
+
+def releases(auditing: Auditing, release_id: str, _: str) -> Page:
+    """A release's manifest, the bytes of its objects, its texts and calls, and its id."""
+    row = next(row for row in auditing.subjects.releases if row.release_id == release_id)
+    repair = {"action": "release", "release_id": release_id, "run_id": row.run_id}
+    remedy = f"Make it again from Postgres: `toolformer-ops stage release --run {row.run_id}` (--repair)."
+    page = Page()
+    manifest = _manifest(auditing, row.uri, row.manifest_sha256, remedy, repair, page)
+    if manifest is None:
+        return page
+    content = Content()
+    if row.definition is not None:
+        content.digest = hashlib.sha256(json.dumps(row.definition, sort_keys=True).encode("ascii"))
+    auditing.settings.state_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="audit-", dir=auditing.settings.state_dir) as folder:
+        for file in manifest.files:
+            local = Path(folder) / "part.parquet"
+            damage = _damage(auditing, manifest, file.name, local)
+            page.items += 1
+            if damage is not None:
+                page.findings.append(
+                    Finding(
+                        damage[0],
+                        "object",
+                        auditing.store.uri(manifest.key_of(file)),
+                        damage[1],
+                        remedy,
+                        {**repair, "keys": [manifest.key_of(file)]},
+                    )
+                )
+            elif file.name.endswith(".parquet") and not page.findings:
+                texts = read_file(local)
+                while some := list(itertools.islice(texts, ROW_GROUP_TEXTS)):
+                    _compare_texts(auditing, row, some, content)
+    if page.findings:  # they explain whatever else is missing
+        return page
+    page.findings += content.findings
+    page.items += content.calls
+    with database.transaction(auditing.engine) as connection:
+        [registered] = database.fetch_all(connection, "audit_release_calls", release_id=release_id)
+    if registered.calls > content.calls and not content.findings:
+        page.findings.append(_wrong_calls(row, "doubled", f"{content.calls} calls", f"{registered.calls}"))
+    if (row.documents, row.calls) != (content.texts, content.calls):
+        page.findings.append(
+            Finding(
+                "changed",
+                "dataset_releases",
+                release_id,
+                f"expected {content.texts} texts and {content.calls} calls, as in its files, found {row.documents} and {row.calls}",
+                "Restore the row from a backup.",
+            )
+        )
+    if content.digest is None:
+        page.unprovable += 1
+    elif content.digest.hexdigest()[:16] != release_id:
+        page.findings.append(
+            Finding(
+                "changed",
+                "dataset_releases",
+                f"{release_id} definition",
+                f"expected a definition and texts whose hash is the id, found the hash {content.digest.hexdigest()[:16]}",
+                "Restore the row from a backup.",
+            )
+        )
+    return page
+
+
+def _compare_texts(auditing: Auditing, row: Row[Any], texts: Sequence[ReleasedText], content: Content) -> None:
+    """Compare some texts of a release with their own ids and with `release_calls`."""
+    with database.transaction(auditing.engine) as connection:
+        known = {
+            found.document_id: found
+            for found in database.fetch_all(
+                connection,
+                "audit_released",
+                release_id=row.release_id,
+                run_id=row.run_id,
+                document_ids=[text.document_id for text in texts],
+            )
+        }
+    for text in texts:
+        content.texts += 1
+        content.calls += len(text.calls)
+        tools = sorted({call.tool for call in text.calls})
+        if document_id_of(text.plain_text) != text.document_id or not text.gives_text_back(tools):
+            content.findings.append(
+                Finding(
+                    "changed",
+                    "release",
+                    f"{text.document_id} in {row.release_id}",
+                    "expected a text whose hash is its id and that its calls can be taken out of, found another",
+                    "The release was wrong when it was made: withdraw it (`toolformer-ops forget --release`).",
+                )
+            )
+        found = known[text.document_id]
+        released = sorted(f"{call.call_id} {call.tool} {call.scoring_recipe_id}" for call in text.calls)
+        if released != sorted(found.calls):
+            kind = (
+                "lost"
+                if len(found.calls) < len(released)
+                else "doubled"
+                if len(found.calls) > len(released)
+                else "changed"
+            )
+            content.findings.append(
+                _wrong_calls(
+                    row, kind, f"the {len(released)} calls of its files", f"{len(found.calls)}", text.document_id
+                )
+            )
+        if found.variant_id is None:  # forgotten since, or its corpus is gone
+            content.digest = None
+        if content.digest is not None:
+            content.digest.update(text.document_id.bytes)
+            if found.variant_id != text.document_id:
+                content.digest.update(found.variant_id.bytes)
+            content.digest.update(b"".join(uuid.UUID(call.call_id).bytes for call in text.calls))
+
+
+def _wrong_calls(row: Row[Any], kind: Any, expected: str, found: str, document_id: uuid.UUID | None = None) -> Finding:
+    place = f"{document_id} in {row.release_id}" if document_id else row.release_id
+    return Finding(
+        kind,
+        "release_calls",
+        place,
+        f"expected {expected}, found {found} in Postgres",
+        "Write them again from the release's files (--repair).",
+        {"action": "release_calls", "release_id": row.release_id},
+    )
+
+
+def models(auditing: Auditing, model_id: str, _: str) -> Page:
+    """A model's id, release and base model, its manifest and the bytes of its objects."""
+    row = next(row for row in auditing.subjects.models if row.model_id == model_id)
+    page = Page(items=1)
+    restore = "Restore the row from a backup."
+    said = {name: row.definition.get(name) for name in ("release_id", "base_model")}
+    expected = {"release_id": row.release_id, "base_model": row.model_of_release}
+    if model_id_of(row.definition) != model_id:
+        page.findings.append(
+            Finding(
+                "changed",
+                "finetuned_models",
+                model_id,
+                f"expected the definition that the id is the hash of, found one with the hash {model_id_of(row.definition)}",
+                restore,
+            )
+        )
+    elif said != expected or row.model_of_run != row.model_of_release:
+        page.findings.append(
+            Finding(
+                "changed",
+                "finetuned_models",
+                model_id,
+                f"expected {said}, as its definition says, found {expected}, and its run has the model {row.model_of_run}",
+                restore,
+            )
+        )
+    remedy = (
+        f"Train it again: `toolformer-ops stage finetune --run {row.run_id}`, then `publish` with the same arguments."
+    )
+    _check_objects(auditing, row.uri, row.manifest_sha256, remedy, page)
+    return page
+
+
+def artifacts(auditing: Auditing, uri: str, _: str) -> Page:
+    """A published model or index: its manifest and the bytes of its objects."""
+    row = next(row for row in auditing.subjects.artifacts if row.uri == uri)
+    page = Page(items=1)
+    remedy = "Publish it again from what it was made from (published_artifacts.source)."
+    manifest = _check_objects(auditing, uri, row.manifest_sha256, remedy, page)
+    if manifest is not None and (manifest.kind, manifest.identity, manifest.size) != (
+        row.kind,
+        row.identity,
+        row.bytes,
+    ):
+        page.findings.append(
+            Finding(
+                "changed",
+                "published_artifacts",
+                uri,
+                f"expected {manifest.kind} {manifest.identity} of {manifest.size} bytes, as its manifest says, found {row.kind} "
+                f"{row.identity} of {row.bytes}",
+                "Publish it again: that writes the row.",
+            )
+        )
+    return page
+
+
+def _check_objects(auditing: Auditing, uri: str, sha256: str, remedy: str, page: Page) -> Manifest | None:
+    """Add what is wrong with a publication's manifest and objects; returns the manifest if it is the registered one."""
+    manifest = _manifest(auditing, uri, sha256, remedy, None, page)
+    if manifest is None:
+        return None
+    for file in manifest.files:
+        page.items += 1
+        if damage := _damage(auditing, manifest, file.name):
+            page.findings.append(
+                Finding(damage[0], "object", auditing.store.uri(manifest.key_of(file)), damage[1], remedy)
+            )
+    return manifest
+
+
+def _manifest(
+    auditing: Auditing, uri: str, sha256: str, remedy: str, repair: dict[str, Any] | None, page: Page
+) -> Manifest | None:
+    """The registered manifest of a publication; None, with a finding, where it is gone or another one."""
+    prefix = auditing.store.key_of(uri)
+    key = f"{prefix}/{MANIFEST}"
+    repair = {**repair, "keys": [key]} if repair else None
+    page.items += 1
+    try:
+        manifest = auditing.store.read_manifest(prefix)
+    except CorruptObjectError as error:
+        page.findings.append(Finding("changed", "object", auditing.store.uri(key), str(error), remedy, repair))
+        return None
+    if manifest is None:
+        page.findings.append(
+            Finding("lost", "object", auditing.store.uri(key), "expected a manifest, found none", remedy, repair)
+        )
+        return None
+    if manifest.sha256 != sha256:
+        found = f"expected the manifest that Postgres registered ({sha256}), found another one ({manifest.sha256})"
+        page.findings.append(Finding("changed", "object", auditing.store.uri(key), found, remedy, repair))
+        return None
+    return manifest
+
+
+def _damage(auditing: Auditing, manifest: Manifest, name: str, local: Path | None = None) -> tuple[Any, str] | None:
+    """Read an object whole; what is wrong with it, as kind and sentence, or None. `local`: keep its bytes there."""
+    file = next(file for file in manifest.files if file.name == name)
+    digest, size = hashlib.sha256(), 0
+    try:
+        with (
+            auditing.store.open_uri(auditing.store.uri(manifest.key_of(file))) as body,
+            (local or Path("/dev/null")).open("wb") as out,
+        ):
+            while block := body.read(2**20):
+                digest.update(block)
+                size += len(block)
+                out.write(block)
+    except ObjectNotFoundError:
+        return "lost", f"expected {file.size} bytes, found nothing"
+    except CorruptObjectError as error:
+        return "changed", str(error)
+    if (size, digest.hexdigest()) != (file.size, file.sha256):
+        return (
+            "changed",
+            f"expected {file.size} bytes with the hash {file.sha256}, found {size} with {digest.hexdigest()}",
+        )
+    return None
+
+
+def orphaned_objects(auditing: Auditing, _: str, __: str) -> Page:
+    """Objects in the folders of publications that no publication names: of killed ones, and of those that were made anew."""
+    subjects, store = auditing.subjects, auditing.store
+    page = Page()
+    rows = (*subjects.releases, *subjects.models, *subjects.artifacts)
+    withdrawn = {store.key_of(row.uri) for row in (*subjects.releases, *subjects.models) if row.is_withdrawn}
+    named = {store.key_of(row.uri): row.manifest_sha256 for row in rows}
+    tops = sorted(
+        {f"{release_stage.PREFIX}/", f"{finetuning.PREFIX}/", *(f"{prefix.split('/')[0]}/" for prefix in named)}
+    )
+
+    def publication_of(key: str) -> str:
+        parts = key.split("/")
+        prefixes = ("/".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
+        return next((prefix for prefix in prefixes if prefix in named), "/".join(parts[:2]))
+
+    for top in tops:
+        for prefix, files in _grouped(store.list_objects(top), publication_of, store.key_of):
+            page.items += len(files)
+            too_new = datetime.now(UTC) - auditing.ages.orphans_after
+            if any(modified is None or modified > too_new for _, modified in files):
+                page.unprovable += 1
+                continue
+            page.findings += _orphans(
+                auditing, prefix, [key for key, _ in files], None if prefix in withdrawn else named.get(prefix)
+            )
+    return page
+
+
+Keyed = tuple[str, datetime | None]
+
+
+def _grouped(listed: Iterable[ListedFile], publication_of: Any, key_of: Any) -> Iterator[tuple[str, list[Keyed]]]:
+    """Keys with their times, publication by publication: a listing is sorted by key."""
+    keyed = ((key_of(file.uri), file.modified) for file in listed)
+    for prefix, files in itertools.groupby(keyed, key=lambda file: publication_of(file[0])):
+        yield prefix, list(files)
+
+
+def _orphans(auditing: Auditing, prefix: str, keys: Sequence[str], registered: str | None) -> list[Finding]:
+    """The objects of one publication's folder that it does not name, folder by folder."""
+    draft = f"{prefix}/{finetuning.DRAFT}"
+    if registered is None:
+        what = f"expected a row in Postgres for what is published here, found none; {len(keys)} objects"
+        repair = {"action": "delete_objects", "prefix": prefix, "keys": list(keys[:50])}
+        remedy = "Nothing reads them: delete them (--repair)."
+        if draft in keys:
+            remedy = "A trained model waits here: publish it (`toolformer-ops stage publish --run RUN`), or delete it by hand."
+        return [
+            Finding("orphaned", "object", auditing.store.uri(prefix), what, remedy, None if draft in keys else repair)
+        ]
+    try:
+        manifest = auditing.store.read_manifest(prefix)
+    except CorruptObjectError:
+        manifest = None
+    if (
+        manifest is None or manifest.sha256 != registered
+    ):  # found by its own check; which objects are its own is not known
+        return []
+    own = {manifest.key, *(manifest.key_of(file) for file in manifest.files)}
+    extra = sorted(key for key in keys if key not in own)
+    findings = []
+    for folder, inside in itertools.groupby(extra, key=lambda key: key.rpartition("/")[0]):
+        group = list(inside)
+        place = folder if folder not in (prefix, manifest.folder) and len(group) > 1 else group[0]
+        findings.append(
+            Finding(
+                "orphaned",
+                "object",
+                auditing.store.uri(place),
+                f"expected nothing that the manifest does not name, found {len(group)} objects, such as {group[0]}",
+                "Nothing reads them: delete them (--repair).",
+                {"action": "delete_objects", "prefix": "", "keys": group},
+            )
+        )
+    return findings
+
+
+def left_folders(auditing: Auditing, _: str, __: str) -> Page:
+    """Temporary folders of killed processes in the state folder, and folders of trainings whose model is published."""
+    state = auditing.settings.state_dir
+    page = Page()
+    published = {row.model_id for row in auditing.subjects.models}
+    folders = [path for path in state.glob("*") if path.name.startswith(LEFT_FOLDERS)]
+    folders += [path for path in (state / "finetuning").glob("*") if path.name in published]
+    before = datetime.now(UTC) - auditing.ages.orphans_after
+    for path in sorted(path for path in folders if path.is_dir()):
+        page.items += 1
+        if datetime.fromtimestamp(path.stat().st_mtime, UTC) <= before:
+            page.findings.append(
+                Finding(
+                    "orphaned",
+                    "folder",
+                    str(path),
+                    "expected no folder of a process that has ended, found one",
+                    "Delete it (--repair).",
+                    {"action": "delete_folder", "path": str(path)},
+                )
+            )
+    return page
+
+
+def delete_folder(auditing: Auditing, path: str) -> None:
+    """Delete a folder that `left_folders` found, and no other."""
+    found = Path(path)
+    state = auditing.settings.state_dir
+    if found.parent in (state, state / "finetuning"):
+        shutil.rmtree(found, ignore_errors=True)
+
+
+OBJECT_CHECKS = (
+    Check(
+        "releases",
+        lambda auditing: [row.release_id for row in auditing.subjects.releases if not row.is_withdrawn],
+        releases,
+    ),
+    Check(
+        "models", lambda auditing: [row.model_id for row in auditing.subjects.models if not row.is_withdrawn], models
+    ),
+    Check("artifacts", lambda auditing: [row.uri for row in auditing.subjects.artifacts], artifacts),
+    Check("orphaned objects", lambda auditing: [""] if auditing.subjects.is_all else [], orphaned_objects),
+    Check("left folders", lambda auditing: [""] if auditing.subjects.is_all else [], left_folders),
+)

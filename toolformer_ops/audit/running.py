@@ -1,0 +1,122 @@
+"""A whole audit: every check of a scope, one after the other, and the repair of what can be repaired.
+
+One audit of a scope runs at a time; a second waits for its end.
+"""
+
+import logging
+from collections.abc import Callable
+
+from toolformer_ops.audit.auditing import (
+    PAGE_DOCUMENTS,
+    Ages,
+    Auditing,
+    AuditOutcome,
+    Check,
+    Scope,
+    conclude,
+    findings_of,
+    open_audit,
+    run_check,
+)
+from toolformer_ops.audit.objects import OBJECT_CHECKS
+from toolformer_ops.audit.repairing import planned, repair
+from toolformer_ops.audit.resampling import resampling_check
+from toolformer_ops.audit.rows import NUMBER_CHECKS, ROW_CHECKS
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import AuditError
+from toolformer_ops.storage import database
+
+logger = logging.getLogger(__name__)
+
+MOST_SHOWN = 50
+"""Findings that are printed; the table `audit_findings` holds all."""
+
+
+def audit(
+    settings: Settings,
+    scope: Scope = "all",
+    scope_id: str = "",
+    *,
+    sample: int = 0,
+    seed: str = "",
+    plans: bool = False,
+    repairs: bool = False,
+    say: Callable[[str], None] = logger.info,
+    ages: Ages | None = None,
+    page_documents: int = PAGE_DOCUMENTS,
+) -> AuditOutcome:
+    """Audit everything, or what belongs to one corpus, run, release or model; an interrupted audit of the same is continued.
+
+    Args:
+        settings: of the deployment.
+        scope: what to audit.
+        scope_id: of which corpus (or its address), run, release or model.
+        sample: about how many calls to compute again by the engine.
+        seed: chooses which ones, together with their content.
+        plans: say what `repairs` would do.
+        repairs: mend what can be mended.
+        say: takes one line for each check, finding and repair, as they come.
+        ages: how long something may look like an orphan.
+        page_documents: of one statement; decides no finding.
+
+    Raises:
+        ParameterError: there is no such corpus, run, release or model.
+        DatabaseError, ObjectStoreError: Postgres or S3 does not answer; the next audit continues there.
+    """
+    with database.session(database.connect(settings)) as session:
+        with database.transaction(session) as connection:
+            database.fetch_all(connection, "session_lock", name=f"audit of {scope} {scope_id}")
+        auditing = open_audit(settings, scope, scope_id, ages or Ages(), page_documents)
+        checks: tuple[Check, ...] = (*ROW_CHECKS, *OBJECT_CHECKS, *NUMBER_CHECKS, resampling_check(sample, seed))
+        for check in checks:
+            run_check(auditing, check)
+        outcome = conclude(auditing, checks)
+        for done in outcome.checks:
+            say(str(done))
+        for line in report(auditing, outcome):
+            say(line)
+        if repairs and outcome.wrong:
+            repaired = repair(auditing)
+            say(
+                f"repaired {repaired} of {outcome.found}; the next run with these recipes computes the rows that were deleted"
+            )
+            outcome = conclude(auditing, checks)
+        elif plans and outcome.wrong:
+            for line in _plan(auditing):
+                say(line)
+        auditing.engine.dispose()
+        return outcome
+
+
+def report(auditing: Auditing, outcome: AuditOutcome) -> list[str]:
+    """The findings, a line each, as Markdown: the first ones, and how many more there are."""
+    if not outcome.found:
+        return [f"audit {outcome.audit_id}: nothing is wrong"]
+    lines = [f"audit {outcome.audit_id}: {outcome.found} findings (table audit_findings)"]
+    for number, row in enumerate(findings_of(auditing.engine, outcome.audit_id, MOST_SHOWN)):
+        if number == MOST_SHOWN:
+            lines.append(f"- and {outcome.found - MOST_SHOWN} more")
+            break
+        lines.append(f"- {row.kind}: {row.relation} {row.place}: {row.what}. {row.remedy}")
+    return lines
+
+
+def require_sound(outcome: AuditOutcome) -> None:
+    """Fail where something is wrong and not repaired.
+
+    Raises:
+        AuditError: it says how much.
+    """
+    if outcome.wrong:
+        raise AuditError(
+            f"audit {outcome.audit_id}: expected nothing lost, doubled, changed or orphaned, found {outcome.wrong} places. The "
+            "table audit_findings names each with its remedy; `toolformer-ops audit --repair` mends what can be derived again."
+        )
+
+
+def _plan(auditing: Auditing) -> list[str]:
+    lines = list(planned(auditing))
+    if not lines:
+        return ["nothing of it can be repaired by this command"]
+    shown = [f"--repair --yes would {line}" for line in lines[:MOST_SHOWN]]
+    return shown + ([f"and {len(lines) - MOST_SHOWN} more"] if len(lines) > MOST_SHOWN else [])
