@@ -125,6 +125,9 @@ class Settings(BaseSettings):
         default=None,
         description="Folder of schedule files, each a DAG; empty: none. `make up` sets it to `schedules` in the state folder.",
     )
+    audit_schedule: str = Field(
+        default="0 6 * * 0", description="Cron expression of the weekly audit; `off`: by hand only."
+    )
     default_corpus: str = Field(default="", description="Corpus URI that the trigger form starts with.")
     default_model: str = Field(default="", description="Language model that the trigger form starts with.")
     airflow_url: str = Field(default="http://127.0.0.1:8080", description="Address of the Airflow UI.")

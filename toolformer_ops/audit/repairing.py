@@ -50,9 +50,17 @@ def planned(auditing: Auditing) -> Iterator[str]:
 def repair(auditing: Auditing) -> int:
     """Repair what can be repaired; returns the number of findings that are."""
     done = 0
-    for action, rows in _by_action(auditing).items():
+    found = _by_action(auditing)
+    for action, rows in found.items():
         if action == "rows":
             done += _delete_rows(auditing, rows)
+            continue
+        if action == "release" and found["rows"] and rows:
+            logger.warning(
+                "%d objects of releases are not repaired: rows are damaged, and a release is made from them. Run the stages again, "
+                "and then audit again.",
+                len(rows),
+            )
             continue
         for row in rows:
             try:

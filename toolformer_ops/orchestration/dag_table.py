@@ -66,6 +66,8 @@ def main() -> None:
 
 def _default(name: str, param: Any) -> str:
     field = RunChoices.model_fields.get(name)
+    if field is None and isinstance(param.value, int):
+        return f"`{param.value}`"
     if field is None or field.is_required():
         return "required"  # a deployment's settings may hold a default
     if param.value is None or param.value == []:

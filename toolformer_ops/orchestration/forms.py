@@ -71,6 +71,20 @@ def index_form() -> dict[str, Param]:
     }
 
 
+def audit_form() -> dict[str, Param]:
+    """How many calls an audit computes again."""
+    return {
+        "sample": Param(
+            0,
+            type="integer",
+            minimum=0,
+            maximum=100_000,
+            title="Calls to compute again",
+            description="Sampled, executed and scored again by the engine, on the Airflow worker: seconds each for a small model.",
+        )
+    }
+
+
 def finetuning_form() -> dict[str, Param]:
     """Which release, and the choices of finetuning and evaluation, with their defaults."""
     release = Param(

@@ -146,6 +146,8 @@ class StageProcess(BaseOperator):
         self.asset_extra = asset_extra
         self.command = list(command)
         self._running: RunningProcess | None = None
+        self.ending: Ending | None = None
+        """How the stage ended, also where `run_stage` raises."""
 
     def execute(self, context: "Context") -> Any:
         """Run the stage; return its ids or counts where `returns_result` asks for them.
@@ -168,7 +170,7 @@ class StageProcess(BaseOperator):
     def run_stage(self, arguments: Sequence[str]) -> Ending:
         """Run the program with these arguments to its end, and raise unless it ended well."""
         self._running = RunningProcess([*self.command, *arguments], self._log_line)
-        ending = self._running.wait()
+        self.ending = ending = self._running.wait()
         if ending.returncode != 0:
             raise stage_failure(self._stage_name(), ending.described())
         return ending

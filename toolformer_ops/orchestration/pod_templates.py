@@ -39,6 +39,7 @@ LABELS = {"app.kubernetes.io/part-of": "toolformer"}
 """By which all stage pods of a namespace are found."""
 NOT_FOR_PODS = (
     "airflow_",
+    "audit_schedule",
     "cache_dir",
     "default_",
     "device",

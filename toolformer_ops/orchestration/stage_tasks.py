@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RUN_PARAMETERS = "{{ params | tojson }}"
 """What the form holds, as JSON; templated."""
-ON_THE_WORKER = frozenset({"start-run", "start-finetuning", "tools-to-do", "plan", "release", "finish-run"})
+ON_THE_WORKER = frozenset({"start-run", "start-finetuning", "tools-to-do", "plan", "release", "finish-run", "audit"})
 """Stages that print ids or counts which the DAG reads, or that only write one row."""
 
 FINETUNE = "finetune"

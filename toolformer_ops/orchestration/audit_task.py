@@ -1,0 +1,52 @@
+"""The task of the weekly audit: red where something is wrong, with what was found as the note of the DAG run."""
+
+import json
+from typing import TYPE_CHECKING
+
+from airflow.sdk import CronTriggerTimetable
+
+from toolformer_ops.config import Settings
+from toolformer_ops.orchestration.defaults import CPU_POOL, TIME_LIMITS
+from toolformer_ops.orchestration.local_process import StageProcess
+from toolformer_ops.orchestration.notifying import SUMMARY, set_note
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+OFF = "off"
+"""The value of the setting `audit_schedule` that leaves audits to people."""
+
+
+class AuditEverything(StageProcess):
+    """Runs the stage `audit` on the worker, and sets what it prints as the run's note."""
+
+    def execute(self, context: "Context") -> None:
+        """Run the audit.
+
+        Raises:
+            AirflowFailException: something is lost, doubled, changed or orphaned.
+            AirflowException: Postgres or S3 did not answer; the next try continues the audit.
+        """
+        try:
+            self.run_stage(self.arguments)
+        finally:
+            printed = self.ending.last_output if self.ending else ""
+            if printed.startswith("{"):
+                text = json.loads(printed)["report"]
+                context["ti"].xcom_push(key=SUMMARY, value=text)
+                set_note(context, text)
+
+
+def audit_schedule(settings: Settings) -> CronTriggerTimetable | None:
+    """The clock of the audit, in UTC; None where people start it."""
+    return None if settings.audit_schedule == OFF else CronTriggerTimetable(settings.audit_schedule, timezone="UTC")
+
+
+def audit_task() -> AuditEverything:
+    """The only task of the DAG."""
+    return AuditEverything(
+        task_id="audit",
+        arguments=["stage", "audit", "--sample", "{{ params.sample }}", "--seed", "{{ run_id }}"],
+        pool=CPU_POOL,
+        execution_timeout=TIME_LIMITS["audit"],
+    )
