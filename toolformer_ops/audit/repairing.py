@@ -18,7 +18,7 @@ from toolformer_ops.audit.auditing import Auditing, ToolOfRun, findings_of
 from toolformer_ops.audit.objects import delete_folder
 from toolformer_ops.audit.rows import STAGES, count_again
 from toolformer_ops.errors import ToolformerError
-from toolformer_ops.release.format import read_release
+from toolformer_ops.release.format import read_released_calls
 from toolformer_ops.stages import release as release_stage
 from toolformer_ops.stages.run_setup import finish_run
 from toolformer_ops.storage import database
@@ -137,12 +137,9 @@ def _write_release_calls(auditing: Auditing, release_id: str) -> None:
         auditing.store.fetch(auditing.store.key_of(row.uri), Path(folder), row.manifest_sha256)
         with database.transaction(auditing.engine) as connection:
             database.execute(connection, "audit_repair_release_calls", release_id=release_id)
-            calls = (
-                (release_id, text.document_id, uuid.UUID(call.call_id), call.scoring_recipe_id, call.tool)
-                for text in read_release(Path(folder))
-                for call in text.calls
-            )
-            database.copy_insert(connection, "release_calls", release_stage.CALL_COLUMNS, calls)
+            columns = release_stage.CALL_COLUMNS
+            calls = ((release_id, *call) for call in read_released_calls(Path(folder), columns[2:]))
+            database.copy_insert(connection, "release_calls", columns, calls)
 
 
 def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
