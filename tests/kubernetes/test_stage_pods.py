@@ -8,6 +8,7 @@ import asyncio
 import copy
 import importlib
 import re
+import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -235,7 +236,7 @@ def mounts_a_claim_that_is_not_there(task: Task) -> str:
     volumes = {volume["name"]: volume for volume in task.manifest["spec"]["volumes"]}
     del volumes["cache"]["emptyDir"]
     volumes["cache"]["persistentVolumeClaim"] = {"claimName": "not-there"}
-    return 'persistentvolumeclaim "not-there" not found'
+    return 'persistentvolumeclaim "not-there" not found.*Make the claim not-there in namespace toolformer'
 
 
 SPOILED = (
@@ -392,6 +393,19 @@ def test_a_deferred_task_that_a_user_ends_takes_its_pod_along(cluster: TestClust
 
     asyncio.run(watch_and_end())
     cluster.wait_for(lambda: not task.pods(), "the pod is gone")
+
+
+def test_all_triggers_share_one_client(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    make = ssl.create_default_context  # each client makes one, from all root certificates
+    monkeypatch.setattr(ssl, "create_default_context", lambda *args, **more: made.append(1) or make(*args, **more))
+    triggers = [deferral(Task(cluster, f"shares-{index}", "sleep 0.5", deferrable=True)) for index in range(3)]
+
+    async def watch_all() -> list[Any]:
+        return await asyncio.gather(*(first(trigger) for trigger in triggers))
+
+    assert [event.payload["status"] for event in asyncio.run(watch_all())] == ["success"] * 3
+    assert len(made) == 1
 
 
 def test_a_retry_takes_over_the_pod_of_a_worker_that_died(cluster: TestCluster, background: ThreadPoolExecutor) -> None:

@@ -36,6 +36,7 @@ _REGISTRY_AWAY = re.compile(
     re.IGNORECASE,
 )
 _NO_NODE_WITH_LABEL = re.compile(r"didn't match Pod's node affinity/selector|didn't match node selector")
+_NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 _INSUFFICIENT = re.compile(r"Insufficient ([\w./-]+)")
 
 
@@ -255,6 +256,13 @@ def _not_scheduled(pod: "V1Pod", reason: str, said: str) -> PodEnding:
             None,
             True,
             f"the pod waits for a queue (scheduling gate): {said or 'no message'}. See the queue's quota and its order.",
+        )
+    if claim := _NO_CLAIM.search(said):
+        return PodEnding(
+            None,
+            False,
+            f"no node takes the pod: {said}. Make the claim {claim[1]} in namespace {_namespace(pod)}, or correct the volumes of "
+            "the pod template.",
         )
     scarce = sorted(set(_INSUFFICIENT.findall(said)))
     selector = ", ".join(

@@ -180,8 +180,17 @@ class StagePod(KubernetesPodOperator):
                 delete_pod(self.client, pod)
         waits_from = time.monotonic()
         while ended := [pod for pod in earlier() if not (working and pod.metadata.name == working[-1].metadata.name)]:
+            if time.monotonic() - waits_from > OUTAGE_SECONDS:
+                names = ", ".join(pod.metadata.name for pod in ended)
+                raise self._failure(
+                    PodEnding(
+                        None,
+                        True,
+                        f"of an earlier try {names} does not go: see `kubectl describe pod`, and its finalizers",
+                    )
+                )
             for pod in ended:
-                if is_lost(pod) or time.monotonic() - waits_from > OUTAGE_SECONDS:
+                if is_lost(pod):
                     delete_pod(self.client, pod, grace_seconds=0)
             time.sleep(1)
         if working:
