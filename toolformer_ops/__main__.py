@@ -8,6 +8,7 @@
     publish-model    a model on S3, for every machine and pod
     export report    a release in the formats of other programs; the page of a run's evaluations
     forget retention texts deleted with every row derived from them; rows of recipes that nothing uses
+    retry-failed     texts that were given up are tried again
     audit            everything computed again and compared: lost, doubled, changed, orphaned
     doctor           whether a stage could run here, or on a Kubernetes cluster
     up down status logs sql clean

@@ -33,6 +33,12 @@ ledger as (
     where row.recipe_id = known.recipe_id and row.document_id = text.document_id
     returning 1
 ),
+failed as (
+    delete from failed_documents row using texts_to_forget text where row.document_id = text.document_id
+),
+tries as (
+    delete from micro_batch_tries row using texts_to_forget text where text.document_id = any (row.document_ids)
+),
 names as (
     select document_id as name from texts_to_forget
     union

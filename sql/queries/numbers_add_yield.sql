@@ -69,6 +69,7 @@ summed as (
         where stage = 'sample'
           and coalesce((counts ->> 'positions')::bigint, 0) = 0
           and coalesce((counts ->> 'positions_pruned_below')::bigint, 0) = 0
+          and not counts ?| array['process_killed', 'out_of_memory']
     ) added
     group by step, stage, reason, is_loss
 )

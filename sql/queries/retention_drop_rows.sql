@@ -7,5 +7,11 @@ ledger as (
 ),
 decisions as (
     delete from filter_decisions where filter_recipe_id = :recipe_id
+),
+failed as (
+    delete from failed_documents where recipe_id = :recipe_id
+),
+tries as (
+    delete from micro_batch_tries where recipe_id = :recipe_id
 )
 update recipes set dropped_at = now() where recipe_id = :recipe_id

@@ -35,6 +35,7 @@ cross join lateral (
           and done.recipe_id = rt.sampling_recipe_id
           and coalesce((done.counts ->> 'positions')::bigint, 0) = 0
           and coalesce((done.counts ->> 'positions_pruned_below')::bigint, 0) = 0
+          and not done.counts ?| array['process_killed', 'out_of_memory']
     ),
     scored as materialized (
         select loss.document_id, loss.call_id, is_kept(loss.reason, loss.loss_reduction, rt.keep_threshold) as is_kept
@@ -108,7 +109,7 @@ comment on column yield_by_stage.run_id is 'The run.';
 comment on column yield_by_stage.tool is 'The tool''s name.';
 comment on column yield_by_stage.step is 'Order of the stages, 1 to 6.';
 comment on column yield_by_stage.stage is 'filter, sample, execute, score, keep or release.';
-comment on column yield_by_stage.reason is 'What is counted: texts, paragraphs, positions, samples, candidates, executed, scored, kept, released, ..., or the reason for a loss. texts_without_position: no call starts in the text with the least probability. positions_pruned_below and pruned_below: provably cannot reach the run''s prune_below. better_call_at_position: a call of any tool at the same position saves more. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the tool is lacking in the release, or the release was made before these reasons were counted or before the call was scored.';
+comment on column yield_by_stage.reason is 'What is counted: texts, paragraphs, positions, samples, candidates, executed, scored, kept, released, ..., or the reason for a loss. texts_without_position: no call starts in the text with the least probability. positions_pruned_below and pruned_below: provably cannot reach the run''s prune_below. process_killed and out_of_memory: the text was given up (run_failed_documents). better_call_at_position: a call of any tool at the same position saves more. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the tool is lacking in the release, or the release was made before these reasons were counted or before the call was scored.';
 comment on column yield_by_stage.is_loss is 'Whether the row counts a loss; reason then says why.';
 comment on column yield_by_stage.count is 'How many: paragraphs in filter, samples in sample (positions, positions_pruned_below: positions; texts_without_position: texts), calls from there on (inputs and executed: inputs; texts, kept_texts: texts).';
 comment on column yield_by_stage.documents is 'For a count of the ledger, the documents whose ledger row has it; else null.';

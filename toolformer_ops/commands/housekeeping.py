@@ -1,4 +1,4 @@
-"""`toolformer-ops forget | retention | audit`: delete texts, drop rows of recipes that nothing uses, prove what is there."""
+"""`toolformer-ops forget | retention | retry-failed | audit`: delete texts, drop unused rows, prove what is there."""
 
 import uuid
 from typing import TYPE_CHECKING, Annotated
@@ -135,6 +135,25 @@ def audit_command(
         say=typer.echo,
     )
     require_sound(outcome)
+
+
+@app.command("retry-failed")
+def retry_failed_command(run: Annotated[str, typer.Option("--run", help="Id of the annotation run.")]) -> None:
+    """Let the documents that a run gave up be tried again: by its failed or cleared tasks, or by the next run.
+
+    A text that killed its process again and again, or that did not fit into memory, is given up; the view run_failed_documents
+    names them. Give the stage more memory first.
+
+    Example: toolformer-ops retry-failed --run night-1
+    """
+    from toolformer_ops.runs import tries
+
+    found = tries.retry_failed(load_settings(), run)
+    for document in found:
+        typer.echo(f"{document.tool} {document.stage} {document.document_id}: {document.reason}")
+    typer.echo(
+        f"{len(found):,} documents are tried again by the next run, or where the run's filter and annotate are cleared"
+    )
 
 
 def _show(found: "Forgotten", what: str) -> None:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import torch
 
-from toolformer_ops.errors import ModelError
+from toolformer_ops.errors import DeviceMemoryError
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ def halving(run: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]
     `run` must leave nothing behind when it fails. `what` names the items in the log.
 
     Raises:
-        ModelError: not even one item fits.
+        DeviceMemoryError: not even one item fits.
     """
     try:
         return run(items)
@@ -28,7 +28,7 @@ def halving(run: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]
         if not _is_out_of_memory(error):
             raise
         if len(items) == 1:
-            raise ModelError(
+            raise DeviceMemoryError(
                 f"expected memory for one of {what}, found too little: {str(error).splitlines()[0]}. Choose a device with more "
                 f"memory, TOOLFORMER_DTYPE=bfloat16, or a smaller model."
             ) from error

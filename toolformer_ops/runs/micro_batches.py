@@ -7,7 +7,7 @@ alone; run again, it starts at the first document without a ledger row. A green 
 
 What is undone is looked for among the documents that no finished work covers (`finished_work`, written by `stages/checking.py`), so
 that a night over a million documents that are done reads the new ones alone.
-Writes `stage_ledger`, `micro_batches`, and the rows that a stage hands over.
+Writes `stage_ledger`, `micro_batches`, and the rows that a stage hands over; what kills its process is the matter of `tries.py`.
 """
 
 import logging
@@ -24,10 +24,11 @@ from typing import ClassVar, Generic, Literal, TypeVar
 from sqlalchemy import Connection, Engine
 
 from toolformer_ops.config import MAX_SHARDS, Settings
-from toolformer_ops.errors import ParameterError, TerminationRequest, ToolError
+from toolformer_ops.errors import DeviceMemoryError, ParameterError, TerminationRequest, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.start_up import StartUp
+from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, PlannedBatch, Tries, plan_batches
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
 
@@ -253,9 +254,16 @@ class StageWork(ABC, Generic[Loaded]):
     def load(self, connection: Connection, documents: Sequence[Document]) -> Loaded:
         """Read what else the documents need."""
 
+    def prepare(self, loaded: Loaded) -> None:
+        """Load the model or whatever else computing needs; what happens meanwhile is not put down to the documents."""
+
     @abstractmethod
     def compute(self, loaded: Loaded) -> MicroBatch:
         """Do the work."""
+
+    @abstractmethod
+    def give_up(self, loaded: Loaded, reason: str) -> MicroBatch:
+        """What is written for documents that cannot be done: the reason, wherever a later stage or a check expects a row."""
 
 
 def work_off(
@@ -263,54 +271,147 @@ def work_off(
 ) -> Counter[str]:
     """Do all undone documents of a shard, micro-batch by micro-batch, each committed with its ledger rows.
 
-    What is undone is asked again before each micro-batch, so that a second run on the same documents repeats little.
+    What is undone is asked again before each micro-batch, so that a second run on the same documents repeats little. A text that
+    kills its process, or that alone does not fit into memory, is set apart and given up (`tries.py`).
     `start_up` is stored with the first micro-batch after it. Returns the sums of the documents' counts.
+
+    Raises:
+        DeviceMemoryError: no text fits into memory.
     """
-    totals: Counter[str] = Counter()
-    started = time.monotonic()
+    run = work.run
+    tries = Tries(engine, run_id=run.run_id, tool=run.tool, stage=work.stage, recipe_id=work.recipe_id)
+    # 1. What is to be done, and in which micro-batches.
     with database.transaction(engine) as connection:
         pending = list(work.undone(connection))
-    logger.info("%s: %d documents to do", work.stage, len(pending))
+        batches = plan_batches(pending, tries.left(connection) if pending else [], settings.micro_batch_documents)
+    suspect = sum(len(batch.document_ids) for batch in batches if batch.deaths)
+    suspected = f", {suspect} of them in micro-batches at which a process died, which come last" if suspect else ""
+    logger.info("%s: %d documents to do%s", work.stage, len(pending), suspected)
 
-    def read(batch: Sequence[uuid.UUID]) -> Loaded | None:
-        with database.transaction(engine) as connection:
+    # 2. Do it. Before a micro-batch at which a process died, all is committed that another death would lose, or throw suspicion on.
+    shard = _ShardAtWork(engine, work, tries, start_up, documents=len(pending))
+    try:
+        times = feed(batches, shard.read, shard.compute, shard.write, alone=lambda given: given.planned.deaths > 0)
+        shard.give_up_too_large()
+        if suspect:
+            tries.forget_done()
+    except TerminationRequest:
+        done = f"{shard.totals['documents']} of {len(pending)} documents are committed"
+        logger.info("%s: told to end (SIGTERM): %s, and the micro-batch at work is dropped", work.stage, done)
+        raise
+
+    # 3. Say what was done.
+    logger.info("%s feeding: %s", work.stage, times)
+    counted = ", ".join(f"{name} {count}" for name, count in sorted(shard.totals.items()))
+    logger.info("%s done: %s", work.stage, counted or "nothing was left to do")
+    if shard.totals["documents"]:
+        database.analyze_grown(engine)
+    return shard.totals
+
+
+@dataclass(frozen=True)
+class _ReadBatch(Generic[Loaded]):
+    """A micro-batch that was read."""
+
+    planned: PlannedBatch
+    documents: Sequence[Document]
+    """Those that are not done yet."""
+    loaded: Loaded
+
+
+@dataclass
+class _ShardAtWork(Generic[Loaded]):
+    """The three steps of a micro-batch, each in a thread of its own: `read`, `compute` and `write`."""
+
+    engine: Engine
+    work: StageWork[Loaded]
+    tries: Tries
+    start_up: StartUp | None
+    documents: int
+    """How many there are to do."""
+    totals: Counter[str] = field(default_factory=Counter)
+    """Sums of the counts that are committed."""
+    started: float = field(default_factory=time.monotonic)
+    too_large: list[Document] = field(default_factory=list)
+    """Documents that alone do not fit into memory."""
+
+    def read(self, planned: PlannedBatch) -> _ReadBatch[Loaded] | None:
+        """The documents of a micro-batch that are not done yet, and what their work needs; None where all are done."""
+        with database.transaction(self.engine) as connection:
             rows = database.fetch_all(
                 connection,
                 "documents_without_ledger",
-                stage=work.stage,
-                recipe_id=work.recipe_id,
-                document_ids=list(batch),
+                stage=self.work.stage,
+                recipe_id=self.work.recipe_id,
+                document_ids=list(planned.document_ids),
             )
             documents = [
                 Document(document_id=row.document_id, text=row.text, url=row.url, document_date=row.document_date)
                 for row in rows
             ]
-            return work.load(connection, documents) if documents else None
+            return _ReadBatch(planned, documents, self.work.load(connection, documents)) if documents else None
 
-    def write(done: MicroBatch) -> None:
-        with database.transaction(engine) as connection:
-            database.insert_rows(connection, done.rows)
-            write_ledger(connection, work.run, work.stage, done.outcomes, start_up.take() if start_up else None)
+    def compute(self, given: _ReadBatch[Loaded]) -> tuple[MicroBatch, int | None]:
+        """The micro-batch, with the number of its try; a try begins when the model is loaded."""
+        if given.planned.is_given_up:
+            return self._given_up(given.documents[0], given.loaded, PROCESS_KILLED, given.planned.deaths), None
+        self.work.prepare(given.loaded)
+        with self.tries.begun([document.document_id for document in given.documents]) as try_id:
+            return self._within_memory(given.documents, given.loaded), try_id
+
+    def write(self, computed: tuple[MicroBatch, int | None]) -> None:
+        """Commit a micro-batch, which ends its try."""
+        done, try_id = computed
+        try:
+            with database.transaction(self.engine) as connection:
+                database.insert_rows(connection, done.rows)
+                if done.outcomes:
+                    start_up_seconds = self.start_up.take() if self.start_up else None
+                    write_ledger(connection, self.work.run, self.work.stage, done.outcomes, start_up_seconds)
+                if try_id is not None:
+                    self.tries.end(connection, try_id)
+        except BaseException:
+            if try_id is not None:
+                self.tries.withdraw(try_id)
+            raise
         for outcome in done.outcomes:
-            totals.update(outcome.counts)
-            totals["documents"] += 1
-        elapsed = time.monotonic() - started
-        logger.info("%s: %d of %d documents, %.0f s", work.stage, totals["documents"], len(pending), elapsed)
+            self.totals.update(outcome.counts)
+            self.totals["documents"] += 1
+        elapsed = time.monotonic() - self.started
+        logger.info(
+            "%s: %d of %d documents, %.0f s", self.work.stage, self.totals["documents"], self.documents, elapsed
+        )
 
-    size = settings.micro_batch_documents
-    batches = (pending[first : first + size] for first in range(0, len(pending), size))
-    try:
-        times = feed(batches, read, work.compute, write)
-    except TerminationRequest:
-        done = f"{totals['documents']} of {len(pending)} documents are committed"
-        logger.info("%s: told to end (SIGTERM): %s, and the micro-batch at work is dropped", work.stage, done)
-        raise
-    logger.info("%s feeding: %s", work.stage, times)
-    counted = ", ".join(f"{name} {count}" for name, count in sorted(totals.items()))
-    logger.info("%s done: %s", work.stage, counted or "nothing was left to do")
-    if totals["documents"]:
-        database.analyze_grown(engine)
-    return totals
+    def give_up_too_large(self) -> None:
+        """Give up the documents that do not fit into memory: at the end, when it is known whether others do."""
+        for document in self.too_large:
+            with database.transaction(self.engine) as connection:
+                loaded = self.work.load(connection, [document])
+            self.write((self._given_up(document, loaded, OUT_OF_MEMORY), None))
+
+    def _within_memory(self, documents: Sequence[Document], loaded: Loaded) -> MicroBatch:
+        """The work on the documents; where memory is short on the first half and then on the second, and so on."""
+        try:
+            return self.work.compute(loaded)
+        except (DeviceMemoryError, MemoryError) as error:
+            reason = str(error) or type(error).__name__
+        # Not within the handler, whose traceback holds what fills the memory.
+        if len(documents) == 1:
+            self.too_large.extend(documents)
+            return MicroBatch([], [])
+        logger.warning("%s: out of memory with %d documents, halving: %s", self.work.stage, len(documents), reason)
+        half, whole = len(documents) // 2, MicroBatch([], [])
+        for part in (documents[:half], documents[half:]):
+            with database.transaction(self.engine) as connection:
+                loaded = self.work.load(connection, part)
+            done = self._within_memory(part, loaded)
+            whole = MicroBatch([*whole.outcomes, *done.outcomes], [*whole.rows, *done.rows])
+        return whole
+
+    def _given_up(self, document: Document, loaded: Loaded, reason: str, deaths: int = 0) -> MicroBatch:
+        self.tries.require_others_done(document.document_id, reason, here=self.totals["documents"])
+        done = self.work.give_up(loaded, reason)
+        return MicroBatch(done.outcomes, [*done.rows, self.tries.failed(document.document_id, reason, deaths)])
 
 
 def write_ledger(
@@ -417,10 +518,12 @@ def feed(
     read: Callable[[Batch], Loaded | None],
     compute: Callable[[Loaded], Done],
     write: Callable[[Done], object],
+    alone: Callable[[Loaded], bool] = lambda _: False,
 ) -> FeedingTimes:
     """Read, compute and write each batch; one that is read as None is passed over. Returns where the time went.
 
-    A batch is read before the two that precede it are written. An error of any thread ends it all and is raised as it is; what was
+    A batch is read before the two that precede it are written, and computed while the one before is, but for a batch that is to be
+    `alone`: all before are written then. An error of any thread ends it all and is raised as it is; what was
     computed until then is written, unless writing is what failed.
     """
     times = FeedingTimes()
@@ -438,6 +541,8 @@ def feed(
     with ThreadPoolExecutor(1, "reading") as reader, ThreadPoolExecutor(1, "writing") as writer:
         try:
             for loaded in _read_ahead(reader, batches, read, times):
+                if alone(loaded):
+                    wait_for_write()
                 with times.spent("computing"):
                     done = compute(loaded)
                 wait_for_write()

@@ -100,15 +100,36 @@ class ExecuteWork(StageWork[Asked]):
         )
         return Asked(calls=calls, inputs=inputs, known={row.input_key: row.reason for row in known})
 
+    def prepare(self, loaded: Asked) -> None:
+        """Open the tool where an input has no row."""
+        if self._missing(loaded):
+            self.runner()
+
+    def give_up(self, loaded: Asked, reason: str) -> MicroBatch:
+        """The reason as the answer to every input that has no row yet."""
+        missing = self._missing(loaded)
+        return self._answered(loaded, missing, [ToolOutput.none(reason)] * len(missing), 0.0)
+
     def compute(self, loaded: Asked) -> MicroBatch:
         """Run the tool on the inputs that have no row yet, all of them at once."""
-        known = {key: reason for batch in (*self.answered, loaded.known) for key, reason in batch.items()}
-        missing = [key for key in loaded.inputs if key not in known]
+        missing = self._missing(loaded)
         started = time.perf_counter()
         outputs: list[ToolOutput] = []
         if missing:
             outputs = run_tool(self.runner(), [loaded.inputs[key] for key in missing], self.time_limit_seconds)
-        seconds = (time.perf_counter() - started) / max(1, len(missing))
+        return self._answered(loaded, missing, outputs, (time.perf_counter() - started) / max(1, len(missing)))
+
+    def _known(self, loaded: Asked) -> dict[uuid.UUID, str | None]:
+        return {key: reason for batch in (*self.answered, loaded.known) for key, reason in batch.items()}
+
+    def _missing(self, loaded: Asked) -> list[uuid.UUID]:
+        known = self._known(loaded)
+        return [key for key in loaded.inputs if key not in known]
+
+    def _answered(
+        self, loaded: Asked, missing: Sequence[uuid.UUID], outputs: Sequence[ToolOutput], seconds: float
+    ) -> MicroBatch:
+        """The rows of the fresh outputs, and the counts of the documents that asked; `seconds` is an input's share."""
         rows: list[TableRow] = [
             CallResultRow(
                 tool=self.run.tool,
@@ -123,11 +144,11 @@ class ExecuteWork(StageWork[Asked]):
             for key, output in zip(missing, outputs, strict=True)
         ]
         fresh = {key: output.reason for key, output in zip(missing, outputs, strict=True)}
+        reasons = {**self._known(loaded), **fresh}  # before the oldest of `answered` makes room
         self.answered.append(fresh)
         # Counts by document; a fresh result is counted with the first document that asked for it.
         outcomes: list[DocumentOutcome] = []
         unclaimed = set(fresh)
-        reasons = {**known, **fresh}
         for document_id, keys in loaded.calls.items():
             claimed = unclaimed & set(keys)
             unclaimed -= claimed

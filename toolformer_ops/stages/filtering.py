@@ -68,6 +68,26 @@ class FilterWork(StageWork[Sequence[Document]]):
         """The documents themselves: a filter needs nothing else."""
         return documents
 
+    def give_up(self, loaded: Sequence[Document], reason: str) -> MicroBatch:
+        """One decision a document: not kept."""
+        outcomes = [
+            DocumentOutcome(item.document_id, rows_written=1, counts=Counter({reason: 1, "paragraphs": 1, "kept": 0}))
+            for item in loaded
+        ]
+        rows: list[TableRow] = [
+            FilterDecisionRow(
+                filter_recipe_id=self.recipe_id,
+                document_id=item.document_id,
+                paragraph=0,
+                start_char=0,
+                end_char=len(item.text),
+                kept=False,
+                reason=reason,
+            )
+            for item in loaded
+        ]
+        return MicroBatch(outcomes, rows)
+
     def compute(self, loaded: Sequence[Document]) -> MicroBatch:
         """One decision a paragraph or a document."""
         outcomes: list[DocumentOutcome] = []

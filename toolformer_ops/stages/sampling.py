@@ -141,6 +141,15 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
             )
         return kept
 
+    def prepare(self, loaded: dict[uuid.UUID, list[Paragraph]]) -> None:
+        """Load the model where there is something to sample."""
+        if any(loaded.values()):
+            self.load_model()
+
+    def give_up(self, loaded: dict[uuid.UUID, list[Paragraph]], reason: str) -> MicroBatch:
+        """No candidate; the reason is counted in the ledger."""
+        return MicroBatch([DocumentOutcome(document_id, counts=Counter({reason: 1})) for document_id in loaded], [])
+
     def compute(self, loaded: dict[uuid.UUID, list[Paragraph]]) -> MicroBatch:
         """Candidates and pruned positions of all paragraphs, which are sampled together."""
         outcomes = {document_id: DocumentOutcome(document_id) for document_id in loaded}

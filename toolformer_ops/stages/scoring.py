@@ -104,6 +104,25 @@ class ScoreWork(StageWork[Loaded]):
             calls[row.document_id].append(row)
         return [(document, calls[document.document_id]) for document in documents]
 
+    def prepare(self, loaded: Loaded) -> None:
+        """Load the model where a call has a result."""
+        if any(call.reason is None for _, calls in loaded for call in calls):
+            self.load_model()
+
+    def give_up(self, loaded: Loaded, reason: str) -> MicroBatch:
+        """One row a call, with the reason in place of losses."""
+        outcomes: list[DocumentOutcome] = []
+        rows: list[TableRow] = []
+        for document, calls in loaded:
+            scored = [ScoredCall(reason=call.reason or reason) for call in calls]
+            rows += [
+                CallLossesRow.of(self.recipe_id, call.call_id, document.document_id, found)
+                for call, found in zip(calls, scored, strict=True)
+            ]
+            counts = Counter([str(found.reason) for found in scored]) + Counter(calls=len(calls))
+            outcomes.append(DocumentOutcome(document.document_id, rows_written=len(calls), counts=counts))
+        return MicroBatch(outcomes, rows)
+
     def compute(self, loaded: Loaded) -> MicroBatch:
         """The losses of every call that has a usable result, paragraph by paragraph."""
         outcomes: list[DocumentOutcome] = []

@@ -49,6 +49,7 @@ TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
     "call_results": ("tool", "tool_version", "input_key"),
     "call_losses": ("document_id", "call_id"),  # in each partition
     "stage_ledger": ("recipe_id", "document_id", "stage"),
+    "failed_documents": ("recipe_id", "document_id", "stage"),
     "quality_results": ("run_id", "subject", "check_name"),
     "dataset_releases": ("release_id",),
     "release_calls": ("release_id", "call_id"),

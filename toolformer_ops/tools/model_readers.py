@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ModelError
+from toolformer_ops.errors import DeviceMemoryError, ModelError
 from toolformer_ops.retrieval.bm25_index import FoundPassage
 from toolformer_ops.retrieval.sentences import cut_at_sentence_end
 from toolformer_ops.tools.base import TEXT_SLOT, load_prompt
@@ -56,7 +56,7 @@ class CausalReader:
         ]
         try:
             return [answer_of(text) for text in self._write(prompts)]
-        except ModelError:  # a prompt is longer than the model's window: find out which
+        except (ModelError, DeviceMemoryError):  # a prompt is too long for window or memory: find out which
             return [self._read_less(question, found) for question, found in zip(questions, passages, strict=True)]
 
     def _write(self, prompts: list[str]) -> list[str]:
@@ -67,7 +67,7 @@ class CausalReader:
         for count in range(len(passages), -1, -1):
             try:
                 return answer_of(self._write([fill_prompt(self._prompt, question, passages[:count])])[0])
-            except ModelError as error:
+            except (ModelError, DeviceMemoryError) as error:
                 _log.info("reading fewer than %d passages for %r: %s", count, question[:80], error)
         return ()
 

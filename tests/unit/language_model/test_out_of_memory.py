@@ -9,7 +9,7 @@ import torch
 
 from tests.unit.language_model.conftest import TEXT, Subject, TextToSample, sample_calls
 from toolformer_ops.call_syntax import Call
-from toolformer_ops.errors import ModelError
+from toolformer_ops.errors import DeviceMemoryError
 from toolformer_ops.language_model.out_of_memory import halving
 from toolformer_ops.records import CallPosition, PlacedCall
 
@@ -34,7 +34,7 @@ def test_a_batch_is_halved_until_it_fits(error: RuntimeError, caplog: pytest.Log
 
 
 def test_one_item_that_does_not_fit_says_what_to_do() -> None:
-    with pytest.raises(ModelError, match="expected memory for one of texts"):
+    with pytest.raises(DeviceMemoryError, match="expected memory for one of texts"):
         halving(at_most(0, torch.OutOfMemoryError("no")), [1, 2], "texts")
 
 

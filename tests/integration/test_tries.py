@@ -1,0 +1,194 @@
+"""Texts that kill the process which works on them, or alone do not fit into memory: all others are done, and these are counted."""
+
+import json
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text as sql
+
+from tests.annotated_runs import AnnotatedRun
+from tests.fake_language_model import FakeLanguageModel
+from tests.killed_stages import MICRO_BATCH
+from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.errors import DeviceMemoryError, ParameterError
+from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.micro_batches import Shard, load_run_tool, work_off
+from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, FailedDocument, retry_failed
+from toolformer_ops.stages.annotating import annotate_stage
+from toolformer_ops.stages.checking import check_tool
+from toolformer_ops.stages.execution import ExecuteWork
+from toolformer_ops.stages.filtering import filter_stage
+from toolformer_ops.stages.ingestion import ingest_corpus
+from toolformer_ops.stages.run_setup import finish_run, start_run
+from toolformer_ops.storage import database
+from toolformer_ops.tools.base import ToolOutput
+
+TABLES = {
+    "candidate_calls": "document_id, call_id, sampling_recipe_id",
+    "call_losses": "document_id, call_id, reason, loss_reduction, scoring_recipe_id",
+    "stage_ledger": "document_id, stage, recipe_id, rows_written, counts::text, rows_hash",
+}
+DEATHS_OF_ONE = 3 + 2  # at 4 documents three, at 2 and at 1 another
+
+
+@pytest.fixture(autouse=True)
+def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
+    """What the stages of this process load: a model that no text harms."""
+    model = FakeLanguageModel()
+    monkeypatch.setattr("toolformer_ops.language_model.model_identity", lambda *_, **__: model.identity)
+    monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
+    return model
+
+
+def start(settings: Settings, folder: Path, *texts: str) -> None:
+    """A run over these texts and ten others, filtered."""
+    corpus = folder / "corpus.jsonl"
+    others = [f"Box {number} holds 2 pens and 3 caps, a total of 5 things." for number in range(10)]
+    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in (*texts, *others)))
+    ingest_corpus(settings, str(corpus))
+    choices = {"corpus": str(corpus), "model": "fake", "tools": ["Calculator"], "max_positions": 3}
+    start_run(settings, "r", RunChoices.parse(choices | {"samples_per_position": 2, "prune_below": 0.0}))
+    filter_stage(settings, "r", "Calculator")
+
+
+def killed_stages(tries: int) -> list[int]:
+    """The exit statuses of one try of `annotate` after the other."""
+    command = [sys.executable, "-m", "tests.killed_stages", "r", str(tries)]
+    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    statuses: list[int] = json.loads(ended.stdout)
+    return statuses
+
+
+def rows(settings: Settings, statement: str) -> list[tuple[Any, ...]]:
+    with database.transaction(database.connect(settings)) as connection:
+        return [tuple(row) for row in connection.execute(sql(statement))]
+
+
+def snapshot(settings: Settings, without: Sequence[uuid.UUID] = ()) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows of the stages but those of these documents."""
+    found = {table: rows(settings, f"select {columns} from {table} order by 1, 2") for table, columns in TABLES.items()}
+    return {table: [row for row in of_table if row[0] not in without] for table, of_table in found.items()}
+
+
+def test_texts_that_kill_their_process_are_given_up_and_all_others_are_done_as_if_undisturbed(
+    settings: Settings, tmp_path: Path
+) -> None:
+    deadly = [f"deadly to {stage}: 2 pens and 3 caps, a total of 5 things." for stage in ("sample", "score")]
+    start(settings, tmp_path, *deadly)
+    assert killed_stages(20) == [-signal.SIGKILL] * (2 * DEATHS_OF_ONE) + [0]
+
+    # 1. They are counted under their reason, where they were given up, and the run's check passes.
+    given_up = rows(
+        settings,
+        "select stage, text, reason, deaths from run_failed_documents join documents using (document_id) order by 1",
+    )
+    assert given_up == [
+        ("sample", deadly[0], PROCESS_KILLED, DEATHS_OF_ONE),
+        ("score", deadly[1], PROCESS_KILLED, DEATHS_OF_ONE),
+    ]
+    assert rows(settings, "select * from micro_batch_tries") == []
+    check_tool(settings, "r", "Calculator")
+    lost = "select stage, count, documents from yield_by_stage where reason = 'process_killed' and is_loss order by 1"
+    counted = rows(settings, lost)
+    assert counted == [("sample", 1, 1), ("score", 3, 1)]  # a text; the calls of a text, one a position
+    assert rows(settings, "select 1 from yield_by_stage where reason = 'texts_without_position'") == []
+    finish_run(settings, "r", "success")
+    assert rows(settings, lost) == counted  # stored now
+
+    # 2. Tried again, on a machine on which they do not kill: the rows are those of an undisturbed run.
+    disturbed = snapshot(settings)
+    ids = [row[0] for row in rows(settings, "select document_id from failed_documents")]
+    annotate_stage(settings, "r", "Calculator", "0/1")
+    assert snapshot(settings) == disturbed  # nobody tries them again unasked
+    assert {(found.stage, found.reason) for found in retry_failed(settings, "r")} == {
+        ("sample", PROCESS_KILLED),
+        ("score", PROCESS_KILLED),
+    }
+    annotate_stage(settings, "r", "Calculator", "0/1")
+    assert rows(settings, "select * from failed_documents") == []
+    undisturbed = snapshot(settings)
+    assert len(undisturbed["call_losses"]) == 12 * 3
+    assert snapshot(settings, without=ids) == {
+        table: [row for row in of_table if row[0] not in ids] for table, of_table in disturbed.items()
+    }
+    check_tool(settings, "r", "Calculator")
+    with pytest.raises(ParameterError, match="expected a run, found 'nobody'"):
+        retry_failed(settings, "nobody")
+
+
+def test_a_process_that_is_told_to_end_says_so_and_no_text_is_suspected(settings: Settings, tmp_path: Path) -> None:
+    start(settings, tmp_path, "told: 2 pens and 3 caps, a total of 5 things.")
+    assert killed_stages(1) == [143]
+    assert rows(settings, "select * from micro_batch_tries") == []
+    done = rows(settings, "select document_id from stage_ledger where stage = 'sample'")
+    assert len(done) % MICRO_BATCH == 0  # whole micro-batches; the one at work was dropped
+    annotate_stage(settings, "r", "Calculator", "0/1")
+    assert rows(settings, "select count(*) from stage_ledger where stage = 'score'") == [(11,)]
+
+
+def test_where_no_text_passes_the_machine_is_at_fault_and_no_text_is_given_up(
+    settings: Settings, model: FakeLanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(settings, tmp_path)
+
+    def too_little(*_: object, **__: object) -> None:
+        raise DeviceMemoryError("expected memory for one of texts, found too little.")
+
+    monkeypatch.setattr(model, "find_positions", too_little)
+    with pytest.raises(
+        DeviceMemoryError, match=r"no other was ever done with this model .* Give the stage more memory"
+    ):
+        annotate_stage(settings, "r", "Calculator", "0/1")
+    assert rows(settings, "select * from failed_documents") == []
+    assert rows(settings, "select 1 from micro_batch_tries") == []
+
+
+class Answering:
+    """A tool that answers everything."""
+
+    def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
+        return [ToolOutput((f"answer to {item}",)) for item in inputs]
+
+
+def execution(run: AnnotatedRun) -> ExecuteWork:
+    with database.transaction(run.engine) as connection:
+        registered = load_run_tool(connection, run.run_id, "Calculator")
+    return ExecuteWork(run=registered, shard=Shard(), runner=Answering, time_limit_seconds=30.0)
+
+
+def test_what_does_not_fit_into_memory_is_halved_at_once_and_what_never_fits_is_given_up(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    documents = [run.add_text(f"text {number} has no end") for number in range(7)]
+    for number, document in enumerate(documents):
+        run.add_call("Calculator", document, "has", f"{number} + 0", "1")
+    run.complete("Calculator")
+    with database.transaction(run.engine) as connection:
+        connection.execute(sql("delete from stage_ledger where stage in ('execute', 'score')"))
+        connection.execute(sql("truncate call_results"))
+    work = execution(run)
+    compute = work.compute
+
+    def at_most_two(asked: Any) -> Any:
+        if len(asked.calls) > 2:
+            raise MemoryError
+        if "3 + 0" in asked.inputs.values():
+            raise DeviceMemoryError("expected memory for one of sequences, found too little.")
+        return compute(asked)
+
+    monkeypatch.setattr(work, "compute", at_most_two)
+    totals = work_off(settings, run.engine, work)
+    assert (totals["documents"], totals["with_result"], totals[OUT_OF_MEMORY]) == (7, 6, 1)
+    assert rows(settings, "select input from call_results where reason = 'out_of_memory'") == [("3 + 0",)]
+    assert retry_failed(settings, run.run_id) == [
+        FailedDocument("Calculator", "execute", documents[3].document_id, OUT_OF_MEMORY)
+    ]
+    again = work_off(settings, run.engine, execution(run))
+    assert (again["documents"], again["with_result"]) == (1, 1)

@@ -1,0 +1,213 @@
+"""Set apart a text that kills the process which works on it: by an out-of-memory killer, by a fault in a library.
+
+Such a process can say nothing. So before a stage works on a micro-batch it commits a row in `micro_batch_tries`, which goes away
+with the commit of the micro-batch, or with a process that ends in order: by an error, or by SIGTERM. A row that is left is a death.
+What the next process does with the micro-batch of such a row:
+
+    fewer than three deaths     works on it again, as it was: a node may have failed, or an operator killed the process
+    three or more               halves it; each half is a micro-batch, and one more death halves it again
+    one document, alone         gives it up
+
+Such micro-batches come last and one at a time, each after the commit of the one before, so that no other work is lost or
+suspected. A document that is given up has its ledger row like any other, and a row in `failed_documents` with the reason.
+
+A text is at fault only where others pass. Where a stage has done no document at all under its recipe, the machine is too small for
+the model: that is an error. The process's memory while it loads its model is not the text's fault, either: a try begins after that.
+"""
+
+import contextlib
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Engine
+
+from toolformer_ops import termination
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import DeviceMemoryError, ParameterError, ToolformerError
+from toolformer_ops.storage import database
+from toolformer_ops.storage.database import TableRow
+
+logger = logging.getLogger(__name__)
+
+DEATHS = 3
+"""After so many a micro-batch is halved."""
+PROCESS_KILLED = "process_killed"
+OUT_OF_MEMORY = "out_of_memory"
+
+
+@dataclass(frozen=True)
+class FailedDocumentRow(TableRow):
+    """A document that a stage has given up."""
+
+    table = "failed_documents"
+
+    recipe_id: str
+    document_id: uuid.UUID
+    stage: str
+    tool: str
+    reason: str
+    deaths: int
+    run_id: str
+
+
+@dataclass(frozen=True)
+class FailedDocument:
+    """A document that was given up and is tried again."""
+
+    tool: str
+    stage: str
+    document_id: uuid.UUID
+    reason: str
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """Documents that are worked on together."""
+
+    document_ids: Sequence[uuid.UUID]
+    deaths: int = 0
+    """Processes that died while they worked on these documents."""
+    is_given_up: bool = False
+    """Whether its one document killed its process alone, too."""
+
+
+@dataclass(frozen=True)
+class Try:
+    """A try whose row was left behind."""
+
+    try_id: int
+    document_ids: Sequence[uuid.UUID]
+
+
+def plan_batches(pending: Sequence[uuid.UUID], tries: Sequence[Try], size: int) -> list[PlannedBatch]:
+    """Cut documents into micro-batches of `size`; those at which a process died come last, and are cut as the module says.
+
+    Args:
+        pending: the documents to be done, in their order.
+        tries: those of the stage under the recipe that were left behind, oldest first.
+        size: documents of a micro-batch.
+    """
+    # 1. The tries of each document. Documents with the same last try were at work together.
+    of_document: dict[uuid.UUID, list[Try]] = {document_id: [] for document_id in pending}
+    for left in tries:
+        for document_id in left.document_ids:
+            if document_id in of_document:
+                of_document[document_id].append(left)
+    clean = [document_id for document_id in pending if not of_document[document_id]]
+    together: dict[int, list[uuid.UUID]] = {}
+    for document_id in pending:
+        if of_document[document_id]:
+            together.setdefault(of_document[document_id][-1].try_id, []).append(document_id)
+
+    # 2. Micro-batches.
+    batches = [PlannedBatch(clean[first : first + size]) for first in range(0, len(clean), size)]
+    for _, documents in sorted(together.items()):
+        deaths = max(len(of_document[document_id]) for document_id in documents)
+        last = of_document[documents[0]][-1]
+        if deaths < DEATHS:
+            batches.append(PlannedBatch(documents, deaths))
+        elif len(documents) == 1:
+            batches.append(PlannedBatch(documents, deaths, is_given_up=len(last.document_ids) == 1))
+        else:
+            half = len(documents) // 2
+            batches += [PlannedBatch(documents[:half], deaths), PlannedBatch(documents[half:], deaths)]
+    return batches
+
+
+@dataclass(frozen=True)
+class Tries:
+    """The tries of one stage in one process."""
+
+    engine: Engine
+    run_id: str
+    tool: str
+    stage: str
+    recipe_id: str
+
+    def left(self, connection: Connection) -> list[Try]:
+        """The tries whose rows were left behind, oldest first."""
+        found = database.fetch_all(connection, "tries_left", recipe_id=self.recipe_id, stage=self.stage)
+        return [Try(row.try_id, row.document_ids) for row in found]
+
+    def forget_done(self) -> None:
+        """Delete the tries whose documents are all done by now."""
+        with database.transaction(self.engine) as connection:
+            database.execute(connection, "tries_forget_done", recipe_id=self.recipe_id, stage=self.stage)
+
+    @contextlib.contextmanager
+    def begun(self, document_ids: Sequence[uuid.UUID]) -> Iterator[int]:
+        """Commit the row of a try before the block, and delete it where the block raises; yields its number.
+
+        After the block it is deleted by `end`, in the transaction that commits the work.
+        """
+        with database.transaction(self.engine) as connection:
+            [begun] = database.fetch_all(
+                connection,
+                "tries_begin",
+                run_id=self.run_id,
+                tool=self.tool,
+                stage=self.stage,
+                recipe_id=self.recipe_id,
+                document_ids=list(document_ids),
+            )
+        try:
+            with termination.farewell(lambda: self.withdraw(begun.try_id)):
+                yield begun.try_id
+        except BaseException:
+            self.withdraw(begun.try_id)
+            raise
+
+    def end(self, connection: Connection, try_id: int) -> None:
+        """Delete a try with the commit of its work."""
+        database.execute(connection, "tries_end", try_id=try_id)
+
+    def withdraw(self, try_id: int) -> None:
+        """Delete a try of this process, which ends and can say so. Where Postgres is away the try counts as a death."""
+        try:
+            with database.transaction(self.engine) as connection:
+                self.end(connection, try_id)
+        except ToolformerError as error:
+            logger.warning("%s: the try %d stays recorded: %s", self.stage, try_id, error)
+
+    def require_others_done(self, document_id: uuid.UUID, reason: str, *, here: int) -> None:
+        """Do nothing where this process or an earlier one has done other documents under the recipe.
+
+        Raises:
+            DeviceMemoryError: none was ever done, so that no text is to blame.
+        """
+        with database.transaction(self.engine) as connection:
+            if here or database.fetch_all(connection, "recipe_has_done", recipe_id=self.recipe_id, stage=self.stage):
+                return
+        raise DeviceMemoryError(
+            f"{self.stage}: expected memory for a text, found too little for document {document_id} alone ({reason}), and no "
+            "other was ever done with this model and these choices. Give the stage more memory (the pod template's limits, a "
+            "larger GPU), or take TOOLFORMER_DTYPE=bfloat16 or a smaller model."
+        )
+
+    def failed(self, document_id: uuid.UUID, reason: str, deaths: int) -> FailedDocumentRow:
+        """The row of a document that is given up."""
+        logger.warning(
+            "%s: document %s is given up (%s, %d processes died at it); `toolformer-ops retry-failed` has it tried again",
+            self.stage, document_id, reason, deaths,
+        )  # fmt: skip
+        return FailedDocumentRow(
+            recipe_id=self.recipe_id, document_id=document_id, stage=self.stage, tool=self.tool, reason=reason,
+            deaths=deaths, run_id=self.run_id,
+        )  # fmt: skip
+
+
+def retry_failed(settings: Settings, run_id: str) -> list[FailedDocument]:
+    """Delete what a run's documents that were given up left behind, so that its next try, or the next run, tries them again.
+
+    Returns the documents.
+
+    Raises:
+        ParameterError: there is no such run.
+    """
+    with database.transaction(database.connect(settings)) as connection:
+        if not database.fetch_all(connection, "run_by_id", run_id=run_id):
+            raise ParameterError(f"--run: expected a run, found {run_id!r}. The view run_failed_documents names them.")
+        rows = database.fetch_all(connection, "retry_failed", run_id=run_id)
+    return [FailedDocument(row.tool, row.stage, row.document_id, row.reason) for row in rows]
