@@ -19,15 +19,18 @@ import pytest
 from psycopg2 import sql as pg
 from pydantic import SecretStr
 from sqlalchemy import text as sql
+from typer.testing import CliRunner
 
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel
 from tests.servers import RunningObjectStore, RunningPostgres
+from toolformer_ops.__main__ import app
 from toolformer_ops.artifacts import published
 from toolformer_ops.audit import rows
 from toolformer_ops.audit.auditing import Ages, AuditOutcome, Page, findings_of
 from toolformer_ops.audit.running import audit, require_sound
+from toolformer_ops.commands import housekeeping, stages
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import AuditError, DatabaseUnreachableError, ParameterError
+from toolformer_ops.errors import EXIT_NO_RESULT, AuditError, DatabaseUnreachableError, ParameterError, exit_code
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.records import content_uuid
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
@@ -533,3 +536,23 @@ def test_ids_are_the_same_in_postgres_and_in_python(state: State) -> None:
             sql(f"select content_uuid({hashed})"), {f"p{number}": part for number, part in enumerate(parts)}
         ).scalar_one()
     assert found == content_uuid(*parts)
+
+
+def test_the_command_says_what_it_looked_at_and_ends_with_3_where_something_is_wrong(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (housekeeping, stages):
+        monkeypatch.setattr(module, "load_settings", lambda: state.settings)
+    command = CliRunner()
+    sound = command.invoke(app, ["audit", "--run", RUN, "--sample", "3"])
+    assert (sound.exit_code, sound.output.splitlines()[-1].endswith("nothing is wrong")) == (0, True), sound.output
+    state.change(f"delete from call_losses where {ONE_LOSS}")
+    damaged = command.invoke(app, ["audit", "--repair"])
+    assert exit_code(damaged.exception) == EXIT_NO_RESULT  # type: ignore[arg-type]
+    assert "- lost: call_losses score of " in damaged.output
+    assert "--repair --yes would delete the document's rows, so that the next run computes" in damaged.output
+    printed = command.invoke(app, ["stage", "audit"])
+    assert "- lost: call_losses score of " in json.loads(printed.output.splitlines()[-1])["report"]
+    assert isinstance(printed.exception, AuditError)
+    refused = command.invoke(app, ["audit", "--run", RUN, "--release", state.release_id])
+    assert isinstance(refused.exception, ParameterError)

@@ -25,17 +25,18 @@ from toolformer_ops.storage import database
 
 logger = logging.getLogger(__name__)
 
-ORDER = (
-    "delete_objects",
-    "release",
-    "release_calls",
-    "delete_folder",
-    "finish_run",
-    "store_numbers",
-    "read_again",
-    "delete_document",
-    "rows",
-)
+WORDS = {
+    "delete_objects": "delete it",
+    "release": "make it again from Postgres",
+    "release_calls": "write the calls again from the release's files",
+    "delete_folder": "delete it",
+    "finish_run": "end the run as failed",
+    "store_numbers": "count them again",
+    "read_again": "have the next ingestion read the files again",
+    "delete_document": "delete the text",
+    "rows": "delete the document's rows, so that the next run computes them again",
+}
+"""What is done, in the order in which it is done."""
 ROWS_AT_ONCE = 500
 """Documents whose rows are deleted in one transaction."""
 
@@ -44,7 +45,7 @@ def planned(auditing: Auditing) -> Iterator[str]:
     """One line for each thing that `repair` would do, in its order."""
     for action, rows in _by_action(auditing).items():
         for row in rows:
-            yield f"{action.replace('_', ' ')}: {row.relation} {row.place}"
+            yield f"{WORDS[action]}: {row.relation} {row.place}"
 
 
 def repair(auditing: Auditing) -> int:
@@ -74,7 +75,7 @@ def repair(auditing: Auditing) -> int:
 
 
 def _by_action(auditing: Auditing) -> dict[str, list[Row[Any]]]:
-    found: dict[str, list[Row[Any]]] = {action: [] for action in ORDER}
+    found: dict[str, list[Row[Any]]] = {action: [] for action in WORDS}
     for row in findings_of(auditing.engine, auditing.audit_id):
         if row.repair is not None and not row.is_repaired:
             found[row.repair["action"]].append(row)
