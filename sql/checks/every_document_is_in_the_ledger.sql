@@ -1,4 +1,4 @@
--- fail: a ledger row for every stage that a document passes (else run the stage again)
+-- fail: a ledger row for every stage that a document passes (else clear the shards of this tool, not this check: they do what is undone)
 select stage_of_document, ledger_rows
 from {batch}
 where ledger_rows <> 1
