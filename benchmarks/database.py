@@ -79,18 +79,20 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 def cpu_seconds(server: int) -> float:
     """CPU seconds used until now by this process, the process `server`, and the children of that, those that ended included."""
-
-    def used(process: psutil.Process, *, with_ended_children: bool) -> float:
-        times = process.cpu_times()
-        ended = times.children_user + times.children_system if with_ended_children else 0.0
-        return float(times.user + times.system + ended)
-
     parent = psutil.Process(server)
-    total = used(psutil.Process(), with_ended_children=False) + used(parent, with_ended_children=True)
-    for child in parent.children():
-        with contextlib.suppress(psutil.NoSuchProcess):  # it ended just now
-            total += used(child, with_ended_children=False)
-    return total
+    while True:
+        of_parent = parent.cpu_times()
+        own = psutil.Process().cpu_times()
+        total = own.user + own.system + of_parent.user + of_parent.system
+        total += of_parent.children_user + of_parent.children_system
+        for child in parent.children():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended just now
+                of_child = child.cpu_times()
+                total += of_child.user + of_child.system
+        # A child that ended meanwhile is counted twice or not at all: a connection that is collected as garbage ends at any time.
+        now = parent.cpu_times()
+        if (now.children_user, now.children_system) == (of_parent.children_user, of_parent.children_system):
+            return float(total)
 
 
 # A model, tools and a bucket that cost nothing
