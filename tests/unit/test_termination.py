@@ -98,3 +98,15 @@ def test_the_command_line_ends_with_143_and_waits_for_no_thread() -> None:
     ended = run(program)
     assert ended.returncode == 143
     assert ended.stderr.rstrip().endswith("ended by SIGTERM: what is committed stays")
+
+
+def test_java_in_the_process_leaves_the_signal_to_python() -> None:
+    ended = run("""
+        from toolformer_ops.retrieval.java_runtime import start_java
+        start_java()
+        try:
+            told_to_end()
+        finally:
+            print("cleaned up")
+    """)
+    assert (ended.returncode, ended.stdout) == (143, "cleaned up\n")
