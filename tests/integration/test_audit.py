@@ -43,6 +43,7 @@ from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
 from toolformer_ops.storage import database
+from toolformer_ops.storage.forgetting import forget, withdraw
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import Manifest
 
@@ -556,3 +557,16 @@ def test_the_command_says_what_it_looked_at_and_ends_with_3_where_something_is_w
     assert isinstance(printed.exception, AuditError)
     refused = command.invoke(app, ["audit", "--run", RUN, "--release", state.release_id])
     assert isinstance(refused.exception, ParameterError)
+
+
+def test_what_was_forgotten_and_withdrawn_is_not_missed(state: State) -> None:
+    [released] = state.ask("select document_id from release_calls order by document_id limit 1")
+    forget(state.settings, [released.document_id])
+    withdraw(state.settings, "model", state.model_id)
+    outcome = audit(state.settings, ages=AT_ONCE)
+    assert found_by(state, outcome) == []
+    [releases] = [check for check in outcome.checks if check.name == "releases"]
+    assert releases.unprovable == 1  # its id is the hash of the forgotten text's id, too
+    ingest_corpus(state.settings, state.corpus)
+    annotate(state.settings)
+    assert found_by(state, audit(state.settings, ages=AT_ONCE)) == []
