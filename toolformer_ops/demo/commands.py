@@ -19,6 +19,14 @@ def demo(
         int | None,
         typer.Option(help="Take the first documents of the demo corpus; more than the default takes longer."),
     ] = None,
+    deployed: Annotated[
+        bool,
+        typer.Option(
+            "--deployed",
+            help="Through the Postgres, S3 and Airflow that the settings name, in containers or on Kubernetes: model and Wikipedia "
+            "are published on S3 first.",
+        ),
+    ] = False,
 ) -> None:
     """Annotate the demo corpus with all five tools, release it and finetune the demo model on it.
 
@@ -32,7 +40,7 @@ def demo(
 
     count = demo_document_count(documents)
     try:
-        run_demo(Console(), load_settings(), count)
+        run_demo(Console(), load_settings(), count, deployed=deployed)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
 

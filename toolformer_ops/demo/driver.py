@@ -6,6 +6,7 @@ Ctrl-C or otherwise. Writes no table.
 
 import concurrent.futures
 import datetime
+import hashlib
 import multiprocessing
 import re
 import time
@@ -23,6 +24,7 @@ from toolformer_ops.demo.model import demo_model_path, prepare_demo_model
 from toolformer_ops.demo.progress import ProgressDisplay, Snapshot, read_progress
 from toolformer_ops.demo.report import print_next_query, print_report, say
 from toolformer_ops.errors import AirflowError, RunFailedError
+from toolformer_ops.language_model.publishing import publish_model
 from toolformer_ops.local_services.airflow_client import ENDED_STATES, AirflowClient, TaskState
 from toolformer_ops.local_services.lifecycle import up
 from toolformer_ops.local_services.state_folder import write_environment
@@ -44,22 +46,35 @@ LARGEST_SHARE_OF_LOOKING = 0.2
 LOG_LINES = 12
 
 
-def run_demo(console: Console, settings: Settings, documents: int) -> None:
+def run_demo(console: Console, settings: Settings, documents: int, *, deployed: bool = False) -> None:
     """Run the whole demo over the first `documents` of the demo corpus.
+
+    `deployed`: through the services that the settings name, on other machines perhaps, so that model and Wikipedia go there by S3.
 
     Raises:
         RunFailedError: a DAG run failed, and what failed was printed.
         ToolformerError: something could not be prepared or reached.
     """
     started = time.monotonic()
-    settings = start_all(console, settings)
-    content = json_lines(demo_documents(wikipedia_path(settings.state_dir)))
+    if not deployed:
+        settings = start_all(console, settings)
+    source = wikipedia_path(settings.state_dir)
+    if not source.is_file():
+        write_kilt_records(source)
     store = ObjectStore(settings)
+    content = json_lines(demo_documents(source))
     store.put_if_absent(corpus_key(content), content)
     uri = store.uri(corpus_key(content))
     say(console, f"The demo corpus is {uri}; this run takes its first {documents} documents.")
-    choices = demo_choices(uri, str(demo_model_path(settings.state_dir)), document_limit=documents)
-    run_dags(console, settings, choices, "demo", started)
+    model, wikipedia = str(demo_model_path(settings.state_dir)), str(source)
+    if deployed:
+        say(console, "Publishing the demo model and its Wikipedia on S3 ...")
+        model = publish_model(settings, str(prepare_demo_model(settings.state_dir))).address
+        records = source.read_bytes()
+        key = f"corpora/wikipedia-{hashlib.sha256(records).hexdigest()[:16]}.jsonl"
+        store.put_if_absent(key, records)
+        wikipedia = store.uri(key)
+    run_dags(console, settings, demo_choices(uri, model, document_limit=documents), "demo", started, wikipedia)
 
 
 def run_corpus(console: Console, settings: Settings, choices: RunChoices) -> None:
@@ -72,7 +87,7 @@ def run_corpus(console: Console, settings: Settings, choices: RunChoices) -> Non
     settings = start_all(console, settings, with_model=choices.model == str(demo_model_path(settings.state_dir)))
     if choices.corpus.startswith("s3://"):
         ObjectStore(settings).list_uri(choices.corpus)  # raises where nothing is there
-    run_dags(console, settings, choices, "run", started)
+    run_dags(console, settings, choices, "run", started, str(wikipedia_path(settings.state_dir)))
 
 
 def start_all(console: Console, settings: Settings, with_model: bool = True) -> Settings:
@@ -105,8 +120,10 @@ def wikipedia_path(state: Path) -> Path:
     return state / "demo" / "wikipedia.jsonl"
 
 
-def run_dags(console: Console, settings: Settings, choices: RunChoices, name: str, started: float) -> None:
-    """Build the index where a tool needs it, annotate, and report.
+def run_dags(
+    console: Console, settings: Settings, choices: RunChoices, name: str, started: float, wikipedia: str
+) -> None:
+    """Build the index of `wikipedia` where a tool needs it, annotate, and report.
 
     Raises:
         RunFailedError: a DAG run failed, and what failed was printed.
@@ -117,8 +134,7 @@ def run_dags(console: Console, settings: Settings, choices: RunChoices, name: st
         # 1. the search index
         if any(get_tool(tool).spec.needs_index for tool in choices.tools):
             say(console, "Building the search index (a second's work where it is there) ...")
-            source = str(wikipedia_path(settings.state_dir))
-            _run(console, client, settings, INDEX_DAG, run_id, {"source": source})
+            _run(console, client, settings, INDEX_DAG, run_id, {"source": wikipedia})
         # 2. annotation, release, finetuning
         _run(console, client, settings, ANNOTATION_DAG, run_id, choices.model_dump(mode="json"))
         run_url = client.run_url(ANNOTATION_DAG, run_id)
