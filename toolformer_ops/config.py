@@ -30,6 +30,7 @@ REMOVED = MappingProxyType(
         "annotation_schedule": "A schedule file starts the nights instead: write a file such as posts.toml with corpus, model and "
         f"cron = <its value> into the folder {ENV_PREFIX}SCHEDULES_DIR (`make up`: schedules in the state folder), and unset it. "
         "docs/nightly.md is the guide.",
+        "wiki_index_path": f"Name the folder in {ENV_PREFIX}WIKI_INDEX, which may be an s3:// address as well.",
     }
 )
 """Settings that are there no more, each with what to do instead."""
