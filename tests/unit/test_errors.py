@@ -11,6 +11,10 @@ from toolformer_ops import errors
 from toolformer_ops.config import REPOSITORY
 
 
+AIRFLOWS_KINDS = "pod_watching.py"
+"""Its errors are Airflow's own kinds, which `errors.py` may not know."""
+
+
 def test_the_tree_in_the_docstring_is_that_of_the_classes() -> None:
     drawn: list[tuple[str, str]] = []
     path: list[str] = []  # from the root to the class of the line before
@@ -37,7 +41,7 @@ def test_every_error_class_of_the_package_is_in_the_module_of_errors() -> None:
         for path in package.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ClassDef)
-        and path.name != "errors.py"
+        and path.name not in ("errors.py", AIRFLOWS_KINDS)
         and any(
             ast.unparse(base).rpartition(".")[2] in known or re.search(r"(Error|Exception)$", ast.unparse(base))
             for base in node.bases
