@@ -10,7 +10,6 @@ import pytest
 from toolformer_ops import errors
 from toolformer_ops.config import REPOSITORY
 
-
 AIRFLOWS_KINDS = "pod_watching.py"
 """Its errors are Airflow's own kinds, which `errors.py` may not know."""
 
