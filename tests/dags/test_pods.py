@@ -159,9 +159,10 @@ def test_airflow_reaches_the_cluster_as_the_settings_say(
         task = dags["annotate_corpus"].task_dict["finetune"]
         return task.in_cluster, task.config_file, task.kubernetes_conn_id
 
-    assert access(kubernetes_dags) == (True, None, "kubernetes_default")
+    assert access(kubernetes_dags) == (True, None, None)
     common = {"runner": "kubernetes", "kubernetes_image": "registry.example/toolformer:1.2"}
-    assert access(parse(**common, kubernetes_config_file="/k/config")) == (None, "/k/config", "kubernetes_default")
+    assert access(parse(**common, kubernetes_config_file="/k/config")) == (None, "/k/config", None)
+    assert access(parse(**common, kubernetes_connection="ours")) == (None, None, "ours")
 
 
 def test_secrets_are_references_and_plain_settings_are_values(manifests: dict[str, dict[str, Any]]) -> None:

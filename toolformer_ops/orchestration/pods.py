@@ -333,11 +333,12 @@ def cluster_access(settings: Settings) -> dict[str, Any]:
     Without a kubeconfig and a connection it is the pod that Airflow runs in that has the rights, which has to be said:
     the provider's synchronous client finds that out, its asynchronous one looks for ~/.kube/config (10.25.0).
     """
-    if settings.kubernetes_config_file:
-        return {"config_file": str(settings.kubernetes_config_file)}
     if settings.kubernetes_connection:
         return {"kubernetes_conn_id": settings.kubernetes_connection}
-    return {"in_cluster": True}
+    without_connection = {"kubernetes_conn_id": None}  # else each task looks for `kubernetes_default`
+    if settings.kubernetes_config_file:
+        return without_connection | {"config_file": str(settings.kubernetes_config_file)}
+    return without_connection | {"in_cluster": True}
 
 
 def cluster_client(settings: Settings) -> CoreV1Api:
