@@ -71,6 +71,7 @@ def _compute_again(auditing: Auditing, of_run: ToolOfRun, calls: int, seed: str)
             connection,
             "audit_resample_documents",
             recipe_id=run.scoring_recipe_id,
+            tool=run.tool,
             start=content_uuid("audit", seed, run.scoring_recipe_id),
             calls=calls,
         )
