@@ -6,13 +6,14 @@ by `PodWorkers`. One event loop runs it all, so nothing is locked. Not here: TLS
 """
 
 import asyncio
+import base64
 import copy
 import json
 import math
 import re
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -34,10 +35,30 @@ KINDS = {
     "namespaces": "Namespace",
     "nodes": "Node",
     "storageclasses": "StorageClass",
+    "services": "Service",
+    "jobs": "Job",
+    "statefulsets": "StatefulSet",
+    "roles": "Role",
+    "rolebindings": "RoleBinding",
+    "networkpolicies": "NetworkPolicy",
 }
+"""Of these, pods and jobs do something; the others are kept and shown."""
+GROUPS = {
+    "storageclasses": "storage.k8s.io",
+    "jobs": "batch",
+    "statefulsets": "apps",
+    "roles": "rbac.authorization.k8s.io",
+    "rolebindings": "rbac.authorization.k8s.io",
+    "networkpolicies": "networking.k8s.io",
+}
+"""API groups, all of version v1, of resources that are not in the core group."""
 NOT_IN_A_NAMESPACE = ("namespaces", "nodes", "storageclasses")
 VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
 REVIEWS = {"selfsubjectaccessreviews": "SelfSubjectAccessReview"}
+PROTOBUF = b"k8s\0"
+"""How a body begins that is no JSON."""
+LENGTH_DELIMITED = 2
+"""The wire type of texts, bytes and messages."""
 ENDED_PHASES = ("Succeeded", "Failed")
 
 
@@ -121,6 +142,9 @@ class PodWorkers(Protocol):
     def accept(self, pod: Json) -> None:
         """Start to work on a pod that was just made."""
 
+    def accept_job(self, job: Json) -> None:
+        """Start to work on a Job that was just made."""
+
     def end(self, pod: Json, grace_seconds: int) -> None:
         """A pod is to be deleted; `Objects.remove` is called when it has ended."""
 
@@ -143,6 +167,7 @@ class Objects:
         if key in self._objects:
             raise ApiError(409, "AlreadyExists", f'{resource} "{metadata["name"]}" already exists')
         metadata.update(uid=str(uuid.uuid4()), creationTimestamp=now())
+        new.update(kind=KINDS[resource], apiVersion=api_version(resource))
         self._objects[key] = new
         self._tell(resource, new, "ADDED")
         return new
@@ -210,7 +235,7 @@ class ApiServer:
         self.forbidden: list[str] = []
         """What was refused since a Role does not allow it."""
         self.port = 0
-        self._runner = web.ServerRunner(web.Server(self._answer), shutdown_timeout=0.0)
+        self._runner = web.ServerRunner(web.Server(self._answer, handler_cancellation=True), shutdown_timeout=0.0)
 
     # The server
 
@@ -244,14 +269,19 @@ class ApiServer:
 
     async def _dispatch(self, request: web.BaseRequest) -> web.StreamResponse:  # noqa: PLR0911, PLR0912  (a table of verbs)
         # 1. Who asks for what: /api/v1/namespaces/NAMESPACE/RESOURCE/NAME/PART, /api/v1/RESOURCE/NAME, /apis/GROUP/v1/...
-        user = self.users.get(request.headers.get("Authorization", "").removeprefix("Bearer "))
+        path = request.path.strip("/").split("/")
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if path[0] == "token":  # kubectl sends a header to servers with TLS alone
+            token, path = path[1], path[2:]
+        user = self.users.get(token)
         if user is None:
             raise ApiError(401, "Unauthorized", "Unauthorized")
-        path = request.path.strip("/").split("/")
         if path == ["version"]:
             minor = admission.KUBERNETES_VERSION.partition(".")[2]
             unsaid = ("gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform")
             return as_json({"major": "1", "minor": minor, "gitVersion": "v1.37.0", **dict.fromkeys(unsaid, "")})
+        if found := discovery(path):
+            return as_json(found)
         group, path = ("", path[2:]) if path[0] == "api" else (path[1], path[3:]) if path[0] == "apis" else ("", [])
         namespace = ""
         if len(path) > 2 and path[0] == "namespaces":
@@ -284,7 +314,9 @@ class ApiServer:
         if verb == "watch":
             return await self._watch(request, resource, namespace, selector(query))
         if verb == "create" and not name:
-            return as_json(self._create(resource, namespace, await request.json()), 201)
+            body = await request.read()
+            new = secret_from_protobuf(body) if body.startswith(PROTOBUF) else json.loads(body)
+            return as_json(self._create(resource, namespace, new), 201)
         if verb in ("get", "patch", "delete") and name:
             found = self.objects.get(resource, namespace, name)
             if (verb, asked) == ("get", "pods/log"):
@@ -304,7 +336,7 @@ class ApiServer:
     def _list(self, resource: str, namespace: str, selects: Callable[[Json], bool]) -> web.Response:
         items = [found for found in self.objects.list(resource, namespace) if selects(found)]
         metadata = {"resourceVersion": str(self.objects.version)}
-        version = "storage.k8s.io/v1" if resource == "storageclasses" else "v1"
+        version = api_version(resource)
         return as_json({"kind": f"{KINDS[resource]}List", "apiVersion": version, "metadata": metadata, "items": items})
 
     async def _watch(
@@ -342,16 +374,17 @@ class ApiServer:
         if "name" not in metadata and "generateName" in metadata:
             metadata["name"] = metadata["generateName"] + uuid.uuid4().hex[:5]
         if resource == "pods":
-            self._admit_pod(new)
+            self.admit_pod(new)
         if resource == "persistentvolumeclaims":
             new["status"] = {"phase": "Bound"}
-        new.update(kind=KINDS[resource], apiVersion=new.get("apiVersion", "v1"))
         self.objects.add(resource, new)
         if resource == "pods":
             self.workers.accept(new)
+        if resource == "jobs":
+            self.workers.accept_job(new)
         return new
 
-    def _admit_pod(self, pod: Json) -> None:
+    def admit_pod(self, pod: Json) -> None:
         """Refuse what Kubernetes refuses, and fill in its defaults."""
         pod.setdefault("kind", "Pod")
         pod.setdefault("apiVersion", "v1")
@@ -382,12 +415,13 @@ class ApiServer:
 
     def _patch(self, resource: str, found: Json, patch: Json) -> None:
         """Merge (RFC 7386) into the metadata; of a strategic merge patch, lists of finalizers are joined."""
-        if not isinstance(patch, dict) or set(patch) - {"metadata", "apiVersion", "kind"}:
+        if not isinstance(patch, dict) or (resource == "pods" and set(patch) - {"metadata", "apiVersion", "kind"}):
             raise ApiError(
                 422,
                 "Invalid",
-                f"the cluster of the tests patches metadata and nothing else; found: {json.dumps(patch)[:200]}",
+                f"the cluster of the tests patches metadata and nothing else of a pod; found: {json.dumps(patch)[:200]}",
             )
+        merge(found, {name: value for name, value in patch.items() if name != "metadata"})
         changes = dict(patch.get("metadata") or {})
         remove = changes.pop("$deleteFromPrimitiveList/finalizers", [])
         merge(found["metadata"], changes)
@@ -449,6 +483,91 @@ class ApiServer:
         resource = asked["resource"] + (f"/{asked['subresource']}" if asked.get("subresource") else "")
         allowed = user.may(asked["verb"], asked.get("group", ""), resource, asked.get("name", ""))
         return {**review, "status": {"allowed": allowed}}
+
+
+def api_version(resource: str) -> str:
+    """What objects of this resource have as `apiVersion`."""
+    return f"{GROUPS[resource]}/v1" if resource in GROUPS else "v1"
+
+
+def discovery(path: Sequence[str]) -> Json | None:
+    """What kubectl asks first: which resources there are; and that unknown fields are refused here. None for any other path."""
+    groups = sorted(set(GROUPS.values()))
+    if path == ["api"]:
+        return {"kind": "APIVersions", "versions": ["v1"]}
+    if path == ["apis"]:
+        versions = {group: {"groupVersion": f"{group}/v1", "version": "v1"} for group in groups}
+        found = [{"name": name, "versions": [only], "preferredVersion": only} for name, only in versions.items()]
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": found}
+    if path == ["openapi", "v3"]:
+        parts = ["api/v1", *(f"apis/{group}/v1" for group in groups)]
+        return {"paths": {part: {"serverRelativeURL": f"/openapi/v3/{part}"} for part in parts}}
+    validated = path[:2] == ["openapi", "v3"]
+    path = path[2:] if validated else path
+    group = path[1] if path[0] == "apis" else ""
+    if path != (["apis", group, "v1"] if group else ["api", "v1"]):
+        return None
+    here = [resource for resource in KINDS if GROUPS.get(resource, "") == group]
+    if validated:
+        checked = [{"name": "fieldValidation", "in": "query"}]
+        kinds = {resource: {"group": group, "version": "v1", "kind": KINDS[resource]} for resource in here}
+        patches = {
+            f"/{name}": {"patch": {"x-kubernetes-group-version-kind": kind, "parameters": checked}}
+            for name, kind in kinds.items()
+        }
+        return {"openapi": "3.0.0", "info": {"title": "tests", "version": "1"}, "paths": patches}
+    resources = [
+        {
+            "name": resource,
+            "singularName": KINDS[resource].lower(),
+            "namespaced": resource not in NOT_IN_A_NAMESPACE,
+            "kind": KINDS[resource],
+            "verbs": ["create", "delete", "get", "list", "patch", "watch"],
+        }
+        for resource in here
+    ]
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": f"{group}/v1" if group else "v1",
+        "resources": resources,
+    }
+
+
+def secret_from_protobuf(body: bytes) -> Json:
+    """The Secret that `kubectl create secret` sends: not as JSON, but in Kubernetes' envelope of protobuf."""
+
+    def parts(data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Number and content of all fields, which are texts, bytes or messages here."""
+        position = 0
+
+        def number() -> int:
+            nonlocal position
+            value = shift = 0
+            while True:
+                byte = data[position]
+                position += 1
+                value |= (byte & 127) << shift
+                shift += 7
+                if byte < 128:
+                    return value
+
+        while position < len(data):
+            key = number()
+            length = number()
+            if key & 7 == LENGTH_DELIMITED:
+                yield key >> 3, data[position : position + length]
+                position += length
+
+    raw = dict(parts(body.removeprefix(PROTOBUF)))[2]
+    secret: Json = {"metadata": {}, "data": {}, "type": "Opaque"}
+    for place, value in parts(raw):
+        entry = dict(parts(value)) if place in (1, 2) else {}
+        if place == 1:
+            secret["metadata"]["name"] = entry[1].decode()
+        elif place == 2:
+            secret["data"][entry[1].decode()] = base64.b64encode(entry.get(2, b"")).decode()
+    return secret
 
 
 def merge(target: Json, patch: Mapping[str, Any]) -> None:

@@ -28,6 +28,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 import warnings
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -290,6 +291,28 @@ class TestCluster:
         self.records.append(record)
         work = self._works[metadata["uid"]] = Work(pod, record, self._objects)
         self._spawn(self._run(work))
+
+    def accept_job(self, job: Json) -> None:
+        """See `PodWorkers`. The Job's one pod is not tried again."""
+        template, name = job["spec"]["template"], job["metadata"]["name"]
+        labels = {**(template["metadata"].get("labels") or {}), "batch.kubernetes.io/job-name": name}
+        pod = copy.deepcopy({"metadata": {"namespace": NAMESPACE, "labels": labels}, "spec": template["spec"]})
+        pod["metadata"]["name"] = f"{name}-{uuid.uuid4().hex[:5]}"
+        self.api.admit_pod(pod)
+        self._objects.add("pods", pod)
+        self.accept(pod)
+
+        async def follow() -> None:
+            work = self._works[pod["metadata"]["uid"]]
+            while pod["status"]["phase"] not in ENDED_PHASES:
+                await asyncio.sleep(POLL_SECONDS)
+                if work.lost:
+                    return
+            kind = "Complete" if pod["status"]["phase"] == "Succeeded" else "Failed"
+            job["status"] = {"conditions": [{"type": kind, "status": "True"}]}
+            self._objects.changed("jobs", job)
+
+        self._spawn(follow())
 
     def end(self, pod: Json, grace_seconds: int) -> None:
         """See `PodWorkers`."""

@@ -1,19 +1,32 @@
-"""The Job of `deploy/kubernetes` on the cluster of the tests, as it stands there."""
+"""`deploy/kubernetes` on the cluster of the tests, by the commands of docs/kubernetes.md as they stand there."""
 
+import re
 import secrets
+import shutil
+import subprocess
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import psycopg2
+import pytest
 import yaml
 
-from tests.kubernetes.cluster import IMAGE, NAMESPACE, TestCluster
+from tests.kubernetes.cluster import NAMESPACE, TestCluster, cpu_node, skip_where_no_cluster_runs
+from tests.kubernetes.kubelet import local_image
 from tests.servers import RunningPostgres
 from toolformer_ops.config import REPOSITORY
 from toolformer_ops.local_services.postgres import SUPERUSER, ensure_database
 from toolformer_ops.orchestration.defaults import POOLS
 
-BASE = REPOSITORY / "deploy" / "kubernetes" / "base"
+REGISTRY = "registry.tests/team"
+
+
+def commands() -> list[str]:
+    """The ten commands of the page, after the variable."""
+    page = (REPOSITORY / "docs" / "kubernetes.md").read_text()
+    (block,) = re.findall(r"```\n(export REGISTRY=.*?)\n```", page, re.DOTALL)
+    return str(block).splitlines()[1:]
 
 
 def rows(dsn: str, query: str) -> list[tuple[Any, ...]]:
@@ -22,40 +35,65 @@ def rows(dsn: str, query: str) -> list[tuple[Any, ...]]:
         return cursor.fetchall()
 
 
-def test_the_job_waits_for_its_secrets_and_makes_all_tables_and_pools(
-    cluster: TestCluster, postgres_server: RunningPostgres
+def test_the_pages_commands_lead_to_tables_pools_and_everything_that_airflow_needs(
+    postgres_server: RunningPostgres, tmp_path: Path
 ) -> None:
-    # 1. Two empty databases, and the ConfigMaps that Kustomize makes.
+    skip_where_no_cluster_runs()
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed: nothing follows docs/kubernetes.md")
+    build, name_registry, make_namespace, make_secrets, keep_secrets, apply, helm, *_ = commands()
+    assert build.startswith("docker build ")
+    assert helm.startswith("helm upgrade ")
+    assert len(commands()) == 10
     address, suffix = postgres_server.address, secrets.token_hex(4)
     factory, airflow = f"factory_{suffix}", f"airflow_{suffix}"
-    for name in (factory, airflow):
-        ensure_database(address, name, SUPERUSER)
-    lines = [line for line in (BASE / "settings.env").read_text().splitlines() if line and not line.startswith("#")]
-    cluster.add_config_map("toolformer", dict(line.split("=", 1) for line in lines))
-    cluster.add_config_map("toolformer-pools", {"pools.json": (BASE / "pools.json").read_text()})
+    for database in (factory, airflow):
+        ensure_database(address, database, SUPERUSER)
+    images = {f"{REGISTRY}/toolformer-ops:0.1.0": local_image()}
+    (tmp_path / "cluster").mkdir()
+    with TestCluster(tmp_path / "cluster", [cpu_node("cpu-0")], images=images) as cluster:
+        shutil.copytree(REPOSITORY / "deploy", tmp_path / "deploy")
+        access = yaml.safe_load(cluster.admin_kubeconfig.read_text())
+        access["clusters"][0]["cluster"]["server"] += f"/token/{access['users'][0]['user']['token']}"
+        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(access))
+        environment = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(tmp_path),
+            "KUBECONFIG": str(tmp_path / "kubeconfig"),
+            "REGISTRY": REGISTRY,
+        }
 
-    # 2. The Job's pod, which the cluster takes under "restricted". It waits until there are Secrets.
-    template = yaml.safe_load((BASE / "prepare.yaml").read_text())["spec"]["template"]
-    template["spec"]["containers"][0]["image"] = IMAGE
-    template["metadata"]["name"] = "toolformer-prepare"
-    api = cluster.client()
-    api.create_namespaced_pod(NAMESPACE, template)
+        def follow(command: str) -> str:
+            done = subprocess.run(
+                ["/bin/bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, (
+                f"{command}\n{done.stdout}{done.stderr}\n{[r.message for r in cluster.records]}"
+            )
+            return done.stdout
 
-    def status() -> Any:
-        return api.read_namespaced_pod_status("toolformer-prepare", NAMESPACE).status
+        # 1. Up to the Secrets, of which only the addresses of the databases are others here.
+        for command in (name_registry, make_namespace, make_secrets):
+            follow(command)
+        for file, database in (("toolformer", factory), ("toolformer-airflow", airflow)):
+            path = tmp_path / "secrets" / f"{file}.env"
+            text = path.read_text()
+            for dsn in set(re.findall(r"://(\S+)", text)):
+                text = text.replace(dsn, address.dsn(database).partition("://")[2])
+            path.write_text(text)
+        follow(keep_secrets)
 
-    def waits() -> bool:
-        found = status().container_statuses
-        return bool(found and found[0].state.waiting and found[0].state.waiting.reason == "CreateContainerConfigError")
+        # 2. Everything else; the Job runs to its end.
+        assert "job.batch/toolformer-prepare condition met" in follow(apply)
+        assert rows(address.dsn(factory), "select count(*) > 20 from pg_tables where schemaname = 'public'") == [
+            (True,)
+        ]
+        pools = rows(address.dsn(airflow), "select pool, include_deferred from slot_pool where pool <> 'default_pool'")
+        assert dict(pools) == dict.fromkeys(POOLS, True)
 
-    cluster.wait_for(waits, "the pod misses its Secrets")
-    cluster.add_secret("toolformer", {"TOOLFORMER_DATABASE_DSN": address.dsn(factory)})
-    connection = address.dsn(airflow).replace("postgresql://", "postgresql+psycopg2://")
-    cluster.add_secret("toolformer-airflow", {"connection": connection, "fernet-key": ""})
-
-    # 3. What it made.
-    cluster.wait_for(lambda: status().phase in ("Succeeded", "Failed"), "the pod ends", seconds=300)
-    assert status().phase == "Succeeded", cluster.records[-1].message
-    assert rows(address.dsn(factory), "select count(*) > 20 from pg_tables where schemaname = 'public'") == [(True,)]
-    pools = rows(address.dsn(airflow), "select pool, include_deferred from slot_pool where pool <> 'default_pool'")
-    assert dict(pools) == dict.fromkeys(POOLS, True)
+        # 3. Applied again, as by an upgrade, it changes nothing.
+        again = follow(
+            f"kubectl apply --kustomize deploy/kubernetes/trial; kubectl get secret,configmap --namespace {NAMESPACE}"
+        )
+        assert "created" not in again
+        assert {"toolformer", "toolformer-airflow", "toolformer-services"} <= set(re.findall(r"secret/(\S+)", again))

@@ -106,6 +106,14 @@ def test_the_trial_changes_what_it_says_and_nothing_else(settings: dict[str, str
     assert ("PersistentVolumeClaim", "toolformer-cache") not in trial
 
 
+def test_doctor_asks_for_the_rights_of_the_role_and_for_no_others() -> None:
+    from toolformer_ops.orchestration.doctor import RIGHTS
+
+    rules = named("Role")["start-stage-pods"]["rules"]
+    granted = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+    assert {(f"{resource}/{part}" if part else resource, verb) for resource, part, verb in RIGHTS} == granted
+
+
 def test_nothing_may_go_in_or_out_but_what_a_policy_lists() -> None:
     policies = named("NetworkPolicy")
     assert policies["deny-all"]["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
