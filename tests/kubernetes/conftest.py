@@ -8,7 +8,7 @@ import pytest
 from tests.kubernetes.cluster import IMAGE, TestCluster, cpu_node, gpu_node, skip_where_no_cluster_runs
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
     """Two GPUs on one node, and a node without."""
     skip_where_no_cluster_runs()

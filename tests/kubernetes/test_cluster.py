@@ -29,12 +29,12 @@ DEAF = "echo ready; while :; do sleep 0.05; done"
 """PID 1 without a handler: the kernel drops its SIGTERM."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def api(cluster: TestCluster) -> client.CoreV1Api:
     return cluster.client()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def airflow(cluster: TestCluster) -> client.CoreV1Api:
     """A client with the rights of Airflow's workers."""
     return client.CoreV1Api(config.new_client_from_config(str(cluster.kubeconfig)))
