@@ -42,7 +42,10 @@ _PASSWORDS = {
 _TEMPLATE = "toolformer_template"
 _SLOWEST_FIRST = (
     "tests/system/test_killed_stages.py",  # with the run of test_finetuning_run.py beside it
+    "tests/system/test_kubernetes.py",
+    "tests/system/test_nights.py",
     "tests/system",
+    "tests/kubernetes/test_stage_pods.py",
     "tests/integration/test_local_services_lifecycle.py",
     "tests/integration/test_training",
     "tests/integration",
@@ -52,7 +55,8 @@ _SLOWEST_FIRST = (
 )
 _GROUPED_FOLDERS = ("system", "dags")
 """Folders whose tests share one Airflow, or its import and its DAGs parsed."""
-_WITHOUT_THE_SHARED_AIRFLOW = "tests/system/test_own_tool.py"
+_WITHOUT_THE_SHARED_AIRFLOW = ("tests/system/test_own_tool.py", "tests/system/test_nights.py")
+"""The first installs a tool into its Airflow; the second waits for the clock, so that an Airflow of its own costs less than the wait."""
 
 
 gc.disable()  # nearly nothing of the 12,000 modules that are imported is garbage
@@ -74,7 +78,7 @@ class _ByGroup(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
         folder = path.split("/")[1]
-        return folder if folder in _GROUPED_FOLDERS and path != _WITHOUT_THE_SHARED_AIRFLOW else path
+        return folder if folder in _GROUPED_FOLDERS and path not in _WITHOUT_THE_SHARED_AIRFLOW else path
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
