@@ -1,8 +1,9 @@
-"""A shard's process is killed by -9 while it samples, and again while it scores, and Airflow tries again.
+"""A shard's process is killed by -9 while it samples, and told to end (SIGTERM) while it scores, and Airflow tries again.
 
 The rows are then those of an undisturbed run.
 """
 
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,13 @@ def shard_process(run_id: str) -> psutil.Process | None:
     return None
 
 
-def kill_in_mid_shard(settings: Settings, stage: str, run_id: str) -> int:
-    """Kill the shard by -9 once the stage has committed something; returns how many documents it had done."""
+def end_in_mid_shard(settings: Settings, stage: str, run_id: str, by: signal.Signals) -> int:
+    """End the shard by this signal once the stage has committed something; returns how many documents it had done."""
     engine = database.connect(settings)
     until = time.monotonic() + SECONDS_FOR_A_RUN
     while time.monotonic() < until:
         if documents_done(engine, stage) and (process := shard_process(run_id)):
-            process.kill()
+            process.send_signal(by)
             process.wait(30)
             return documents_done(engine, stage)
         time.sleep(0.05)
@@ -63,8 +64,8 @@ def test_killed_stages_leave_the_rows_of_an_undisturbed_run(
     assert undisturbed["call_losses"]
 
     annotate_anew(services, airflow, "killed", sums, writing_model_dir)
-    for stage in ("sample", "score"):
-        assert 0 < kill_in_mid_shard(services, stage, "killed") < SUMS
+    for stage, by in (("sample", signal.SIGKILL), ("score", signal.SIGTERM)):
+        assert 0 < end_in_mid_shard(services, stage, "killed", by) < SUMS
     state = wait_until_ended(airflow, ANNOTATE, "killed")
     assert state == "success", [task.name for task in airflow.tasks(ANNOTATE, "killed", "failed")]
 
@@ -73,3 +74,5 @@ def test_killed_stages_leave_the_rows_of_an_undisturbed_run(
     disturbed = rows_of_calls(services)
     for table, expected in undisturbed.items():
         assert disturbed[table] == expected, table
+    with database.transaction(database.connect(services)) as connection:  # no text is suspected any more
+        assert connection.execute(sql("select count(*) from micro_batch_tries")).scalar_one() == 0
