@@ -56,7 +56,7 @@ _SLOWEST_FIRST = (
 _GROUPED_FOLDERS = ("system", "dags")
 """Folders whose tests share one Airflow, or its import and its DAGs parsed."""
 _WITHOUT_THE_SHARED_AIRFLOW = ("tests/system/test_own_tool.py", "tests/system/test_nights.py")
-"""The first installs a tool into its Airflow; the second waits for the clock, so that an Airflow of its own costs less than the wait."""
+"""The first installs a tool into its Airflow; the second waits for the clock, which costs more than an Airflow of its own."""
 
 
 gc.disable()  # nearly nothing of the 12,000 modules that are imported is garbage
