@@ -97,6 +97,7 @@ class TestCluster:
         role: Sequence[Mapping[str, Any]] = AIRFLOW_ROLE,
         pod_security: str = "restricted",
     ) -> None:
+        self.role = tuple(role)
         self.records: list[PodRecord] = []
         """All pods that ever were, in the order of their making."""
         self.errors: list[BaseException] = []
