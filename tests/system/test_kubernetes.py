@@ -81,7 +81,8 @@ def cluster(
         (REPOSITORY / "deploy" / "kubernetes" / "base" / "rights.yaml").read_text(encoding="utf-8")
     )
     [role] = [found for found in rights if found["kind"] == "Role"]
-    nodes = [*(gpu_node(f"gpu-{number}", gpus=1) for number in range(5)), cpu_node("cpu-0")]
+    single = [gpu_node(f"gpu-{number}", gpus=1) for number in range(5)]
+    nodes = [*single, gpu_node("gpus", gpus=8), cpu_node("cpu-0")]  # finetuning takes a whole node
     environment = services.state_dir / "environment"
     before = environment.read_text(encoding="utf-8")
     slots = {name: airflow.get(f"/pools/{name}")["slots"] for name in ("gpu", "cpu")}
