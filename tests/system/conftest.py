@@ -2,11 +2,13 @@
 
 import json
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import filelock
 import pytest
 from sqlalchemy import text as sql
 
@@ -55,7 +57,9 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
                 patch.delenv(name)
             patch.setenv(STATE_DIR_VARIABLE, str(folder / "state"))
             load_settings.cache_clear()
-            found = up(load_settings())
+            # One at a time: two that look for free ports at once find the same.
+            with filelock.FileLock(Path(tempfile.gettempdir()) / "toolformer-tests-up.lock"):
+                found = up(load_settings())
         try:
             yield found
         finally:
