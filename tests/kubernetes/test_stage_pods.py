@@ -10,7 +10,7 @@ import importlib
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+from airflow.triggers.base import TriggerEvent
 
 from tests.kubernetes.cluster import GPU, IMAGE, NAMESPACE, PodRecord, TestCluster, cpu_node
 from toolformer_ops.config import REPOSITORY, Settings
@@ -166,6 +167,7 @@ def airflow(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.add_secret("toolformer", {"TOOLFORMER_DATABASE_DSN": "postgresql://owner:secret@db/toolformer"})
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", "kubernetes://")
     monkeypatch.setattr(pod_watching, "LOST_SECONDS", 1)
+    monkeypatch.setattr(pod_watching, "SETTLE_SECONDS", 0)  # no scheduler has to hear of the deferral
 
 
 @pytest.fixture
@@ -393,6 +395,26 @@ def test_a_deferred_task_that_a_user_ends_takes_its_pod_along(cluster: TestClust
 
     asyncio.run(watch_and_end())
     cluster.wait_for(lambda: not task.pods(), "the pod is gone")
+
+
+def test_a_deferred_task_comes_back_after_the_scheduler_heard_of_its_deferral(
+    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    async def ended_at_once(_: Any) -> AsyncIterator[TriggerEvent]:
+        yield TriggerEvent({"status": "success"})
+
+    trigger = deferral(Task(cluster, "comes-back", "exit 0", deferrable=True))
+    monkeypatch.setattr(pod_watching, "SETTLE_SECONDS", 5)
+    monkeypatch.setattr(pod_watching.KubernetesPodTrigger, "run", ended_at_once)
+    monkeypatch.setattr(pod_watching.asyncio, "sleep", sleep)
+    assert asyncio.run(first(trigger)).payload == {"status": "success"}
+    assert len(slept) == 1
+    assert 4 < slept[0] <= 5
 
 
 def test_all_triggers_share_one_client(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ and evaluation data on S3; settings from a Secret; the Role of `deploy/kubernete
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -214,7 +215,12 @@ def test_a_run_of_all_tools_with_an_index_built_in_a_pod_ends_green(
     # 3. What ran, what it fetched, and what is left: nothing.
     expected = {stage: len(PAPER_TOOLS) for stage in ("filter", "annotate", "check")}
     expected |= dict.fromkeys(("build-index", "ingest", "check-release", "finetune", "publish", "evaluate"), 1)
-    assert cluster.started_by_stage() == expected
+    labels = ("run_id", "task_id", "map_index", "try_number")
+    tries = {tuple(record.labels.get(name) for name in labels) for record in cluster.records}
+    assert len(tries) == len(cluster.records), "no try has two pods"
+    # Airflow may start a next try of a task that came back from its deferral too early for its scheduler.
+    again = Counter(record.stage for record in cluster.records if record.labels["try_number"] != "1")
+    assert cluster.started_by_stage() - again == expected
     assert nothing_is_left(cluster)
     assert cluster.most_gpus_in_use >= 1
     downloads = cluster.kubelet.claim_folder(CACHE_CLAIM) / "downloads.jsonl"

@@ -27,6 +27,7 @@ from airflow.providers.cncf.kubernetes.utils.pod_manager import (
     PodPhase,
 )
 from airflow.sdk.exceptions import AirflowException
+from airflow.triggers.base import TriggerEvent
 from kubernetes.client import models as k8s
 from kubernetes.client.exceptions import ApiException
 from kubernetes_asyncio.client.exceptions import ApiException as AsyncApiException
@@ -45,6 +46,9 @@ OUTAGE_SECONDS = 600
 """How long an API server that does not answer is asked again before a task gives up watching its pod."""
 CLIENT_SECONDS = 600
 """How long a client of the triggerer is used; credentials that a cluster hands out live longer."""
+SETTLE_SECONDS = 5
+"""Before a deferred task comes back. Where it runs again before the scheduler heard that the process that deferred it has ended,
+Airflow 3.3.2 takes that for the end of the task, and starts its next try (apache/airflow#71580, #72716)."""
 SCALE_UP_EVENTS = frozenset({"TriggeredScaleUp", "Nominated"})
 """Of the cluster autoscaler, and of Karpenter: a node is being added for the pod."""
 
@@ -124,6 +128,13 @@ class StagePodTrigger(KubernetesPodTrigger):
                 cluster_context=self.cluster_context,
             )
         return hooks[access]
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """What befalls the pod, `SETTLE_SECONDS` after the deferral at the earliest."""
+        began = time.monotonic()
+        async for event in super().run():
+            await asyncio.sleep(SETTLE_SECONDS - (time.monotonic() - began))
+            yield event
 
     @cached_property
     def pod_manager(self) -> AsyncPodManager:
