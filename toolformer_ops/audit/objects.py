@@ -70,7 +70,7 @@ def releases(auditing: Auditing, release_id: str, _: str) -> Page:
                         auditing.store.uri(manifest.key_of(file)),
                         damage[1],
                         remedy,
-                        {**repair, "keys": [manifest.key_of(file)]},
+                        repair={**repair, "keys": [manifest.key_of(file)]},
                     )
                 )
             elif file.name.endswith(".parquet") and not page.findings:
@@ -169,7 +169,7 @@ def _wrong_calls(row: Row[Any], kind: Any, expected: str, found: str, document_i
         place,
         f"expected {expected}, found {found} in Postgres",
         "Write them again from the release's files (--repair).",
-        {"action": "release_calls", "release_id": row.release_id},
+        repair={"action": "release_calls", "release_id": row.release_id},
     )
 
 
@@ -256,16 +256,16 @@ def _manifest(
     try:
         manifest = auditing.store.read_manifest(prefix)
     except CorruptObjectError as error:
-        page.findings.append(Finding("changed", "object", auditing.store.uri(key), str(error), remedy, repair))
+        page.findings.append(Finding("changed", "object", auditing.store.uri(key), str(error), remedy, repair=repair))
         return None
     if manifest is None:
         page.findings.append(
-            Finding("lost", "object", auditing.store.uri(key), "expected a manifest, found none", remedy, repair)
+            Finding("lost", "object", auditing.store.uri(key), "expected a manifest, found none", remedy, repair=repair)
         )
         return None
     if manifest.sha256 != sha256:
         found = f"expected the manifest that Postgres registered ({sha256}), found another one ({manifest.sha256})"
-        page.findings.append(Finding("changed", "object", auditing.store.uri(key), found, remedy, repair))
+        page.findings.append(Finding("changed", "object", auditing.store.uri(key), found, remedy, repair=repair))
         return None
     return manifest
 
@@ -344,7 +344,9 @@ def _orphans(auditing: Auditing, prefix: str, keys: Sequence[str], registered: s
         if draft in keys:
             remedy = "A trained model waits here: publish it (`toolformer-ops stage publish --run RUN`), or delete it by hand."
         return [
-            Finding("orphaned", "object", auditing.store.uri(prefix), what, remedy, None if draft in keys else repair)
+            Finding(
+                "orphaned", "object", auditing.store.uri(prefix), what, remedy, repair=None if draft in keys else repair
+            )
         ]
     try:
         manifest = auditing.store.read_manifest(prefix)
@@ -367,7 +369,7 @@ def _orphans(auditing: Auditing, prefix: str, keys: Sequence[str], registered: s
                 auditing.store.uri(place),
                 f"expected nothing that the manifest does not name, found {len(group)} objects, such as {group[0]}",
                 "Nothing reads them: delete them (--repair).",
-                {"action": "delete_objects", "prefix": "", "keys": group},
+                repair={"action": "delete_objects", "prefix": "", "keys": group},
             )
         )
     return findings
@@ -391,7 +393,7 @@ def left_folders(auditing: Auditing, _: str, __: str) -> Page:
                     str(path),
                     "expected no folder of a process that has ended, found one",
                     "Delete it (--repair).",
-                    {"action": "delete_folder", "path": str(path)},
+                    repair={"action": "delete_folder", "path": str(path)},
                 )
             )
     return page

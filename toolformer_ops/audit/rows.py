@@ -181,7 +181,7 @@ def run_numbers(auditing: Auditing, run_id: str, _: str) -> Page:
                 f"expected the numbers that the rows give, found others in {len(differing)} places, such as {' '.join(example)}: "
                 f"{counted.get(example)} by the rows, {stored.get(example)} stored",
                 "Store them again (--repair).",
-                {"action": "store_numbers", "run_id": run_id},
+                repair={"action": "store_numbers", "run_id": run_id},
             )
         )
     return page

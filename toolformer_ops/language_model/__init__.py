@@ -18,6 +18,7 @@
     draws.py          random numbers that belong to a sample
     samples.py        one sampled call while it grows
     sampling.py       calls
+    losses.py         the weights of a loss, and the keep rule
     scoring.py        three losses a call
     perplexity.py     the loss of whole texts, calls disabled
     generation.py     greedy text, for tools that ask the model

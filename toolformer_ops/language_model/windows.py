@@ -7,7 +7,7 @@ only sees less of what is far behind it. The windows depend on the text's length
 
 from dataclasses import dataclass
 
-from toolformer_ops.losses import SCORED_TOKENS
+from toolformer_ops.language_model.losses import SCORED_TOKENS
 
 MIN_WINDOW = 4 * SCORED_TOKENS
 """Tokens; below this a window would be all overlap."""
