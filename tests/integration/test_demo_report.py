@@ -83,6 +83,15 @@ def test_a_run_without_release_and_model_says_none(connection: Connection, run: 
     assert "http://airflow  (user admin, password: TOOLFORMER_AIRFLOW_PASSWORD in /state/environment)" in report
 
 
+def test_a_password_that_the_environment_gives_is_looked_for_there(
+    connection: Connection, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_AIRFLOW_PASSWORD", "of a deployment")
+    report = report_of(connection, run)
+    assert "password: TOOLFORMER_AIRFLOW_PASSWORD in the environment)" in report
+    assert "of a deployment" not in report
+
+
 def test_release_and_model_are_named_by_their_addresses(connection: Connection, run: AnnotatedRun) -> None:
     connection.exec_driver_sql(
         "insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls, lacking_tools) "

@@ -3,6 +3,7 @@
 Everything is read from Postgres; the query at the end is run by the read-only role, as its reader would.
 """
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from rich.text import Text
 from sqlalchemy import Connection, Row, text
 
 from toolformer_ops.call_syntax import Call, call_with_result
-from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.config import ENV_PREFIX, REPOSITORY, Settings
 from toolformer_ops.storage import database
 
 BEST_CALLS = 5
@@ -78,7 +79,9 @@ def print_report(console: Console, connection: Connection, run_id: str, settings
     console.print()
     print_outputs(console, rows("demo_outputs"))
     say(console, f"Run      {run_url}")
-    password = f"password: TOOLFORMER_AIRFLOW_PASSWORD in {settings.state_dir / 'environment'}"
+    variable = f"{ENV_PREFIX}AIRFLOW_PASSWORD"
+    place = "the environment" if variable in os.environ else settings.state_dir / "environment"
+    password = f"password: {variable} in {place}"
     say(console, f"Airflow  {settings.airflow_url}  (user {settings.airflow_username}, {password})")
 
 
