@@ -132,6 +132,19 @@ class PlacedCall:
 
 
 @dataclass(frozen=True)
+class TokenLogProbabilities:
+    """Natural log probabilities, float32, of the tokens that a call's losses weight: at most five each, fewer near the text's end.
+
+    None where the loss was not computed.
+    """
+
+    without_call: tuple[float, ...]
+    without_result: tuple[float, ...] | None
+    with_result: tuple[float, ...] | None
+    without_call_full_context: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
 class CallLosses:
     """The weighted losses of one call, in nats; not finite where the model computed no finite number.
 
@@ -148,6 +161,8 @@ class CallLosses:
     """L_i of the text alone with all the text before i, where the call is scored with less of it; a further term of L-."""
     number_format: str = "float32"
     """In which the model computed these losses."""
+    token_log_probabilities: TokenLogProbabilities | None = None
+    """What each loss is the weighted sum of; None where the model has no room for text behind the call."""
 
     @property
     def pruned(self) -> bool:

@@ -31,7 +31,7 @@ from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.losses import SCORED_TOKENS, TOKEN_WEIGHTS, weighted_loss
 from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
 from toolformer_ops.language_model.windows import MIN_WINDOW, owner, plan_windows
-from toolformer_ops.records import CallLosses, PlacedCall
+from toolformer_ops.records import CallLosses, PlacedCall, TokenLogProbabilities
 
 RESERVE_STEP = 64
 """Prefix lengths are rounded up to a multiple of this many tokens before windows are planned, so that most calls share windows."""
@@ -226,15 +226,26 @@ class _TextScorer:
 
     def losses(self, token: int, of: _Passes) -> CallLosses:
         """What is known of a call; `of.nothing` was run."""
-        without_result, with_result = (
-            self.loss(one, token) if self._known(one, token) else None for one in (of.without_result, of.with_result)
+        tokens = TokenLogProbabilities(
+            without_call=tuple(self.log_probabilities(of.nothing, token)),
+            without_result=self._known(of.without_result, token),
+            with_result=self._known(of.with_result, token),
+            without_call_full_context=None if of.full == of.nothing else self._known(of.full, token),
         )
-        full = None if of.full == of.nothing else self.loss(of.full, token)
-        return CallLosses(self.loss(of.nothing, token), without_result, with_result, full, self._model.number_format)
+        return CallLosses(
+            without_call=weighted_loss(tokens.without_call),
+            without_result=_loss_of(tokens.without_result),
+            with_result=_loss_of(tokens.with_result),
+            without_call_full_context=_loss_of(tokens.without_call_full_context),
+            number_format=self._model.number_format,
+            token_log_probabilities=tokens,
+        )
 
-    def _known(self, one: _Pass, token: int) -> bool:
-        """Whether all five were run; passes with calls nearby may have run some of them, or all."""
-        return all((one, scored) in self._found for scored in self._scored(token))
+    def _known(self, one: _Pass, token: int) -> tuple[float, ...] | None:
+        """The log probabilities where all five were run; passes with calls nearby may have run some of them, or all."""
+        if all((one, scored) in self._found for scored in self._scored(token)):
+            return tuple(self.log_probabilities(one, token))
+        return None
 
     def _scored(self, token: int) -> range:
         return range(token, min(token + SCORED_TOKENS, len(self._text)))
@@ -249,3 +260,7 @@ class _TextScorer:
         if size < MIN_WINDOW:
             return None
         return max(wanted, owner(plan_windows(len(self._text), size), token).start)
+
+
+def _loss_of(log_probabilities: tuple[float, ...] | None) -> float | None:
+    return None if log_probabilities is None else weighted_loss(log_probabilities)

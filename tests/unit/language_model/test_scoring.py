@@ -46,6 +46,34 @@ def test_the_same_calls_give_the_same_bits_whatever_came_before(subject: Subject
     assert subject.engine.score_calls(TEXT, calls) == first
 
 
+@pytest.mark.parametrize("context_tokens", [None, 6])
+@pytest.mark.parametrize("prune_below", [0.0, 0.05])
+def test_each_loss_comes_with_the_log_probabilities_of_its_tokens(
+    subject: Subject, prune_below: float, context_tokens: int | None
+) -> None:
+    end = len(subject.engine.tokenize(TEXT))
+    calls = [*(calculator(token) for token in (2, 6, 11, 14)), calculator(end - 3)]
+    found = subject.engine.score_calls(TEXT, calls, prune_below=prune_below, context_tokens=context_tokens)
+    assert any(losses.pruned for losses in found) == (prune_below > 0)
+    for call, losses in zip(calls, found, strict=True):
+        tokens = losses.token_log_probabilities
+        assert tokens is not None
+        for name in ("without_call", "without_result", "with_result", "without_call_full_context"):
+            loss, log_ps = getattr(losses, name), getattr(tokens, name)
+            assert (loss is None) == (log_ps is None)
+            if log_ps is not None:
+                assert len(log_ps) == min(5, end - call.token)
+                assert loss == -math.fsum(
+                    step / 15 * value for step, value in zip((5, 4, 3, 2, 1), log_ps, strict=False)
+                )
+        # The same from one plain pass: of the whole text, which is the fourth loss where the others see less of it.
+        reference, ids = subject.reference, subject.engine.tokenize(TEXT).ids
+        plain = reference.logits([*reference.start, *ids]).log_softmax(-1)
+        whole = tokens.without_call_full_context or tokens.without_call
+        expected = [float(plain[token, ids[token]]) for token in range(call.token, min(call.token + 5, end))]
+        assert whole == pytest.approx(expected, abs=1e-5)
+
+
 @pytest.mark.parametrize("batch_tokens", [1, 64, 100_000])
 def test_padding_changes_nothing(subject: Subject, batch_tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = [calculator(token, "3" * token) for token in (1, 4, 9, 14)]
