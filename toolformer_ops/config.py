@@ -120,6 +120,14 @@ class Settings(BaseSettings):
         default=2.0, gt=0, description="Guess of sampling time a text, used until the ledger holds measured times."
     )
     max_line_bytes: int = Field(default=10_000_000, ge=1000, description="Longest line of a corpus file.")
+    max_unpacked_gib: float = Field(
+        default=256.0, gt=0, description="Most that one packed file (gzip, Zstandard, Parquet) may hold unpacked, GiB."
+    )
+    max_unpacked_ratio: float = Field(
+        default=200.0,
+        ge=1,
+        description="Most that one packed file may hold unpacked, as a multiple of its packed size.",
+    )
 
     runner: Literal["local", "kubernetes"] = Field(default="local", description="Where GPU and CPU stages run.")
     schedules_dir: Path | None = Field(

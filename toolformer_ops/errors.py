@@ -7,6 +7,7 @@
     |   |   +-- ParameterError
     |   |   +-- RecipeMismatchError
     |   |   +-- CorpusError
+    |   |   |   +-- ExpandsTooFarError
     |   |   +-- ModelError
     |   |   +-- TrainingError
     |   |   +-- PromptError
@@ -83,6 +84,10 @@ class RecipeMismatchError(UsageError):
 
 class CorpusError(UsageError):
     """The corpus cannot be found or read as a whole (single bad records are counted, not raised)."""
+
+
+class ExpandsTooFarError(CorpusError):
+    """A packed file holds more than the settings allow, in all or for its packed size."""
 
 
 class ModelError(UsageError):

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sqlalchemy
+import zstandard
 from pydantic import SecretStr
 from sqlalchemy import Engine
 
@@ -469,10 +470,30 @@ def test_a_known_file_that_is_cut_makes_no_version_unless_accepted(
     assert ingest_corpus(settings, str(folder), accept_shrink=True).version == 2
 
 
-def test_a_file_that_is_cut_when_it_is_first_met_is_taken_as_it_is(folder: Path, settings: Settings) -> None:
-    (folder / "a.jsonl").write_bytes(b'{"text": "one"}\n{"text": "tw')
-    report = ingest_corpus(settings, str(folder))
-    assert (report.documents, report.rejected_by_reason) == (1, {"corrupt_json": 1})
+@pytest.mark.parametrize(
+    ("name", "content", "reason", "found"),
+    [
+        ("a.jsonl", b'{"text": "one"}\n{"text": "tw', "corrupt_json", "breaks off: Unterminated string"),
+        ("a.jsonl.gz", gzip.compress(b'{"text": "one"}\n')[:-4], "unreadable_file", "breaks off: after 1 lines"),
+        (
+            "a.jsonl.zst",
+            zstandard.compress(b'{"text": "one"}\n' + b"\n" * 5_000_000),
+            "expands_too_far",
+            "holds too much: after 1 lines: .*TOOLFORMER_MAX_UNPACKED_RATIO",
+        ),
+    ],
+    ids=["half a record", "packed", "line ends"],
+)
+def test_a_file_that_is_not_whole_when_it_is_first_met_makes_no_version_unless_accepted(
+    folder: Path, settings: Settings, engine: Engine, name: str, content: bytes, reason: str, found: str
+) -> None:
+    before = _state(engine)
+    (folder / name).write_bytes(content)
+    with pytest.raises(CorpusError, match=f"{name}: expected a whole file, found that it {found}.*--accept-shrink"):
+        ingest_corpus(settings, str(folder))
+    assert _state(engine) == before
+    report = ingest_corpus(settings, str(folder), accept_shrink=True)
+    assert (report.documents, report.rejected_by_reason) == (1, {reason: 1})
 
 
 def test_a_corpus_that_would_lose_more_than_half_makes_no_version_unless_accepted(

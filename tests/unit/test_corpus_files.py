@@ -9,11 +9,20 @@ import pytest
 import zstandard
 
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus.files import CorpusFile, Line, OpenedFile, content_sha256, find_files, unpacked
-from toolformer_ops.errors import CorpusError, ObjectStoreError
+from toolformer_ops.corpus.files import (
+    CorpusFile,
+    Line,
+    OpenedFile,
+    UnpackingLimits,
+    content_sha256,
+    find_files,
+    unpacked,
+)
+from toolformer_ops.errors import CorpusError, ExpandsTooFarError, ObjectStoreError
 from toolformer_ops.records import normal_uri
 
 LIMIT = 1000
+UNLIMITED = UnpackingLimits(unpacked_bytes=1e12, ratio=1e6)
 
 
 def _file(path: Path, content: bytes) -> CorpusFile:
@@ -25,8 +34,8 @@ def _lines(path: Path, content: bytes, limit: int = LIMIT) -> list[Line]:
     return _lines_of(_file(path, content), limit)
 
 
-def _lines_of(file: CorpusFile, limit: int = LIMIT) -> list[Line]:
-    with OpenedFile(file) as opened:
+def _lines_of(file: CorpusFile, limit: int = LIMIT, limits: UnpackingLimits = UNLIMITED) -> list[Line]:
+    with OpenedFile(file, limits) as opened:
         return list(opened.lines(limit))
 
 
@@ -90,6 +99,18 @@ def test_a_packed_file_that_unpacks_to_a_hundred_megabytes_is_never_held(tmp_pat
     tracemalloc.stop()
     assert _outcome(lines) == [(1, b"first"), (2, "line_too_long"), (3, b"last")]
     assert peak < 5_000_000
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_small_file_that_holds_megabytes_of_line_ends_is_read_no_further(
+    tmp_path: Path, settings: Settings, suffix: str
+) -> None:
+    # 5 MB of line ends, some kB packed; those of 300 MB, which took 400 s, are refused at the same place.
+    content = {".gz": gzip.compress, ".zst": zstandard.compress}[suffix](b"first\n" + b"\n" * 5_000_000 + b"last\n")
+    file = _file(tmp_path / f"a{suffix}", content)
+    lines = _lines_of(file, limits=UnpackingLimits.of(settings))
+    assert _outcome(lines) == [(1, b"first"), (0, "expands_too_far")]
+    assert "expected at most 200 times the packed size (TOOLFORMER_MAX_UNPACKED_RATIO), found 4," in lines[1].detail
 
 
 def _numbered_lines(count: int) -> bytes:
@@ -210,8 +231,8 @@ PACK: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstandard":
 packed_by = pytest.mark.parametrize("pack", PACK.values(), ids=PACK.keys())
 
 
-def _read(data: bytes) -> bytes:
-    return unpacked(io.BytesIO(data), "corpus.jsonl").read()
+def _read(data: bytes, limits: UnpackingLimits = UNLIMITED) -> bytes:
+    return unpacked(io.BytesIO(data), "corpus.jsonl", limits).read()
 
 
 def test_plain_bytes_come_back() -> None:
@@ -248,7 +269,7 @@ def test_rubbish_after_the_packed_data_raises(pack: Callable[[bytes], bytes]) ->
 def test_of_a_bomb_only_as_much_is_unpacked_as_is_read(pack: Callable[[bytes], bytes]) -> None:
     bomb = io.BytesIO(pack(b"\x00" * 200_000_000))
     tracemalloc.start()
-    assert unpacked(bomb, "corpus.jsonl").read(10) == b"\x00" * 10
+    assert unpacked(bomb, "corpus.jsonl", UNLIMITED).read(10) == b"\x00" * 10
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5_000_000
@@ -256,4 +277,13 @@ def test_of_a_bomb_only_as_much_is_unpacked_as_is_read(pack: Callable[[bytes], b
 
 @packed_by
 def test_lines_can_be_read_one_by_one(pack: Callable[[bytes], bytes]) -> None:
-    assert sum(1 for _ in unpacked(io.BytesIO(pack(TEXT)), "corpus.jsonl")) == 50_000
+    assert sum(1 for _ in unpacked(io.BytesIO(pack(TEXT)), "corpus.jsonl", UNLIMITED)) == 50_000
+
+
+@packed_by
+def test_packed_data_above_the_limit_in_all_is_refused_and_at_the_limit_is_read(pack: Callable[[bytes], bytes]) -> None:
+    assert _read(pack(TEXT), UnpackingLimits(unpacked_bytes=len(TEXT), ratio=1e6)) == TEXT
+    with pytest.raises(
+        ExpandsTooFarError, match=r"corpus\.jsonl: expected at most .* GiB .*TOOLFORMER_MAX_UNPACKED_GIB"
+    ):
+        _read(pack(TEXT), UnpackingLimits(unpacked_bytes=len(TEXT) - 1, ratio=1e6))

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus.files import CorpusFile, find_files
+from toolformer_ops.corpus.files import CorpusFile, UnpackingLimits, find_files
 from toolformer_ops.corpus.records import Record, Rejection, read_file, read_record
 from toolformer_ops.records import normal_uri
 
@@ -24,7 +24,8 @@ def _packed(**columns: Any) -> bytes:
 
 
 def _read(content: bytes, name: str = "a.parquet", limit: int = 1000) -> list[tuple[int, Record | Rejection]]:
-    return list(read_file(CorpusFile(f"file:///{name}", lambda: io.BytesIO(content)), limit))
+    limits = UnpackingLimits.of(Settings(_env_file=None))  # type: ignore[call-arg]
+    return list(read_file(CorpusFile(f"file:///{name}", lambda: io.BytesIO(content)), limit, limits))
 
 
 def _outcome(content: bytes, **options: Any) -> list[tuple[int, Record | str]]:
@@ -115,6 +116,16 @@ def test_a_file_with_two_columns_of_one_name_is_refused() -> None:
     target = io.BytesIO()
     pq.write_table(pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), target)
     assert _outcome(target.getvalue()) == [(0, "unreadable_file")]
+
+
+def test_a_small_file_that_holds_megabytes_is_read_no_further() -> None:
+    target = io.BytesIO()
+    pq.write_table(pa.table({"text": ["a" * 900] * 6000}), target)  # one string and its repetitions: some kB
+    *read, (row, refused) = _read(target.getvalue())
+    assert 4000 <= len(read) < 6000
+    assert row == 0
+    assert isinstance(refused, Rejection)
+    assert (refused.reason, refused.cut) == ("expands_too_far", True)
 
 
 def test_a_parquet_file_may_have_any_name() -> None:

@@ -33,7 +33,7 @@ def ingest(
         bool,
         typer.Option(
             "--accept-shrink/--no-accept-shrink",
-            help="Take a file that breaks off, or lost more than half, as it is.",
+            help="Take a file that breaks off, holds too much, or lost more than half, as it is.",
         ),
     ] = False,
 ) -> None:

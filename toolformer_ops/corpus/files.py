@@ -2,8 +2,9 @@
 
 `unpacked` is the one reader of packed files: corpora, Wikipedia dumps and the data of evaluations go through it.
 
-Memory is bounded for every content: a line longer than the limit is skipped, packed data is unpacked in small pieces. What cannot
-be read becomes a `Line` with a reason; only a source that fails (no file, no permission, the network) raises.
+Memory is bounded for every content: a line longer than the limit is skipped, packed data is unpacked in small pieces. So is time: a
+packed file that holds too much, in all or for its packed size (`UnpackingLimits`), is read no further. What cannot be read becomes
+a `Line` with a reason; only a source that fails (no file, no permission, the network) raises.
 Does not parse the lines, nor read Parquet: `corpus/records.py` does.
 """
 
@@ -23,7 +24,13 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import BrokenConnectionError, CorpusError, ObjectNotFoundError, ToolformerError
+from toolformer_ops.errors import (
+    BrokenConnectionError,
+    CorpusError,
+    ExpandsTooFarError,
+    ObjectNotFoundError,
+    ToolformerError,
+)
 
 PARQUET = ".parquet"
 KINDS = (".jsonl", ".ndjson", ".json")
@@ -39,6 +46,41 @@ _ZSTANDARD_PIECE_BYTES = 1 << 12
 """pyarrow loses the last piece before the place where a file breaks off, so pieces are small."""
 SETTLED_NANOSECONDS = 2_000_000_000
 """A file changed less than this ago may change again without another time of change, which file systems store in ticks."""
+
+
+RATIO_FROM_BYTES = 1 << 22
+"""Unpacked bytes from which on the ratio counts: a small file of equal lines packs well, and takes no time."""
+
+
+@dataclass(frozen=True)
+class UnpackingLimits:
+    """How much a packed file may hold: 9 kB of Zstandard can be 300 MB of line ends, whose reading takes minutes."""
+
+    unpacked_bytes: float
+    ratio: float
+    """Unpacked bytes for each packed byte that was read."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> "UnpackingLimits":
+        """Those of a deployment."""
+        return cls(settings.max_unpacked_gib * 2**30, settings.max_unpacked_ratio)
+
+    def check(self, name: str, packed_bytes: int, unpacked_bytes: int) -> None:
+        """Whether a file may be read further, of which so many bytes were read.
+
+        Raises:
+            ExpandsTooFarError: it holds too much.
+        """
+        if unpacked_bytes > self.unpacked_bytes:
+            limit = f"at most {self.unpacked_bytes / 2**30:g} GiB unpacked (TOOLFORMER_MAX_UNPACKED_GIB)"
+        elif unpacked_bytes > max(self.ratio * packed_bytes, RATIO_FROM_BYTES):
+            limit = f"at most {self.ratio:g} times the packed size (TOOLFORMER_MAX_UNPACKED_RATIO)"
+        else:
+            return
+        raise ExpandsTooFarError(
+            f"{name}: expected {limit}, found {unpacked_bytes:,} bytes in {packed_bytes:,} packed ones. "
+            "Raise the limit if the file is what you meant."
+        )
 
 
 @dataclass(frozen=True)
@@ -63,7 +105,7 @@ class Line(NamedTuple):
     content: bytes = b""
     """Without its line end; empty where there is a reason."""
     reason: str | None = None
-    """line_too_long, empty_file or unreadable_file."""
+    """line_too_long, empty_file, expands_too_far or unreadable_file."""
     detail: str = ""
     ended: bool = True
     """False for a last line without a line end: the file may have been cut there."""
@@ -146,8 +188,9 @@ class OpenedFile:
         CorpusError, ObjectStoreError: the source fails.
     """
 
-    def __init__(self, file: CorpusFile) -> None:
+    def __init__(self, file: CorpusFile, limits: UnpackingLimits) -> None:
         self.uri = file.uri
+        self.limits = limits
         self._file = file
         self._digest = hashlib.sha256()
         self._open_files = ExitStack()
@@ -166,13 +209,13 @@ class OpenedFile:
         return self._source.peek(4)[:4] == _PARQUET_MAGIC or self.uri.lower().endswith(PARQUET)
 
     def lines(self, max_line_bytes: int) -> Iterator[Line]:
-        """Its lines that are not blank, in order; one with number 0 last where it is empty or breaks off.
+        """Its lines that are not blank, in order; one with number 0 last where it is empty, breaks off or holds too much.
 
-        Of a packed file that breaks off, the whole lines before that place are read.
+        Of a packed file that breaks off or holds too much, the whole lines before that place are read.
         """
         number = read = 0
         try:
-            stream = unpacked(self._source, self.uri, as_named=True)
+            stream = unpacked(self._source, self.uri, self.limits, as_named=True)
             while held := stream.readline(max_line_bytes + 1):  # more is not held of a line
                 number += 1
                 ended = held.endswith(b"\n")
@@ -192,7 +235,8 @@ class OpenedFile:
                     read += 1
                     yield Line(number, content, ended=ended)
         except CorpusError as error:
-            yield Line(0, reason="unreadable_file", detail=f"after {read} lines: {error}"[:DETAIL_CHARACTERS])
+            reason = "expands_too_far" if isinstance(error, ExpandsTooFarError) else "unreadable_file"
+            yield Line(0, reason=reason, detail=f"after {read} lines: {error}"[:DETAIL_CHARACTERS])
             return
         if not read:
             yield Line(0, reason="empty_file", detail="expected JSON Lines, found no line that is not blank")
@@ -226,7 +270,7 @@ def _open(file: CorpusFile) -> IO[bytes]:
 # Packed files
 
 
-def unpacked(packed: IO[bytes], name: str, *, as_named: bool = False) -> BinaryIO:
+def unpacked(packed: IO[bytes], name: str, limits: UnpackingLimits, *, as_named: bool = False) -> BinaryIO:
     """A buffered stream of the bytes in `packed`: gzip, Zstandard or plain, told apart by the first bytes.
 
     Several packed members in a row are read as one. A stream that ends in the middle of its packed data raises, so that a half copy
@@ -235,21 +279,26 @@ def unpacked(packed: IO[bytes], name: str, *, as_named: bool = False) -> BinaryI
     Args:
         packed: where the bytes come from.
         name: the file's name or address.
+        limits: how much it may hold.
         as_named: whether a file whose name ends in .gz or .zst must be packed so.
 
     Reading raises:
+        ExpandsTooFarError: the file holds more than `limits` allow.
         CorpusError: the packed data is damaged or ends too early, or is not what the name says.
         BrokenConnectionError: `packed` cannot be read.
     """
-    source = io.BufferedReader(_Source(packed, name), _BUFFER_BYTES)
+    stored = _Source(packed, name)
+    source = io.BufferedReader(stored, _BUFFER_BYTES)
     first = source.peek(4)[:4]
     if first.startswith(_GZIP):
-        return io.BufferedReader(_Unpacked(gzip.GzipFile(fileobj=source).read1, name), _BUFFER_BYTES)
+        unpacking = _Unpacked(gzip.GzipFile(fileobj=source).read1, stored, limits)
+        return io.BufferedReader(unpacking, _BUFFER_BYTES)
     if first == _ZSTANDARD:
         import pyarrow  # not zstandard, whose reader takes a cut file for a whole one
 
         stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(source, mode="r"), "zstd")
-        return io.BufferedReader(_Unpacked(stream.read, name, _ZSTANDARD_PIECE_BYTES), _BUFFER_BYTES)
+        unpacking = _Unpacked(stream.read, stored, limits, _ZSTANDARD_PIECE_BYTES)
+        return io.BufferedReader(unpacking, _BUFFER_BYTES)
     if as_named and first and Path(name).suffix.lower() in (".gz", ".zst"):
         raise CorpusError(
             f"{name}: expected packed data as the name says, found {first!r}. Rename the file, or pack it."
@@ -258,12 +307,20 @@ def unpacked(packed: IO[bytes], name: str, *, as_named: bool = False) -> BinaryI
 
 
 class _Unpacked(io.RawIOBase):
-    """What `read` unpacks, at most `piece_bytes` at a time; its errors become `CorpusError`."""
+    """What `read` unpacks of `stored`, at most `piece_bytes` at a time; its errors become `CorpusError`."""
 
-    def __init__(self, read: Callable[[int], bytes], name: str, piece_bytes: int = _BUFFER_BYTES) -> None:
+    def __init__(
+        self,
+        read: Callable[[int], bytes],
+        stored: "_Source",
+        limits: UnpackingLimits,
+        piece_bytes: int = _BUFFER_BYTES,
+    ) -> None:
         self._read = read
-        self._name = name
+        self._stored = stored
+        self._limits = limits
         self._piece_bytes = piece_bytes
+        self._bytes = 0
 
     def readable(self) -> bool:
         return True
@@ -273,8 +330,10 @@ class _Unpacked(io.RawIOBase):
             block = self._read(min(len(buffer), self._piece_bytes))
         except (OSError, EOFError, ValueError, zlib.error) as error:  # ValueError: pyarrow's ArrowInvalid
             raise CorpusError(
-                f"{self._name}: expected whole packed data, found: {error}. Copy the file again."
+                f"{self._stored.name}: expected whole packed data, found: {error}. Copy the file again."
             ) from error
+        self._bytes += len(block)
+        self._limits.check(self._stored.name, self._stored.bytes_read, self._bytes)
         buffer[: len(block)] = block
         return len(block)
 
@@ -283,8 +342,9 @@ class _Source(io.RawIOBase):
     """Stored bytes. Their errors become `BrokenConnectionError`, so that no unpacker takes a failing disk for damaged data."""
 
     def __init__(self, stream: IO[bytes], name: str, digest: "hashlib._Hash | None" = None) -> None:
+        self.name = name
+        self.bytes_read = 0
         self._stream = stream
-        self._name = name
         self._digest = digest
 
     def readable(self) -> bool:
@@ -296,7 +356,8 @@ class _Source(io.RawIOBase):
         except ToolformerError:
             raise
         except Exception as error:
-            raise BrokenConnectionError(f"reading {self._name} broke off: {error}. Try again.") from error
+            raise BrokenConnectionError(f"reading {self.name} broke off: {error}. Try again.") from error
+        self.bytes_read += len(block)
         if self._digest:
             self._digest.update(block)
         buffer[: len(block)] = block

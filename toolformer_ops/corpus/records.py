@@ -7,6 +7,7 @@ visible pictures (U+0000 to U+2400), since Postgres cannot store the first and n
 
 import datetime
 import hashlib
+import io
 import json
 import re
 import uuid
@@ -14,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from toolformer_ops.corpus.files import DETAIL_CHARACTERS, CorpusFile, OpenedFile
+from toolformer_ops.corpus.files import DETAIL_CHARACTERS, CorpusFile, OpenedFile, UnpackingLimits
+from toolformer_ops.errors import ExpandsTooFarError
 from toolformer_ops.records import Document, document_id_of
 
 ID_CHARACTERS = 300
@@ -22,6 +24,7 @@ ID_CHARACTERS = 300
 ROWS_PER_BATCH = 1000
 """Rows of a Parquet file that are held at once; of each column, a row group's pages are held beside them."""
 _FIELDS = ("text", "url", "date", "title", "id")
+_READ_NO_FURTHER = frozenset({"unreadable_file", "expands_too_far"})
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\u2421"}
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?![0-9])")
@@ -62,7 +65,8 @@ class Rejection:
     detail: str
     """What was found."""
     cut: bool = False
-    """Whether the file breaks off here: packed data or Parquet that is not whole, or a last line that is half a record."""
+    """Whether the file is read no further, or breaks off here: packed data or Parquet that is not whole or holds too much, or a
+    last line that is half a record."""
 
 
 def read_records(
@@ -82,7 +86,7 @@ def read_records(
         return
     for line in opened.lines(max_record_bytes):
         if line.reason:
-            yield line.number, Rejection(line.reason, line.detail, cut=line.reason == "unreadable_file"), None
+            yield line.number, Rejection(line.reason, line.detail, cut=line.reason in _READ_NO_FURTHER), None
             continue
         line_hash = int.from_bytes(hashlib.sha256(line.content).digest()[:8], "big", signed=True)
         if is_known(line.number, line_hash):
@@ -93,13 +97,15 @@ def read_records(
         yield line.number, found, line_hash
 
 
-def read_file(file: CorpusFile, max_record_bytes: int) -> Iterator[tuple[int, Record | Rejection]]:
+def read_file(
+    file: CorpusFile, max_record_bytes: int, limits: UnpackingLimits
+) -> Iterator[tuple[int, Record | Rejection]]:
     """The records of a file that is opened for it, with their lines, as `read_records`.
 
     Raises:
         CorpusError, ObjectStoreError: the source fails.
     """
-    with OpenedFile(file) as opened:
+    with OpenedFile(file, limits) as opened:
         for line, record, _ in read_records(opened, max_record_bytes):
             yield line, record
 
@@ -203,16 +209,23 @@ def _parquet_records(opened: OpenedFile, max_record_bytes: int) -> Iterator[tupl
     """The records of a Parquet file, batch by batch, by the same rules as those of JSON."""
     import pyarrow.parquet
 
-    number = 0
+    number = unpacked_bytes = 0
     try:
-        file = pyarrow.parquet.ParquetFile(opened.seekable())
+        stored = opened.seekable()
+        packed_bytes = stored.seek(0, io.SEEK_END)
+        file = pyarrow.parquet.ParquetFile(stored)
         names = set(file.schema_arrow.names)
         columns = [name for name in _FIELDS if name in names]
         for batch in file.iter_batches(ROWS_PER_BATCH, columns=columns):
+            unpacked_bytes += max(batch.nbytes, batch.num_rows)
+            opened.limits.check(opened.uri, packed_bytes, unpacked_bytes)
             fields = [_values(batch.column(name)) for name in columns]
             for row in zip(*fields, strict=True) if columns else [()] * batch.num_rows:
                 number += 1
                 yield number, _record_of_row(dict(zip(columns, row, strict=True)), max_record_bytes)
+    except ExpandsTooFarError as error:
+        yield 0, replace(_rejection("expands_too_far", f"after {number} rows: {error}"), cut=True)
+        return
     except (pyarrow.ArrowException, ValueError, KeyError, OSError) as error:  # ValueError: two columns of one name
         found = f"after {number} rows: expected a whole Parquet file, found: {error}. Copy the file again."
         yield 0, replace(_rejection("unreadable_file", found), cut=True)

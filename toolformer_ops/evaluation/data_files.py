@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus.files import unpacked
+from toolformer_ops.corpus.files import UnpackingLimits, unpacked
 from toolformer_ops.errors import CorpusError, EvaluationDataError, WrongFormatError
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class DataFolder:
         """
         try:
             packed = self._store.open_uri(uri).read() if uri.startswith("s3://") else Path(uri).read_bytes()
-            content = unpacked(io.BytesIO(packed), uri).read()
+            content = unpacked(io.BytesIO(packed), uri, UnpackingLimits.of(self._settings)).read()
         except (OSError, CorpusError) as error:
             raise EvaluationDataError(f"expected to read {uri}, found: {error}") from error
         return DataFile(name, uri, content, hashlib.sha256(packed).hexdigest())

@@ -21,7 +21,7 @@ from toolformer_ops.annotation.candidates import (
 )
 from toolformer_ops.annotation.scoring import ExecutedCall, ScoredCall, own_text_of, score_calls
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus.files import find_files
+from toolformer_ops.corpus.files import UnpackingLimits, find_files
 from toolformer_ops.corpus.records import Record, Rejection, read_file
 from toolformer_ops.errors import CorpusError, ParameterError
 from toolformer_ops.records import Document, Paragraph, normal_uri
@@ -68,8 +68,9 @@ def read_corpus(settings: Settings, corpus: Path | str) -> Iterator[tuple[str, R
     uri = normal_uri(str(corpus))
     refused: Counter[str] = Counter()
     records = 0
+    limits = UnpackingLimits.of(settings)
     for file in find_files(settings, uri):
-        for line, record in read_file(file, settings.max_line_bytes):
+        for line, record in read_file(file, settings.max_line_bytes, limits):
             name = f"{Path(file.uri).name}:{line}"
             if isinstance(record, Record):
                 records += 1

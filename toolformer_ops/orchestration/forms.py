@@ -53,7 +53,7 @@ def corpus_form(settings: Settings) -> dict[str, Param]:
         False,
         type="boolean",
         title="Accept shrink",
-        description="Take a file that breaks off, or that lost more than half of its records, as it is.",
+        description="Take a file that breaks off, holds too much, or lost more than half of its records, as it is.",
     )
     return {"corpus": _param("corpus", schema, settings.default_corpus), "accept_shrink": accept_shrink}
 

@@ -79,7 +79,8 @@ class Schedule(Section):
     owner: Name = Field(default="toolformer", description="Who looks after it: the owner that Airflow shows.")
     hours: float = Field(default=24.0, gt=0, le=168, description="Time limit of a night, in hours.")
     accept_shrink: bool = Field(
-        default=False, description="Take over a corpus that shrank by more than half since the last night."
+        default=False,
+        description="Take over a file that breaks off or holds too much, and a corpus that shrank by more than half.",
     )
     run: RunChoices
     finetune: Finetuning = Finetuning()

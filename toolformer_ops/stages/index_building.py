@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from toolformer_ops import artifacts
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus.files import unpacked
+from toolformer_ops.corpus.files import UnpackingLimits, unpacked
 from toolformer_ops.errors import AlreadyPublishedError, CorpusError, CorruptObjectError
 from toolformer_ops.retrieval.index_build import IndexReport, build, source_fingerprint
 from toolformer_ops.retrieval.index_manifest import MANIFEST, IndexManifest
@@ -42,7 +42,7 @@ def build_index(
     def open_source() -> Iterator[BinaryIO]:
         with ExitStack() as stack:
             packed = stack.enter_context(ObjectStore(settings).open_uri(source_uri))
-            yield stack.enter_context(unpacked(packed, source_uri))
+            yield stack.enter_context(unpacked(packed, source_uri, UnpackingLimits.of(settings)))
 
     with open_source() as source:  # before any folder is made or Java is started
         if not source.read(1):

@@ -22,7 +22,7 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus.files import CorpusFile, OpenedFile, content_sha256, find_files
+from toolformer_ops.corpus.files import CorpusFile, OpenedFile, UnpackingLimits, content_sha256, find_files
 from toolformer_ops.corpus.records import Record, Rejection, read_records
 from toolformer_ops.errors import CorpusError, DatabaseError
 from toolformer_ops.records import corpus_id_of, normal_uri
@@ -89,11 +89,11 @@ def ingest_corpus(
     Args:
         settings: of the deployment.
         corpus_uri: the file or folder.
-        accept_shrink: take a known file that is cut, or files or a corpus that lost more than half, as they are.
+        accept_shrink: take a file that breaks off or holds too much, or files or a corpus that lost more than half, as they are.
         records_per_transaction: records whose texts are written at once; decides no row.
 
     Raises:
-        CorpusError: there is no such file, folder or bucket, it cannot be read, or it has shrunk too much.
+        CorpusError: there is no such file, folder or bucket, it cannot be read as a whole, or it has shrunk too much.
         ObjectStoreError: the connection to S3 broke; what was read is kept, and the next ingestion continues there.
         DatabaseError: Postgres refuses, or the tables do not add up.
     """
@@ -114,6 +114,7 @@ def ingest_corpus(
             session=session,
             corpus_id=corpus_id,
             max_record_bytes=settings.max_line_bytes,
+            limits=UnpackingLimits.of(settings),
             records_per_transaction=records_per_transaction,
             accept_shrink=accept_shrink,
         )
@@ -178,6 +179,7 @@ class Reading:
     session: Connection
     corpus_id: str
     max_record_bytes: int
+    limits: UnpackingLimits
     records_per_transaction: int
     accept_shrink: bool
     read_files: int = 0
@@ -189,7 +191,7 @@ class Reading:
         """Read those of the corpus's files whose bytes have changed, and note which are gone.
 
         Raises:
-            CorpusError: a known file is cut, or lost more than half of its records.
+            CorpusError: a file breaks off or holds too much, or a known one lost more than half of its records.
         """
         with database.transaction(self.session) as connection:
             database.execute(connection, "ingestion_begin")
@@ -230,7 +232,7 @@ class Reading:
         counts: Counter[str] = Counter()
         batch: list[Numbered] = []
         size = 0
-        with OpenedFile(file) as opened:
+        with OpenedFile(file, self.limits) as opened:
             held = HeldLines(b"")
             compared = before is not None and before.read_as == READING_VERSION and not opened.is_parquet
             if compared:
@@ -244,10 +246,14 @@ class Reading:
                 batch.append((line, record, line_hash))
                 if isinstance(record, Record):
                     size += len(record.text)
-                elif record.cut and before is not None and not self.accept_shrink:
+                elif record.cut and not self.accept_shrink:
+                    held_before = (
+                        f", as it was at the newest version with {before.usable} usable records" if before else ""
+                    )
+                    found = "holds too much" if record.reason == "expands_too_far" else "breaks off"
                     raise CorpusError(
-                        f"{file.uri}: expected a whole file, as it was at the newest version with {before.usable} usable records, "
-                        f"found that it breaks off: {record.detail}. No version is made. Copy the file again, {ACCEPT_SHRINK}."
+                        f"{file.uri}: expected a whole file{held_before}, found that it {found}: {record.detail}. "
+                        f"No version is made. Copy the file again, {ACCEPT_SHRINK}."
                     )
                 if len(batch) >= self.records_per_transaction or size >= CHARACTERS_PER_TRANSACTION:
                     counts.update(self.write_batch(number, batch))
