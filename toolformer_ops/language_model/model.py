@@ -172,6 +172,20 @@ class LanguageModel:
         return found
 
     @torch.inference_mode()
+    def losses_with_result(
+        self, text: str, calls: Sequence[PlacedCall], *, context_tokens: int | None = None
+    ) -> list[float]:
+        """L(e(c, r)) of each call alone, nats, in order, in float32: the format of every call that reaches `float32_from`.
+
+        nan where a call is so long that the model's window has no room for text behind it.
+
+        Raises:
+            ValueError: a call's position is not in 1..tokens - 1.
+        """
+        model = self._model if self._model.dtype == torch.float32 else self._float32_model()
+        return scoring.losses_with_result(model, self._tokenization, self.tokenize(text), calls, context_tokens)
+
+    @torch.inference_mode()
     def score_details(self, text: str, call: PlacedCall, *, context_tokens: int | None = None) -> list[ScoredToken]:
         """Token by token what `score_calls` adds up for one call, in the model's own number format."""
         return scoring.score_details(self._model, self._tokenization, self.tokenize(text), call, context_tokens)

@@ -137,6 +137,26 @@ def score_calls(
     ]
 
 
+def losses_with_result(
+    model: CausalModel,
+    tokenization: Tokenization,
+    text: TokenizedText,
+    calls: Sequence[PlacedCall],
+    context_tokens: int | None = None,
+) -> list[float]:
+    """L(e(c, r)) of each call alone, nats, in order; nan for a call that leaves no room for text in the model's window.
+
+    The same number as `CallLosses.with_result`, with equal passes computed once.
+    """
+    scorer = _TextScorer(model, tokenization, text)
+    passes = [scorer.passes(call, context_tokens) for call in calls]
+    scorer.run((of.with_result, call.token) for call, of in zip(calls, passes, strict=True) if of is not None)
+    return [
+        math.nan if of is None else scorer.loss(of.with_result, call.token)
+        for call, of in zip(calls, passes, strict=True)
+    ]
+
+
 def score_details(
     model: CausalModel,
     tokenization: Tokenization,

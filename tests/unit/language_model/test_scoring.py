@@ -299,3 +299,24 @@ def test_bfloat16_screens_and_float32_decides(tiny_engine: LanguageModel, tiny_e
             assert close(losses, right, nats=1e-5)
         else:
             assert right.reduction_bound < 0.25
+
+
+@pytest.mark.parametrize("context_tokens", [None, 6])
+def test_the_loss_with_a_result_alone_is_that_of_scoring(subject: Subject, context_tokens: int | None) -> None:
+    calls = [calculator(token, result) for token in (2, 6, 11) for result in ("333", "7")]
+    alone = subject.engine.losses_with_result(TEXT, calls, context_tokens=context_tokens)
+    together = subject.engine.score_calls(TEXT, calls, context_tokens=context_tokens)
+    assert alone == pytest.approx([losses.with_result for losses in together], abs=1e-5)
+    if context_tokens is None:
+        assert alone == pytest.approx([subject.reference.losses(TEXT, call).with_result for call in calls], abs=1e-4)
+
+
+def test_a_result_is_scored_in_float32_and_where_it_leaves_no_room_it_has_no_loss(
+    long_subject: Subject, tiny_engine: LanguageModel, tiny_engine_bfloat16: LanguageModel
+) -> None:
+    calls = [calculator(5), calculator(9)]
+    assert tiny_engine_bfloat16.losses_with_result(TEXT, calls) == tiny_engine.losses_with_result(TEXT, calls)
+    endless = calculator(5, "7 " * long_subject.engine.max_positions)
+    fitting, lost = long_subject.engine.losses_with_result(LONG_TEXT, [calculator(5), endless])
+    assert math.isfinite(fitting)
+    assert math.isnan(lost)
