@@ -12,7 +12,7 @@ and device hours. What was annotated before under the same recipe is not annotat
 **What you get.** Every candidate call with its three losses in Postgres (`scored_calls`), also those not kept; a release
 (Parquet with a manifest) and the finetuned model on S3; checks in `quality_results`; progress in `annotation_progress`, losses
 of calls by reason in `yield_by_stage`. Where suites are chosen, scores in `evaluation_scores` and a page under the run's tab
-"Evaluation"; `finetune_release` does that part alone, for a release that is there.
+"Annotation"; `finetune_release` does that part alone, for a release that is there.
 
 **When it is red.** A tool that fails does not stop the others. The release then comes out without it, and the last task,
 `finish_run`, is red and lists what failed, so that a run is green only where nothing is lacking.

@@ -11,7 +11,7 @@ for several), half an hour for 135 million. The baseline costs the same again. A
 to four models; the number of inputs can be limited.
 
 **What you get.** The model on S3, with its curves; rows in `evaluation_scores`; and a page with tables, bars, curves and examples,
-shown under the run's tab "Evaluation" and linked from the task `evaluation.report`. It is `s3://BUCKET/reports/RUN/index.html`;
+shown under the run's tab "Annotation" and linked from the task `evaluation.report`. It is `s3://BUCKET/reports/RUN/index.html`;
 `toolformer-ops report --run RUN --out report.html` fetches it.
 
 **When it is red.** A suite that fails does not stop the others: the report is made without it and names it, and the last task,

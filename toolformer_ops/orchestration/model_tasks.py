@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from toolformer_ops.orchestration.defaults import CPU_POOL, GPU_POOL, RUN_ID, TIME_LIMITS
 from toolformer_ops.orchestration.local_process import StageProcess
-from toolformer_ops.orchestration.report_plugin import ReportLink
+from toolformer_ops.orchestration.report_link import ReportLink
 from toolformer_ops.orchestration.run_outcome import SUCCESS, task_states
 from toolformer_ops.orchestration.stage_tasks import FINETUNE, stage
 from toolformer_ops.runs.choices import SUITES

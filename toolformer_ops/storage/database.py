@@ -82,16 +82,20 @@ def connect(settings: Settings) -> Engine:
     return connect_dsn(settings.database_dsn.get_secret_value(), DSN_SETTING)
 
 
-def connect_dsn(dsn: str, setting: str) -> Engine:
-    """As `connect`, for the address in the setting of this name."""
+def connect_dsn(dsn: str, setting: str, connections: int = 2, options: Mapping[str, str] | None = None) -> Engine:
+    """As `connect`, for the address in the setting of this name.
+
+    Args:
+        dsn: the address.
+        setting: what names it.
+        connections: that are kept open; a stage reads and writes at once (micro_batches.py). Three more are opened where needed.
+        options: settings of every session, such as {"statement_timeout": "8s"}.
+    """
     url = _url(dsn, setting)
-    engine = create_engine(
-        url,
-        pool_size=2,  # a stage reads and writes at once (micro_batches.py)
-        max_overflow=3,
-        pool_pre_ping=True,
-        connect_args={"connect_timeout": 10, "application_name": "toolformer-ops"},
-    )
+    connect_args = {"connect_timeout": 10, "application_name": "toolformer-ops"}
+    if options:
+        connect_args["options"] = " ".join(f"-c {name}={value}" for name, value in options.items())
+    engine = create_engine(url, pool_size=connections, max_overflow=3, pool_pre_ping=True, connect_args=connect_args)
     event.listen(engine, "connect", lambda connection, _: _open_connections.add(connection))
     try:
         with engine.connect():

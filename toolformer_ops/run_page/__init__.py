@@ -1,0 +1,31 @@
+"""The page in the Airflow UI: what a run is doing, what it found, whether that is good, and what changed.
+
+    plugin.py       what Airflow loads: the application, its tabs and its entries in the navigation
+    app.py          the FastAPI application: its routes, headers, assets, and what an error looks like
+    rights.py       who asks, and which runs they may see: Airflow's own sign-in and rights
+    reading.py      the reader's connections, the threads that queries run in, the cache of answers
+    shown_runs.py   the run that is shown, or the reason why there is none
+    pages.py        templates, and how numbers, texts and links are written
+    overview.py, calls.py, call.py, thresholds.py, changes.py, evaluation.py      one view each, with the template of its name
+
+**How a view is added.** Write `run_page/NAME.py` with a `router`, and `templates/NAME.html.j2`; name the router in `app.ROUTERS`:
+
+    router = APIRouter()
+
+    @router.get("/name")
+    async def show(request: Request, asked: AskedRunDep, tool: str = "") -> Response:
+        def make(connection: Connection) -> Page:
+            run = load_run(connection, asked)                       # 404 where this DAG has no such run
+            rows = fetch_all(connection, "page_name", run_id=run.run_id, tool=tool)     # sql/queries/page_name.sql
+            return Page("name.html.j2", {"run": run, "rows": rows}, seconds=run.seconds_to_keep)
+        return await answer(request, make)
+
+The template extends `base.html.j2`. `make` runs in a thread of this room, on a connection of the reader whose statements are
+limited in time; what it returns is rendered there and kept for `seconds`. A view without a run takes `VisitorDep` instead, and
+shows nothing of runs whose DAG is not in `visitor.dag_ids`. A view that shows something to one visitor alone, or that writes, does
+not use `answer`'s cache (`seconds=0`); a write asks for `WriterDep` too, which refuses requests from other sites.
+
+Rules of the house: every route asks for one of these dependencies (a test holds that); no value is marked as safe HTML; no inline
+script and no `style` attribute (the content security policy forbids both); all addresses are relative, since Airflow may be below a
+path; a query with a row for each call reads by an index and has a limit.
+"""

@@ -1,0 +1,95 @@
+"""The FastAPI application of the page: routes, assets, and what an error looks like. Nobody gets anything without signing in."""
+
+import logging
+
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ConfigurationError, DatabaseError, ToolformerError
+from toolformer_ops.run_page import evaluation, overview, pages
+from toolformer_ops.run_page.reading import STATEMENT_SECONDS, BusyError, Reader
+from toolformer_ops.run_page.rights import SignedInDep
+from toolformer_ops.run_page.shown_runs import NoSuchRunError
+
+logger = logging.getLogger(__name__)
+
+ROUTERS = (overview.router, evaluation.router)
+"""The views."""
+QUERY_CANCELED = "57014"
+"""SQLSTATE of a statement that took too long."""
+SECONDS_TO_KEEP_AN_ASSET = 86400
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application, with connections that these settings name; it connects when the first view is asked for."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app.state.reader = Reader(settings)
+    for router in ROUTERS:
+        app.include_router(router)
+    app.get("/assets/{name}", dependencies=[SignedInDep])(_asset)
+    # Last: a path that is not there says so only to those who are signed in.
+    app.api_route("/{path:path}", methods=["GET", "HEAD", "POST"], dependencies=[SignedInDep])(_nothing_here)
+    for kind in (StarletteHTTPException, RequestValidationError, ToolformerError):
+        app.add_exception_handler(kind, _say)
+    return app
+
+
+async def _asset(name: str) -> Response:
+    if name not in pages.ASSETS:
+        raise HTTPException(404)
+    media_type, content = pages.ASSETS[name]
+    headers = {**pages.HEADERS, "Cache-Control": f"private, max-age={SECONDS_TO_KEEP_AN_ASSET}"}
+    return Response(content, headers=headers, media_type=f"{media_type}; charset=utf-8")
+
+
+async def _nothing_here(path: str) -> Response:
+    raise HTTPException(404)
+
+
+async def _say(request: Request, error: Exception) -> Response:
+    """An error as a page: what happened and what to do. What only an operator can use is in the log."""
+    status, title, text = 500, "Something is wrong", "Airflow's log of the API server says what."
+    sign_in = None
+    match error:
+        case StarletteHTTPException(status_code=401):
+            from airflow.api_fastapi.app import get_auth_manager
+
+            status, title, text = 401, "Not signed in", "Sign in to Airflow, then open this page again."
+            sign_in = get_auth_manager().get_url_login()
+        case StarletteHTTPException(status_code=403):
+            status, title = 403, "No right to see this"
+            text = "In Airflow you may not see the runs of this DAG, and so not what they found."
+        case StarletteHTTPException(status_code=404) | StarletteHTTPException(status_code=405):
+            status, title, text = (
+                404,
+                "Nothing here",
+                "There is no such page. The tabs of a DAG run lead to those that there are.",
+            )
+        case StarletteHTTPException():
+            status, title, text = error.status_code, "Not possible", str(error.detail)
+        case RequestValidationError():
+            problems = "; ".join(f"{'.'.join(map(str, item['loc'][1:]))}: {item['msg']}" for item in error.errors()[:5])
+            status, title, text = 422, "Not a question that can be asked", problems[:1000]
+        case NoSuchRunError():
+            status, title, text = 404, "No such run", str(error)
+        case BusyError():
+            status, title, text = 503, "Busy", str(error)
+        case ConfigurationError() | DatabaseError() if _took_too_long(error):
+            status, title = 503, "This takes too long"
+            text = (
+                f"The question takes longer than {STATEMENT_SECONDS:.0f} s. Ask for less: one tool, or another filter."
+            )
+        case ConfigurationError() | DatabaseError():
+            logger.error("the page cannot be made: %s", error)
+            status, title = 503, "The database of annotations cannot be read"
+            text = "Airflow's log of the API server says why. It needs the setting TOOLFORMER_READER_DSN, and Postgres has to run."
+        case _:
+            logger.error("the page cannot be made", exc_info=error)
+    return pages.response("message.html.j2", {"title": title, "text": text, "sign_in": sign_in}, status)
+
+
+def _took_too_long(error: BaseException) -> bool:
+    cause = error.__cause__
+    return getattr(getattr(cause, "orig", None) or cause, "pgcode", None) == QUERY_CANCELED

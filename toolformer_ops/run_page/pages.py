@@ -1,0 +1,126 @@
+"""Templates (Jinja2, every value escaped), and how numbers, texts and links are written.
+
+What a document or a model wrote is hostile by assumption: it is escaped, and characters that do not show, or that turn the
+direction of a line, are written out. Nothing is ever marked as safe. Scripts and styles are files of ours; the content security
+policy allows no others, and nothing inline.
+"""
+
+import datetime
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from fastapi import Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from toolformer_ops.evaluation_report.tables import visible
+
+TEMPLATES = Path(__file__).parent / "templates"
+ASSETS: Mapping[str, tuple[str, bytes]] = MappingProxyType(
+    {
+        path.name: ({".css": "text/css", ".js": "text/javascript"}[path.suffix], path.read_bytes())
+        for path in sorted((Path(__file__).parent / "assets").iterdir())
+    }
+)
+"""Media type and content of every file that a page loads."""
+ASSETS_VERSION = hashlib.sha256(b"".join(content for _, content in ASSETS.values())).hexdigest()[:12]
+"""Part of their addresses, so that browsers may keep them."""
+HEADERS = MappingProxyType(
+    {
+        "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+        "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "same-origin",
+        "Cache-Control": "private, no-cache",
+        "Cross-Origin-Resource-Policy": "same-origin",
+    }
+)
+MISSING = "\u2013"
+
+
+@functools.cache
+def environment() -> Environment:
+    """The templates with their filters."""
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: visible(value) if type(value) is str else "" if value is None else value,
+    )
+    made.filters |= {
+        "count": count, "nats": nats, "percent": percent, "seconds": seconds, "moment": moment, "words": words, "json": as_json
+    }  # fmt: skip
+    made.globals |= {
+        "link": link,
+        "airflow_run": airflow_run,
+        "assets": ASSETS_VERSION,
+        "zip": zip,
+        "min": min,
+        "max": max,
+    }
+    return made
+
+
+def response(template: str, values: Mapping[str, Any], status: int = 200) -> Response:
+    """A page."""
+    content = environment().get_template(template).render(values)
+    # Half surrogates, which a text can hold and UTF-8 cannot write, are written out by `visible`.
+    return Response(content.encode("utf-8", "replace"), status, HEADERS, media_type="text/html; charset=utf-8")
+
+
+def count(number: float | None) -> str:
+    """`1,234`."""
+    return MISSING if number is None else f"{number:,.0f}"
+
+
+def nats(number: float | None) -> str:
+    """`1.25`, with a real minus sign."""
+    return MISSING if number is None else f"{number:.2f}".replace("-", "\u2212")
+
+
+def percent(share: float | None) -> str:
+    """`12.5 %` for 0.125."""
+    return MISSING if share is None else f"{100 * share:.1f} %"
+
+
+def seconds(number: float | None) -> str:
+    """`42 s`, `3 min`, `2.5 h`, `3 d`."""
+    if number is None:
+        return MISSING
+    for size, unit, next_size in ((1, "s", 90), (60, "min", 90 * 60), (3600, "h", 72 * 3600)):
+        if number < next_size:
+            return f"{number / size:.{1 if number / size < 10 else 0}f} {unit}"
+    return f"{number / 86400:.1f} d"
+
+
+def moment(time: datetime.datetime | None) -> str:
+    """`2026-11-22 13:45 UTC`."""
+    return MISSING if time is None else f"{time.astimezone(datetime.UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def words(name: str) -> str:
+    """`below threshold` for `below_threshold`."""
+    return name.replace("_", " ")
+
+
+def as_json(value: Any) -> str:
+    """JSON for people."""
+    return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True)
+
+
+def link(view: str, *parts: Mapping[str, Any], **query: Any) -> str:
+    """The address of a view with these values; those that are None or empty are left out."""
+    found = {name: value for part in (*parts, query) for name, value in part.items() if value not in (None, "")}
+    return f"{view}?{urlencode(found)}" if found else view
+
+
+def airflow_run(address: Mapping[str, str], *more: str) -> str:
+    """The address of a DAG run in Airflow's own pages, from any page of ours; `more` is what follows, such as tasks/release."""
+    return "/".join(["..", "dags", quote(address["dag_id"], safe=""), "runs", quote(address["run_id"], safe=""), *more])

@@ -1,0 +1,124 @@
+"""Who asks, and which runs they may see: Airflow's own sign-in and its rights on DAGs.
+
+A run belongs to one DAG (`dag_of`). Who may see that DAG's runs in Airflow sees the run's page, and nobody else: the DAG that the
+address names is asked about first, and a run of another DAG is not found under it (`shown_runs.py`).
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
+from airflow.models.dag import DagModel
+from fastapi import Depends, HTTPException, Query, Request
+
+from toolformer_ops.orchestration.defaults import annotation_run_id
+from toolformer_ops.orchestration.schedules import NIGHTLY
+
+ANNOTATE = "annotate_corpus"
+FINETUNE = "finetune_release"
+MAX_ID_CHARACTERS = 1000
+OWN_PAGES = ("same-origin", "none")
+"""Values of `Sec-Fetch-Site` of a request that a page of this server made, or that somebody typed."""
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """Somebody who is signed in and may see runs of this project."""
+
+    name: str
+    dag_ids: frozenset[str]
+    """Our DAGs whose runs they may see; never empty."""
+
+
+@dataclass(frozen=True)
+class AskedRun:
+    """A DAG run that the visitor may see, as Airflow names it; nobody knows yet whether it is there."""
+
+    dag_id: str
+    dag_run_id: str
+    visitor: str
+    """Name of who asks."""
+
+    @property
+    def run_id(self) -> str:
+        """The id of its annotation run."""
+        return annotation_run_id(self.dag_id, self.dag_run_id)
+
+
+def is_ours(dag_id: str) -> bool:
+    """Whether runs of this DAG have a page."""
+    return dag_id in (ANNOTATE, FINETUNE) or dag_id.startswith(NIGHTLY)
+
+
+def dag_of(schedule: str | None, *, annotates: bool) -> str:
+    """The DAG that a run belongs to; one that was started by the command line belongs to the DAG that does the same."""
+    return f"{NIGHTLY}{schedule}" if schedule else ANNOTATE if annotates else FINETUNE
+
+
+def dag_run_of(run_id: str, dag_id: str) -> str:
+    """Airflow's id of the DAG run of an annotation run: `annotation_run_id` backwards."""
+    return run_id.removeprefix(f"{dag_id}.") if dag_id.startswith(NIGHTLY) else run_id
+
+
+def signed_in(user: GetUserDep) -> BaseUser:
+    """Whoever is signed in, whatever their rights: for assets, and for paths that are not there."""
+    return user
+
+
+def asked_run(
+    request: Request,
+    user: GetUserDep,
+    dag_id: Annotated[str, Query(max_length=MAX_ID_CHARACTERS)],
+    run_id: Annotated[str, Query(max_length=MAX_ID_CHARACTERS)],
+) -> AskedRun:
+    """The run of the address, where the user may see the runs of its DAG.
+
+    Raises:
+        HTTPException: 401 for somebody who is not signed in, 403 for somebody without that right, 404 where no id can be so.
+    """
+    requires_access_dag("GET", DagAccessEntity.RUN, param_dag_id=dag_id or "~")(request, user)
+    if "\0" in dag_id + run_id:
+        raise HTTPException(404, "no run has such an id")
+    return AskedRun(dag_id, run_id, user.get_name())
+
+
+def visitor(user: GetUserDep) -> Visitor:
+    """Who asks for a view that is not about one run.
+
+    Raises:
+        HTTPException: 401 for somebody who is not signed in, 403 for somebody who may see no run of ours.
+    """
+    manager: Any = get_auth_manager()
+    ours = [dag_id for dag_id in manager.get_authorized_dag_ids(user=user, method="GET") if is_ours(dag_id)]
+    dag_ids = frozenset(
+        dag_id
+        for dag_id in ours
+        if manager.is_authorized_dag(
+            method="GET",
+            access_entity=DagAccessEntity.RUN,
+            details=DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id)),
+            user=user,
+        )
+    )
+    if not dag_ids:
+        raise HTTPException(403, "Forbidden")
+    return Visitor(user.get_name(), dag_ids)
+
+
+def from_our_page(request: Request) -> None:
+    """Refuses a write that another site's page sends with the user's cookie; every browser says where a request comes from.
+
+    Raises:
+        HTTPException: 403.
+    """
+    if request.headers.get("sec-fetch-site", "none") not in OWN_PAGES:
+        raise HTTPException(403, "expected a request from a page of this server, found one from elsewhere")
+
+
+AskedRunDep = Annotated[AskedRun, Depends(asked_run)]
+VisitorDep = Annotated[Visitor, Depends(visitor)]
+SignedInDep = Depends(signed_in)
+WriterDep = Depends(from_our_page)

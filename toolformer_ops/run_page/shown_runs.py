@@ -1,0 +1,113 @@
+"""The run that is shown, from `annotation_runs`; or the reason why there is none."""
+
+import datetime
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from toolformer_ops.errors import ToolformerError
+from toolformer_ops.run_page.rights import AskedRun, dag_of, dag_run_of, is_ours
+from toolformer_ops.storage.database import fetch_all
+
+SECONDS_WHILE_RUNNING = 4.0
+"""How long an answer about a run that works holds; that of a finished run holds longer, since its numbers are stored."""
+SECONDS_WHEN_FINISHED = 60.0
+
+
+class NoSuchRunError(ToolformerError):
+    """This DAG has no such run in Postgres; the message says what that may mean."""
+
+
+@dataclass(frozen=True)
+class RunTool:
+    """A tool of a run, with the keys of its rows."""
+
+    tool: str
+    keep_threshold: float
+    """Nats."""
+    prune_below: float
+    """Nats."""
+    reads_record: bool
+    filter_recipe_id: str
+    sampling_recipe_id: str
+    execution_recipe_id: str
+    scoring_recipe_id: str
+    tool_version: str
+
+
+@dataclass(frozen=True)
+class ShownRun:
+    """A run that the visitor may see."""
+
+    run_id: str
+    dag_id: str
+    dag_run_id: str
+    """Airflow's id."""
+    state: str
+    """running, success or failed."""
+    corpus_id: str
+    corpus_uri: str
+    corpus_version: int
+    ordinal_limit: int | None
+    schedule: str | None
+    model_identity: str | None
+    code_version: str | None
+    image: str | None
+    parameters: dict[str, Any]
+    estimate: dict[str, Any] | None
+    cost: dict[str, Any] | None
+    started_at: datetime.datetime
+    finished_at: datetime.datetime | None
+    previous_run_id: str | None
+    has_stored_numbers: bool
+    """Whether its numbers are stored, and no repair is under way."""
+    tools: tuple[RunTool, ...]
+    """Empty for a run that only finetunes."""
+
+    @property
+    def address(self) -> dict[str, str]:
+        """The ids that every link to a view of this run has."""
+        return {"dag_id": self.dag_id, "run_id": self.dag_run_id}
+
+    @property
+    def seconds_to_keep(self) -> float:
+        """How long an answer about it holds."""
+        return SECONDS_WHEN_FINISHED if self.has_stored_numbers else SECONDS_WHILE_RUNNING
+
+    def tool(self, name: str) -> RunTool | None:
+        """The tool of this name."""
+        return next((tool for tool in self.tools if tool.tool == name), None)
+
+
+def load_run(connection: Connection, asked: AskedRun) -> ShownRun:
+    """The run that was asked for.
+
+    Raises:
+        NoSuchRunError: there is none, or it belongs to another DAG.
+    """
+    if not is_ours(asked.dag_id):
+        raise NoSuchRunError(f"The DAG {asked.dag_id} annotates nothing, so that its runs have no such page.")
+    found = fetch_all(connection, "page_run", run_id=asked.run_id)
+    run = _shown(found[0]) if found else None
+    if run is None or run.dag_id != asked.dag_id:
+        raise NoSuchRunError(
+            f"{asked.dag_id} has no run {asked.dag_run_id} in the database of annotations. A run gets there by its task start_run: "
+            "if that has failed, its log in Airflow says why; if it has not run yet, look again in a moment."
+        )
+    return run
+
+
+def find_run(connection: Connection, run_id: str, dag_ids: Collection[str]) -> ShownRun | None:
+    """The annotation run of this id, where it belongs to one of these DAGs."""
+    found = fetch_all(connection, "page_run", run_id=run_id)
+    run = _shown(found[0]) if found else None
+    return run if run is not None and run.dag_id in dag_ids else None
+
+
+def _shown(row: Row[Any]) -> ShownRun:
+    fields = row._asdict()
+    dag_id = dag_of(row.schedule, annotates=bool(row.tools))
+    fields["tools"] = tuple(RunTool(**tool) for tool in row.tools)
+    return ShownRun(**fields, dag_id=dag_id, dag_run_id=dag_run_of(row.run_id, dag_id))
