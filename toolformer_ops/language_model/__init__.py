@@ -11,8 +11,7 @@
     tree_attention.py attention of many texts in one pass, text by text
     tree_decoding.py  passes: one token more a row, or several more a text
     rows.py           texts that are written side by side, for decoding with tools
-    out_of_memory.py  a batch that does not fit is halved
-    free_memory.py    freed memory goes back to the system
+    memory.py         budgets from the device's free memory; a batch that does not fit is halved
     context.py        prompt and text, computed once for all positions and samples
     positions.py      p(" [") at word starts
     draws.py          random numbers that belong to a sample

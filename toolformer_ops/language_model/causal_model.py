@@ -20,7 +20,7 @@ from torch import Tensor
 
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.branches import Branches, CachedBranches, RecomputedBranches
-from toolformer_ops.language_model.out_of_memory import halving
+from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.tree_decoding import ROW_MULTIPLE, TreeDecoder
 from toolformer_ops.language_model.trees import Tree
 
@@ -32,10 +32,8 @@ CPU_BATCH_TOKENS = 256
 """From so many tokens on, a larger batch makes a CPU's matrix products hardly faster (64 rows reach 85 % of the rate of 512)."""
 LARGEST_PADDED_SHARE = 1.06
 """Tokens with padding over tokens without, from which a batch that is large enough is closed."""
-VOCABULARY_ROWS = 128
-"""Rows of the vocabulary projection at once; with half as many a CPU's matrix product takes a third longer."""
-SOFTMAX_ROWS = 32
-"""Of these, rows at once whose probabilities are computed in float32: a row of a large vocabulary is a megabyte."""
+CPU_SOFTMAX_ROWS = 32
+"""Of the projected rows, so many at once become probabilities on a CPU, in its cache: a row of a large vocabulary is a megabyte."""
 FLOAT32_TOLERANCE = 1e-3
 """Largest difference of logits, as a share of the largest logit, that `_check_shortcuts` takes for rounding."""
 LOW_PRECISION_TOLERANCE = 5e-2
@@ -56,6 +54,8 @@ class CausalModel:
         self.number_format = str(self.dtype).removeprefix("torch.")
         self.max_positions = _max_positions(self.config, tokenizer_length)
         self.sliding_window = _sliding_window(self.config, self.max_positions)
+        self.memory = DeviceMemory(network)
+        """How much may be in flight."""
         self._decoder = network.base_model
         self._project = network.get_output_embeddings()
         self._shares_cache = _share_cache(self.config)
@@ -73,7 +73,7 @@ class CausalModel:
         """
         found: dict[int, Tensor] = {}
         for batch in self._batches([len(sequence) for sequence in sequences]):
-            states = halving(lambda part: self._padded_pass(sequences, rows, part), batch, "sequences")
+            states = self.memory.halving(lambda part: self._padded_pass(sequences, rows, part), batch, "sequences")
             found.update(zip(batch, states, strict=True))
         return [found[index] for index in range(len(sequences))]
 
@@ -104,11 +104,12 @@ class CausalModel:
         return torch.cat(list(self.log_probability_blocks(hidden)))
 
     def log_probability_blocks(self, hidden: Tensor) -> Iterator[Tensor]:
-        """The same block by block, at most `SOFTMAX_ROWS` rows each, so that what a large vocabulary takes is never all there."""
-        for rows in hidden.split(VOCABULARY_ROWS):  # type: ignore[no-untyped-call]
+        """The same block by block, so that what a large vocabulary takes is never all there."""
+        block_rows = CPU_SOFTMAX_ROWS if self.device.type == "cpu" else self.memory.logits_rows
+        for rows in hidden.split(self.memory.logits_rows):  # type: ignore[no-untyped-call]
             padding = rows.new_zeros((-len(rows) % ROW_MULTIPLE, rows.shape[1]))
             projected = self._project(torch.cat([rows, padding]))[: len(rows)]  # (rows, vocabulary)
-            for block in projected.split(SOFTMAX_ROWS):
+            for block in projected.split(block_rows):
                 yield self._scaled(block.float()).log_softmax(dim=-1)
 
     def token_log_probabilities(self, hidden: Tensor, targets: Sequence[int]) -> list[float]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from toolformer_ops.language_model.causal_model import VOCABULARY_ROWS, CausalModel
+from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
 
 WINDOWS_AT_ONCE = 16
@@ -125,8 +125,9 @@ def _log_probabilities(
 ) -> list[float]:
     """Natural log probability of `targets[r]` after hidden state r, (rows, hidden), without `marker` where `starts[r]`."""
     found: list[float] = []
-    for first in range(0, len(targets), VOCABULARY_ROWS):
-        part = slice(first, first + VOCABULARY_ROWS)
+    at_once = model.memory.logits_rows
+    for first in range(0, len(targets), at_once):
+        part = slice(first, first + at_once)
         wanted = torch.tensor(targets[part], device=model.device)
         log_probs = model.log_probabilities(hidden[part])  # (rows, vocabulary)
         chosen = log_probs.gather(1, wanted[:, None])[:, 0]  # (rows,)

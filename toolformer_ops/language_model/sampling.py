@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model import free_memory
 from toolformer_ops.language_model.branches import Branches
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.context import ContextBuilder
 from toolformer_ops.language_model.draws import cumulative_probabilities, draw, only
+from toolformer_ops.language_model.memory import give_back
 from toolformer_ops.language_model.prompts import AnnotationPrompt
 from toolformer_ops.language_model.samples import Sample, SamplingSettings
 from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
@@ -127,7 +127,7 @@ class Sampler:
         """Decode until every sample has ended; for each text, for each position, its samples, all in the order they were added."""
         while self._growing:
             self._step()
-        free_memory.give_back()
+        give_back()
         return [[self._grown[text, at] for at in range(count)] for text, count in enumerate(self._positions)]
 
     def _most_tokens(self, groups: Sequence[_Group]) -> int:

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from toolformer_ops.language_model.out_of_memory import halving
+from toolformer_ops.language_model.memory import halving
 from toolformer_ops.language_model.tree_attention import Extensions, Steps, TreePass
 from toolformer_ops.language_model.trees import Tree
 

@@ -1,0 +1,205 @@
+"""How much may be in flight on a network's devices, and what happens where it was too much.
+
+`DeviceMemory` divides what is free once the weights are there by what the network's shape says that a token takes:
+
+    cached tokens   keys and values of all layers
+    pass tokens     activations of the widest layer, while a pass is under way
+    logits rows     the vocabulary in the network's format, and three times in float32
+
+No more than a device can use: from some number on, more tokens at once make nothing faster (`ENOUGH`). These budgets bound batches,
+so they decide no number where a row's bits do not depend on its batch (on a CPU).
+
+`halving` runs a batch that does not fit in two halves, and so on down to a single item. Where even that does not fit, it raises
+`DeviceMemoryError`; a stage then gives up that one text and goes on.
+"""
+
+import ctypes
+import functools
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+import torch
+
+from toolformer_ops.errors import DeviceMemoryError
+
+logger = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+USABLE_SHARE = {"cpu": 0.4, "cuda": 0.85}
+"""Of the free memory, by kind of device: a CPU's is shared with other processes; on a GPU the rest is for the kernels and for
+pieces that are too small to use."""
+CACHE_SHARE, PASS_SHARE, LOGITS_SHARE = 0.6, 0.3, 0.1
+"""Of the usable memory."""
+
+
+@dataclass(frozen=True)
+class TokenBytes:
+    """What a network takes on its devices for a token, in bytes."""
+
+    cached: int
+    """Keys and values, all layers."""
+    in_pass: int
+    """Activations of one layer, the one that takes most being like the others."""
+    logits: int
+    """One row over the vocabulary: the projection, float32, scaled, log probabilities."""
+
+    @classmethod
+    def of(cls, config: Any, dtype: torch.dtype) -> "TokenBytes":
+        """By the configuration of a network's decoder."""
+        size = dtype.itemsize
+        heads = int(config.num_attention_heads)
+        width = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+        shared = int(getattr(config, "num_key_value_heads", None) or heads)
+        hidden = int(config.hidden_size)
+        inner = int(getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None) or 4 * hidden)
+        return cls(
+            cached=2 * int(config.num_hidden_layers) * shared * width * size,
+            # The residual and two copies of it, one of them in float32; queries, keys, values and what attention gives; three
+            # matrices of the feed-forward layer (gate, up, their product).
+            in_pass=size * (2 * hidden + 2 * (heads + shared) * width + 3 * inner) + 4 * hidden,
+            logits=int(config.vocab_size) * (size + 3 * 4),
+        )
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """Numbers of tokens (rows, for the logits) at once."""
+
+    cached: int
+    in_pass: int
+    logits_rows: int
+
+
+ENOUGH = {"cpu": _Tokens(12_288, 512, 128), "cuda": _Tokens(262_144, 16_384, 4_096)}
+"""From so many on, more at once make nothing faster. Measured on a CPU; predicted for a GPU: with 16,384 tokens the matrix products
+of a layer take several times as long as its launches, also for a model of 135M parameters."""
+FEWEST = _Tokens(512, 64, 16)
+"""So many are tried however little memory there seems to be. Rows of logits are a multiple of theirs."""
+
+
+class DeviceMemory:
+    """The budgets of one network, made when its weights are on their devices. `free_bytes` stands in for what is free there."""
+
+    def __init__(self, network: Any, free_bytes: int | None = None) -> None:
+        self.token_bytes = TokenBytes.of(network.config.get_text_config(decoder=True), network.dtype)
+        weights: Counter[torch.device] = Counter()
+        for parameter in network.parameters():
+            weights[parameter.device] += parameter.nbytes
+        kind = "cuda" if any(device.type == "cuda" for device in weights) else "cpu"
+        if free_bytes is None:
+            # Each device holds its share of the layers, so of their keys and values: the fullest decides.
+            free_bytes = min(int(_free_bytes(device) * weights.total() / weights[device]) for device in weights)
+        self._usable = free_bytes * USABLE_SHARE[kind]
+        self._enough = ENOUGH[kind]
+
+    @property
+    def cached_tokens(self) -> int:
+        """Most tokens whose keys and values are kept at once."""
+        wanted = self._usable * CACHE_SHARE / self.token_bytes.cached
+        return max(FEWEST.cached, min(self._enough.cached, int(wanted)))
+
+    @property
+    def pass_tokens(self) -> int:
+        """Most tokens in one pass through the network; a single sequence may be longer."""
+        wanted = self._usable * PASS_SHARE / self.token_bytes.in_pass
+        return max(FEWEST.in_pass, min(self._enough.in_pass, int(wanted)))
+
+    @property
+    def logits_rows(self) -> int:
+        """Most rows over the whole vocabulary at once."""
+        wanted = self._usable * LOGITS_SHARE / self.token_bytes.logits
+        rows = max(FEWEST.logits_rows, min(self._enough.logits_rows, int(wanted)))
+        return rows - rows % FEWEST.logits_rows
+
+    def halving(self, run: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item], what: str) -> list[Result]:
+        """As the function `halving`; where memory was short, the budgets are half as large from then on.
+
+        Raises:
+            DeviceMemoryError: not even one item fits.
+        """
+        return halving(run, items, what, self._shrink)
+
+    def _shrink(self) -> None:
+        self._usable = self._usable / 2
+
+
+def halving(
+    run: Callable[[Sequence[Item]], list[Result]],
+    items: Sequence[Item],
+    what: str,
+    was_short: Callable[[], None] = lambda: None,
+) -> list[Result]:
+    """`run(items)`; where memory is short, of the first half and then of the second, and so on. One result an item, in order.
+
+    `run` must leave nothing behind when it fails. `what` names the items in the log. `was_short` is called once where it failed.
+
+    Raises:
+        DeviceMemoryError: not even one item fits.
+    """
+    try:
+        return run(items)
+    except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU allocator raises a plain one
+        if not _is_out_of_memory(error):
+            raise
+        if len(items) == 1:
+            raise DeviceMemoryError(
+                f"expected memory for one of {what}, found too little: {str(error).splitlines()[0]}. Choose a device with more "
+                f"memory, TOOLFORMER_DTYPE=bfloat16, or a smaller model."
+            ) from error
+    # Not within the handler, whose traceback holds what fills the memory.
+    was_short()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    half = len(items) // 2
+    logger.warning("out of memory with %d %s at once: going on with %d", len(items), what, half)
+    return halving(run, items[:half], what) + halving(run, items[half:], what)
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)
+
+
+def _free_bytes(device: torch.device) -> int:
+    """What is free on a device, with what torch holds there unused."""
+    if device.type != "cuda":
+        return free_main_memory()
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+
+
+def free_main_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes of main memory that this process may still take: what the machine has, and what its container's limit leaves."""
+    free = int(psutil.virtual_memory().available)
+    for group, limit, used, cache in (
+        (cgroup, "memory.max", "memory.current", "inactive_file"),
+        (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        if not (group / limit).is_file() or (most := (group / limit).read_text(encoding="ascii").strip()) == "max":
+            continue
+        stat = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
+        taken = int((group / used).read_text(encoding="ascii")) - int(stat.get(cache, 0))  # read files count as used
+        free = min(free, int(most) - taken)
+    return max(0, free)
+
+
+def give_back() -> None:
+    """Return what is free to the system; nothing happens where the C library cannot.
+
+    glibc keeps freed memory, in pieces, where blocks of many sizes come and go. Measured with a SmolLM2 worker in float32: 100
+    texts take 1,343 MiB at most, and 1,686 without this.
+    """
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
+
+
+@functools.cache
+def _malloc_trim() -> Callable[[int], int] | None:
+    return getattr(ctypes.CDLL(None), "malloc_trim", None)
