@@ -77,6 +77,7 @@ class AnnotatedRun:
                     keep_threshold=threshold,
                     prune_below=chosen.prune_below,
                     reads_record=tool == "Calendar",
+                    tau_information=None,
                 )
                 for table in ("candidate_calls", "pruned_positions"):
                     database.ensure_partition(connection, table, recipe_id("sample", tool))

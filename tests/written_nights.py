@@ -158,7 +158,7 @@ class Nights:
                     connection, "insert_run_tool", run_id=run_id, tool=tool.name, tool_version=tool.index,
                     filter_recipe_id=recipes["filter"]["recipe_id"], sampling_recipe_id=recipes["sample"]["recipe_id"],
                     execution_recipe_id=recipes["execute"]["recipe_id"], scoring_recipe_id=recipes["score"]["recipe_id"],
-                    keep_threshold=tool.threshold, prune_below=0.0, reads_record=tool.reads_record,
+                    keep_threshold=tool.threshold, prune_below=0.0, reads_record=tool.reads_record, tau_information=None,
                 )  # fmt: skip
                 for table in ("candidate_calls", "pruned_positions"):
                     database.ensure_partition(connection, table, recipes["sample"]["recipe_id"])

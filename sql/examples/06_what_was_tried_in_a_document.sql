@@ -10,7 +10,9 @@ with document as (
     limit 1
 )
 select t.tool, c.position_char, c.call_text, l.result, l.reason, l.loss_without_call, l.loss_without_result, l.loss_with_result,
-       l.loss_reduction, l.reduction_bound, is_kept(l.reason, l.loss_reduction, t.keep_threshold)
+       l.loss_reduction, l.reduction_bound,
+       is_kept(l.reason, l.loss_reduction, t.keep_threshold)
+           and carries_information(t.placebo_recipe_id, l.document_id, l.call_id, t.tau_information) as is_kept
 from document d
 join run_tools t on t.run_id = d.run_id
 join run_tool_documents r on r.run_id = t.run_id and r.tool = t.tool and r.document_id = d.document_id

@@ -69,6 +69,8 @@ judged as (
                when other_loss.result is distinct from changed.result then 'result_changed'
                when not is_kept(other_loss.reason, other_loss.loss_reduction, own_tool.keep_threshold) then scoring.reason
                when not is_kept(other_loss.reason, other_loss.loss_reduction, other_tool.keep_threshold) then 'threshold'
+               when other_tool.tau_information is not null and not carries_information(
+                        other_tool.placebo_recipe_id, changed.variant_id, changed.call_id, other_tool.tau_information) then 'information'
            end as reason
     from changed_calls changed
     join annotation_runs own on own.run_id = changed.own_run_id
@@ -117,6 +119,8 @@ rivals as (
       and loss.scoring_recipe_id = any (cast(:scoring_recipe_ids as text[]))
       and rival.tool <> all (coalesce(judged.lacking_tools, '{}'))
       and is_kept(loss.reason, loss.loss_reduction, rival.keep_threshold)
+      and (rival.tau_information is null
+           or carries_information(rival.placebo_recipe_id, loss.document_id, loss.call_id, rival.tau_information))
       and not call.input_only_after
       and (loss.loss_reduction > judged.other_reduction
            or loss.loss_reduction = judged.other_reduction and call.call_id < judged.call_id)

@@ -9,7 +9,10 @@ by_document as (
     select
         changed.sign, loss.document_id,
         count(*) as judged_calls,
-        count(*) filter (where is_kept(loss.reason, loss.loss_reduction, :keep_threshold)) as kept_calls
+        count(*) filter (
+            where is_kept(loss.reason, loss.loss_reduction, :keep_threshold)
+              and (cast(:tau_information as double precision) is null
+                   or carries_information(:placebo_recipe_id, loss.document_id, loss.call_id, :tau_information))) as kept_calls
     from changed
     join call_losses loss on loss.document_id = changed.variant_id
     where loss.scoring_recipe_id = :scoring_recipe_id
@@ -32,6 +35,8 @@ unreleasable as (
       and call.input_only_after
       and loss.scoring_recipe_id = :scoring_recipe_id
       and is_kept(loss.reason, loss.loss_reduction, :keep_threshold)
+      and (cast(:tau_information as double precision) is null
+           or carries_information(:placebo_recipe_id, loss.document_id, loss.call_id, :tau_information))
 )
 select
     cast(:judged_calls + counted.judged_calls as bigint) as judged_calls,

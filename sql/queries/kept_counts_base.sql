@@ -15,6 +15,8 @@ where asked.run_id = counted.run_id
   and asked.tool = :tool
   and asked.scoring_recipe_id = :scoring_recipe_id
   and asked.keep_threshold = :keep_threshold
+  and asked.tau_information is not distinct from cast(:tau_information as double precision)
+  and (asked.tau_information is null or asked.placebo_recipe_id is not distinct from :placebo_recipe_id)
   and counted.releasable_calls is not null
   and earlier.corpus_id = :corpus_id
   and earlier.corpus_version <= :at_version

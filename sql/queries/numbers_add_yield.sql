@@ -17,7 +17,8 @@ ledger as materialized (
         on done.recipe_id = stages.recipe_id and done.document_id = document.document_id and done.stage = stages.stage
 ),
 scored as (
-    select coalesce(sum(document.sign), 0) as calls
+    select coalesce(sum(document.sign), 0) as calls,
+           coalesce(sum(document.sign) filter (where is_kept(loss.reason, loss.loss_reduction, :keep_threshold)), 0) as reached
     from counted_documents document
     join call_losses loss on loss.scoring_recipe_id = :scoring_recipe_id and loss.document_id = document.document_id
     where loss.reason is null
@@ -83,11 +84,17 @@ select :run_id, :tool, 5, 'keep', 'kept', false, calls, null from kept
 union all
 select :run_id, :tool, 5, 'keep', 'kept_texts', false, texts, null from kept
 union all
-select :run_id, :tool, 5, 'keep', 'below_threshold', true, base.count + scored.calls - kept.more, null
+select :run_id, :tool, 5, 'keep', 'below_threshold', true, base.count + scored.calls - scored.reached, null
 from finished_run_yield base
 cross join scored
 cross join kept
 where base.run_id = :base_run_id and base.tool = :tool and base.stage = 'keep' and base.reason = 'below_threshold'
+union all
+select :run_id, :tool, 5, 'keep', 'below_tau_information', true, base.count + scored.reached - kept.more, null
+from finished_run_yield base
+cross join scored
+cross join kept
+where base.run_id = :base_run_id and base.tool = :tool and base.stage = 'keep' and base.reason = 'below_tau_information'
 union all
 select :run_id, :tool, 6, 'release', 'input_only_after', true, input_only_after, null from kept
 union all

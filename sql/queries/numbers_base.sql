@@ -8,6 +8,9 @@ join run_tools base_tool
    and base_tool.execution_recipe_id = tool.execution_recipe_id and base_tool.sampling_recipe_id = tool.sampling_recipe_id
    and base_tool.filter_recipe_id = tool.filter_recipe_id and base_tool.keep_threshold = tool.keep_threshold
    and base_tool.prune_below = tool.prune_below and base_tool.reads_record = tool.reads_record
+   and base_tool.tau_information is not distinct from tool.tau_information
+   -- Which calls carry information depends on the placebos.
+   and (tool.tau_information is null or base_tool.placebo_recipe_id is not distinct from tool.placebo_recipe_id)
 join annotation_runs base
     on base.run_id = base_tool.run_id and base.corpus_id = run.corpus_id and base.corpus_version <= run.corpus_version
 join stored_runs stored on stored.run_id = base.run_id

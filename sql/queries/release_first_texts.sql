@@ -5,6 +5,8 @@ select :tool, :reads_record, loss.document_id
 from call_losses loss
 where loss.scoring_recipe_id = :scoring_recipe_id
   and is_kept(loss.reason, loss.loss_reduction, :keep_threshold)
+  and (cast(:tau_information as double precision) is null
+       or carries_information(:placebo_recipe_id, loss.document_id, loss.call_id, :tau_information))
 group by loss.document_id
 order by loss.document_id
 limit cast(:texts as bigint)

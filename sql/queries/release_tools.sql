@@ -6,6 +6,11 @@ select
     registered.execution_recipe_id,
     registered.scoring_recipe_id,
     registered.keep_threshold,
+    registered.placebo_recipe_id,
+    registered.tau_information,
+    rate.false_discovery_rate,
+    rate.rate_low,
+    rate.rate_high,
     array(
         select result.check_name
         from quality_results result
@@ -18,5 +23,7 @@ select
 from annotation_runs run
 cross join lateral unnest(run.tools) with ordinality as chosen (tool, place)
 left join run_tools registered on registered.run_id = run.run_id and registered.tool = chosen.tool
+left join placebo_rates rate
+    on rate.run_id = registered.run_id and rate.tool = registered.tool and rate.threshold = registered.keep_threshold
 where run.run_id = :run_id
 order by chosen.place

@@ -17,9 +17,12 @@ where run.run_id = :run_id
         and other.tool = asked.tool
         and other.scoring_recipe_id = asked.scoring_recipe_id
         and other.keep_threshold = asked.keep_threshold
+        and other.tau_information is not distinct from asked.tau_information
+        and other.placebo_recipe_id is not distinct from asked.placebo_recipe_id
         and earlier.corpus_id = run.corpus_id
         and earlier.corpus_version = run.corpus_version
         and earlier.ordinal_limit is not distinct from run.ordinal_limit
         and earlier.parameters -> 'min_kept_texts' is not distinct from run.parameters -> 'min_kept_texts'
         and earlier.parameters -> 'max_kept_share' is not distinct from run.parameters -> 'max_kept_share'
+        and earlier.parameters -> 'max_false_discovery_rate' is not distinct from run.parameters -> 'max_false_discovery_rate'
         and checks.passed)

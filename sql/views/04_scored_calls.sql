@@ -12,7 +12,11 @@ select rt.run_id,
        call.loss_without_result,
        call.loss_with_result,
        call.loss_reduction,
+       call.placebo_reduction,
+       call.information,
+       call.placebos,
        rt.keep_threshold,
+       rt.tau_information,
        call.position_char,
        call.position_token,
        call.position_probability,
@@ -41,6 +45,19 @@ cross join lateral (
            candidate.sample_count, candidate.input_only_after,
            scored.result, scored.result_rank, scored.loss_without_call, scored.loss_without_result, scored.loss_with_result,
            scored.loss_without_call_full_context, scored.loss_reduction, scored.number_format,
+           -- Three subqueries: one that a query does not ask for is not computed.
+           (select avg(placebo.reduction)
+            from placebo_losses placebo
+            where placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = scored.document_id
+              and placebo.call_id = scored.call_id and placebo.information is not null) as placebo_reduction,
+           (select avg(placebo.information)
+            from placebo_losses placebo
+            where placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = scored.document_id
+              and placebo.call_id = scored.call_id) as information,
+           (select count(placebo.information)
+            from placebo_losses placebo
+            where placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = scored.document_id
+              and placebo.call_id = scored.call_id) as placebos,
            document.text, document.url, document.document_date
     from scored
     join candidate_calls candidate
@@ -63,6 +80,10 @@ comment on column scored_calls.loss_without_call is 'L(nothing), nats.';
 comment on column scored_calls.loss_without_result is 'L(e(c, "")), nats.';
 comment on column scored_calls.loss_with_result is 'L+ = L(e(c, r)), nats.';
 comment on column scored_calls.loss_reduction is 'min(loss_without_call, loss_without_result, loss_without_call_full_context where there is one) - loss_with_result, nats.';
+comment on column scored_calls.placebo_reduction is 'The mean placebo reduction, nats: what results of other calls save in its place (docs/placebo.md). Null without placebos.';
+comment on column scored_calls.information is 'The mean over its placebos of L(e(c, r'')) - L(e(c, r)), nats: what this result saves beyond any other of its kind. Null without placebos.';
+comment on column scored_calls.placebos is 'Number of placebos that the two means are of.';
+comment on column scored_calls.tau_information is 'The run keeps calls with at least so much information, nats; null: the paper''s keep rule alone.';
 comment on column scored_calls.keep_threshold is 'tau_f of the tool in this run, nats.';
 comment on column scored_calls.position_char is 'The character of documents.text before which the call is inserted, from 0.';
 comment on column scored_calls.position_token is 'The token before which the call is inserted, from 0.';

@@ -38,7 +38,10 @@ cross join lateral (
           and not done.counts ?| array['process_killed', 'out_of_memory']
     ),
     scored as materialized (
-        select loss.document_id, loss.call_id, is_kept(loss.reason, loss.loss_reduction, rt.keep_threshold) as is_kept
+        select loss.document_id, loss.call_id, is_kept(loss.reason, loss.loss_reduction, rt.keep_threshold) as reaches_threshold,
+               is_kept(loss.reason, loss.loss_reduction, rt.keep_threshold)
+                   and (rt.tau_information is null
+                        or carries_information(rt.placebo_recipe_id, loss.document_id, loss.call_id, rt.tau_information)) as is_kept
         from call_losses loss
         join members using (document_id)
         where loss.scoring_recipe_id = rt.scoring_recipe_id and loss.reason is null
@@ -46,7 +49,8 @@ cross join lateral (
     kept as (
         select count(*) filter (where is_kept) as calls,
                count(distinct document_id) filter (where is_kept) as texts,
-               count(*) filter (where is_kept is not true) as below
+               count(*) filter (where reaches_threshold is not true) as below,
+               count(*) filter (where reaches_threshold and not is_kept) as without_information
         from scored
     ),
     unreleasable as (
@@ -91,6 +95,8 @@ cross join lateral (
     union all
     select 5, 'keep', 'below_threshold', true, below, null from kept
     union all
+    select 5, 'keep', 'below_tau_information', true, without_information, null from kept where rt.tau_information is not null
+    union all
     select 6, 'release', 'input_only_after', true, calls, null from unreleasable
     union all
     select 6, 'release', 'released', false, calls, null from released
@@ -109,7 +115,7 @@ comment on column yield_by_stage.run_id is 'The run.';
 comment on column yield_by_stage.tool is 'The tool''s name.';
 comment on column yield_by_stage.step is 'Order of the stages, 1 to 6.';
 comment on column yield_by_stage.stage is 'filter, sample, execute, score, keep or release.';
-comment on column yield_by_stage.reason is 'What is counted: texts, paragraphs, positions, samples, candidates, executed, scored, kept, released, ..., or the reason for a loss. texts_without_position: no call starts in the text with the least probability. positions_pruned_below and pruned_below: provably cannot reach the run''s prune_below. process_killed and out_of_memory: the text was given up (run_failed_documents). better_call_at_position: a call of any tool at the same position saves more. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the tool is lacking in the release, or the release was made before these reasons were counted or before the call was scored.';
+comment on column yield_by_stage.reason is 'What is counted: texts, paragraphs, positions, samples, candidates, executed, scored, kept, released, ..., or the reason for a loss. texts_without_position: no call starts in the text with the least probability. positions_pruned_below and pruned_below: provably cannot reach the run''s prune_below. process_killed and out_of_memory: the text was given up (run_failed_documents). below_tau_information: the call reaches the threshold, and its result carries less information than the run asks for, or it has no placebo. better_call_at_position: a call of any tool at the same position saves more. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the tool is lacking in the release, or the release was made before these reasons were counted or before the call was scored.';
 comment on column yield_by_stage.is_loss is 'Whether the row counts a loss; reason then says why.';
 comment on column yield_by_stage.count is 'How many: paragraphs in filter, samples in sample (positions, positions_pruned_below: positions; texts_without_position: texts), calls from there on (inputs and executed: inputs; texts, kept_texts: texts).';
 comment on column yield_by_stage.documents is 'For a count of the ledger, the documents whose ledger row has it; else null.';

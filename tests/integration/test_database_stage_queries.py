@@ -200,6 +200,7 @@ def test_a_recipe_and_a_runs_tool_are_registered_once(annotated: Engine) -> None
                 "keep_threshold": 1.0,
                 "reads_record": False,
                 "prune_below": 0.5,
+                "tau_information": None,
                 **tool,
             }
             assert database.execute(connection, "insert_run_tool", **arguments) == written

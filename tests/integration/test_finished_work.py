@@ -203,7 +203,7 @@ def score_documents(connection: Connection, run: RunTool, documents: list[uuid.U
 
 def pass_check(connection: Connection, run: RunTool) -> bool:
     """What a passed check of the tool writes, with counts from an earlier one; returns whether there was one."""
-    parameters: dict[str, Any] = {**members_of_run(run), "tool": run.tool, "keep_threshold": run.keep_threshold}
+    parameters: dict[str, Any] = {**members_of_run(run), "tool": run.tool, **run.keep_rule}
     parameters |= {"sampling_recipe_id": run.sampling_recipe_id, "scoring_recipe_id": run.scoring_recipe_id}
     bases = database.fetch_all(connection, "kept_counts_base", **parameters)
     [plain] = database.fetch_all(connection, "kept_counts", **parameters, **NOTHING_COUNTED)

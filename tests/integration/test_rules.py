@@ -157,6 +157,8 @@ OF_TOOL = {
     "min_kept_texts": 0,
     "max_kept_share": 1.0,
     "document_ids": [uuid.UUID(int=1)],
+    "tau_information": None,
+    "placebo_recipe_id": None,
     "call_opening": "[QA(",
     "not_in_a_call": "[0-9]",  # matches the input, so that the text is in doubt
     "after": uuid.UUID(int=0),

@@ -30,6 +30,16 @@ class ReleaseTool:
     scoring_recipe_id: str
     keep_threshold: float
     """tau_f, in nats."""
+    placebo_recipe_id: str | None = None
+    """None where no placebos were scored."""
+    tau_information: float | None = None
+    """Nats of information that a kept call carries at least; None: the paper's keep rule alone."""
+    false_discovery_rate: float | None = None
+    """Of the calls that the rule keeps, the share that it would keep by chance; None without placebos."""
+    rate_low: float | None = None
+    """Lower end of its 95 % interval."""
+    rate_high: float | None = None
+    """Upper end."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +73,7 @@ def count_kept(connection: Connection, run: RunTool) -> KeptCounts:
         "tool": run.tool,
         "sampling_recipe_id": run.sampling_recipe_id,
         "scoring_recipe_id": run.scoring_recipe_id,
-        "keep_threshold": run.keep_threshold,
+        **run.keep_rule,
     }
     bases = database.fetch_all(connection, "kept_counts_base", **parameters)
     columns = ("counted_version", "counted_ordinal", *(field.name for field in fields(KeptCounts)))

@@ -32,6 +32,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "code_changed": "another version of the code that filters, samples, executes or scores",
         "choices_changed": "other choices of sampling or scoring",
         "threshold": "the keep threshold was moved across its loss reduction",
+        "information": "the run asks for more information than its result carries",
         "no_release": "a run kept it and made no release",
         "better_call_at_place": "another call at the place saves more",
         "above_max_examples": "its tool has max_examples_per_tool texts without it",

@@ -232,6 +232,51 @@ class ScoringChoices(Choices):
     )
 
 
+class PlaceboChoices(Choices):
+    """How many results of other calls are scored in a call's place (docs/placebo.md)."""
+
+    placebos: int = Field(
+        default=3,
+        ge=0,
+        le=20,
+        title="Placebos a call (K)",
+        description="Results of other calls scored in the place of each call that reaches prune_below; 0 scores none.",
+        json_schema_extra={"section": "Placebos"},
+    )
+    placebo_sample: int = Field(
+        default=2000,
+        ge=0,
+        le=10_000_000,
+        title="Placebo sample",
+        description="Calls a tool that the false-discovery rate is estimated from, about; all where there are fewer. 0: no rate.",
+        json_schema_extra={"section": "Placebos"},
+    )
+
+
+class KeepRuleChoices(Choices):
+    """Which calls are kept, beside the thresholds of the tools: asked of stored losses."""
+
+    keep_rule: Literal["paper", "information"] = Field(
+        default="paper",
+        title="Keep rule",
+        description="paper: the loss reduction decides alone; information: a kept call's own result also helps more than placebos.",
+        json_schema_extra={"section": "Placebos"},
+    )
+    tau_information: float = Field(
+        default=0.2,
+        ge=0.0,
+        le=20.0,
+        title="Least information (tau_information)",
+        description="With the rule information: nats that a kept call's result saves beyond its placebos, in the mean.",
+        json_schema_extra={"section": "Placebos"},
+    )
+
+    @property
+    def least_information(self) -> float | None:
+        """The nats of information that a kept call carries at least; None: the paper's rule alone."""
+        return self.tau_information if self.keep_rule == "information" else None
+
+
 class QualityChoices(Choices):
     """Bounds on what a tool keeps, for its check."""
 
@@ -248,6 +293,14 @@ class QualityChoices(Choices):
         le=1.0,
         title="Largest kept share",
         description="The check of a tool fails where a larger share of its scored calls is kept: results would be leaking.",
+        json_schema_extra={"section": "Quality"},
+    )
+    max_false_discovery_rate: float | None = Field(
+        default=None,
+        ge=0.0,
+        le=1.0,
+        title="Largest false-discovery rate",
+        description="The check of a tool fails where more of its kept calls are kept by chance; empty: it warns above 0.2.",
         json_schema_extra={"section": "Quality"},
     )
 
@@ -394,11 +447,21 @@ class RunChoices(
     FinetuningChoices,
     ReleaseChoices,
     QualityChoices,
+    KeepRuleChoices,
+    PlaceboChoices,
     ScoringChoices,
     SamplingChoices,
     SubjectChoices,
 ):
     """All choices of one annotation run."""
+
+    @model_validator(mode="after")
+    def _information_has_placebos(self) -> Self:
+        if self.keep_rule == "information" and not self.placebos:
+            raise ValueError(
+                "keep_rule information needs placebos of at least 1, since information is measured against them"
+            )
+        return self
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> "RunChoices":
@@ -451,6 +514,9 @@ DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
         "tools": "says which recipes a run has; each recipe is one tool's, and the key of each score holds the run",
         "model": "an address; the recipes hold the identity of the weights and the tokenizer found there",
         "keep_thresholds": "asked of the stored losses; a release's id holds the threshold of each of its tools",
+        "keep_rule": "asked of the stored losses; a release's id holds the least information of each of its tools",
+        "tau_information": "asked of the stored losses; a release's id holds it",
+        "max_false_discovery_rate": "fails a check; writes no rows of a stage",
         "min_kept_texts": "fails a check; writes no rows of a stage",
         "max_kept_share": "fails a check; writes no rows of a stage",
         "finetune": "says whether a model is trained, not how",

@@ -65,14 +65,32 @@ class RunTool:
     sampling_recipe_id: str
     execution_recipe_id: str
     scoring_recipe_id: str
+    placebo_recipe_id: str | None = None
+    """None where the run asks for no placebos, and before their pool is drawn (`stages/placebo.py`)."""
+    tau_information: float | None = None
+    """Nats of information that a kept call carries at least; None: the paper's keep rule alone."""
 
     @property
-    def recipe_ids(self) -> tuple[str, str, str, str]:
-        """The recipes of its four stages, in their order."""
-        return self.filter_recipe_id, self.sampling_recipe_id, self.execution_recipe_id, self.scoring_recipe_id
+    def recipe_ids(self) -> tuple[str, ...]:
+        """The recipes of its stages, in their order; that of the placebos where it has one."""
+        four = self.filter_recipe_id, self.sampling_recipe_id, self.execution_recipe_id, self.scoring_recipe_id
+        return four if self.placebo_recipe_id is None else (*four, self.placebo_recipe_id)
+
+    @property
+    def keep_rule(self) -> dict[str, object]:
+        """The parameters of the keep rule in SQL, beside the recipes."""
+        return {
+            "keep_threshold": self.keep_threshold,
+            "tau_information": self.tau_information,
+            "placebo_recipe_id": self.placebo_recipe_id,
+        }
 
     def recipe_of(self, stage: str) -> str:
-        """The recipe of the stage of that name."""
+        """The recipe of the stage of that name; of placebos once their pool is drawn."""
+        if stage == "placebo":
+            if self.placebo_recipe_id is None:
+                raise ValueError(f"run {self.run_id}, {self.tool}: expected a pool of placebos, found none")
+            return self.placebo_recipe_id
         return {
             "filter": self.filter_recipe_id,
             "sample": self.sampling_recipe_id,
@@ -157,6 +175,8 @@ def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
         sampling_recipe_id=row.sampling_recipe_id,
         execution_recipe_id=row.execution_recipe_id,
         scoring_recipe_id=row.scoring_recipe_id,
+        placebo_recipe_id=row.placebo_recipe_id,
+        tau_information=row.tau_information,
     )
 
 
@@ -438,6 +458,7 @@ def write_ledger(
             filter_recipe_id=run.filter_recipe_id,
             sampling_recipe_id=run.sampling_recipe_id,
             scoring_recipe_id=run.scoring_recipe_id,
+            placebo_recipe_id=run.placebo_recipe_id,
             tool=run.tool,
             tool_version=run.tool_version,
         )

@@ -58,9 +58,10 @@ def store_numbers(connection: Connection, run_id: str) -> None:
             "scoring_recipe_id": tool.scoring_recipe_id,
         }
         calls = {name: recipes[name] for name in ("sampling_recipe_id", "scoring_recipe_id")}
-        database.execute(connection, "numbers_add_thresholds", **places, **calls)
+        rule = {"tau_information": tool.tau_information, "placebo_recipe_id": tool.placebo_recipe_id}
+        database.execute(connection, "numbers_add_thresholds", **places, **calls, **rule)
         database.execute(connection, "numbers_add_progress", **places, **recipes)
-        database.execute(connection, "numbers_add_yield", **places, **recipes)
+        database.execute(connection, "numbers_add_yield", **places, **recipes, keep_threshold=tool.keep_threshold)
         logger.info("numbers of run %s, %s: those of run %s and what changed", run_id, tool.tool, base.run_id)
     database.execute(connection, "numbers_store", run_id=run_id, previous_run_id=previous_run_id)
 

@@ -14,7 +14,7 @@ from typing import Any
 from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.retrieval import own_text
-from toolformer_ops.runs.choices import RunChoices, ScoringChoices
+from toolformer_ops.runs.choices import PlaceboChoices, RunChoices, ScoringChoices
 from toolformer_ops.tools.base import ToolSpec
 
 RECIPE_ID_CHARACTERS = 16
@@ -28,6 +28,8 @@ EXECUTION_VERSION = 1
 """Raised when the code that asks the tool would ask it otherwise."""
 SCORING_VERSION = 2
 """Raised when the code that scores calls would take another of the tool's results, or give other losses."""
+PLACEBO_VERSION = 1
+"""Raised when the code would draw other placebos from the same pool, or give other losses."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,27 @@ class ToolRecipes:
     def in_order(self) -> tuple[Recipe, Recipe, Recipe, Recipe]:
         """Parents before children."""
         return self.filter, self.sampling, self.execution, self.scoring
+
+
+def placebo_recipe(
+    scoring_recipe_id: str, tool: str, choices: PlaceboChoices, sample_share: float, pool_hash: str
+) -> Recipe:
+    """The recipe of a tool's placebos, whose pool of results is known once all of its calls are scored.
+
+    `pool_hash` is that of the calls and results that are drawn from, in their order. The parent decides all else: text, losses,
+    `prune_below`.
+    """
+    return Recipe(
+        stage="placebo",
+        tool=tool,
+        definition={
+            "placebo_version": PLACEBO_VERSION,
+            **choices.deciding(),
+            "sample_share": sample_share,
+            "pool": pool_hash,
+        },
+        parent_recipe_id=scoring_recipe_id,
+    )
 
 
 def tool_recipes(

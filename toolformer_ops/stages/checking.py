@@ -145,7 +145,7 @@ def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, objec
         "sampling_recipe_id": run.sampling_recipe_id,
         "execution_recipe_id": run.execution_recipe_id,
         "scoring_recipe_id": run.scoring_recipe_id,
-        "keep_threshold": run.keep_threshold,
+        **run.keep_rule,
         "min_kept_texts": run.choices.min_kept_texts,
         "max_kept_share": run.choices.max_kept_share,
     }

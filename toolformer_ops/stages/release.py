@@ -209,6 +209,11 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
                     execution_recipe_id=row.execution_recipe_id,
                     scoring_recipe_id=row.scoring_recipe_id,
                     keep_threshold=row.keep_threshold,
+                    placebo_recipe_id=row.placebo_recipe_id,
+                    tau_information=row.tau_information,
+                    false_discovery_rate=row.false_discovery_rate,
+                    rate_low=row.rate_low,
+                    rate_high=row.rate_high,
                 )
             )
     for tool, reason in lacking.items():

@@ -133,6 +133,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
                 tool_version=versions[name],
                 keep_threshold=thresholds[name],
                 prune_below=choices.prune_below,
+                tau_information=choices.least_information,
                 reads_record=tools[name].spec.reads_record,
                 **ids,
             )

@@ -48,6 +48,7 @@ TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
     "pruned_positions": ("sampling_recipe_id", "document_id", "paragraph", "position_token"),
     "call_results": ("tool", "tool_version", "input_key"),
     "call_losses": ("document_id", "call_id"),  # in each partition
+    "placebo_losses": ("document_id", "call_id", "number"),  # in each partition
     "stage_ledger": ("recipe_id", "document_id", "stage"),
     "failed_documents": ("recipe_id", "document_id", "stage"),
     "quality_results": ("run_id", "subject", "check_name"),
@@ -59,7 +60,7 @@ TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
 }
 """The tables that take loads, with their primary keys."""
 
-PARTITIONED_TABLES = ("candidate_calls", "pruned_positions", "call_losses")
+PARTITIONED_TABLES = ("candidate_calls", "pruned_positions", "call_losses", "placebo_losses")
 GROWING_TABLES = (*PARTITIONED_TABLES, "filter_decisions", "call_results", "stage_ledger")
 """What the stages write into."""
 
@@ -304,7 +305,8 @@ def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None
             if (
                 table != "pruned_positions"
             ):  # its key is one of the parent's; that of calls would have to hold the recipe there
-                cursor.execute(sql.SQL("create unique index on {partition} (document_id, call_id)").format(**names))
+                key = sql.SQL(", ").join(map(sql.Identifier, TABLE_KEYS[table]))
+                cursor.execute(sql.SQL("create unique index on {partition} ({key})").format(**names, key=key))
             cursor.execute(
                 sql.SQL("alter table {table} attach partition {partition} for values in ({recipe_id})").format(**names)
             )

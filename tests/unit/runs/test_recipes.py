@@ -11,12 +11,13 @@ from toolformer_ops.runs.choices import (
     DECIDE_NOTHING,
     Choices,
     FinetuningChoices,
+    PlaceboChoices,
     ReleaseChoices,
     RunChoices,
     SamplingChoices,
     ScoringChoices,
 )
-from toolformer_ops.runs.recipes import ToolRecipes, tool_recipes
+from toolformer_ops.runs.recipes import ToolRecipes, placebo_recipe, tool_recipes
 from toolformer_ops.stages.release import ToolsOfRun, release_definition
 from toolformer_ops.tools.base import ToolSpec
 
@@ -69,7 +70,7 @@ def test_a_number_that_is_the_tools_is_the_same_choice_as_none() -> None:
     assert changed(recipes(choices=choices(max_positions=20, samples_per_position=5, sampling_threshold=0.05))) == []
 
 
-FROM_SAMPLING_ON = {"sample", "execute", "score"}
+FROM_SAMPLING_ON = {"sample", "execute", "score", "placebo"}
 REACHED: dict[str, tuple[Any, set[str]]] = {
     "call_prefix": ("tool_name", FROM_SAMPLING_ON),
     "max_positions": (3, FROM_SAMPLING_ON),
@@ -79,7 +80,9 @@ REACHED: dict[str, tuple[Any, set[str]]] = {
     "temperature": (0.75, FROM_SAMPLING_ON),
     "top_p": (0.5, FROM_SAMPLING_ON),
     "prune_below": (0.25, FROM_SAMPLING_ON),
-    "scoring_context_tokens": (16, {"score"}),
+    "scoring_context_tokens": (16, {"score", "placebo"}),
+    "placebos": (5, {"placebo"}),
+    "placebo_sample": (100, {"placebo"}),
     "seed": (1, FROM_SAMPLING_ON | {"finetune"}),
     "finetune_steps": (7, {"finetune"}),
     "finetune_batch": (7, {"finetune"}),
@@ -98,6 +101,9 @@ NOT_REACHED: dict[str, Any] = {
     "tools": ["Calculator", "MT"],
     "model": "n",
     "keep_thresholds": {"Calculator": 2.0},
+    "keep_rule": "information",
+    "tau_information": 0.5,
+    "max_false_discovery_rate": 0.1,
     "min_kept_texts": 3,
     "max_kept_share": 0.5,
     "finetune": False,
@@ -114,6 +120,9 @@ NOT_REACHED: dict[str, Any] = {
 def ids(chosen: RunChoices) -> dict[str, str]:
     """By stage, the id of what is written under it; for a release, what its id is made of."""
     found = {recipe.stage: recipe.recipe_id for recipe in recipes(choices=chosen).in_order()}
+    found["placebo"] = placebo_recipe(
+        found["score"], SPEC.name, chosen.part(PlaceboChoices), sample_share=1.0, pool_hash="0"
+    ).recipe_id
     training = FinetuningRecipe(release_id="0" * 16, base_model="m@1", choices=chosen.part(FinetuningChoices))
     found["finetune"] = training.model_id
     found["release"] = repr(release_definition(ToolsOfRun((), {}, "m@1"), chosen.part(ReleaseChoices)))
@@ -143,7 +152,7 @@ def test_each_choice_changes_the_recipes_that_it_decides_and_no_other(name: str)
 
 
 def test_what_annotation_chooses_always_decides() -> None:
-    for kind in (SamplingChoices, ScoringChoices, ReleaseChoices):
+    for kind in (SamplingChoices, ScoringChoices, PlaceboChoices, ReleaseChoices):
         assert not set(kind.model_fields) & set(DECIDE_NOTHING), kind.__name__
 
 
