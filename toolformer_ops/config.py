@@ -75,6 +75,11 @@ class Settings(BaseSettings):
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         default="float32", description="Number format of the language model's weights; part of every recipe."
     )
+    spread_layers: bool = Field(
+        default=False,
+        description="Spread the layers of a language model over all GPUs of the process, for one that is too large for one GPU. "
+        "Pods of gpu.yaml do so where their container asks for several.",
+    )
     threads: int = Field(default=1, ge=1, le=256, description="CPU threads of one model process.")
     hub_offline: bool = Field(default=False, description="Never ask a model hub; models are paths or in the cache.")
 

@@ -125,6 +125,20 @@ spec:
         assert part["securityContext"]["allowPrivilegeEscalation"] is False
 
 
+def test_a_model_is_spread_over_the_gpus_of_its_pod(tmp_path: Path) -> None:
+    def spread(template: str, gpus: int, value: str = "") -> str | None:
+        own = f'\n      env: [{{name: TOOLFORMER_SPREAD_LAYERS, value: "{value}"}}]' if value else ""
+        (tmp_path / f"{template}.yaml").write_text(
+            SMALLEST.replace("limits: {", f"limits: {{nvidia.com/gpu: {gpus}, ") + own
+        )
+        return environment(pod_manifest(settings(tmp_path), template)).get("TOOLFORMER_SPREAD_LAYERS")
+
+    assert spread("gpu", 1) is None
+    assert spread("gpu", 4) == "true"
+    assert spread("gpu", 4, "false") == "false"
+    assert spread("finetune", 4) is None  # which takes all GPUs in its own way
+
+
 def test_a_template_that_leaves_safety_out_gives_a_safe_pod(tmp_path: Path) -> None:
     pod = manifest(tmp_path, SMALLEST)
     spec, stage = pod["spec"], pod["spec"]["containers"][0]

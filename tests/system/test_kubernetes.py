@@ -322,7 +322,7 @@ def test_no_fault_loses_or_repeats_a_row_and_what_cannot_succeed_is_not_tried_ag
         },
     )
     write_environment(services.state_dir / "environment", {"kubernetes_deferrable": "False"})
-    cluster.outage(12)
+    cluster.outage(30)
 
     # 2. In the next try the tasks wait for their pods themselves; two of them are ended, one by SIGTERM, one by SIGKILL.
     pods |= disturb(

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from toolformer_ops.config import Settings
+from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ModelError, NoDeviceError, ToolformerError
 from toolformer_ops.language_model.identity import (
     hub_model_missing,
@@ -62,6 +62,7 @@ def load_weights(
         torch.set_num_threads(threads)
     transformers_logging.disable_progress_bar()
     source, pinned = _source(path_or_hub_id, revision, settings)
+    spread = device == "cuda" and (settings or load_settings()).spread_layers
     loaded: Any
     try:
         loaded = AutoModelForCausalLM.from_pretrained(
@@ -70,6 +71,7 @@ def load_weights(
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
+            **({"device_map": "balanced"} if spread else {}),
             **pinned,
         )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
@@ -80,7 +82,36 @@ def load_weights(
             f"{source}: expected all weights of a {type(network).__name__}, found none for {len(lacking)} of them, such as "
             f"{lacking[0]}. Save or download the model again."
         )
-    return network.to(device)
+    if not spread:
+        return network.to(device)
+    _require_on_gpus(network, source)
+    return answer_on_first_device(network)
+
+
+def answer_on_first_device(network: Any) -> Any:
+    """Let decoder and output projection of a network whose layers accelerate has spread answer where they take their input.
+
+    accelerate moves what a layer reads to the layer's device. Only the KV cache stays with its layer.
+    """
+    from accelerate.utils import send_to_device
+
+    first = network.get_input_embeddings().weight.device
+    for module in (network.base_model, network.get_output_embeddings()):
+        module.register_forward_hook(lambda _module, _inputs, output: send_to_device(output, first))
+    return network
+
+
+def _require_on_gpus(network: Any, source: str) -> None:
+    """Refuse a network of which accelerate left a part to the CPU or the disk: each token would bring it over again."""
+    elsewhere = sorted(
+        name for name, place in getattr(network, "hf_device_map", {}).items() if place in ("cpu", "disk")
+    )
+    if elsewhere:
+        raise ModelError(
+            f"{source}: expected GPUs that hold all of its weights, found {torch.cuda.device_count()} without room for "
+            f"{len(elsewhere)} of its parts, such as {elsewhere[0]}. Give the process more GPUs (nvidia.com/gpu in gpu.yaml), or "
+            "use bfloat16."
+        )
 
 
 def load_tokenizer(path_or_hub_id: str, revision: str | None, settings: Settings | None = None) -> Any:

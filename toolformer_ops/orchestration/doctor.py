@@ -23,7 +23,7 @@ from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.orchestration.defaults import POOLS
 from toolformer_ops.orchestration.endings import describe_pod_ending
-from toolformer_ops.orchestration.pod_templates import CONTAINER, TEMPLATES, pod_manifest, requests_gpu
+from toolformer_ops.orchestration.pod_templates import CONTAINER, TEMPLATES, gpus_of, pod_manifest
 from toolformer_ops.orchestration.pod_watching import (
     SCHEDULE_SECONDS,
     PodNotStartedError,
@@ -63,9 +63,11 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
         except ConfigurationError as error:
             yield Finding("missing", f"template {template}", str(error))
         else:
-            gpu = "a GPU" if requests_gpu(manifests[template]["spec"]["containers"][0]) else "no GPU"
+            gpus = gpus_of(manifests[template]["spec"]["containers"][0])
             yield Finding(
-                "ok", f"template {template}", f"{settings.kubernetes_templates / template}.yaml is valid: {gpu}"
+                "ok",
+                f"template {template}",
+                f"{settings.kubernetes_templates / template}.yaml is valid; GPUs of a pod: {gpus}",
             )
     yield from _airflow(settings)
     # 2. The cluster as the API shows it.

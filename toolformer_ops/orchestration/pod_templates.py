@@ -50,8 +50,18 @@ NOT_FOR_PODS = (
     "state_dir",
 )
 """Beginnings of the names of settings that a pod does not get, or gets another value for."""
-SETTINGS_OF_TEMPLATES = ("cache_gib", "device", "hub_offline", "micro_batch_documents", "search_threads", "threads")
+SETTINGS_OF_TEMPLATES = (
+    "cache_gib",
+    "device",
+    "hub_offline",
+    "micro_batch_documents",
+    "search_threads",
+    "spread_layers",
+    "threads",
+)
 """Settings that a template may give a value: those that decide neither rows nor where they are written."""
+
+SPREAD = f"{ENV_PREFIX}SPREAD_LAYERS"
 
 POD_SECURITY = {
     "runAsNonRoot": True,
@@ -108,14 +118,16 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
     # 1. The stage comes first: KubernetesPodOperator adds arguments to the first container.
     spec["containers"].sort(key=lambda container: container["name"] != CONTAINER)
     stage = spec["containers"][0]
-    gpu = requests_gpu(stage)
+    gpus = gpus_of(stage)
     stage["image"] = image
     stage.setdefault("imagePullPolicy", "IfNotPresent")
     stage["command"] = ["python", "-m", "toolformer_ops"]
     stage.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
 
     # 2. Variables: the settings, then the template's.
-    variables = {variable["name"]: variable for variable in _environment(settings, gpu=gpu)}
+    variables = {variable["name"]: variable for variable in _environment(settings, gpu=gpus > 0)}
+    if template == "gpu" and gpus > 1:
+        variables[SPREAD] = {"name": SPREAD, "value": "true"}
     variables.update({variable["name"]: variable for variable in stage.get("env") or ()})
     stage["env"] = list(variables.values())
 
@@ -145,12 +157,12 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
     return pod
 
 
-def requests_gpu(container: Mapping[str, Any]) -> bool:
-    """Whether the container asks for a GPU (a whole one, or a part as of MIG) of any vendor."""
+def gpus_of(container: Mapping[str, Any]) -> int:
+    """How many GPUs (whole ones, or parts as of MIG) of any vendor the container asks for."""
     resources = container.get("resources") or {}
     asked_for = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    return any(
-        parse_quantity(number) > 0
+    return sum(
+        int(parse_quantity(number))
         for name, number in asked_for.items()
         if name.endswith("/gpu") or name.startswith("nvidia.com/mig-")
     )

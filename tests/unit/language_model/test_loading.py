@@ -15,13 +15,27 @@ import httpx2
 import pytest
 from huggingface_hub.errors import HfHubHTTPError
 
+from tests.unit.language_model.conftest import PROMPT, TEXT, TextToSample, sample_calls
+from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ModelError, ModelHubError, NoDeviceError, ToolError
 from toolformer_ops.language_model import LanguageModel, model_identity
+from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.identity import HASH_CACHE, hub_model_missing
-from toolformer_ops.language_model.loading import load_weights
+from toolformer_ops.language_model.loading import answer_on_first_device, load_tokenizer, load_weights
+from toolformer_ops.language_model.tokenization import Tokenization
+from toolformer_ops.records import PlacedCall
 from toolformer_ops.tools.sequence_to_sequence import load_checkpoint
 
+PLACES = {
+    "model.embed_tokens": "cpu",
+    "model.layers.0": "cpu",
+    "model.layers.1": "disk",
+    "model.norm": "cpu",
+    "model.rotary_emb": "cpu",
+    "lm_head": "disk",
+}
+"""Where accelerate puts the parts of a tiny model."""
 COMMIT = "93efa2f097d58c2a74874c7e644dbc9b0cee75a2"
 
 
@@ -264,6 +278,54 @@ def test_a_gpu_that_is_not_there_is_refused(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(NoDeviceError, match="expected a GPU"):
         LanguageModel.load(str(folder), device="cuda")
+
+
+def test_a_model_whose_layers_are_spread_computes_the_same_bits(folder: Path, tmp_path: Path) -> None:
+    """Spread by accelerate's hooks, as over GPUs: here over memory and disk, since there is one device."""
+    from transformers import AutoModelForCausalLM
+
+    network = answer_on_first_device(
+        AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype="float32",
+            device_map=PLACES,
+            offload_folder=tmp_path,
+        )
+    )
+    assert network.hf_device_map["model.layers.1"] == "disk"
+    plain = LanguageModel.load(str(folder))
+    spread = LanguageModel(CausalModel(network, 1024), Tokenization(load_tokenizer(str(folder), None)), plain.identity)
+    call = PlacedCall(12, Call("Calculator", "520 - 187"), "333")
+
+    def numbers(model: LanguageModel) -> list[Any]:
+        positions = model.find_positions(PROMPT, [TEXT], at_most=3, threshold=0.0)
+        text = TextToSample(TEXT, positions[0], "key")
+        settings = {"samples": 3, "max_new_tokens": 12, "call_start": " [", "temperature": 1.0, "top_p": 1.0}
+        return [positions, sample_calls(model, [text], **settings), model.score_calls(TEXT, [call])]
+
+    assert numbers(spread) == numbers(plain)
+
+
+def test_gpus_that_cannot_hold_a_model_are_named(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """accelerate would leave the rest to the CPU, and each token would bring it to the GPU again."""
+    from transformers import AutoModelForCausalLM
+
+    load = AutoModelForCausalLM.from_pretrained
+    asked: list[Any] = []
+
+    def on_cpu(*arguments: Any, device_map: str, **options: Any) -> Any:
+        asked.append(device_map)
+        return load(*arguments, device_map=PLACES, offload_folder=tmp_path, **options)
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", on_cpu)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    settings = load_settings().model_copy(update={"spread_layers": True})
+    with pytest.raises(
+        ModelError,
+        match="expected GPUs that hold all of its weights, found 0 without room for 6 of its parts, such as lm_head",
+    ):
+        load_weights(str(folder), None, "float32", "cuda", 1, settings)
+    assert asked == ["balanced"]
 
 
 def test_the_demos_model_is_whole_and_says_nothing_of_its_quantisation(smollm2_dir: Path) -> None:
