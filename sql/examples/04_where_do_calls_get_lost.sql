@@ -1,8 +1,10 @@
 -- Where do calls get lost, and why?
--- Every reason of the newest run for which a paragraph, a sample or a call went no further, the most frequent first in each stage.
+-- Every reason for which a paragraph, a sample or a call went no further, the most frequent first in each stage.
+-- About the newest run that finished; another one: make sql RUN=night-1 Q=..., or psql --set=run=night-1.
+\if :{?run} \else \set run '' \endif
 select tool, stage, reason, count
 from yield_by_stage
-where run_id = (select run_id from annotation_runs order by started_at desc limit 1)
+where run_id = run_or_newest(:'run')
   and is_loss
   and count > 0
 order by tool, step, count desc, reason;

@@ -1,10 +1,12 @@
 -- What would another threshold keep?
--- The newest run at thresholds from 0 to 2 nats in steps of half a nat, as far down as the run computed all calls; needs no GPU.
+-- A run at thresholds from 0 to 2 nats in steps of half a nat, as far down as the run computed all calls; needs no GPU.
+-- About the newest run that finished; another one: make sql RUN=night-1 Q=..., or psql --set=run=night-1.
+\if :{?run} \else \set run '' \endif
 with thresholds as materialized (
     select t.run_id, t.tool, t.keep_threshold, cast(step * 0.5 as double precision) as threshold
     from run_tools t
     cross join generate_series(0, 4) as step
-    where t.run_id = (select run_id from annotation_runs order by started_at desc limit 1)
+    where t.run_id = run_or_newest(:'run')
       and step * 0.5 >= t.prune_below
 )
 select a.tool,

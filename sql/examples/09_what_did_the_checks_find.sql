@@ -1,7 +1,9 @@
 -- What did the quality checks find?
--- The checks of the newest run that did not succeed; "fail" stopped the tool or the release, "warn" did not.
+-- The checks of a run that did not succeed; "fail" stopped the tool or the release, "warn" did not.
+-- About the newest run that finished; another one: make sql RUN=night-1 Q=..., or psql --set=run=night-1.
+\if :{?run} \else \set run '' \endif
 select subject, check_name, severity, message, observed
 from quality_results
-where run_id = (select run_id from annotation_runs order by started_at desc limit 1)
+where run_id = run_or_newest(:'run')
   and not success
 order by severity, subject, check_name;

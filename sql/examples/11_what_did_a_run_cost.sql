@@ -1,21 +1,20 @@
 -- What did a run cost, and what was it expected to?
--- The newest run that ended or was estimated, by tool: the estimate of `toolformer-ops estimate --store`, and what the run took.
-with newest as (
-    select estimate, cost
-    from annotation_runs
-    where estimate is not null or cost is not null
-    order by started_at desc limit 1
+-- By tool: the estimate of `toolformer-ops estimate --store`, and what the run took.
+-- About the newest run that finished; another one: make sql RUN=night-1 Q=..., or psql --set=run=night-1.
+\if :{?run} \else \set run '' \endif
+with chosen as (
+    select estimate, cost from annotation_runs where run_id = run_or_newest(:'run')
 ),
 expected as (
     select e.*
-    from newest
+    from chosen
     cross join lateral jsonb_to_recordset(estimate -> 'tools') as e (
         tool text, texts bigint, calls bigint, rows bigint,
         device_hours numeric, device_hours_low numeric, device_hours_high numeric)
 ),
 taken as (
     select c.*
-    from newest
+    from chosen
     cross join lateral jsonb_to_recordset(cost -> 'tools') as c (
         tool text, texts bigint, calls bigint, rows bigint, device_hours numeric)
 )

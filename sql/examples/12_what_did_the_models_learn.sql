@@ -1,16 +1,19 @@
 -- What did the models learn?
--- The newest run that was evaluated, a row for each data set: the share of right answers (or the perplexity) of the language model,
+-- A row for each data set: the share of right answers (or the perplexity) of the language model,
 -- of the one finetuned without calls, and of the one finetuned with calls, with tools disabled and with tools.
-with newest as (
+-- About the run that was evaluated last; another one: make sql RUN=night-1 Q=..., or psql --set=run=night-1.
+\if :{?run} \else \set run '' \endif
+with chosen as (
     select run_id
     from evaluation_scores
+    where :'run' = '' or run_id = run_or_newest(:'run')
     group by run_id
     order by max(evaluated_at) desc limit 1
 ),
 latest as (
     select distinct on (suite, subset, metric, variant, call_start_rank) s.*
     from evaluation_scores s
-    join newest using (run_id)
+    join chosen using (run_id)
     order by suite, subset, metric, variant, call_start_rank, evaluated_at desc
 )
 select suite, subset, metric, max(inputs) as inputs,

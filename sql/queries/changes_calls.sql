@@ -1,5 +1,5 @@
--- The calls of release_changes, place by place.
+-- The calls of compared_calls, place by place.
 select is_added, tool, reason, detail, document_id, position_char, call_text, result, loss_reduction
-from release_changes
+from compared_calls
 order by document_id, position_char, is_added, tool
 limit :at_most

@@ -1,11 +1,9 @@
--- Two runs that are compared, the earlier one first, with what they released and the recipes of their tools.
+-- Two runs that are compared, the earlier one first, with what they released.
 select run.run_id, run.state, run.schedule, run.corpus_id, run.corpus_uri, run.corpus_version, run.ordinal_limit, run.model_identity,
        run.parameters, run.previous_run_id, run.started_at, run.finished_at,
        release.release_id, coalesce(release.documents, 0) as texts, coalesce(release.calls, 0) as calls,
        coalesce(release.lacking_tools, '{}') as lacking_tools,
-       array(select tool from run_tools where run_id = run.run_id order by tool) as tools,
-       array(select sampling_recipe_id from run_tools where run_id = run.run_id) as sampling_recipe_ids,
-       array(select scoring_recipe_id from run_tools where run_id = run.run_id) as scoring_recipe_ids
+       array(select tool from run_tools where run_id = run.run_id order by tool) as tools
 from annotation_runs run
 left join run_releases made on made.run_id = run.run_id
 left join dataset_releases release on release.release_id = made.release_id

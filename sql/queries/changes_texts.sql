@@ -6,7 +6,7 @@ before as (
     select distinct document_id from release_calls where release_id = :before_release_id
 ),
 touched as (
-    select distinct document_id from release_changes
+    select distinct document_id from compared_calls
 )
 select count(*) filter (where before.document_id is null) as added,
        count(*) filter (where now.document_id is null) as removed,

@@ -1,5 +1,7 @@
 """What changed between two releases: one reason for every call, worked out by hand in the histories of these tests."""
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -198,6 +200,19 @@ def test_every_call_that_differs_has_one_reason_and_the_counts_add_up(nights: Ni
         assert found.texts_added == sum(not calls_of[before] for calls_of in by_text)
         assert found.texts_removed == sum(not calls_of[now] for calls_of in by_text)
         assert found.texts_differing == sum(calls_of[before] != calls_of[now] for calls_of in by_text)
+        places = compared(nights, now, before)
+        counts = Counter(row.change for row in places)
+        assert counts["new"] + counts["changed"] == found.calls(is_added=True)
+        assert counts["gone"] + counts["changed"] == found.calls(is_added=False)
+        by_place = {run: {(one[0], one[2]): one for one in released[run]} for run in (before, now)}
+        assert {(row.document_id, row.position_char): row.change for row in places} == {
+            place: "gone" if place not in by_place[now] else "new" if place not in by_place[before] else "changed"
+            for place in by_place[now] | by_place[before]
+            if by_place[now].get(place) != by_place[before].get(place)
+        }
+        assert {row.reason for row in places} <= {call.reason for call in calls}
+    for number in range(6):
+        assert_candidates_add_up(nights, f"night-{number}")
 
 
 def test_only_the_partitions_of_the_two_runs_are_touched(nights: Nights) -> None:
@@ -218,6 +233,119 @@ def test_only_the_partitions_of_the_two_runs_are_touched(nights: Nights) -> None
             )
         ).scalars()
         assert set(locked) == expected
+
+
+def test_the_run_before_needs_no_name_in_the_views(nights: Nights) -> None:
+    nights.ingest(*texts(*range(80)))
+    night(nights, "one", CALCULATOR)
+    night(nights, "two", replace(CALCULATOR, index="index-4"))
+    with database.transaction(nights.engine) as connection:
+        connection.execute(text("update annotation_runs set previous_run_id = 'one' where run_id = 'two'"))
+        views = [
+            connection.execute(text(f"select * from {view} where run_id = :run_id and is_previous_run order by call_id"),
+                               {"run_id": run_id}).all()
+            for view in ("release_changes", "run_comparison") for run_id in ("one", "two")
+        ]  # fmt: skip
+    first, second, places_of_first, places_of_second = views
+    assert {(row.before_run_id, row.reason) for row in first} == {(None, "first_run")}
+    assert {(row.before_run_id, row.change) for row in places_of_first} == {(None, "new")}
+    _, calls = changes(nights, "two", "one")
+    assert Counter((row.is_added, row.call_text, row.reason, row.detail) for row in second) == Counter(
+        (call.is_added, call.call_text, call.reason, call.detail) for call in calls
+    )
+    same_call = [row for row in places_of_second if row.change == "changed" and row.call_text == row.call_text_before]
+    assert same_call
+    assert {(row.reason, row.detail) for row in same_call} == {
+        ("result_changed", f"{row.result_before} -> {row.result}") for row in same_call
+    }
+
+
+def test_candidates_read_the_partitions_of_their_run_alone(nights: Nights) -> None:
+    nights.ingest(*texts(*range(20)))
+    night(nights, "other", *(replace(tool, model="m@0") for tool in TOOLS))
+    night(nights, "one", *TOOLS)
+    [recipes] = [
+        {f"{table}_{tool.recipes()[stage]['recipe_id']}" for tool in TOOLS
+         for table, stage in (("candidate_calls", "sample"), ("call_losses", "score"))}
+    ]  # fmt: skip
+    with database.transaction(nights.engine) as connection:
+        explain = "explain (analyze, format json) select * from candidates where run_id = 'one'"
+        [node] = connection.execute(text(explain)).scalar_one()
+    assert {name for name in scanned(node["Plan"]) if name.startswith(("candidate_calls", "call_losses"))} == recipes
+
+
+def test_the_candidates_of_one_text_are_looked_up(nights: Nights) -> None:
+    nights.ingest(*texts(*range(300)))
+    night(nights, "one", CALCULATOR)
+    with database.transaction(nights.engine) as connection:
+        connection.execute(text("analyze"))
+        [document_id] = connection.execute(
+            text("select document_id from candidates where run_id = 'one' limit 1")
+        ).scalars()
+        explain = "explain (analyze, format json) select * from candidates where run_id = 'one' and document_id = :document_id"
+        [node] = connection.execute(text(explain), {"document_id": document_id}).scalar_one()
+    assert "Seq Scan" not in {kind for kind, name in nodes(node["Plan"]) if (name or "").startswith(("cand", "call_"))}
+
+
+def assert_candidates_add_up(nights: Nights, run_id: str) -> None:
+    """Every candidate is in one outcome, and the outcomes are those that the run counted."""
+    with database.transaction(nights.engine) as connection:
+        outcomes = Counter(
+            tuple(row)
+            for row in connection.execute(text("select tool, outcome from candidates where run_id = :r"), {"r": run_id})
+        )
+        counted = {
+            (row.tool, row.reason): row.count
+            for row in connection.execute(
+                text("select * from yield_by_stage where run_id = :r and stage in ('score', 'keep', 'release')"),
+                {"r": run_id},
+            )
+        }
+        released = Counter(connection.execute(
+            text("select tool from run_releases join release_calls using (release_id) where run_id = :r"), {"r": run_id}
+        ).scalars())  # fmt: skip
+        kept = connection.execute(
+            text("select tool, document_id, position_char, call_id, loss_reduction, releasable from kept_calls where run_id = :r"),
+            {"r": run_id},
+        ).all()  # fmt: skip
+        passages = connection.execute(
+            text("select tool, sum(calls) as calls, sum(kept_calls) as kept from retrieved where run_id = :r group by tool"),
+            {"r": run_id},
+        ).all()  # fmt: skip
+    best: dict[tuple[Any, ...], Any] = {}
+    for row in sorted((row for row in kept if row.releasable), key=lambda row: (-row.loss_reduction, row.call_id)):
+        best.setdefault((row.document_id, row.position_char), row.call_id)
+    for tool in {tool for tool, _ in outcomes}:
+        of = {outcome: count for (name, outcome), count in outcomes.items() if name == tool}
+        assert of.get("no_result", 0) == counted.get((tool, "no_result"), 0)
+        assert of.get("below_threshold", 0) == counted[tool, "below_threshold"]
+        assert of.get("kept", 0) + of.get("displaced", 0) + of.get("released", 0) == counted[tool, "kept"]
+        assert of.get("released", 0) == released[tool]
+        assert of.get("displaced", 0) == sum(
+            row.tool == tool and row.releasable and best[row.document_id, row.position_char] != row.call_id
+            for row in kept
+        )
+    assert passages == []  # nights have no call_results
+
+
+def nodes(node: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """The parts of a plan that ran, each with the table that it read."""
+    if node["Actual Loops"]:
+        yield node["Node Type"], node.get("Relation Name")
+    for child in node.get("Plans", ()):
+        yield from nodes(child)
+
+
+def scanned(node: dict[str, Any]) -> set[str]:
+    return {name for _, name in nodes(node) if name}
+
+
+def compared(nights: Nights, run_id: str, before_run_id: str) -> list[Any]:
+    with database.transaction(nights.engine) as connection:
+        return list(connection.execute(
+            text("select * from run_comparison where run_id = :run_id and before_run_id = :before_run_id"),
+            {"run_id": run_id, "before_run_id": before_run_id},
+        ))  # fmt: skip
 
 
 def fact(call: ChangedCall) -> tuple[Any, ...]:

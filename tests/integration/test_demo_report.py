@@ -113,7 +113,7 @@ def test_the_query_at_the_end_is_answered_to_the_reader(settings: Settings) -> N
     reader = database.connect_dsn(settings.reader_dsn.get_secret_value(), "TOOLFORMER_READER_DSN")
     console = Console(file=io.StringIO(), width=200)
     with database.transaction(reader) as connection:
-        print_next_query(console, connection)
+        print_next_query(console, connection, "run-1")
     reader.dispose()
     assert isinstance(console.file, io.StringIO)
     said = console.file.getvalue()

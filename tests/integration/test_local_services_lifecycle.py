@@ -25,6 +25,7 @@ from toolformer_ops.local_services.object_store import ObjectStoreAddress
 from toolformer_ops.local_services.ports import accepts_connections, choose_port, recalled_ports
 from toolformer_ops.local_services.state_folder import StatePaths
 from toolformer_ops.local_services.supervision import ProcessReport, Supervisor
+from toolformer_ops.storage import database
 
 WITHOUT_AIRFLOW = ("postgres", "object_store")
 LONG_STATUS = [
@@ -277,6 +278,9 @@ def test_commands_show_and_query_and_clean(state: StatePaths) -> None:
     assert runner.invoke(app, ["migrate"]).output.strip() == "nothing to do"
     assert runner.invoke(app, ["sql", "select count(*) from documents"]).exit_code == 0
     assert runner.invoke(app, ["sql", "delete from documents"]).exit_code == 2
+    example = (database.SQL_DIR / "examples" / "13_what_became_of_the_candidates.sql").read_text()
+    assert runner.invoke(app, ["sql", "-"], input=example).exit_code == 0
+    assert runner.invoke(app, ["sql", "--run=no-such-run", "--", example]).exit_code == 2
     for command in (r"\! touch {}", r"\copy documents to '{}'", r"select 1 \g {}", r"\o {}"):  # psql's own, not SQL
         written = state.state / "written"
         assert runner.invoke(app, ["sql", "select 1;\n" + command.format(written)]).exit_code == 2

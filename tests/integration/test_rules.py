@@ -174,6 +174,8 @@ READS: dict[str, tuple[str, dict[str, object]]] = {
     "kept_calls": (f"select * from kept_calls {OF_ONE_TOOL} order by loss_reduction desc limit 10", {}),
     "threshold_counts": (f"select * from threshold_counts {OF_ONE_TOOL}", {}),
     "yield_by_stage": (f"select * from yield_by_stage {OF_ONE_TOOL}", {}),
+    "candidates": (f"select call_text, loss_reduction from candidates {OF_ONE_TOOL}", {}),
+    "retrieved": (f"select * from retrieved {OF_ONE_TOOL}", {}),
     **{
         name: (database.query(name), OF_TOOL)
         for name in ("check_calls", "check_ledger", "check_pruned", "kept_counts", "check_texts_in_doubt")

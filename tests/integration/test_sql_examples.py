@@ -1,12 +1,17 @@
-"""Every file of sql/examples is run as the read-only role on data/small_annotation.sql, with the rows it must give."""
+"""Every file of sql/examples is run as the read-only role on data/small_annotation.sql, with the rows it must give.
 
+The rows are those of the run r1, which is named; r2 is the newest finished one, which psql asks about by itself.
+"""
+
+import subprocess
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
-from toolformer_ops.config import REPOSITORY
+from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.local_services.postgres import psql
 from toolformer_ops.storage import database
 
 EXAMPLES = sorted(path.stem for path in (database.SQL_DIR / "examples").glob("*.sql"))
@@ -82,9 +87,9 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
         *(("WikiSearch", threshold, threshold == 1.0, 0, 0) for threshold in (0.0, 0.5, 1.0, 1.5, 2.0)),
     ],
     "06_what_was_tried_in_a_document": [
-        ("Calculator", 7, "Calculator(520 - 187)", "333", None, 1.5, 1.375, 0.75, 0.625, 0.625, True),
-        ("Calculator", 36, "Calculator(520 - 187)", "333", None, 3.0, 2.875, 0.5, 2.375, 2.375, True),
-        ("Calculator", 36, "Calculator(520 / 187)", "2.78", "loss_not_finite", None, None, None, None, None, False),
+        ("Calculator", 7, "Calculator(520 - 187)", "333", "kept", "input_only_after", 1.5, 1.375, 0.75, 0.625, 0.625),
+        ("Calculator", 36, "Calculator(520 - 187)", "333", "kept", "no_release", 3.0, 2.875, 0.5, 2.375, 2.375),
+        ("Calculator", 36, "Calculator(520 / 187)", "2.78", "not_finite", "loss_not_finite", *[None] * 5),
     ],
     "07_which_records_were_refused": [
         ("no_text", 2, "s3://toolformer/corpora/posts/a.jsonl line 2", "found the fields question"),
@@ -123,6 +128,26 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
         ),
     ],
     "11_what_did_a_run_cost": [],  # neither estimated nor ended; test_run_costs.py has one that was both
+    "13_what_became_of_the_candidates": [
+        ("Calculator", "kept", "no_release", 2, 2),
+        ("Calculator", "below_threshold", None, 1, 1),
+        ("Calculator", "kept", "input_only_after", 1, 1),
+        ("Calculator", "no_result", "divides_by_zero", 1, 1),
+        ("Calculator", "not_finite", "loss_not_finite", 1, 1),
+        ("Calendar", "below_threshold", None, 1, 1),
+    ],
+    "14_what_did_the_tools_find": [
+        ("Calculator", "520 - 187", "333", None, 2, 1, 2, Decimal("2.38")),
+        ("Calculator", "400 / 1400", "0.29", None, 1, 1, 1, Decimal("1.25")),
+        ("Calculator", "1400 / 400", "3.50", None, 1, 1, 0, Decimal("-0.25")),
+        ("Calculator", "400 / 0", None, "divides_by_zero", 1, 1, 0, None),
+    ],
+    "15_what_changed_since_the_run_before": [],  # r1 is not finished; test_changes.py compares runs
+    "16_what_does_a_kept_call_cost": [
+        ("Calculator", 3, None, Decimal("16.0"), Decimal("0.0"), Decimal("5.33"), None),
+        ("Calendar", 0, None, Decimal("2.0"), Decimal("0.0"), None, None),
+        ("WikiSearch", 0, None, Decimal("0.0"), Decimal("0.0"), None, None),
+    ],
     "12_what_did_the_models_learn": [
         ("math", "gsm8k", "share_correct", 200, Decimal("0.100"), None, Decimal("0.125"), Decimal("0.400"), 95),
         ("perplexity", "wikitext", "perplexity_by_token", 60, Decimal("9.870"), None, Decimal("10.310"), None, 0),
@@ -130,20 +155,26 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
 }
 
 
+def example(name: str, run_id: str) -> str:
+    """The statement of an example, with psql's variable filled in."""
+    statement = (database.SQL_DIR / "examples" / f"{name}.sql").read_text()
+    return statement.replace(database.RUN_DEFAULT, "").replace(":'run'", f"'{run_id}'")
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_each_example_answers_its_question(annotated: Engine, reader_dsn: str, name: str) -> None:
     reader = database.connect_dsn(reader_dsn, "TOOLFORMER_READER_DSN")
     with reader.connect() as connection, database.raw_cursor(connection) as cursor:
-        cursor.execute((database.SQL_DIR / "examples" / f"{name}.sql").read_text())
+        cursor.execute(example(name, "r2" if name.startswith("12") else "r1"))
         rows = cursor.fetchall()
     if name.startswith("10"):
         rows = [(row[0].isoformat(), *row[1:]) for row in rows]
     assert rows == ROWS[name]
 
 
-def test_there_are_twelve_examples_and_each_opens_with_its_question() -> None:
-    assert len(EXAMPLES) == 12
-    assert "`sql/examples/` holds the twelve questions" in (REPOSITORY / "docs" / "database.md").read_text(
+def test_there_are_sixteen_examples_and_each_opens_with_its_question() -> None:
+    assert len(EXAMPLES) == 16
+    assert "`sql/examples/` holds the sixteen questions" in (REPOSITORY / "docs" / "database.md").read_text(
         encoding="utf-8"
     )
     for name in EXAMPLES:
@@ -156,5 +187,25 @@ def test_there_are_twelve_examples_and_each_opens_with_its_question() -> None:
 def test_each_example_runs_on_a_database_without_a_run(postgres_dsn: str, name: str) -> None:
     engine = database.connect_dsn(postgres_dsn, database.DSN_SETTING)
     with engine.connect() as connection, database.raw_cursor(connection) as cursor:
-        cursor.execute((database.SQL_DIR / "examples" / f"{name}.sql").read_text())
+        cursor.execute(example(name, ""))
         assert cursor.fetchall() == []
+
+
+@pytest.mark.usefixtures("annotated")
+def test_psql_asks_about_the_newest_finished_run_or_the_one_that_is_named(settings: Settings) -> None:
+    command, environment = psql(settings)
+    command += ["--no-psqlrc", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1"]
+
+    def answer(*words: str) -> list[str]:
+        finished = subprocess.run([*command, *words], env=environment, capture_output=True, text=True, check=True)
+        return finished.stdout.splitlines()
+
+    paths = [f"--file={database.SQL_DIR / 'examples' / name}.sql" for name in EXAMPLES]
+    assert answer(*paths), "every file is one that psql takes"
+    [kept] = [path for path in paths if "02_" in path]
+    assert answer(kept) == ["Calculator|0.5|f|4|3|3|||", "Calculator|1|t|3|3|3|||", "Calculator|2|f|2|2|2|||"]  # r2
+    assert answer("--set=run=r1", kept)[0] == "Calculator|0.5|t|3|2|2|||"
+    refused = subprocess.run(
+        [*command, "--set=run=r'3", kept], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (refused.returncode, "run r'3: expected a run that was started, found none" in refused.stderr) == (3, True)

@@ -69,6 +69,7 @@ def test_a_statement_arrives_literally(bin_folder: Path, harmful: str) -> None:
     statement = f"select '{harmful}'\nfrom documents"
     assert made(bin_folder, "sql", f"Q={statement}")[0] == ["sql", "--", statement]
     assert made(bin_folder, "sql")[0] == ["sql"]
+    assert made(bin_folder, "sql", f"RUN={harmful}", "Q=-- x")[0] == ["sql", f"--run={harmful}", "--", "-- x"]
 
 
 def test_every_choice_of_a_measurement_arrives_literally(bin_folder: Path, harmful: str) -> None:

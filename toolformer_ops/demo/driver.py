@@ -145,7 +145,7 @@ def run_dags(
         with database.transaction(engine) as connection:
             print_report(console, connection, run_id, settings, run_url)
         with database.transaction(reader) as connection:
-            print_next_query(console, connection)
+            print_next_query(console, connection, run_id)
     finally:
         engine.dispose()
         reader.dispose()

@@ -119,26 +119,34 @@ def logs_command(
 @app.command("sql")
 def sql_command(
     query: Annotated[str, typer.Argument(help="A statement, or - for standard input; none opens psql.")] = "",
+    run: Annotated[str, typer.Option(help="The run that the examples are about, :'run' in a statement.")] = "",
 ) -> None:
     """Ask the database as its read-only role: one statement of SQL, or psql, whose own commands run as you.
 
     Example: toolformer-ops sql "select tool, count(*) from scored_calls group by tool"
+    Example: toolformer-ops sql --run night-1 - < sql/examples/04_where_do_calls_get_lost.sql
     """
     from toolformer_ops.local_services.postgres import psql
+    from toolformer_ops.storage.database import RUN_DEFAULT
 
     command, environment = psql(load_settings())
-    options = ["--no-psqlrc", "--set=ON_ERROR_STOP=1", "--pset=pager=off"]
+    variables = ["--set=ON_ERROR_STOP=1", f"--set=run={run}"]
     if query:
         statement = sys.stdin.read() if query == "-" else query
         # A statement is SQL alone: psql runs no command of its own (\!, \copy) until it is told this word again.
-        restricted = f"\\restrict {secrets.token_hex(16)}\n{statement}"
+        # The one command that the examples hold gives :'run' a default, as --set has done already.
+        restricted = f"\\restrict {secrets.token_hex(16)}\n{statement.replace(RUN_DEFAULT, '')}"
         finished = subprocess.run(
-            [*command, *options, "--file=-"], input=restricted, text=True, env=environment, check=False
+            [*command, "--no-psqlrc", "--pset=pager=off", *variables, "--file=-"],
+            input=restricted,
+            text=True,
+            env=environment,
+            check=False,
         )
         raise typer.Exit(
             EXIT_USAGE if finished.returncode == _STATEMENT_FAILED else finished.returncode and EXIT_FAILED
         )
-    os.execve(command[0], [*command, *options[1:2]], environment)  # noqa: S606 - an argument list, no shell
+    os.execve(command[0], [*command, *variables], environment)  # noqa: S606 - an argument list, no shell
 
 
 @app.command("migrate")

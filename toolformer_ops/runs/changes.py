@@ -1,8 +1,9 @@
 """What changed between the releases of two runs: every call that only one of them holds, with the one reason why.
 
-Postgres decides (`sql/queries/changes_*.sql`). A call is the same in both where text, tool, place, call and result are the same.
-The reason is the first, in the order in which a run decides, for which the run without the call does not release it (`REASONS`).
-Owns no table; `changed_calls` and `release_changes` are temporary tables of the transaction.
+Postgres decides: the function `release_changes_between`, which the views `release_changes` and `run_comparison` ask, too. A call is
+the same in both where text, tool, place, call and result are the same. The reason is the first, in the order in which a run
+decides, for which the run without the call does not release it (`REASONS`). Owns no table; `compared_calls` is a temporary
+table of the transaction.
 """
 
 import uuid
@@ -147,25 +148,11 @@ def find_changes(connection: Connection, run_id: str, other: str | None = None) 
     if other is None:  # the stored previous run may have been started in the same instant
         rows.sort(key=lambda row: row.run_id == ids[-1])
     now, before = rows[-1], rows[0] if len(rows) > 1 else None
-    same_corpus = before is not None and before.corpus_id == now.corpus_id
-    of_both = {
-        "run_id": now.run_id,
-        "before_run_id": before.run_id if before else None,
-        "sampling_recipe_ids": [recipe for row in rows for recipe in row.sampling_recipe_ids],
-        "scoring_recipe_ids": [recipe for row in rows for recipe in row.scoring_recipe_ids],
-    }
-    releases = {"release_id": now.release_id, "before_release_id": before.release_id if before else None}
-    versions = sorted([before.corpus_version, now.corpus_version]) if before else [now.corpus_version] * 2
-    database.execute(connection, "changes_find", **of_both, **releases)
-    database.execute(
-        connection,
-        "changes_explain",
-        **of_both,
-        corpus_id=now.corpus_id if same_corpus else None,
-        before_version=versions[0],
-        version=versions[1],
+    before_run_id, before_release_id = (before.run_id, before.release_id) if before else (None, None)
+    database.execute(connection, "changes_find", run_id=now.run_id, before_run_id=before_run_id)
+    [texts] = database.fetch_all(
+        connection, "changes_texts", release_id=now.release_id, before_release_id=before_release_id
     )
-    [texts] = database.fetch_all(connection, "changes_texts", **releases)
     return ReleaseChanges(
         before=_compared(before) if before else None,
         now=_compared(now),

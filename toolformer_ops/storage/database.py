@@ -31,6 +31,8 @@ from toolformer_ops.errors import ConfigurationError, DatabaseError, DatabaseLog
 from toolformer_ops.storage.copy_format import copy_text
 
 SQL_DIR = REPOSITORY / "sql"
+RUN_DEFAULT = "\\if :{?run} \\else \\set run '' \\endif\n"
+"""The line of psql in `sql/examples` by which the newest run is asked about where no variable `run` is set."""
 DSN_SETTING = "TOOLFORMER_DATABASE_DSN"
 
 ROWS_PER_COPY = 10_000

@@ -1,0 +1,133 @@
+create view candidates as
+select rt.run_id, rt.tool, call.document_id, call.call_id, call.text_before, call.call_text, call.result, call.text_after,
+       judged.outcome,
+       case judged.outcome
+           when 'sampled' then (
+               select failed.reason
+               from failed_documents failed
+               where failed.document_id = call.variant_id and failed.recipe_id in (rt.execution_recipe_id, rt.scoring_recipe_id)
+               limit 1
+           )
+           when 'no_result' then call.not_scored_for
+           when 'not_finite' then call.not_scored_for
+           when 'pruned' then call.not_scored_for
+           when 'kept' then
+               case
+                   when call.input_only_after then 'input_only_after'
+                   when made.release_id is null then 'no_release'
+                   when rt.tool = any (released.lacking_tools) or run.parameters ->> 'max_examples_per_tool' is null then 'not_in_release'
+                   else 'above_max_examples'
+               end
+       end as reason,
+       call.loss_without_call, call.loss_without_result, call.loss_with_result, call.loss_reduction, call.reduction_bound,
+       call.placebo_reduction, call.information, call.placebos, rt.keep_threshold, rt.tau_information, call.position_char, call.position_token, call.position_probability, call.paragraph, call.call_input,
+       call.effective_input, call.input_key, call.sample_count, call.input_only_after, call.result_rank,
+       call.loss_without_call_full_context, call.number_format, call.url, call.document_date, call.variant_id,
+       rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id
+from run_tools rt
+join annotation_runs run on run.run_id = rt.run_id
+left join run_releases made on made.run_id = rt.run_id
+left join dataset_releases released on released.release_id = made.release_id
+cross join lateral (
+    -- Postgres plans a subquery with a `with` separately. The recipes are constants in it, so that only their partitions are read; a
+    -- direct join with run_tools would read all of them.
+    with sampled as (
+        select * from candidate_calls where sampling_recipe_id = rt.sampling_recipe_id
+    )
+    select member.document_id, sampled.document_id as variant_id, member.variant_id as record_variant_id, sampled.call_id,
+           substr(document.text, greatest(sampled.position_char - 120, 0) + 1, least(sampled.position_char, 120)) as text_before,
+           substr(document.text, sampled.position_char + 1, 120) as text_after,
+           sampled.call_text, sampled.position_char, sampled.position_token, sampled.position_probability, sampled.paragraph,
+           sampled.call_input, sampled.effective_input, sampled.input_key, sampled.sample_count, sampled.input_only_after,
+           loss.call_id as scored_call_id, loss.reason as not_scored_for, loss.result, loss.result_rank, loss.loss_without_call,
+           loss.loss_without_result, loss.loss_with_result, loss.loss_without_call_full_context, loss.loss_reduction,
+           loss.reduction_bound, loss.number_format, document.url, document.document_date,
+           -- Three subqueries: one that a query does not ask for is not computed.
+           (select avg(placebo.reduction)
+            from placebo_losses placebo
+            where placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = sampled.document_id
+              and placebo.call_id = sampled.call_id and placebo.information is not null) as placebo_reduction,
+           (select avg(placebo.information)
+            from placebo_losses placebo
+            where placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = sampled.document_id
+              and placebo.call_id = sampled.call_id) as information,
+           (select count(placebo.information)
+            from placebo_losses placebo
+            where placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = sampled.document_id
+              and placebo.call_id = sampled.call_id) as placebos
+    from sampled
+    join run_documents member
+        on member.run_id = rt.run_id
+       and case when rt.reads_record then member.variant_id else member.document_id end = sampled.document_id
+    join documents document on document.document_id = sampled.document_id  -- the variant, where the tool reads url and date
+    left join call_losses loss
+        on loss.scoring_recipe_id = rt.scoring_recipe_id and loss.document_id = sampled.document_id and loss.call_id = sampled.call_id
+) call
+cross join lateral (
+    -- A `with` here, too: otherwise the outcome would be found anew wherever it is named.
+    with found as (
+        select case
+            when call.scored_call_id is null then 'sampled'
+            when call.not_scored_for = 'pruned_below' then 'pruned'
+            when call.not_scored_for = 'loss_not_finite' then 'not_finite'
+            when call.not_scored_for is not null then 'no_result'
+            when is_kept(null, call.loss_reduction, rt.keep_threshold) is not true then 'below_threshold'
+            when rt.tau_information is not null
+                 and not carries_information(rt.placebo_recipe_id, call.variant_id, call.call_id, rt.tau_information)
+                then 'below_tau_information'
+            when exists (
+                select from release_calls held where held.release_id = made.release_id and held.call_id = call.call_id
+            ) then 'released'
+            when not call.input_only_after and not rt.tool = any (coalesce(released.lacking_tools, '{}')) and exists (
+                -- What a release would take at this place (sql/queries/release_choose_calls.sql).
+                select
+                from run_tools rival
+                cross join lateral (
+                    with scored as (
+                        select document_id, call_id, loss_reduction
+                        from call_losses
+                        where scoring_recipe_id = rival.scoring_recipe_id
+                          and document_id = case when rival.reads_record then call.record_variant_id else call.document_id end
+                          and is_kept(reason, loss_reduction, rival.keep_threshold)
+                          and (rival.tau_information is null
+                               or carries_information(rival.placebo_recipe_id, document_id, call_id, rival.tau_information))
+                    )
+                    select
+                    from scored
+                    join candidate_calls other
+                        on other.sampling_recipe_id = rival.sampling_recipe_id and other.document_id = scored.document_id
+                       and other.call_id = scored.call_id
+                    where other.position_char = call.position_char
+                      and not other.input_only_after
+                      and (scored.loss_reduction > call.loss_reduction
+                           or scored.loss_reduction = call.loss_reduction and scored.call_id < call.call_id)
+                ) better
+                where rival.run_id = rt.run_id and not rival.tool = any (coalesce(released.lacking_tools, '{}'))
+            ) then 'displaced'
+            else 'kept'
+        end as outcome
+    )
+    select outcome from found
+) judged;
+comment on view candidates is 'Every candidate call of every run, with what became of it. Give run_id and tool: only their partitions are read; with document_id only the calls of that text.';
+comment on column candidates.outcome is 'What became of the call, in the order of the stages. sampled: not scored, yet or because its text was given up. no_result: the tool gave none, or none that does not repeat the text. not_finite: a loss is not a finite number. pruned: provably cannot reach the run''s prune_below. below_threshold: saves less than keep_threshold. below_tau_information: its result carries less information than the run asks for, or it has no placebo. displaced: kept, and another kept call of any tool at its place saves more (of equal ones: has the smaller id). kept: kept, and not in the run''s release. released: in it.';
+comment on column candidates.reason is 'Why it is not further. sampled: process_killed or out_of_memory where its text was given up. no_result, not_finite, pruned: as in call_losses.reason. kept: input_only_after (is never released), no_release (the run has none, yet), above_max_examples (the tool has max_examples_per_tool texts without it) or not_in_release (the release lacks the tool, or was made before the call was scored). Else null.';
+comment on column candidates.result is 'What the tool answered: the result that was taken; null where there is none.';
+comment on column candidates.loss_reduction is 'min(loss_without_call, loss_without_result, loss_without_call_full_context where there is one) - loss_with_result, nats; null where one of them was not computed.';
+comment on column candidates.reduction_bound is 'The most that loss_reduction can be by the losses that are known, nats: loss_reduction itself where all are.';
+comment on column candidates.input_key is 'Key of call_results, with the tool and its version; null where effective_input is.';
+comment on column candidates.variant_id is 'The id under which the call''s rows are stored: the document, or for a tool that reads url and date the variant of it.';
+do $$  -- the other columns are those of scored_calls, and so are their comments
+declare
+    described record;
+begin
+    for described in
+        select scored.attname, col_description(scored.attrelid, scored.attnum) as comment
+        from pg_attribute scored
+        join pg_attribute own on own.attrelid = 'candidates'::regclass and own.attname = scored.attname
+        where scored.attrelid = 'scored_calls'::regclass and scored.attnum > 0 and col_description(own.attrelid, own.attnum) is null
+    loop
+        execute format('comment on column candidates.%I is %L', described.attname, described.comment);
+    end loop;
+end
+$$;

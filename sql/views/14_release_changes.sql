@@ -1,0 +1,27 @@
+create view release_changes as
+select now.run_id, before.run_id as before_run_id, coalesce(before.run_id = now.previous_run_id, false) as is_previous_run,
+       changed.is_added, changed.tool, changed.document_id, changed.call_id, changed.position_char, changed.call_text, changed.result,
+       changed.loss_reduction, changed.reason, changed.detail
+from annotation_runs now
+join annotation_runs before on before.run_id <> now.run_id
+cross join lateral release_changes_between(now.run_id, before.run_id) changed
+union all
+select now.run_id, null, now.previous_run_id is null and now.finished_at is not null,
+       changed.is_added, changed.tool, changed.document_id, changed.call_id, changed.position_char, changed.call_text, changed.result,
+       changed.loss_reduction, changed.reason, changed.detail
+from annotation_runs now
+cross join lateral release_changes_between(now.run_id, null) changed;
+comment on view release_changes is 'The calls that only one of the releases of two runs holds, with the reason: the same as `toolformer-ops changes`. Give run_id, and before_run_id or is_previous_run: each pair of runs is compared anew.';
+comment on column release_changes.run_id is 'The later run.';
+comment on column release_changes.before_run_id is 'The earlier run; null for the comparison with no run, in which every call is added.';
+comment on column release_changes.is_previous_run is 'Whether the earlier run is the one that the later run is compared with (annotation_runs.previous_run_id).';
+comment on column release_changes.is_added is 'Whether the later run''s release holds the call; else the earlier one''s does.';
+comment on column release_changes.tool is 'The tool''s name.';
+comment on column release_changes.document_id is 'The text.';
+comment on column release_changes.call_id is 'The call.';
+comment on column release_changes.position_char is 'The character of documents.text before which it stands, from 0. Null, as the three that follow, where the recipe''s rows were dropped.';
+comment on column release_changes.call_text is 'The call, such as Calculator(400 / 1400).';
+comment on column release_changes.result is 'Its result.';
+comment on column release_changes.loss_reduction is 'Its loss reduction, nats.';
+comment on column release_changes.reason is 'The first reason, in the order in which a run decides, for which the run without the call does not release it (docs/database.md has the list).';
+comment on column release_changes.detail is 'Both thresholds or results, the record''s id, the better call, or what differs in the recipe; else null.';
