@@ -97,10 +97,14 @@ class Settings(BaseSettings):
         "folder, and for pods the newest published one.",
     )
     search_threads: int = Field(default=2, ge=1, le=128, description="Lucene threads of one search process.")
-    qa_reader: Literal["best_sentence", "sequence_to_sequence", "causal"] = Field(
-        default="best_sentence", description="How the QA tool reads an answer out of the retrieved passages."
+    qa_reader: Literal["best_sentence", "span", "causal", "sequence_to_sequence"] = Field(
+        default="best_sentence",
+        description="How the QA tool reads an answer out of the retrieved passages: a whole sentence, without a model; the "
+        "likeliest name, date or number; or what a model writes.",
     )
-    qa_reader_model: str | None = Field(default=None, description="Checkpoint of a QA reader that is a model.")
+    qa_reader_model: str | None = Field(
+        default=None, description="Checkpoint of a QA reader that is a model; empty: span and causal ask the run's."
+    )
     qa_reader_revision: str | None = Field(default=None, description="Commit of that checkpoint where it is a hub id.")
     translator: Literal["prompted_lm", "nllb"] = Field(
         default="prompted_lm", description="How the MT tool translates: the run's language model, prompted, or NLLB."

@@ -1,6 +1,7 @@
-"""Greedy continuation of prompts: for tools whose answer the language model itself writes (translation, reading).
+"""Greedy continuation of prompts, and how likely given ones are: for tools whose answer a language model writes or chooses.
 
-What all prompts have in common is computed once. Prompts share one branching cache, none is padded.
+What all prompts have in common is computed once, and so is a prompt that several given continuations follow. Prompts share one
+branching cache, none is padded.
 """
 
 from collections.abc import Sequence
@@ -41,6 +42,34 @@ def generate_texts(
             _continue(model, tokenization, trunk, [sequence[shared:] for sequence in group], max_new_tokens, stop)
         )
     return found
+
+
+def continuation_log_probabilities(
+    model: CausalModel, tokenization: Tokenization, prompt: str, continuations: Sequence[str]
+) -> list[float]:
+    """Natural log probability of each continuation after the prompt, in order; the prompt is computed once.
+
+    Raises:
+        ModelError: the prompt with its longest continuation does not fit into the model's window, or one of them has no token.
+    """
+    ids = [*tokenization.start_ids, *tokenization.ids(prompt)]
+    rows = [tokenization.ids(continuation) for continuation in continuations]
+    longest = max(map(len, rows), default=0)
+    if not ids or not all(rows) or len(ids) + longest > model.max_positions:
+        raise ModelError(
+            f"expected a prompt and continuations of at least one token that together take at most {model.max_positions}, found "
+            f"{len(ids)} tokens and {longest}. Shorten the prompt, or choose a model with a longer window."
+        )
+    if not rows:
+        return []
+    trunk = model.branches()
+    last = trunk.extend([ids])[0][-1:]  # (1, hidden)
+    hidden = trunk.fork([0] * len(rows)).extend(rows)  # (tokens, hidden) a continuation
+    before = torch.cat(
+        [states for row in hidden for states in (last, row[:-1])]
+    )  # (all tokens, hidden): what predicts each
+    found = iter(model.token_log_probabilities(before, [token for row in rows for token in row]))
+    return [sum(next(found) for _ in row) for row in rows]
 
 
 def _continue(

@@ -210,3 +210,12 @@ class LanguageModel:
             ModelError: a prompt with its continuation does not fit into the model's window (`max_positions`).
         """
         return generation.generate_texts(self._model, self._tokenization, prompts, max_new_tokens, stop)
+
+    @torch.inference_mode()
+    def continuation_log_probabilities(self, prompt: str, continuations: Sequence[str]) -> list[float]:
+        """Natural log probability of each continuation after the prompt, in order.
+
+        Raises:
+            ModelError: the prompt with its longest continuation does not fit into the model's window, or one of them has no token.
+        """
+        return generation.continuation_log_probabilities(self._model, self._tokenization, prompt, continuations)

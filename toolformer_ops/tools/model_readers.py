@@ -1,12 +1,14 @@
 """Answer a question with a model that reads the best passages: an encoder-decoder checkpoint, or a causal language model.
 
-The paper asks Atlas, a retrieval-augmented encoder-decoder finetuned on Natural Questions (appendix A.1). A
-checkpoint here is read as it is: passages and question fill the prompt `prompts/read_passages.txt`, and what the
-model writes, greedily, up to the end of the line is the answer. Only safetensors are loaded, and no code that comes
-with a model is run.
+The paper asks Atlas, a retrieval-augmented encoder-decoder finetuned on Natural Questions (appendix A.1). A checkpoint here is read
+as it is: passages and question fill the prompt `prompts/read_passages.txt`. `SequenceToSequenceReader` and `CausalReader` take what
+the model writes, greedily, up to the end of the line. `SpanReader` is extractive: a causal model chooses among the names, dates
+and numbers in the best sentences, since a small model writes sentences where a few words are asked for. Only safetensors are
+loaded, and no code that comes with a model is run.
 """
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,6 +18,7 @@ from toolformer_ops.errors import DeviceMemoryError, ModelError
 from toolformer_ops.retrieval.bm25_index import FoundPassage
 from toolformer_ops.retrieval.sentences import cut_at_sentence_end
 from toolformer_ops.tools.base import TEXT_SLOT, load_prompt
+from toolformer_ops.tools.calendar import MONTHS
 from toolformer_ops.tools.sequence_to_sequence import load_checkpoint, write_in_batches
 
 if TYPE_CHECKING:
@@ -27,6 +30,12 @@ ANSWER_TOKENS = 32
 """Most tokens that a model may write for an answer."""
 BATCH_QUESTIONS = 16
 DEFAULT_INPUT_TOKENS = 1024
+SPAN_SENTENCES = 4
+"""Sentences that spans are taken from, one a passage."""
+MOST_SPANS = 40
+NATS_A_RANK = 2.0
+"""How much likelier a span must be to win against one in a sentence that matches the question better by one rank."""
+SPAN_ANSWERS = 5
 _ABSURD_LENGTH = 1_000_000  # tokenizers without a limit name a number of this kind
 
 _log = logging.getLogger(__name__)
@@ -38,6 +47,10 @@ class TextGenerator(Protocol):
     def generate_texts(self, prompts: Sequence[str], *, max_new_tokens: int, stop: str) -> list[str]:
         """What the model writes after each prompt, up to `stop`."""
         ...
+
+
+BestSentences = Callable[[str, Sequence[FoundPassage]], tuple[str, ...]]
+"""The best sentence of each passage for a question, best first."""
 
 
 class CausalReader:
@@ -70,6 +83,73 @@ class CausalReader:
             except (ModelError, DeviceMemoryError) as error:
                 _log.info("reading fewer than %d passages for %r: %s", count, question[:80], error)
         return ()
+
+
+_CAPITALISED = r"(?:[A-Z][\w'\u2019.&-]*\w|[A-Z])"
+_JOINING = "(?:of|the|de|von|van|and|la|del|du|al|for|in)"
+_SPAN = re.compile(
+    rf"(?:\d{{1,2}} )?(?:{'|'.join(MONTHS)})(?: \d{{1,2}})?(?:,? \d{{4}})?"  # a date
+    r"|\b\d[\d,.]*\d\b(?: (?:million|billion|thousand|percent|%))?|\b\d\b"  # a number
+    rf"|{_CAPITALISED}(?:(?: {_JOINING})* {_CAPITALISED}\.?)*"  # a name
+)
+
+
+class ContinuationScorer(Protocol):
+    """The part of the language model that is needed here."""
+
+    def continuation_log_probabilities(self, prompt: str, continuations: Sequence[str]) -> list[float]:
+        """Natural log probability of each continuation after the prompt."""
+        ...
+
+
+class SpanReader:
+    """Answers with the names, dates and numbers in the best sentences, likeliest first as the model's answer.
+
+    A span's score is the natural log probability of it, with the end of its line, after the sentences and the question; less
+    `NATS_A_RANK` for each rank of the first sentence that holds it. What the question itself says is no span. Sentences without any
+    are given as they are, and so are they where the prompt does not fit into the model's window.
+
+    Measured with SmolLM2-135M: docs/measurements.md, "Readers".
+    """
+
+    passages = 5
+
+    def __init__(self, model: ContinuationScorer, best_sentences: BestSentences) -> None:
+        self._model = model
+        self._best_sentences = best_sentences
+        self._prompt = load_prompt(PROMPT)
+
+    def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
+        """The likeliest spans of each question, best first, at most `SPAN_ANSWERS`; none where there is no sentence."""
+        return [self._read_one(question, found) for question, found in zip(questions, passages, strict=True)]
+
+    def _read_one(self, question: str, passages: Sequence[FoundPassage]) -> tuple[str, ...]:
+        sentences = self._best_sentences(question, passages)
+        read = sentences[:SPAN_SENTENCES]
+        rank_of = spans_in(question, read)
+        prompt = self._prompt.replace(TEXT_SLOT, "\n".join([*read, f"Question: {question}"]))
+        try:
+            likely = self._model.continuation_log_probabilities(prompt, [f" {span}\n" for span in rank_of])
+        except (ModelError, DeviceMemoryError) as error:
+            _log.info("no span is chosen for %r: %s", question[:80], error)
+            return sentences
+        scores = {span: log_p - NATS_A_RANK * rank_of[span] for span, log_p in zip(rank_of, likely, strict=True)}
+        best = sorted(scores, key=lambda span: -scores[span])  # stable: equal scores stay in the sentences' order
+        return tuple(best[:SPAN_ANSWERS]) or sentences
+
+
+def spans_in(question: str, sentences: Sequence[str]) -> dict[str, int]:
+    """The different names, dates and numbers in the sentences, in order, that the question does not hold; at most `MOST_SPANS`.
+
+    Each with the rank, from 0, of the first sentence that holds it.
+    """
+    asked = question.lower()
+    found: dict[str, int] = {}
+    for rank, sentence in enumerate(sentences):
+        for match in _SPAN.finditer(sentence):
+            if match.group().lower() not in asked and len(found) < MOST_SPANS:
+                found.setdefault(match.group(), rank)
+    return found
 
 
 class SequenceToSequenceReader:
@@ -131,17 +211,17 @@ def _input_limit(config: Any, tokenizer: Any) -> int:
     return min(sane, default=DEFAULT_INPUT_TOKENS)
 
 
-def load_causal_reader(settings: Settings, load_model: "Callable[[], LanguageModel]") -> CausalReader:
-    """The checkpoint of the settings, or the run's own language model where they name none.
+def load_causal_model(settings: Settings, load_model: "Callable[[], LanguageModel]") -> "LanguageModel":
+    """The causal checkpoint of the settings, or the run's own language model where they name none.
 
     Raises:
         ModelError: the checkpoint cannot be used.
     """
     if settings.qa_reader_model is None:
-        return CausalReader(load_model())
+        return load_model()
     from toolformer_ops.language_model import LanguageModel
 
-    model = LanguageModel.load(
+    return LanguageModel.load(
         settings.qa_reader_model,
         settings.qa_reader_revision,
         settings.dtype,
@@ -149,4 +229,3 @@ def load_causal_reader(settings: Settings, load_model: "Callable[[], LanguageMod
         settings.threads,
         settings,
     )
-    return CausalReader(model)

@@ -1,10 +1,10 @@
 """QA: answer a factoid question from Wikipedia: retrieve passages, then read an answer out of them.
 
 The paper asks Atlas (Izacard et al., 2022), which also retrieves and reads (section 3 and appendix A.1). Here the
-passages come from the index of WikiSearch, and the setting `qa_reader` chooses who reads: `best_sentence` (no model, below),
-`sequence_to_sequence` or `causal` (a checkpoint, `model_readers.py`). Answers that repeat the asking document are
-passed over, as those of WikiSearch are: an encyclopedia's sentence may be the document's. A short answer such as a
-name is no repetition (`retrieval/own_text.py`).
+passages come from the index of WikiSearch, and the setting `qa_reader` chooses who reads: `best_sentence` (no model, below), or
+`span`, `causal`, `sequence_to_sequence` (a model, `model_readers.py`). Answers that repeat the asking document are passed over, as
+those of WikiSearch are: an encyclopedia's sentence may be the document's. A short answer such as a name is no repetition
+(`retrieval/own_text.py`).
 """
 
 import re
@@ -54,6 +54,8 @@ class QuestionAnswering(Tool):
                 identity = identity_of(_checkpoint(settings), settings.qa_reader_revision, settings=settings)
             prompt = content_uuid(load_prompt(model_readers.PROMPT)).hex[:16]
             numbers = f"passages={model_readers.PASSAGES}, tokens={model_readers.ANSWER_TOKENS}"
+            if settings.qa_reader == "span":
+                numbers = f"{SPAN_VERSION} of {BEST_SENTENCE_VERSION}"
             reader = f"{settings.qa_reader}({identity}, prompt={prompt}, {numbers})"
         return f"question_answering-{code} bm25(k1={K1}, b={B}) {index} reader={reader}"
 
@@ -67,8 +69,11 @@ class QuestionAnswering(Tool):
         reader: Reader
         if settings.qa_reader == "best_sentence":
             reader = BestSentenceReader(index)
+        elif settings.qa_reader == "span":
+            model = model_readers.load_causal_model(settings, load_model)
+            reader = model_readers.SpanReader(model, BestSentenceReader(index).best_sentences)
         elif settings.qa_reader == "causal":
-            reader = model_readers.load_causal_reader(settings, load_model)
+            reader = model_readers.CausalReader(model_readers.load_causal_model(settings, load_model))
         else:
             checkpoint, revision = _checkpoint(settings), settings.qa_reader_revision
             reader = model_readers.SequenceToSequenceReader.load(checkpoint, revision, settings)
@@ -123,6 +128,8 @@ def _checkpoint(settings: Settings) -> str:
 # The reader without a model
 
 BEST_SENTENCE_VERSION = "best_sentence-1"
+SPAN_VERSION = "span-1"
+"""Of spans and their scores in `model_readers.py`."""
 ANSWER_TOKENS = 64
 NEW_WORDS = 2
 HEADING_WEIGHT = 0.8
@@ -162,7 +169,7 @@ class BestSentenceReader:
     Measured in an index of 11,372 articles, for the 662 of 3,478 WebQuestions and the 232 of 1,800 NQ-open questions whose
     answer occurs in the five best passages: the first sentence given holds it for 40 % and 34 %, one of all given for 68 % and
     67 %. Uses no model and no chance. Replaces the paper's Atlas, which writes the answer itself; `model_readers.py`
-    loads models that do.
+    loads models that do, or that choose among the names, dates and numbers in these sentences.
     """
 
     passages = 5

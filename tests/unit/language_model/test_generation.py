@@ -38,6 +38,27 @@ def test_a_prompt_that_the_window_cannot_hold_is_refused(long_subject: Subject) 
         long_subject.engine.generate_texts(["short", "shirts " * 400], 8)
 
 
+def test_given_continuations_have_the_probabilities_of_plain_passes(any_subject: Subject) -> None:
+    reference, prompt, continuations = any_subject.reference, PROMPTS[1], [" 333 left", " sold", " 12"]
+    start = [*reference.start, *reference.encode(prompt)]
+    expected = []
+    for ids in map(reference.encode, continuations):
+        log_ps = reference.logits([*start, *ids]).log_softmax(dim=-1)
+        expected.append(sum(float(log_ps[len(start) - 1 + step, token]) for step, token in enumerate(ids)))
+    found = any_subject.engine.continuation_log_probabilities(prompt, continuations)
+    assert found == pytest.approx(expected, abs=1e-4)
+    assert any_subject.engine.continuation_log_probabilities(prompt, continuations[1:2]) == pytest.approx(
+        expected[1:2], abs=1e-4
+    )
+    assert any_subject.engine.continuation_log_probabilities(prompt, []) == []
+
+
+def test_a_continuation_that_the_window_cannot_hold_is_refused(long_subject: Subject) -> None:
+    for continuations in (["shirts " * 400], ["short", ""]):
+        with pytest.raises(ModelError, match="at most 256"):
+            long_subject.engine.continuation_log_probabilities("short", continuations)
+
+
 def test_more_prompts_than_fit_together_are_done_in_groups(
     tiny_engine: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,14 @@ from toolformer_ops.language_model import model_identity
 from toolformer_ops.language_model.publishing import publish_model
 from toolformer_ops.retrieval.bm25_index import FoundPassage
 from toolformer_ops.tools import model_readers
-from toolformer_ops.tools.model_readers import CausalReader, SequenceToSequenceReader, answer_of, fill_prompt
+from toolformer_ops.tools.model_readers import (
+    CausalReader,
+    SequenceToSequenceReader,
+    SpanReader,
+    answer_of,
+    fill_prompt,
+    spans_in,
+)
 
 QUESTIONS = ["Where was Joe Biden born?", "Who manufactures Coke, and where?"]
 PASSAGES = [
@@ -211,12 +218,72 @@ def test_code_that_comes_with_a_model_is_not_run(tiny_t5: Path, tmp_path: Path) 
 
 def test_the_engine_reads_with_a_causal_checkpoint(tiny_llama: Path) -> None:
     settings = Settings(qa_reader="causal", qa_reader_model=str(tiny_llama))
-    reader = model_readers.load_causal_reader(settings, pytest.fail)
+    reader = CausalReader(model_readers.load_causal_model(settings, pytest.fail))
     answers = reader.read(QUESTIONS, PASSAGES)
     assert reader.read(QUESTIONS[1:], PASSAGES[1:]) == answers[1:]
 
 
 def test_without_a_checkpoint_the_runs_own_model_reads() -> None:
     generator = Generator("Scranton")
-    reader = model_readers.load_causal_reader(Settings(qa_reader="causal"), lambda: generator)  # type: ignore[arg-type, return-value]
-    assert reader.read(QUESTIONS[:1], PASSAGES[:1]) == [("Scranton",)]
+    assert model_readers.load_causal_model(Settings(qa_reader="causal"), lambda: generator) is generator  # type: ignore[arg-type, return-value, comparison-overlap]
+    assert CausalReader(generator).read(QUESTIONS[:1], PASSAGES[:1]) == [("Scranton",)]
+
+
+class Scorer:
+    """Finds each continuation as likely as it is told to, in nats; notes its prompts."""
+
+    def __init__(self, likely: dict[str, float]) -> None:
+        self._likely = likely
+        self.prompts: list[str] = []
+
+    def continuation_log_probabilities(self, prompt: str, continuations: Sequence[str]) -> list[float]:
+        self.prompts.append(prompt)
+        if not continuations:
+            return []
+        assert all(text[0] == " " and text[-1] == "\n" for text in continuations)
+        return [self._likely.get(text.strip(), -9.0) for text in continuations]
+
+
+def whole_passages(question: str, passages: Sequence[FoundPassage]) -> tuple[str, ...]:
+    """Stands for the best sentences."""
+    return tuple(passage.text for passage in passages)
+
+
+HAMLET = [
+    FoundPassage("1", "Hamlet", "Hamlet is a tragedy that William Shakespeare wrote between 1599 and 1601.", 3.0),
+    FoundPassage("2", "Faust", "Faust by Johann Wolfgang von Goethe came out on April 12, 1808, after 36 years.", 2.0),
+]
+
+
+def test_the_spans_are_names_dates_and_numbers_that_the_question_does_not_hold() -> None:
+    assert spans_in("Who wrote Hamlet?", whole_passages("", HAMLET)) == {
+        "William Shakespeare": 0,
+        "1599": 0,
+        "1601": 0,
+        "Faust": 1,
+        "Johann Wolfgang von Goethe": 1,
+        "April 12, 1808": 1,
+        "36": 1,
+    }
+
+
+def test_the_likeliest_span_is_the_answer_and_sentences_that_match_better_go_before() -> None:
+    scorer = Scorer({"William Shakespeare": -4.0, "1601": -5.0, "Johann Wolfgang von Goethe": -2.5, "Faust": -1.5})
+    [answers] = SpanReader(scorer, whole_passages).read(["Who wrote Hamlet?"], [HAMLET])
+    # a span of the second sentence must be 2 nats likelier than one of the first: Faust -3.5, Goethe -4.5
+    assert answers == ("Faust", "William Shakespeare", "Johann Wolfgang von Goethe", "1601", "1599")
+    assert scorer.prompts[0].endswith(f"{HAMLET[0].text}\n{HAMLET[1].text}\nQuestion: Who wrote Hamlet?\nAnswer:")
+
+
+def test_sentences_without_a_span_are_given_as_they_are() -> None:
+    tea = [FoundPassage("3", "Tea", "a drink", 1.0)]
+    assert SpanReader(Scorer({}), whole_passages).read(["What is tea?", "Tea?"], [tea, []]) == [("a drink",), ()]
+
+
+def test_a_window_too_short_for_the_sentences_gives_the_sentences(tiny_llama: Path) -> None:
+    settings = Settings(qa_reader="span", qa_reader_model=str(tiny_llama))
+    reader = SpanReader(model_readers.load_causal_model(settings, pytest.fail), whole_passages)
+    long = [FoundPassage("4", "Hamlet", HAMLET[0].text * 10, 1.0)]
+    fitting, too_long = reader.read(["Who?", "Who?"], [HAMLET[:1], long])
+    assert set(fitting) <= set(spans_in("Who?", [HAMLET[0].text]))
+    assert too_long == (long[0].text,)

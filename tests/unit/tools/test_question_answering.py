@@ -142,7 +142,9 @@ def test_the_version_names_index_and_reader(tmp_path: Path) -> None:
     assert "best_sentence" in version
     assert version == TOOL.version(settings, "model@2")
     causal = settings.model_copy(update={"qa_reader": "causal"})
-    assert len({version, TOOL.version(causal, "model@1"), TOOL.version(causal, "model@2")}) == 3
+    span = settings.model_copy(update={"qa_reader": "span"})
+    asked = [TOOL.version(reader, model) for reader in (causal, span) for model in ("model@1", "model@2")]
+    assert len({version, *asked}) == 5
 
 
 def test_a_model_reader_without_a_checkpoint_names_the_setting(tmp_path: Path) -> None:
