@@ -79,20 +79,25 @@ def sample_job(model: LanguageModel, job: Job, variant: Variant) -> Outcome:
 def score_job(
     model: LanguageModel, job: Job, variant: Variant, outcome: Outcome, calls: Sequence[Sequence[PlacedCall]]
 ) -> None:
-    """Losses of given calls, text by text, into `outcome`."""
-    for text, placed, pruned in zip(job.texts, calls, outcome.pruned_tokens, strict=True):
-        left = [call for call in placed if call.token not in pruned]
-        started = time.process_time()
-        losses = iter(
-            model.score_calls(
-                text.text,
-                left,
-                prune_below=variant.prune_below,
-                float32_from=LOWEST_THRESHOLD,
-                context_tokens=variant.context_tokens,
+    """Losses of given calls, those of a micro-batch's texts together, into `outcome`."""
+    for first in range(0, len(job.texts), TEXTS_TOGETHER):
+        group = range(first, min(first + TEXTS_TOGETHER, len(job.texts)))
+        texts = [
+            (
+                job.texts[number].text,
+                [call for call in calls[number] if call.token not in outcome.pruned_tokens[number]],
             )
-            if left
-            else []
+            for number in group
+        ]
+        started = time.process_time()
+        scored = model.score_texts(
+            texts,
+            prune_below=variant.prune_below,
+            float32_from=LOWEST_THRESHOLD,
+            context_tokens=variant.context_tokens,
         )
         outcome.seconds["scoring"] += time.process_time() - started
-        outcome.losses.append([None if call.token in pruned else next(losses) for call in placed])
+        for number, of_text in zip(group, scored, strict=True):
+            losses = iter(of_text)
+            pruned = outcome.pruned_tokens[number]
+            outcome.losses.append([None if call.token in pruned else next(losses) for call in calls[number]])

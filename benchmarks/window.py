@@ -99,7 +99,7 @@ def measure_lengths(model: LanguageModel, runs: int, lengths: Sequence[int] = (2
             model.score_calls(text, calls, context_tokens=16)
             whole = time.process_time() - started
             started = time.process_time()
-            model.losses_without_call(text, places)
+            model.losses_without_call([(text, places)])
             guard = time.process_time() - started
             seconds[length].append((whole / len(calls), (whole - guard) / len(calls)))
     return [

@@ -81,13 +81,17 @@ class FakeLanguageModel:
     def start_sampling(self, prompt: object, *, samples: int, **_: Any) -> "FakeSampler":
         return FakeSampler([self.script[number % len(self.script)] for number in range(samples)], self.added)
 
-    def losses_without_call(self, text: str, tokens: Sequence[int]) -> list[float]:
+    def losses_without_call(self, texts: Sequence[tuple[str, Sequence[int]]]) -> list[list[float]]:
         return [
-            self._exact_losses(text, PlacedCall(token, Call("Calculator", ""), "")).without_call for token in tokens
+            [self._exact_losses(text, PlacedCall(token, Call("Calculator", ""), "")).without_call for token in tokens]
+            for text, tokens in texts
         ]
 
     def surely_below(self, bound: float, prune_below: float) -> bool:
         return prune_below > 0 and bound < prune_below
+
+    def score_texts(self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **options: Any) -> list[list[CallLosses]]:
+        return [self.score_calls(text, calls, **options) for text, calls in texts]
 
     def score_calls(
         self,

@@ -168,10 +168,9 @@ def sample_texts(
         likeliest = model.find_positions(
             prompt, [text for text, _ in group], at_most=choices.max_positions, threshold=choices.sampling_threshold
         )
-        found = [
-            prune_positions(model, text, of_text, choices.prune_below)
-            for (text, _), of_text in zip(group, likeliest, strict=True)
-        ]
+        found = prune_positions(
+            model, [(text, of_text) for (text, _), of_text in zip(group, likeliest, strict=True)], choices.prune_below
+        )
         seconds_a_character = (clock() - started) / max(1, sum(len(text) for text, _ in group))
         # 2. Sampling. The texts join those of earlier groups, whose samples grow until there is room for the new ones.
         started = clock()
@@ -197,18 +196,21 @@ def sample_texts(
 
 
 def prune_positions(
-    model: "LanguageModel", text: str, positions: Sequence[CallPosition], prune_below: float
-) -> list[CallPosition]:
-    """The positions, marked where provably no call can lower the loss by `prune_below` nats; 0 marks none.
+    model: "LanguageModel", texts: Sequence[tuple[str, Sequence[CallPosition]]], prune_below: float
+) -> list[list[CallPosition]]:
+    """The positions of each text, marked where provably no call can lower the loss by `prune_below` nats; 0 marks none.
 
     A call lowers the loss by at most L(nothing), since L- is at most that and L+ at least 0.
     """
-    if not positions or prune_below == 0:
-        return list(positions)
-    losses = model.losses_without_call(text, [position.token for position in positions])
+    if prune_below == 0 or not any(positions for _, positions in texts):
+        return [list(positions) for _, positions in texts]
+    losses = model.losses_without_call([(text, [one.token for one in positions]) for text, positions in texts])
     return [
-        dataclasses.replace(position, pruned_by_loss=loss) if model.surely_below(loss, prune_below) else position
-        for position, loss in zip(positions, losses, strict=True)
+        [
+            dataclasses.replace(position, pruned_by_loss=loss) if model.surely_below(loss, prune_below) else position
+            for position, loss in zip(positions, of_text, strict=True)
+        ]
+        for (_, positions), of_text in zip(texts, losses, strict=True)
     ]
 
 

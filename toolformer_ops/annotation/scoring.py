@@ -2,7 +2,7 @@
 
 1. Of a tool's ranked results a call gets the first that does not repeat the document's own text, since such a result would only
    leak the answer: `choose_result`.
-2. The engine computes L(nothing), L(e(c, "")) and L(e(c, r)), in nats, of all calls of a text together: `score_calls`.
+2. The engine computes L(nothing), L(e(c, "")) and L(e(c, r)), in nats, of the calls of many texts together: `score_texts`.
 3. A call without a usable result, or whose losses are not finite numbers, gets a reason and no losses. A call that provably cannot
    reach `prune_below` gets a reason and the losses that prove it.
 4. A call is kept where its loss reduction reaches a threshold: `ScoredCall.is_kept`. In Postgres, `sql/views` decide that.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from toolformer_ops.call_syntax import Call, clean_result
 from toolformer_ops.language_model import losses
-from toolformer_ops.records import Document, PlacedCall
+from toolformer_ops.records import CallLosses, Document, PlacedCall
 from toolformer_ops.retrieval.own_text import OwnText
 from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.tools.base import Tool
@@ -42,6 +42,16 @@ class ExecutedCall:
     """Ranked, best first; None where the tool was not asked."""
     reason: str | None
     """Why there is no result."""
+
+
+@dataclass(frozen=True)
+class ExecutedText:
+    """A text with the calls that were executed in it."""
+
+    text: str
+    calls: Sequence[ExecutedCall]
+    own_text: OwnText | None
+    """What a result must not repeat; None where results may repeat the document."""
 
 
 @dataclass(frozen=True)
@@ -96,44 +106,48 @@ def choose_result(results: Sequence[str] | None, reason: str | None, own_text: O
     return ScoredCall(reason=refused)
 
 
-def score_calls(
-    load_model: "Callable[[], LanguageModel]",
-    choices: ScoringChoices,
-    text: str,
-    calls: Sequence[ExecutedCall],
-    own_text: OwnText | None,
-) -> list[ScoredCall]:
-    """The result and the losses of each call in one text, in order. The model is loaded only where a call has a result."""
+def score_texts(
+    load_model: "Callable[[], LanguageModel]", choices: ScoringChoices, texts: Sequence[ExecutedText]
+) -> list[list[ScoredCall]]:
+    """The result and the losses of each call of each text, in order. The model is loaded only where a call has a result."""
     # 1. Results.
-    scored = [choose_result(call.results, call.reason, own_text) for call in calls]
+    scored = [[choose_result(call.results, call.reason, text.own_text) for call in text.calls] for text in texts]
     placed = {
-        index: PlacedCall(call.token, call.call, chosen.result)
-        for index, (call, chosen) in enumerate(zip(calls, scored, strict=True))
-        if chosen.result is not None
+        number: {
+            index: PlacedCall(call.token, call.call, chosen.result)
+            for index, (call, chosen) in enumerate(zip(text.calls, scored[number], strict=True))
+            if chosen.result is not None
+        }
+        for number, text in enumerate(texts)
     }
+    placed = {number: calls for number, calls in placed.items() if calls}
     if not placed:
         return scored
     # 2. Losses. float32 decides from `prune_below` on, since no threshold may be lower.
-    computed = load_model().score_calls(
-        text,
-        list(placed.values()),
+    computed = load_model().score_texts(
+        [(texts[number].text, list(calls.values())) for number, calls in placed.items()],
         prune_below=choices.prune_below,
         float32_from=choices.prune_below,
         context_tokens=choices.scoring_context_tokens,
     )
     # 3. Reasons.
-    for index, found in zip(placed, computed, strict=True):
-        chosen = dataclasses.replace(scored[index], number_format=found.number_format)
-        if math.isnan(found.reduction_bound):
-            scored[index] = dataclasses.replace(chosen, reason=NOT_FINITE)
-            continue
-        scored[index] = dataclasses.replace(
-            chosen,
-            reason=PRUNED if found.pruned else None,
-            loss_without_call=found.without_call,
-            loss_without_result=found.without_result,
-            loss_with_result=found.with_result,
-            loss_without_call_full_context=found.without_call_full_context,
-            reduction_bound=found.reduction_bound,
-        )
+    for (number, calls), losses_of_text in zip(placed.items(), computed, strict=True):
+        for index, found in zip(calls, losses_of_text, strict=True):
+            scored[number][index] = _with_losses(scored[number][index], found)
     return scored
+
+
+def _with_losses(chosen: ScoredCall, found: CallLosses) -> ScoredCall:
+    """A call with its losses, or with the reason why it has no loss reduction."""
+    chosen = dataclasses.replace(chosen, number_format=found.number_format)
+    if math.isnan(found.reduction_bound):
+        return dataclasses.replace(chosen, reason=NOT_FINITE)
+    return dataclasses.replace(
+        chosen,
+        reason=PRUNED if found.pruned else None,
+        loss_without_call=found.without_call,
+        loss_without_result=found.without_result,
+        loss_with_result=found.with_result,
+        loss_without_call_full_context=found.without_call_full_context,
+        reduction_bound=found.reduction_bound,
+    )

@@ -6,6 +6,7 @@
     prompts.py        a tool's prompt and its slot
     windows.py        texts longer than the model's window
     causal_model.py   hidden states, log probabilities
+    packing.py        passes over sequences of many texts, without padding
     branches.py       a cache that branches
     trees.py          a text's rows while they are decoded
     tree_attention.py attention of many texts in one pass, text by text

@@ -1,7 +1,8 @@
 """The network: hidden states of token sequences, and log probabilities of the rows that are asked for.
 
-`CausalModel.hidden_states` is the plain way: sequences from their first token, no cache, right-padded. Attention is causal, so what
-stands to the right of a token cannot change it: padding needs no mask, and its own rows are never read.
+`CausalModel.hidden_states` is the plain way: sequences from their first token, no cache, packed without padding (`packing.py`), or,
+for a network that cannot take them so, right-padded. Attention is causal, so what stands to the right of a token cannot change it:
+padding needs no mask, and its own rows are never read.
 
 `CausalModel.branches` is the shared way (`branches.py`): prompt, text and what is written after them in one cache. `trees`
 decodes the samples of many texts together (`tree_decoding.py`).
@@ -11,25 +12,31 @@ Architectures for which this is not exact (recurrent or chunked layers, position
 cache: slower, same numbers.
 """
 
+import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.branches import Branches, CachedBranches, RecomputedBranches
 from toolformer_ops.language_model.memory import DeviceMemory
+from toolformer_ops.language_model.packing import (
+    PackedSequences,
+    fill_passes,
+    takes_variable_lengths,
+    variable_lengths_agree,
+)
 from toolformer_ops.language_model.tree_decoding import ROW_MULTIPLE, TreeDecoder
 from toolformer_ops.language_model.trees import Tree
 
 logger = logging.getLogger(__name__)
 
-BATCH_TOKENS = 2048
-"""Most tokens, padding included, in one pass of `hidden_states`."""
 CPU_BATCH_TOKENS = 256
-"""From so many tokens on, a larger batch makes a CPU's matrix products hardly faster (64 rows reach 85 % of the rate of 512)."""
+"""From so many padded tokens on, a larger batch hardly makes a CPU's matrix products faster (64 rows: 85 % of the rate of 512)."""
 LARGEST_PADDED_SHARE = 1.06
 """Tokens with padding over tokens without, from which a batch that is large enough is closed."""
 CPU_SOFTMAX_ROWS = 32
@@ -39,6 +46,11 @@ FLOAT32_TOLERANCE = 1e-3
 LOW_PRECISION_TOLERANCE = 5e-2
 """The same in bfloat16 and float16. SmolLM2 mostly differs by 0.02 to 0.04 there, a finetuned one by 0.06 on one of two texts;
 in float32 a position that is wrong by one changed its logits by 0.08, a token that is not seen by 0.13."""
+ROUNDING_NATS = {"float32": 1e-4, "bfloat16": 0.25, "float16": 0.25}
+"""By how much two computations of a loss reduction in this number format may differ, with room to spare: measured between bfloat16
+and float32 with SmolLM2-135M, 0.03 in the mean and 0.09 at most; between two float32 batches below 1e-5. What holds for the model
+at hand takes its place where it was measured (`runs/rounding.py`)."""
+_ATTENTION = "toolformer_ops"
 _SHARED_LAYERS = {"full_attention", "sliding_attention"}
 _UNBOUNDED_TOKENIZER_LENGTH = 10**9
 
@@ -52,15 +64,22 @@ class CausalModel:
         self.device = torch.device(network.device)
         self.dtype: torch.dtype = network.dtype
         self.number_format = str(self.dtype).removeprefix("torch.")
+        self.rounding_nats = ROUNDING_NATS[self.number_format]
+        """By how much two computations of a loss reduction may differ."""
         self.max_positions = _max_positions(self.config, tokenizer_length)
         self.sliding_window = _sliding_window(self.config, self.max_positions)
         self.memory = DeviceMemory(network)
         """How much may be in flight."""
         self._decoder = network.base_model
+        self._plain_attention = [  # GPT-J's
+            module for module in network.modules() if hasattr(module, "_attn") and hasattr(module, "scale_attn")
+        ]
         self._project = network.get_output_embeddings()
         self._shares_cache = _share_cache(self.config)
         self.trees: TreeDecoder | None = None
         """Decodes the samples of many texts together; None for a network that it cannot be used with."""
+        self.packs = False
+        """Whether sequences go through the network one behind the other, without padding."""
         self._check_shortcuts()
 
     def hidden_states(
@@ -68,29 +87,86 @@ class CausalModel:
     ) -> list[Tensor]:
         """Last hidden states of each sequence, (tokens, hidden) each, in the order given; of its tokens `rows[n]` if given.
 
-        Computed in batches of at most `BATCH_TOKENS` tokens, sorted by length, halved where memory is short; rows that are not
-        asked for are not kept.
+        Computed in batches that fit into memory, halved where they do not; rows that are not asked for are not kept.
         """
+        lengths = [len(sequence) for sequence in sequences]
+        batches = fill_passes(lengths, self.memory.pass_tokens) if self.packs else self._padded_batches(lengths)
+        run = self._packed_pass if self.packs else self._padded_pass
         found: dict[int, Tensor] = {}
-        for batch in self._batches([len(sequence) for sequence in sequences]):
-            states = self.memory.halving(lambda part: self._padded_pass(sequences, rows, part), batch, "sequences")
+        for batch in batches:
+            states = self.memory.halving(lambda part: run(sequences, rows, part), batch, "sequences")
             found.update(zip(batch, states, strict=True))
         return [found[index] for index in range(len(sequences))]
 
-    def _batches(self, lengths: Sequence[int]) -> list[list[int]]:
+    def _padded_batches(self, lengths: Sequence[int]) -> list[list[int]]:
         """Sequences by length, the next batch begun where one is full, or large enough for the device and mostly padding else."""
-        enough = CPU_BATCH_TOKENS if self.device.type == "cpu" else BATCH_TOKENS
+        at_most = self.memory.pass_tokens
+        enough = CPU_BATCH_TOKENS if self.device.type == "cpu" else at_most
         batches: list[list[int]] = []
         own = 0  # tokens of the last batch without padding
         for index in sorted(range(len(lengths)), key=lambda index: (lengths[index], index)):
             padded = lengths[index] * (len(batches[-1]) + 1) if batches else 0
             wasteful = own >= enough and padded > LARGEST_PADDED_SHARE * (own + lengths[index])
-            if not batches or padded > BATCH_TOKENS or wasteful:
+            if not batches or padded > at_most or wasteful:
                 batches.append([])
                 own = 0
             batches[-1].append(index)
             own += lengths[index]
         return batches
+
+    def run(self, ids: np.ndarray, positions: np.ndarray, attend: Callable[..., Tensor]) -> Tensor:
+        """One pass over tokens, (tokens,), at these positions; last hidden states, (tokens, hidden).
+
+        `attend(layer, queries, keys, values, window, scale, softcap)` computes each layer's attention, (tokens, heads, width).
+        """
+        both = torch.from_numpy(np.stack([ids, positions])).to(self.device)[:, None]  # (2, 1, tokens)
+        with self._attention(attend):
+            found = self._decoder(input_ids=both[0], position_ids=both[1], use_cache=False)
+        hidden: Tensor = found.last_hidden_state[0]
+        return hidden
+
+    @contextlib.contextmanager
+    def _attention(self, attend: Callable[..., Tensor]) -> Iterator[None]:
+        """The network's layers call `attend` while this lasts."""
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+        def from_layer(
+            module: Any,
+            query: Tensor,
+            key: Tensor,
+            value: Tensor,
+            attention_mask: Tensor | None,
+            scaling: float | None = None,
+            softcap: float | None = None,
+            sliding_window: int | None = None,
+            **_: Any,
+        ) -> tuple[Tensor, None]:
+            """As transformers' interface has it: from (1, heads, tokens, width) to (1, tokens, heads, width)."""
+            window = sliding_window if self.sliding_window is not None else None
+            scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+            rows, keys, values = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # (tokens, heads, width)
+            return attend(module.layer_idx, rows, keys, values, window, scale, softcap)[None], None
+
+        def of_gptj(module: Any) -> Any:
+            """GPT-J's own method, from and to (1, heads, tokens, width)."""
+
+            def attn(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> tuple[Tensor, None]:
+                mixed, _ = from_layer(module, query, key, value, mask, scaling=1.0 / float(module.scale_attn))
+                return mixed.transpose(1, 2), None
+
+            return attn
+
+        before = self.config._attn_implementation
+        ALL_ATTENTION_FUNCTIONS.register(_ATTENTION, from_layer)
+        self.config._attn_implementation = _ATTENTION
+        for module in self._plain_attention:
+            module._attn = of_gptj(module)
+        try:
+            yield
+        finally:
+            self.config._attn_implementation = before
+            for module in self._plain_attention:
+                del module._attn
 
     def branches(self) -> Branches:
         """One row without tokens, to be extended and forked."""
@@ -135,6 +211,16 @@ class CausalModel:
         factor = getattr(self.config, "logit_scale", None)  # Cohere
         return 1.0 / float(divisor) if divisor else float(factor or 1.0)
 
+    def _packed_pass(
+        self, sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]] | None, batch: Sequence[int]
+    ) -> list[Tensor]:
+        packed = PackedSequences([sequences[index] for index in batch])
+        hidden = self.run(packed.ids.numpy(), packed.positions.numpy(), packed.attend)  # (tokens, hidden)
+        wanted = [range(len(sequences[index])) if rows is None else rows[index] for index in batch]
+        places = [start + row for start, own in zip(packed.starts, wanted, strict=True) for row in own]
+        kept = hidden[torch.tensor(places, device=hidden.device)]
+        return list(kept.split([len(own) for own in wanted]))  # type: ignore[no-untyped-call]
+
     def _padded_pass(
         self, sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]] | None, batch: Sequence[int]
     ) -> list[Tensor]:
@@ -173,6 +259,7 @@ class CausalModel:
                     f"{type(self.network).__name__}: expected logits that are the output projection of the last hidden "
                     f"state, found others. Choose another model, or teach language_model/causal_model.py this architecture."
                 )
+            self.packs = self._packs([[*shared, *tails[0]], [*shared[:6], *tails[1]]], plain)
             if self._shares_cache and not self._branches_agree(shared, tails, plain):
                 logger.warning(
                     "%s: branches over a shared cache differ from plain passes, so sampling recomputes whole sequences (slow)",
@@ -184,6 +271,22 @@ class CausalModel:
                 self.trees = trees
             else:
                 logger.info("%s: samples are decoded text by text", type(self.network).__name__)
+
+    def _packs(self, sequences: list[list[int]], plain: list[Tensor]) -> bool:
+        """Whether sequences can go through the network packed: by its structure, and by a comparison with plain passes."""
+        variable = takes_variable_lengths(self.device, self.dtype, getattr(self.config, "attn_logit_softcapping", None))
+        if not self._shares_cache or (self.device.type != "cpu" and not variable):
+            return False  # sequence by sequence on a GPU is slower than padded
+        self.packs = True
+        try:
+            agrees = self._agree(self.hidden_states(sequences), plain)
+            agrees = agrees and (not variable or variable_lengths_agree(self.device, self.dtype))
+        except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError) as error:
+            logger.info("%s does not take packed sequences: %s", type(self.network).__name__, error)
+            agrees = False
+        if not agrees:
+            logger.warning("%s: losses are computed in padded passes (slower)", type(self.network).__name__)
+        return agrees
 
     def _trees_agree(self, trees: TreeDecoder, shared: list[int], tails: list[list[int]], plain: list[Tensor]) -> bool:
         try:

@@ -1,7 +1,7 @@
 """`LanguageModel`: the engine's one door. Loads a causal language model and finds, samples and scores calls with it.
 
-Losses are computed text by text: all of one text together, and nothing of another. Positions and samples of several texts are
-computed together (`context.py`, `sampling.py`). The same text gives the same numbers, whatever was processed before it or with it.
+Positions, samples and losses of several texts are computed together (`context.py`, `sampling.py`, `scoring.py`). On a CPU the same
+text gives the same numbers, bit for bit, whatever was processed before it or with it; elsewhere they may differ by rounding.
 """
 
 import functools
@@ -121,31 +121,31 @@ class LanguageModel:
         self._contexts.forget_texts()
 
     @torch.inference_mode()
-    def losses_without_call(self, text: str, tokens: Sequence[int]) -> list[float]:
-        """L_i(nothing) at each of `tokens`, nats, with all the text before it that the model's window holds.
+    def losses_without_call(self, texts: Sequence[tuple[str, Sequence[int]]]) -> list[list[float]]:
+        """L_i(nothing) at each of a text's tokens, nats, with all the text before it that the model's window holds.
 
         No call at i lowers the loss by more: see `surely_below`.
         """
-        return scoring.losses_without_call(self._model, self._tokenization, self.tokenize(text), tokens)
+        tokenized = [(self.tokenize(text), tokens) for text, tokens in texts]
+        return scoring.losses_without_call(self._model, self._tokenization, tokenized)
 
     def surely_below(self, bound: float, prune_below: float) -> bool:
         """Whether `bound`, a loss or loss reduction that this model computed, proves that no call reaches `prune_below` there.
 
         The rounding errors of the model's number format are allowed for. Never for a `prune_below` of 0.
         """
-        return scoring.surely_below(bound, prune_below, self._model.number_format)
+        return scoring.surely_below(bound, prune_below, self._model.rounding_nats)
 
     @torch.inference_mode()
-    def score_calls(
+    def score_texts(
         self,
-        text: str,
-        calls: Sequence[PlacedCall],
+        texts: Sequence[tuple[str, Sequence[PlacedCall]]],
         *,
         prune_below: float = 0.0,
         float32_from: float = 0.0,
         context_tokens: int | None = None,
-    ) -> list[CallLosses]:
-        """The losses of each call, in nats, in order; what is not finite is returned as it is.
+    ) -> list[list[CallLosses]]:
+        """The losses of each call of each text, in nats, in order; what is not finite is returned as it is.
 
         With `prune_below` above 0, what provably cannot reach that loss reduction is not computed (`scoring.py`). A model in
         bfloat16 or float16 only screens: calls that may reach `float32_from`, and those without finite losses, are computed again
@@ -157,24 +157,51 @@ class LanguageModel:
             ValueError: a call's position is not in 1..tokens - 1.
         """
         settings = scoring.ScoringSettings(prune_below, context_tokens)
-        tokenized = self.tokenize(text)
-        found = scoring.score_calls(self._model, self._tokenization, tokenized, calls, settings)
+        tokenized = [(self.tokenize(text), calls) for text, calls in texts]
+        found = scoring.score_texts(self._model, self._tokenization, tokenized, settings)
         if self._model.dtype == torch.float32:
             return found
-        margin = scoring.ROUNDING_NATS[self._model.number_format]
-        again = [index for index, losses in enumerate(found) if not losses.reduction_bound < float32_from - margin]
-        if again:
-            exact = scoring.score_calls(
-                self._float32_model(), self._tokenization, tokenized, [calls[index] for index in again], settings
-            )
-            for index, losses in zip(again, exact, strict=True):
-                found[index] = losses
+        lowest = float32_from - self._model.rounding_nats
+        again = [
+            [index for index, losses in enumerate(of_text) if not losses.reduction_bound < lowest] for of_text in found
+        ]
+        if any(again):
+            asked = [
+                (text, [calls[index] for index in indices])
+                for (text, calls), indices in zip(tokenized, again, strict=True)
+            ]
+            exact = scoring.score_texts(self._float32_model(), self._tokenization, asked, settings)
+            for of_text, indices, right in zip(found, again, exact, strict=True):
+                for index, losses in zip(indices, right, strict=True):
+                    of_text[index] = losses
         return found
 
-    @torch.inference_mode()
+    def score_calls(
+        self,
+        text: str,
+        calls: Sequence[PlacedCall],
+        *,
+        prune_below: float = 0.0,
+        float32_from: float = 0.0,
+        context_tokens: int | None = None,
+    ) -> list[CallLosses]:
+        """The same for one text."""
+        [found] = self.score_texts(
+            [(text, calls)], prune_below=prune_below, float32_from=float32_from, context_tokens=context_tokens
+        )
+        return found
+
     def losses_with_result(
         self, text: str, calls: Sequence[PlacedCall], *, context_tokens: int | None = None
     ) -> list[float]:
+        """`losses_with_result_of_texts` for one text."""
+        [found] = self.losses_with_result_of_texts([(text, calls)], context_tokens=context_tokens)
+        return found
+
+    @torch.inference_mode()
+    def losses_with_result_of_texts(
+        self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], *, context_tokens: int | None = None
+    ) -> list[list[float]]:
         """L(e(c, r)) of each call alone, nats, in order, in float32: the format of every call that reaches `float32_from`.
 
         nan where a call is so long that the model's window has no room for text behind it.
@@ -183,7 +210,8 @@ class LanguageModel:
             ValueError: a call's position is not in 1..tokens - 1.
         """
         model = self._model if self._model.dtype == torch.float32 else self._float32_model()
-        return scoring.losses_with_result(model, self._tokenization, self.tokenize(text), calls, context_tokens)
+        tokenized = [(self.tokenize(text), calls) for text, calls in texts]
+        return scoring.losses_with_result(model, self._tokenization, tokenized, context_tokens)
 
     @torch.inference_mode()
     def score_details(self, text: str, call: PlacedCall, *, context_tokens: int | None = None) -> list[ScoredToken]:

@@ -16,9 +16,11 @@ Shortcuts that change no kept call:
 - `prune_below` = t > 0. A threshold tau keeps a call only if L- minus L+ >= tau. L- is a minimum, so each of its terms bounds it
   from above; L+ >= 0, as a weighted sum of -log p >= 0. So min(L(nothing), L_full(nothing)) < t, or that minimum minus L+ < t,
   proves that no tau >= t keeps the call, and what is left of it need not be computed. Computed numbers carry rounding errors;
-  a bound counts as below t only where it is so by `ROUNDING_NATS` of the number format.
+  a bound counts as below t only where it is so by the model's `rounding_nats`.
 
-Nothing here depends on other texts. Does not decide what is kept; `sql/views` does.
+Many texts are scored together, so that passes are full (`packing.py`); pruning goes on in rounds over all of them. A text's numbers
+do not depend on the others, bit for bit, on a CPU; elsewhere they may differ by rounding. Does not decide what is kept; `sql/views`
+does.
 """
 
 import math
@@ -35,10 +37,6 @@ from toolformer_ops.records import CallLosses, PlacedCall, TokenLogProbabilities
 
 RESERVE_STEP = 64
 """Prefix lengths are rounded up to a multiple of this many tokens before windows are planned, so that most calls share windows."""
-
-ROUNDING_NATS = {"float32": 1e-4, "bfloat16": 0.25, "float16": 0.25}
-"""By how much two computations of a loss reduction in this number format may differ, with room to spare: measured between bfloat16
-and float32 with SmolLM2-135M, 0.03 in the mean and 0.09 at most; between two float32 batches below 1e-5."""
 
 Prefix = tuple[int, ...]
 """Ids of z and of the newline after it; empty for no call."""
@@ -76,84 +74,72 @@ class _Pass:
     """Token of the text that follows the prefix."""
 
 
-@dataclass(frozen=True)
-class _Passes:
-    """The passes of one call."""
-
-    full: _Pass
-    """No call, full context."""
-    nothing: _Pass
-    """No call, the context that the call has; the same as `full` where it has it all."""
-    without_result: _Pass
-    with_result: _Pass
-
-
-def surely_below(bound: float, prune_below: float, number_format: str) -> bool:
-    """Whether an upper bound of a loss reduction, computed in a number format, proves it to be below `prune_below` (0: never)."""
-    return prune_below > 0 and bound < prune_below - ROUNDING_NATS[number_format]
+def surely_below(bound: float, prune_below: float, rounding_nats: float) -> bool:
+    """Whether an upper bound of a loss reduction, with so much rounding error, proves it to be below `prune_below` (0: never)."""
+    return prune_below > 0 and bound < prune_below - rounding_nats
 
 
 def losses_without_call(
-    model: CausalModel, tokenization: Tokenization, text: TokenizedText, tokens: Sequence[int]
-) -> list[float]:
-    """L_i(nothing) under the full context at each of `tokens`, in nats; one pass a window of the text for all of them."""
-    scorer = _TextScorer(model, tokenization, text)
-    passes = [scorer.full_pass(token) for token in tokens]
-    scorer.run(zip(passes, tokens, strict=True))
-    return [scorer.loss(one, token) for one, token in zip(passes, tokens, strict=True)]
+    model: CausalModel, tokenization: Tokenization, texts: Sequence[tuple[TokenizedText, Sequence[int]]]
+) -> list[list[float]]:
+    """L_i(nothing) under the full context at each of a text's tokens, in nats; one pass a window of the text for all of them."""
+    found = [(_TextPasses(model, tokenization, text), tokens) for text, tokens in texts]
+    _run(model, ((of_text, of_text.full_pass(token), token) for of_text, tokens in found for token in tokens))
+    return [[of_text.loss(of_text.full_pass(token), token) for token in tokens] for of_text, tokens in found]
 
 
-def score_calls(
+def score_texts(
     model: CausalModel,
     tokenization: Tokenization,
-    text: TokenizedText,
-    calls: Sequence[PlacedCall],
+    texts: Sequence[tuple[TokenizedText, Sequence[PlacedCall]]],
     settings: ScoringSettings,
-) -> list[CallLosses]:
-    """The losses of each call, in order; nan for a call that leaves no room for text in the model's window."""
-    scorer = _TextScorer(model, tokenization, text)
-    passes = [scorer.passes(call, settings.context_tokens) for call in calls]
-    fitting = [(call.token, one) for call, one in zip(calls, passes, strict=True) if one is not None]
+) -> list[list[CallLosses]]:
+    """The losses of each call of each text, in order; nan for a call that leaves no room for text in the model's window."""
+    planned = _planned(model, tokenization, texts, settings.context_tokens)
+    fitting = [call for of_text in planned for call in of_text if call is not None]
 
-    def open_calls() -> list[tuple[int, _Passes]]:
+    def open_calls() -> list[_PlannedCall]:
         """Those that no bound excludes so far."""
-        bounds = [scorer.losses(token, one).reduction_bound for token, one in fitting]
         return [
-            item
-            for item, bound in zip(fitting, bounds, strict=True)
-            if not surely_below(bound, settings.prune_below, model.number_format)
+            call
+            for call in fitting
+            if not surely_below(call.losses(model).reduction_bound, settings.prune_below, model.rounding_nats)
         ]
 
     if settings.prune_below > 0:
-        scorer.run((one, token) for token, of in fitting for one in (of.full, of.nothing))
-        scorer.run((of.with_result, token) for token, of in open_calls())
-        scorer.run((of.without_result, token) for token, of in open_calls())
+        _run(model, ((call.text, one, call.token) for call in fitting for one in (call.full, call.nothing)))
+        _run(model, ((call.text, call.with_result, call.token) for call in open_calls()))
+        _run(model, ((call.text, call.without_result, call.token) for call in open_calls()))
     else:
-        scorer.run(
-            (one, token) for token, of in fitting for one in (of.full, of.nothing, of.without_result, of.with_result)
+        _run(
+            model,
+            (
+                (call.text, one, call.token)
+                for call in fitting
+                for one in (call.full, call.nothing, call.without_result, call.with_result)
+            ),
         )
-    return [
-        _NO_LOSSES if one is None else scorer.losses(call.token, one) for call, one in zip(calls, passes, strict=True)
-    ]
+    return [[_NO_LOSSES if call is None else call.losses(model) for call in of_text] for of_text in planned]
 
 
 def losses_with_result(
     model: CausalModel,
     tokenization: Tokenization,
-    text: TokenizedText,
-    calls: Sequence[PlacedCall],
+    texts: Sequence[tuple[TokenizedText, Sequence[PlacedCall]]],
     context_tokens: int | None = None,
-) -> list[float]:
+) -> list[list[float]]:
     """L(e(c, r)) of each call alone, nats, in order; nan for a call that leaves no room for text in the model's window.
 
     The same number as `CallLosses.with_result`, with equal passes computed once.
     """
-    scorer = _TextScorer(model, tokenization, text)
-    passes = [scorer.passes(call, context_tokens) for call in calls]
-    scorer.run((of.with_result, call.token) for call, of in zip(calls, passes, strict=True) if of is not None)
+    planned = _planned(model, tokenization, texts, context_tokens)
+    _run(
+        model,
+        ((call.text, call.with_result, call.token) for of_text in planned for call in of_text if call is not None),
+    )
     return [
-        math.nan if of is None else scorer.loss(of.with_result, call.token)
-        for call, of in zip(calls, passes, strict=True)
+        [math.nan if call is None else call.text.loss(call.with_result, call.token) for call in of_text]
+        for of_text in planned
     ]
 
 
@@ -165,13 +151,12 @@ def score_details(
     context_tokens: int | None = None,
 ) -> list[ScoredToken]:
     """The scored tokens of one call, at most five; empty for a call that leaves no room for text."""
-    scorer = _TextScorer(model, tokenization, text)
-    passes = scorer.passes(call, context_tokens)
-    if passes is None:
+    [[planned]] = _planned(model, tokenization, [(text, [call])], context_tokens)
+    if planned is None:
         return []
-    three = (passes.nothing, passes.without_result, passes.with_result)
-    scorer.run((one, call.token) for one in three)
-    rows = zip(*(scorer.log_probabilities(one, call.token) for one in three), strict=True)
+    three = (planned.nothing, planned.without_result, planned.with_result)
+    _run(model, ((planned.text, one, call.token) for one in three))
+    rows = zip(*(planned.text.log_probabilities(one, call.token) for one in three), strict=True)
     return [
         ScoredToken(text.char_span(call.token + step, call.token + step + 1), TOKEN_WEIGHTS[step], *log_ps)
         for step, log_ps in enumerate(rows)
@@ -181,15 +166,15 @@ def score_details(
 _NO_LOSSES = CallLosses(math.nan, math.nan, math.nan)
 
 
-class _TextScorer:
-    """The passes of one text that were run so far, and what they gave."""
+class _TextPasses:
+    """The passes of one text: what a call needs, and what those that were run gave."""
 
     def __init__(self, model: CausalModel, tokenization: Tokenization, text: TokenizedText) -> None:
-        self._model = model
         self._tokenization = tokenization
         self._text = text
         self._room = model.max_positions - len(tokenization.start_ids)  # tokens beside the start token
-        self._found: dict[tuple[_Pass, int], float] = {}  # natural log probability of a token of the text in a pass
+        self.found: dict[tuple[_Pass, int], float] = {}
+        """Natural log probability of a token of the text in a pass."""
 
     def full_pass(self, token: int) -> _Pass:
         """No call, and as much of the text before `token` as the model's window holds."""
@@ -197,8 +182,8 @@ class _TextScorer:
             return _Pass((), 0)
         return _Pass((), owner(plan_windows(len(self._text), self._room), token).start)
 
-    def passes(self, call: PlacedCall, context_tokens: int | None) -> _Passes | None:
-        """The passes of a call; None where its prefix leaves no room for text."""
+    def planned(self, call: PlacedCall, context_tokens: int | None) -> "_PlannedCall | None":
+        """A call with its passes; None where its prefix leaves no room for text."""
         if not 1 <= call.token < len(self._text):
             raise ValueError(f"expected a position in 1..{len(self._text) - 1}, found {call.token}")
         without_result, with_result = (
@@ -208,67 +193,42 @@ class _TextScorer:
         start = self._text_start(call.token, max(len(without_result), len(with_result)), context_tokens)
         if start is None:
             return None
-        full = self.full_pass(call.token)
-        return _Passes(full, _Pass((), start), _Pass(without_result, start), _Pass(with_result, start))
+        return _PlannedCall(
+            text=self,
+            token=call.token,
+            full=self.full_pass(call.token),
+            nothing=_Pass((), start),
+            without_result=_Pass(without_result, start),
+            with_result=_Pass(with_result, start),
+        )
 
-    def run(self, wanted: Iterable[tuple[_Pass, int]]) -> None:
-        """Run passes, each up to the last of the tokens from which five are scored in it; what was run already is not run again.
+    def sequence(self, one: _Pass, tokens: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Token ids of a pass up to the last of `tokens`, which is predicted and not put in; the rows that predict them."""
+        before = [*self._tokenization.start_ids, *one.prefix]
+        ids = [*before, *self._text.ids[one.text_start : tokens[-1]]]
+        return ids, [len(before) + token - one.text_start - 1 for token in tokens]  # token j is predicted by j - 1
 
-        The order in which they are given does not matter: passes are sorted by what they are made of.
-        """
-        asked: dict[_Pass, set[int]] = {}
-        for one, first in wanted:
-            tokens = [token for token in self._scored(first) if (one, token) not in self._found]
-            if tokens:
-                asked.setdefault(one, set()).update(tokens)
-        passes = sorted(asked, key=lambda one: (one.text_start, one.prefix))
-        sequences: list[list[int]] = []
-        rows: list[list[int]] = []
-        keys: list[tuple[_Pass, int]] = []
-        for one in passes:
-            tokens = sorted(asked[one])
-            before = [*self._tokenization.start_ids, *one.prefix]
-            sequences.append([*before, *self._text.ids[one.text_start : tokens[-1]]])  # the last token is not put in
-            rows.append([len(before) + token - one.text_start - 1 for token in tokens])  # token j is predicted by j - 1
-            keys.extend((one, token) for token in tokens)
-        if keys:
-            hidden = torch.cat(self._model.hidden_states(sequences, rows))  # (keys, hidden)
-            values = self._model.token_log_probabilities(hidden, [self._text.ids[token] for _, token in keys])
-            self._found.update(zip(keys, values, strict=True))
+    def target(self, token: int) -> int:
+        """The id of a token of the text."""
+        return self._text.ids[token]
+
+    def scored(self, token: int) -> range:
+        """The tokens whose losses count for a call before `token`."""
+        return range(token, min(token + SCORED_TOKENS, len(self._text)))
 
     def log_probabilities(self, one: _Pass, token: int) -> list[float]:
         """Natural log probabilities of up to five tokens from `token` on, of a pass that was run."""
-        return [self._found[one, scored] for scored in self._scored(token)]
+        return [self.found[one, scored] for scored in self.scored(token)]
 
     def loss(self, one: _Pass, token: int) -> float:
         """The weighted loss in a pass that was run, nats."""
         return weighted_loss(self.log_probabilities(one, token))
 
-    def losses(self, token: int, of: _Passes) -> CallLosses:
-        """What is known of a call; `of.nothing` was run."""
-        tokens = TokenLogProbabilities(
-            without_call=tuple(self.log_probabilities(of.nothing, token)),
-            without_result=self._known(of.without_result, token),
-            with_result=self._known(of.with_result, token),
-            without_call_full_context=None if of.full == of.nothing else self._known(of.full, token),
-        )
-        return CallLosses(
-            without_call=weighted_loss(tokens.without_call),
-            without_result=_loss_of(tokens.without_result),
-            with_result=_loss_of(tokens.with_result),
-            without_call_full_context=_loss_of(tokens.without_call_full_context),
-            number_format=self._model.number_format,
-            token_log_probabilities=tokens,
-        )
-
-    def _known(self, one: _Pass, token: int) -> tuple[float, ...] | None:
+    def known(self, one: _Pass, token: int) -> tuple[float, ...] | None:
         """The log probabilities where all five were run; passes with calls nearby may have run some of them, or all."""
-        if all((one, scored) in self._found for scored in self._scored(token)):
+        if all((one, scored) in self.found for scored in self.scored(token)):
             return tuple(self.log_probabilities(one, token))
         return None
-
-    def _scored(self, token: int) -> range:
-        return range(token, min(token + SCORED_TOKENS, len(self._text)))
 
     def _text_start(self, token: int, longest_prefix: int, context_tokens: int | None) -> int | None:
         """From where on the text is given: from its start where all fits with the longest prefix; None where nothing fits."""
@@ -280,6 +240,77 @@ class _TextScorer:
         if size < MIN_WINDOW:
             return None
         return max(wanted, owner(plan_windows(len(self._text), size), token).start)
+
+
+@dataclass(frozen=True)
+class _PlannedCall:
+    """A call with its passes."""
+
+    text: _TextPasses
+    token: int
+    full: _Pass
+    """No call, full context."""
+    nothing: _Pass
+    """No call, the context that the call has; the same as `full` where it has it all."""
+    without_result: _Pass
+    with_result: _Pass
+
+    def losses(self, model: CausalModel) -> CallLosses:
+        """What is known of the call; `nothing` was run."""
+        tokens = TokenLogProbabilities(
+            without_call=tuple(self.text.log_probabilities(self.nothing, self.token)),
+            without_result=self.text.known(self.without_result, self.token),
+            with_result=self.text.known(self.with_result, self.token),
+            without_call_full_context=None if self.full == self.nothing else self.text.known(self.full, self.token),
+        )
+        return CallLosses(
+            without_call=weighted_loss(tokens.without_call),
+            without_result=_loss_of(tokens.without_result),
+            with_result=_loss_of(tokens.with_result),
+            without_call_full_context=_loss_of(tokens.without_call_full_context),
+            number_format=model.number_format,
+            token_log_probabilities=tokens,
+        )
+
+
+def _planned(
+    model: CausalModel,
+    tokenization: Tokenization,
+    texts: Sequence[tuple[TokenizedText, Sequence[PlacedCall]]],
+    context_tokens: int | None,
+) -> list[list[_PlannedCall | None]]:
+    """The calls of each text with their passes."""
+    planned = []
+    for text, calls in texts:
+        of_text = _TextPasses(model, tokenization, text)
+        planned.append([of_text.planned(call, context_tokens) for call in calls])
+    return planned
+
+
+def _run(model: CausalModel, wanted: Iterable[tuple[_TextPasses, _Pass, int]]) -> None:
+    """Run passes of texts, each up to the last of the tokens from which five are scored in it; none is run twice.
+
+    The order in which they are given does not matter: a text's passes are sorted by what they are made of. Texts share passes
+    through the network where they are packed, or where equal bits are not promised; else each text is run alone.
+    """
+    asked: dict[_TextPasses, dict[_Pass, set[int]]] = {}
+    for text, one, first in wanted:
+        tokens = [token for token in text.scored(first) if (one, token) not in text.found]
+        if tokens:
+            asked.setdefault(text, {}).setdefault(one, set()).update(tokens)
+    together = model.packs or model.device.type != "cpu"
+    for group in [list(asked)] if together and asked else [[text] for text in asked]:
+        passes = [
+            (text, one, sorted(asked[text][one]))
+            for text in group
+            for one in sorted(asked[text], key=lambda one: (one.text_start, one.prefix))
+        ]
+        sequences, rows = zip(*(text.sequence(one, tokens) for text, one, tokens in passes), strict=True)
+        hidden = torch.cat(model.hidden_states(sequences, rows))  # (scored tokens, hidden)
+        targets = [text.target(token) for text, _, tokens in passes for token in tokens]
+        values = iter(model.token_log_probabilities(hidden, targets))
+        for text, one, tokens in passes:
+            text.found.update({(one, token): next(values) for token in tokens})
 
 
 def _loss_of(log_probabilities: tuple[float, ...] | None) -> float | None:

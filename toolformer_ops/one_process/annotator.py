@@ -19,7 +19,7 @@ from toolformer_ops.annotation.candidates import (
     kept_paragraphs,
     sample_paragraphs,
 )
-from toolformer_ops.annotation.scoring import ExecutedCall, ScoredCall, own_text_of, score_calls
+from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, ScoredCall, own_text_of, score_texts
 from toolformer_ops.config import Settings
 from toolformer_ops.corpus.files import UnpackingLimits, find_files
 from toolformer_ops.corpus.records import Record, Rejection, read_file
@@ -163,38 +163,49 @@ class Annotator:
         self.runner  # noqa: B018 - opened here
 
     def annotate(self, paragraphs: Sequence[Paragraph]) -> Iterator[AnnotatedParagraph]:
-        """The calls of each kept paragraph, in order; all are sampled together, as a stage does with a micro-batch."""
+        """The calls of each kept paragraph, in order; all are sampled and scored together, as the stages do with a micro-batch."""
         if not paragraphs:
             return
-        choices = self.choices.for_tool(self.tool.spec)
-        for sampled in sample_paragraphs(self.model(), self.tool, choices, paragraphs):
-            paragraph, candidates = sampled.paragraph, sampled.candidates
-            # 1. Execution.
+        # 1. Sampling.
+        sampled = sample_paragraphs(self.model(), self.tool, self.choices.for_tool(self.tool.spec), paragraphs)
+        # 2. Execution.
+        texts: list[ExecutedText] = []
+        execution_seconds: list[float] = []
+        for of_text in sampled:
             started = time.perf_counter()
-            inputs = [candidate.effective_input for candidate in candidates]
+            inputs = [candidate.effective_input for candidate in of_text.candidates]
             outputs = run_tool(self.runner, inputs, self.settings.tool_time_limit_seconds) if inputs else []
-            executed_at = time.perf_counter()
-            # 2. Scoring.
+            execution_seconds.append(time.perf_counter() - started)
             calls = [
                 ExecutedCall(
                     token=candidate.position.token, call=candidate.call, results=output.results, reason=output.reason
                 )
-                for candidate, output in zip(candidates, outputs, strict=True)
+                for candidate, output in zip(of_text.candidates, outputs, strict=True)
             ]
-            own_text = own_text_of(self.tool, paragraph.document)
-            scored = score_calls(self.model, self.choices, paragraph.text, calls, own_text)
-            scored_at = time.perf_counter()
+            own_text = own_text_of(self.tool, of_text.paragraph.document)
+            texts.append(ExecutedText(of_text.paragraph.text, calls, own_text))
+        # 3. Scoring; each text's share of the seconds is by its calls and its length.
+        started = time.perf_counter()
+        scored = score_texts(self.model, self.choices, texts)
+        weights = [len(text.calls) * len(text.text) for text in texts]
+        seconds_a_weight = (time.perf_counter() - started) / max(1, sum(weights))
+        for of_text, found_of_text, weight, seconds in zip(sampled, scored, weights, execution_seconds, strict=True):
             yield AnnotatedParagraph(
                 lines=[
-                    call_line(paragraph, candidate, found, self._keep_threshold)
-                    for candidate, found in zip(candidates, scored, strict=True)
+                    call_line(of_text.paragraph, candidate, found, self._keep_threshold)
+                    for candidate, found in zip(of_text.candidates, found_of_text, strict=True)
                     if found.result is not None
                 ],
-                counts=Counter({**sampled.counts, "inputs": len(set(inputs))}),
+                counts=Counter(
+                    {
+                        **of_text.counts,
+                        "inputs": len({candidate.effective_input for candidate in of_text.candidates}),
+                    }
+                ),
                 seconds={
-                    "sample": sampled.seconds,
-                    "execute": executed_at - started,
-                    "score": scored_at - executed_at,
+                    "sample": of_text.seconds,
+                    "execute": seconds,
+                    "score": seconds_a_weight * weight,
                 },
             )
 

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 from typing import Any
 
-from toolformer_ops.annotation.scoring import ExecutedCall, own_text_of, score_calls
+from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, own_text_of, score_texts
 from toolformer_ops.call_syntax import Call, parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
@@ -68,7 +68,7 @@ def explain_call(
     # 3. The losses, and the same token by token.
     executed = ExecutedCall(token=token, call=call, results=output.results, reason=output.reason)
     choices = ScoringChoices(prune_below=0.0, scoring_context_tokens=context_tokens)
-    [scored] = score_calls(model, choices, text, [executed], own_text_of(tool, document))
+    [[scored]] = score_texts(model, choices, [ExecutedText(text, [executed], own_text_of(tool, document))])
     explanation |= {"result": scored.result, "reason": scored.reason}
     if scored.result is None or scored.reason is not None:
         return explanation

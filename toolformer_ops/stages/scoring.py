@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row
 
-from toolformer_ops.annotation.scoring import ExecutedCall, ScoredCall, own_text_of, score_calls
+from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, ScoredCall, own_text_of, score_texts
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document
@@ -124,36 +124,45 @@ class ScoreWork(StageWork[Loaded]):
         return MicroBatch(outcomes, rows)
 
     def compute(self, loaded: Loaded) -> MicroBatch:
-        """The losses of every call that has a usable result, paragraph by paragraph."""
-        outcomes: list[DocumentOutcome] = []
-        rows: list[TableRow] = []
+        """The losses of every call that has a usable result, those of all paragraphs together."""
+        started = time.perf_counter()
+        # 1. The calls by paragraph.
+        paragraphs: dict[tuple[uuid.UUID, int, int], list[Row[Any]]] = defaultdict(list)
+        texts: dict[tuple[uuid.UUID, int, int], ExecutedText] = {}
         for document, calls in loaded:
-            started = time.perf_counter()
-            counts: Counter[str] = Counter(calls=len(calls))
-            own_text = own_text_of(self.tool, document) if calls else None
-            by_paragraph: dict[tuple[int, int], list[Row[Any]]] = defaultdict(list)
             for call in calls:
-                by_paragraph[call.start_char, call.end_char].append(call)
-            for (start, end), together in by_paragraph.items():
-                executed = [
-                    ExecutedCall(
-                        token=call.position_token,
-                        call=Call(self.run.tool, call.call_input),
-                        results=call.results,
-                        reason=call.reason,
-                    )
-                    for call in together
-                ]
-                scored = score_calls(self.load_model, self.run.choices, document.text[start:end], executed, own_text)
-                for call, found in zip(together, scored, strict=True):
-                    rows.append(CallLossesRow.of(self.recipe_id, call.call_id, document.document_id, found))
-                    counts[found.reason or "scored"] += 1
-            outcomes.append(
-                DocumentOutcome(
-                    document.document_id, rows_written=len(calls), counts=counts, seconds=time.perf_counter() - started
-                )
-            )
-        return MicroBatch(outcomes, rows)
+                paragraphs[document.document_id, call.start_char, call.end_char].append(call)
+            own_text = own_text_of(self.tool, document) if calls else None
+            for (document_id, start, end), together in paragraphs.items():
+                if document_id == document.document_id:
+                    executed = [
+                        ExecutedCall(
+                            token=call.position_token,
+                            call=Call(self.run.tool, call.call_input),
+                            results=call.results,
+                            reason=call.reason,
+                        )
+                        for call in together
+                    ]
+                    texts[document_id, start, end] = ExecutedText(document.text[start:end], executed, own_text)
+        # 2. Results and losses.
+        scored = score_texts(self.load_model, self.run.choices, list(texts.values()))
+        # 3. Rows, counts, and each document's share of the seconds: by its calls and the length of their texts.
+        outcomes = {document.document_id: DocumentOutcome(document.document_id) for document, _ in loaded}
+        for document, calls in loaded:
+            outcomes[document.document_id].rows_written = len(calls)
+            outcomes[document.document_id].counts.update(calls=len(calls))
+        rows: list[TableRow] = []
+        for (key, text), found_of_text in zip(texts.items(), scored, strict=True):
+            outcome = outcomes[key[0]]
+            for call, found in zip(paragraphs[key], found_of_text, strict=True):
+                rows.append(CallLossesRow.of(self.recipe_id, call.call_id, key[0], found))
+                outcome.counts[found.reason or "scored"] += 1
+            outcome.seconds += len(text.calls) * len(text.text)
+        weights = sum(outcome.seconds for outcome in outcomes.values())
+        for outcome in outcomes.values():
+            outcome.seconds *= (time.perf_counter() - started) / max(1, weights)
+        return MicroBatch(list(outcomes.values()), rows)
 
 
 def score_stage(

@@ -12,10 +12,11 @@ from toolformer_ops.annotation.scoring import (
     PRUNED,
     REPEATS_DOCUMENT_TEXT,
     ExecutedCall,
+    ExecutedText,
     ScoredCall,
     choose_result,
     own_text_of,
-    score_calls,
+    score_texts,
 )
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.records import Document
@@ -34,7 +35,8 @@ def executed(*results: str, token: int = TOKEN, reason: str | None = None) -> Ex
 
 def scored(calls: list[ExecutedCall], text: str = SUM, **choices: Any) -> list[ScoredCall]:
     model: Any = FakeLanguageModel()
-    return score_calls(lambda: model, ScoringChoices(**choices), text, calls, None)
+    [found] = score_texts(lambda: model, ScoringChoices(**choices), [ExecutedText(text, calls, None)])
+    return found
 
 
 def test_the_first_result_that_is_neither_empty_nor_a_repetition_is_chosen() -> None:
@@ -94,6 +96,10 @@ def test_a_model_is_not_loaded_where_no_call_has_a_result() -> None:
     def load() -> NoReturn:
         pytest.fail("loaded")
 
-    found = score_calls(load, ScoringChoices(), SUM, [executed(reason="timed_out")], None)
+    [found, _] = score_texts(
+        load,
+        ScoringChoices(),
+        [ExecutedText(SUM, [executed(reason="timed_out")], None), ExecutedText(SUM, [], None)],
+    )
     assert [item.reason for item in found] == ["timed_out"]
-    assert score_calls(load, ScoringChoices(), SUM, [], None) == []
+    assert score_texts(load, ScoringChoices(), []) == []

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from tests.unit.language_model.conftest import TEXT, Subject, passes_over
+from tests.unit.language_model.conftest import FORMATS, TEXT, Subject, passes_over
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.windows import owner, plan_windows
 from toolformer_ops.records import CallLosses, PlacedCall
 
@@ -74,11 +75,46 @@ def test_each_loss_comes_with_the_log_probabilities_of_its_tokens(
         assert whole == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize(("shape", "dtype"), FORMATS)
+@pytest.mark.parametrize("prune_below", [0.0, 0.05])
+def test_a_text_has_the_same_bits_in_any_company(
+    subject_of: Callable[..., Subject], shape: str, dtype: str, prune_below: float
+) -> None:
+    subject = subject_of(shape, dtype)
+    texts = [(TEXT, [calculator(3), calculator(11, "7")]), (LONG_TEXT[:900], [calculator(40)]), ("Sold 187.", [])]
+    texts += [(f"{TEXT} {LONG_TEXT[: 20 * count]}", [calculator(count + 2, "3" * count)]) for count in range(1, 12)]
+    together = subject.engine.score_texts(texts, prune_below=prune_below)
+    assert any(losses.pruned for of_text in together for losses in of_text) == (prune_below > 0)
+    for (text, calls), losses in zip(texts, together, strict=True):
+        assert subject.engine.score_calls(text, calls, prune_below=prune_below) == losses
+    alone = [subject.engine.losses_with_result(text, calls) for text, calls in texts]
+    assert subject.engine.losses_with_result_of_texts(texts) == alone
+    if prune_below == 0 and dtype == "float32":
+        assert alone == [[losses.with_result for losses in of_text] for of_text in together]
+
+
+def test_passes_are_filled_from_many_texts(subject: Subject) -> None:
+    texts = [(f"{TEXT} {number}", [calculator(9)]) for number in range(20)]
+    with passes_over(subject.model.network) as passes:
+        subject.engine.score_texts(texts)
+    read = sum(sequences * tokens for sequences, tokens in passes)
+    at_most = subject.model.memory.pass_tokens
+    assert read > 2 * at_most
+    assert len(passes) <= read / at_most + 2, "60 sequences, in passes that are full"
+
+
+@pytest.mark.parametrize("packs", [True, False])
 @pytest.mark.parametrize("batch_tokens", [1, 64, 100_000])
-def test_padding_changes_nothing(subject: Subject, batch_tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_padding_nor_packing_changes_a_loss(
+    any_subject: Subject, batch_tokens: int, packs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = any_subject
+    if packs and not subject.model.packs:
+        pytest.skip("has no packed passes")
     calls = [calculator(token, "3" * token) for token in (1, 4, 9, 14)]
     expected = [subject.reference.losses(TEXT, call) for call in calls]
-    monkeypatch.setattr("toolformer_ops.language_model.causal_model.BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr(DeviceMemory, "pass_tokens", batch_tokens)
+    monkeypatch.setattr(subject.model, "packs", packs)
     for found, plain in zip(subject.engine.score_calls(TEXT, calls), expected, strict=True):
         assert close(found, plain)
 
@@ -126,7 +162,9 @@ def test_equal_prefixes_of_a_text_are_one_pass(subject: Subject) -> None:
     today = [PlacedCall(token, Call("Calendar", ""), "Today is Monday.") for token in (1, 5, 9, 14)]
     with passes_over(subject.model.network) as passes:
         found = subject.engine.score_calls(TEXT, today)
-    assert sum(sequences for sequences, _ in passes) == 3, "no call, the call, the call with its result"
+    with passes_over(subject.model.network) as passes_of_the_last:
+        subject.engine.score_calls(TEXT, today[-1:])
+    assert passes == passes_of_the_last, "no call, the call, the call with its result"
     for call, losses in zip(today, found, strict=True):
         assert close(losses, subject.reference.losses(TEXT, call))
 
@@ -175,7 +213,7 @@ def test_in_a_long_text_the_three_losses_see_one_and_the_same_window(long_subjec
     assert close(losses, CallLosses(loss([]), loss(without_result), loss(prefix)))
     # Without anything before it the text has 64 tokens more of context.
     assert losses.without_call_full_context == pytest.approx(
-        engine.losses_without_call(LONG_TEXT, [token])[0], abs=1e-5
+        engine.losses_without_call([(LONG_TEXT, [token])])[0][0], abs=1e-5
     )
     assert losses.without_call_full_context != pytest.approx(losses.without_call, abs=1e-5)
 
@@ -241,7 +279,7 @@ def test_where_the_loss_without_a_call_is_below_the_bound_no_call_is_run(subject
 
 def test_the_loss_without_a_call_of_many_positions_is_that_of_scoring(subject: Subject) -> None:
     tokens = [1, 4, 9, 14]
-    found = subject.engine.losses_without_call(TEXT, tokens)
+    [found] = subject.engine.losses_without_call([(TEXT, tokens)])
     scored = subject.engine.score_calls(TEXT, [calculator(token) for token in tokens])
     assert found == pytest.approx([losses.without_call for losses in scored], abs=1e-6)
 
@@ -268,7 +306,7 @@ def test_with_a_context_window_the_call_sees_only_the_last_tokens_before_it(
         assert losses.without_call_full_context is None
     else:
         assert losses.without_call_full_context == pytest.approx(
-            subject.engine.losses_without_call(text, [token])[0], abs=1e-6
+            subject.engine.losses_without_call([(text, [token])])[0][0], abs=1e-6
         )
 
 
