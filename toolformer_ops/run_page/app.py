@@ -8,17 +8,15 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, DatabaseError, ToolformerError
-from toolformer_ops.run_page import evaluation, overview, pages
-from toolformer_ops.run_page.reading import STATEMENT_SECONDS, BusyError, Reader
+from toolformer_ops.run_page import calls, evaluation, overview, pages
+from toolformer_ops.run_page.reading import STATEMENT_SECONDS, BusyError, Reader, took_too_long
 from toolformer_ops.run_page.rights import SignedInDep
 from toolformer_ops.run_page.shown_runs import NoSuchRunError
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = (overview.router, evaluation.router)
+ROUTERS = (overview.router, calls.router, evaluation.router)
 """The views."""
-QUERY_CANCELED = "57014"
-"""SQLSTATE of a statement that took too long."""
 SECONDS_TO_KEEP_AN_ASSET = 86400
 
 
@@ -76,7 +74,7 @@ async def _say(request: Request, error: Exception) -> Response:
             status, title, text = 404, "No such run", str(error)
         case BusyError():
             status, title, text = 503, "Busy", str(error)
-        case ConfigurationError() | DatabaseError() if _took_too_long(error):
+        case ConfigurationError() | DatabaseError() if took_too_long(error):
             status, title = 503, "This takes too long"
             text = (
                 f"The question takes longer than {STATEMENT_SECONDS:.0f} s. Ask for less: one tool, or another filter."
@@ -88,8 +86,3 @@ async def _say(request: Request, error: Exception) -> Response:
         case _:
             logger.error("the page cannot be made", exc_info=error)
     return pages.response("message.html.j2", {"title": title, "text": text, "sign_in": sign_in}, status)
-
-
-def _took_too_long(error: BaseException) -> bool:
-    cause = error.__cause__
-    return getattr(getattr(cause, "orig", None) or cause, "pgcode", None) == QUERY_CANCELED

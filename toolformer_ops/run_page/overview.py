@@ -1,14 +1,87 @@
-"""Run: what a run is doing, what it found, whether that is good, and what to do when it is red."""
+"""Run: what a run is doing, what it found, whether that is good, and what to do when it is red.
+
+A finished run's numbers are stored, and come in milliseconds. Those of a run that works are counted, as far as that takes no longer
+than `SECONDS_TO_COUNT`; of a run that is too large for it the sums of its own micro-batches are shown, which says so.
+
+What a failed task said is in Airflow's log of it, and who may read a log is Airflow's matter: so the visitor's own browser asks
+Airflow for it (`assets/page.js`), and this server never does.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from sqlalchemy import Connection
 
-from toolformer_ops.run_page.reading import Page, answer
+from toolformer_ops.run_page.reading import Page, answer, within
 from toolformer_ops.run_page.rights import AskedRunDep
-from toolformer_ops.run_page.shown_runs import SECONDS_WHILE_RUNNING, load_run
+from toolformer_ops.run_page.shown_runs import SECONDS_WHILE_RUNNING, ShownRun, load_run
 from toolformer_ops.storage.database import fetch_all
+from toolformer_ops.tools.registry import get_tool, tool_names
 
 router = APIRouter()
+
+SECONDS_TO_COUNT = 2.0
+RECENT_SECONDS = 900.0
+"""The pace of a run is what it did in this time."""
+FUNNEL_NAMES = {
+    "texts": "texts",
+    "paragraphs": "paragraphs",
+    "kept_paragraphs": "paragraphs for the model",
+    "positions": "positions",
+    "samples": "samples",
+    "candidates": "candidate calls",
+    "calls": "calls",
+    "inputs": "distinct inputs",
+    "executed": "executed",
+    "from_cache": "answered before",
+    "with_result": "with a result",
+    "scored": "scored",
+    "kept": "kept",
+    "kept_texts": "texts with a kept call",
+    "released": "released",
+}
+"""What a stage counts, in the order in which it is shown."""
+
+
+@dataclass(frozen=True)
+class StageProgress:
+    """One stage of a tool."""
+
+    stage: str
+    done: int
+    total: int | None
+    """None where nobody knows it yet."""
+    own: int
+    """Of `done`, what this run did itself."""
+
+
+@dataclass(frozen=True)
+class ToolProgress:
+    """One tool of a run."""
+
+    tool: str
+    stages: tuple[StageProgress, ...]
+    seconds_left: float | None
+    """Seconds of work that are left; None where no document of a stage was ever timed."""
+
+
+@dataclass(frozen=True)
+class FunnelRow:
+    """A count, or a reason for a loss, over all tools."""
+
+    stage: str
+    reason: str
+    name: str
+    is_loss: bool
+    counts: Mapping[str, int]
+    """By tool."""
+
+    @property
+    def total(self) -> int:
+        """Over all tools."""
+        return sum(self.counts.values())
 
 
 @router.get("/run")
@@ -17,13 +90,96 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
 
     def make(connection: Connection) -> Page:
         run = load_run(connection, asked)
-        progress = fetch_all(connection, "demo_progress", run_id=run.run_id)
+        ours = {"run_id": run.run_id}
+        work = fetch_all(connection, "page_work", **ours, recent_seconds=RECENT_SECONDS)
+        progress = within(connection, SECONDS_TO_COUNT, "page_progress", **ours) if run.tools else []
+        counted = within(connection, SECONDS_TO_COUNT, "page_yield", **ours) if progress is not None else None
+        thresholds = within(connection, SECONDS_TO_COUNT, "page_thresholds", **ours) if counted is not None else None
+        is_counted = counted is not None
+        tools = tool_progress(run, progress, work)
+        outputs = fetch_all(connection, "page_outputs", **ours)
+        checks = fetch_all(connection, "page_quality", **ours)
         values = {
             "run": run,
             "view": "run",
-            "progress": progress,
+            "tools": tools,
+            "is_counted": is_counted,
+            "seconds_left": seconds_left(tools, work) if run.state == "running" else None,
+            "funnel": funnel(counted if counted is not None else fetch_all(connection, "page_own_counts", **ours)),
+            "thresholds": thresholds,
+            "output": outputs[0] if outputs else None,
+            "failed_checks": [check for check in checks if not check.success],
+            "passed_checks": sum(check.success for check in checks),
+            "given_up": fetch_all(connection, "page_given_up", **ours) if is_counted else [],
+            "device_hours": device_hours(run, work),
             "refresh": None if run.has_stored_numbers else SECONDS_WHILE_RUNNING,
         }
         return Page("overview.html.j2", values, run.seconds_to_keep)
 
     return await answer(request, make)
+
+
+def tool_progress(run: ShownRun, progress: Sequence[Any] | None, work: Sequence[Any]) -> list[ToolProgress]:
+    """How far each tool is; by the run's own micro-batches where the ledger was not counted (`progress` is None)."""
+    counted = {(row.tool, row.stage): row for row in progress or ()}
+    found = []
+    for tool in run.tools:
+        stages, left = [], 0.0
+        is_timed = True
+        for row in (row for row in work if row.tool == tool.tool):
+            at = counted.get((row.tool, row.stage))
+            done, total = (at.done, at.total) if at else (row.documents, None)
+            stages.append(StageProgress(row.stage, done, total, own=min(row.documents, done)))
+            if total is None or (total > done and row.seconds_a_document is None):
+                is_timed = False
+            elif total > done:
+                left += (total - done) * row.seconds_a_document
+        found.append(ToolProgress(tool.tool, tuple(stages), left if is_timed else None))
+    return found
+
+
+def seconds_left(tools: Sequence[ToolProgress], work: Sequence[Any]) -> float | None:
+    """How long the run still takes at its pace: the work that is left, by the work that it did a second lately. None: not known."""
+    firsts = [row.first_at for row in work if row.first_at is not None]
+    recent = sum(row.recent_seconds for row in work)
+    if not firsts or recent <= 0 or any(tool.seconds_left is None for tool in tools):
+        return None
+    lasts = [row.last_at for row in work if row.last_at is not None]
+    span = min(max((max(lasts) - min(firsts)).total_seconds(), 1.0), RECENT_SECONDS)
+    return sum(tool.seconds_left or 0.0 for tool in tools) / max(recent / span, 1e-6)
+
+
+def funnel(rows: Iterable[Any]) -> list[FunnelRow]:
+    """The counts of all tools side by side, stage by stage: what went on, then why the rest did not, the most frequent first."""
+    found: dict[tuple[int, str, bool, str], dict[str, int]] = {}
+    for row in rows:
+        found.setdefault((row.step, row.stage, row.is_loss, row.reason), {})[row.tool] = row.count
+    order = list(FUNNEL_NAMES)
+    made = [
+        (step, FunnelRow(stage, reason, FUNNEL_NAMES.get(reason, reason.replace("_", " ")), is_loss, counts))
+        for (step, stage, is_loss, reason), counts in found.items()
+    ]
+
+    def place(item: tuple[int, FunnelRow]) -> tuple[int, bool, int]:
+        step, row = item
+        known = order.index(row.reason) if row.reason in order else len(order)
+        return step, row.is_loss, -row.total if row.is_loss else known
+
+    return [row for _, row in sorted(made, key=place) if row.total or not row.is_loss]
+
+
+def device_hours(run: ShownRun, work: Sequence[Any]) -> dict[str, float | None]:
+    """Hours on the device: what the run took so far, and between which bounds it was expected."""
+    of_device = {name for name in tool_names() if get_tool(name).spec.needs_device}
+    seconds = sum(
+        row.seconds
+        for row in work
+        if row.stage in ("sample", "score") or (row.stage == "execute" and row.tool in of_device)
+    )
+    expected = (run.estimate or {}).get("total") or {}
+    return {
+        "taken": seconds / 3600,
+        "expected": expected.get("device_hours"),
+        "low": expected.get("device_hours_low"),
+        "high": expected.get("device_hours_high"),
+    }

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import Request, Response
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ToolformerError
+from toolformer_ops.errors import DatabaseError, ToolformerError
 from toolformer_ops.run_page import pages
 from toolformer_ops.storage import database
 
@@ -32,6 +32,8 @@ THREADS = 4
 MOST_WAITING = 32
 """Questions that wait for a thread before others are turned away."""
 STATEMENT_SECONDS = 8.0
+QUERY_CANCELED = "57014"
+"""SQLSTATE of a statement that took too long."""
 CACHE_BYTES = 32 * 2**20
 KEPT_LONGER_THAN_IT_TOOK = 10.0
 OPTIONS = {
@@ -123,6 +125,32 @@ class Reader:
         while self._kept_bytes > CACHE_BYTES:
             _, (_, oldest) = self._kept.popitem(last=False)
             self._kept_bytes -= len(oldest.body)
+
+
+def within(connection: Connection, seconds: float, name: str, **parameters: object) -> list[Row[Any]] | None:
+    """The rows of `sql/queries/NAME.sql`, or None where they take longer than this.
+
+    Raises:
+        DatabaseError: Postgres refuses the statement for another reason.
+    """
+    nested = connection.begin_nested()
+    try:
+        database.execute(connection, "page_time_limit", milliseconds=f"{1000 * seconds:.0f}ms")
+        rows = database.fetch_all(connection, name, **parameters)
+    except DatabaseError as error:
+        nested.rollback()
+        if took_too_long(error):
+            return None
+        raise
+    database.execute(connection, "page_time_limit", milliseconds=OPTIONS["statement_timeout"])
+    nested.commit()
+    return rows
+
+
+def took_too_long(error: BaseException) -> bool:
+    """Whether Postgres ended the statement because of its time limit."""
+    cause = error.__cause__
+    return getattr(getattr(cause, "orig", None) or cause, "pgcode", None) == QUERY_CANCELED
 
 
 async def answer(request: Request, make: Callable[[Connection], Page], visible_to: Hashable = None) -> Response:
