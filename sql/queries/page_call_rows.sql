@@ -9,7 +9,7 @@ select cast(:tool as text) as tool, coalesce(document.variant_of, document.docum
        left(document.url, 500) as url, document.document_date,
        loss.call_id is not null as has_losses, loss.reason, loss.result, loss.result_rank,
        loss.loss_without_call, loss.loss_without_result, loss.loss_with_result, loss.loss_without_call_full_context, loss.loss_reduction,
-       loss.reduction_bound, loss.number_format,
+       loss.reduction_bound, loss.number_format, placebo.placebos, placebo.loss_with_placebo, placebo.information,
        exists (
            select from release_calls held where held.release_id = cast(:release_id as text) and held.call_id = call.call_id
        ) as is_released
@@ -19,3 +19,11 @@ join candidate_calls call
 join documents document on document.document_id = asked.document_id
 left join call_losses loss
     on loss.scoring_recipe_id = :scoring_recipe_id and loss.document_id = asked.document_id and loss.call_id = asked.call_id
+cross join lateral (
+    select count(placebo.information) as placebos,
+           avg(placebo.loss_with_result) filter (where placebo.information is not null) as loss_with_placebo,
+           avg(placebo.information) as information
+    from placebo_losses placebo
+    where placebo.placebo_recipe_id = cast(:placebo_recipe_id as text) and placebo.document_id = asked.document_id
+      and placebo.call_id = asked.call_id
+) placebo

@@ -6,7 +6,7 @@ select run.run_id, run.state, run.corpus_id, run.corpus_uri, run.corpus_version,
            select jsonb_agg(to_jsonb(chosen) order by array_position(run.tools, chosen.tool), chosen.tool)
            from (
                select tool, keep_threshold, prune_below, reads_record, filter_recipe_id, sampling_recipe_id, execution_recipe_id,
-                      scoring_recipe_id, tool_version
+                      scoring_recipe_id, tool_version, placebo_recipe_id, tau_information
                from run_tools
                where run_tools.run_id = run.run_id
            ) chosen

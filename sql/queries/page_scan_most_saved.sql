@@ -40,6 +40,9 @@ matching as (
       and (cast(:is_released as boolean) is null
            or :is_released = exists (
                select from release_calls held where held.release_id = cast(:release_id as text) and held.call_id = scanned.call_id))
+      and (cast(:carries as boolean) is null
+           or :carries = carries_information(
+               cast(:placebo_recipe_id as text), scanned.document_id, scanned.call_id, cast(:tau_information as double precision)))
     order by scanned.loss_reduction desc, scanned.call_id
     limit :at_most
 )

@@ -8,14 +8,14 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, DatabaseError, ToolformerError
-from toolformer_ops.run_page import calls, evaluation, overview, pages
+from toolformer_ops.run_page import call, calls, changes, evaluation, overview, pages, thresholds
 from toolformer_ops.run_page.reading import STATEMENT_SECONDS, BusyError, Reader, took_too_long
 from toolformer_ops.run_page.rights import SignedInDep
 from toolformer_ops.run_page.shown_runs import NoSuchRunError
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = (overview.router, calls.router, evaluation.router)
+ROUTERS = (overview.router, calls.router, call.router, thresholds.router, changes.router, evaluation.router)
 """The views."""
 SECONDS_TO_KEEP_AN_ASSET = 86400
 
@@ -29,7 +29,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.get("/assets/{name}", dependencies=[SignedInDep])(_asset)
     # Last: a path that is not there says so only to those who are signed in.
     app.api_route("/{path:path}", methods=["GET", "HEAD", "POST"], dependencies=[SignedInDep])(_nothing_here)
-    for kind in (StarletteHTTPException, RequestValidationError, ToolformerError):
+    for kind in (StarletteHTTPException, RequestValidationError, ToolformerError, Exception):
         app.add_exception_handler(kind, _say)
     return app
 

@@ -44,6 +44,7 @@ STATUSES: Mapping[str, str] = MappingProxyType(
         "released": "in the release",
         "not_released": "kept, not in the release",
         "input_only_after": "kept, its input stands only after it",
+        "uninformative": "saves enough, says too little",
         "not_scored": "not scored yet",
         "every": "every candidate",
     }
@@ -51,6 +52,8 @@ STATUSES: Mapping[str, str] = MappingProxyType(
 """Which calls are shown; besides these, `reason:REASON`."""
 IN_TEXT_ORDER = ("not_scored", "every", "reason:pruned_below")
 """Statuses of calls without a loss reduction, or that no index lists."""
+OF_KEPT = ("kept", "released", "not_released", "input_only_after")
+"""Statuses of kept calls."""
 REASON = "reason:"
 Key = tuple[Any, ...]
 
@@ -64,9 +67,13 @@ class Asked:
     status: str
     contains: str
     """A part of the text, the address, the call or the result, in any case; or the id of a text."""
+    information: float | None
+    """Calls with at least so much information, nats; None: whatever they have."""
     sort: Sort
     after: str
     """The key that the page before ended with; empty: from the start."""
+    between: tuple[float, float] | None = None
+    """Loss reductions in nats, in place of those that the status has: at least the first, below the second."""
 
     @property
     def reason(self) -> str | None:
@@ -90,13 +97,22 @@ class Asked:
 
     def as_query(self) -> dict[str, str]:
         """The parameters of its address, without the place."""
-        return {"tool": self.tool, "status": self.status, "contains": self.contains, "sort": self.sort}
+        information = "" if self.information is None else str(self.information)
+        return {
+            "tool": self.tool,
+            "status": self.status,
+            "contains": self.contains,
+            "information": information,
+            "sort": self.sort,
+        }
 
     def range_of(self, tool: RunTool) -> tuple[float, float]:
         """Between which loss reductions of a tool the calls are, in nats."""
+        if self.between is not None:
+            return self.between
         tau = tool.keep_threshold
         match self.status:
-            case "kept" | "released" | "not_released" | "input_only_after":
+            case _ if self.status in OF_KEPT or self.status == "uninformative":
                 return tau, INFINITY
             case "near":
                 return tau - NEAR_NATS, tau + NEAR_NATS
@@ -116,6 +132,7 @@ async def show(
     tool: Annotated[str, Query(max_length=200)] = "",
     status: Annotated[str, Query(max_length=200)] = "scored",
     contains: Annotated[str, Query(max_length=MAX_TEXT)] = "",
+    information: Annotated[str, Query(max_length=30)] = "",
     sort: Sort = "most_saved",
     after: Annotated[str, Query(max_length=200)] = "",
 ) -> Response:
@@ -126,7 +143,11 @@ async def show(
         raise HTTPException(403)
     if status not in STATUSES and not status.startswith(REASON):
         raise HTTPException(422, f"status: expected one of {', '.join(STATUSES)} or {REASON}REASON")
-    asked = Asked(tool, status, contains.strip(), sort, after)
+    try:
+        at_least = float(information) if information.strip() else None
+    except ValueError:
+        raise HTTPException(422, f"information: expected a number of nats, found {information!r}") from None
+    asked = Asked(tool=tool, status=status, contains=contains.strip(), information=at_least, sort=sort, after=after)
 
     def make(connection: Connection) -> Page:
         runs = _runs(connection, visitor)
@@ -159,7 +180,12 @@ def _page(connection: Connection, run: ShownRun, asked: Asked, runs: Sequence[Ma
     losses = [
         loss
         for row in found.rows
-        for loss in (row["loss_without_call"], row["loss_without_result"], row["loss_with_result"])
+        for loss in (
+            row["loss_without_call"],
+            row["loss_without_result"],
+            row["loss_with_result"],
+            row["loss_with_placebo"],
+        )
         if loss is not None
     ]
     values = {
@@ -283,11 +309,12 @@ def find_calls(
                 tool=tool.tool,
                 sampling_recipe_id=tool.sampling_recipe_id,
                 scoring_recipe_id=tool.scoring_recipe_id,
+                placebo_recipe_id=tool.placebo_recipe_id,
                 release_id=release_id,
                 document_ids=[str(document_id) for document_id, _ in ids],
                 call_ids=[str(call_id) for _, call_id in ids],
             ):
-                by_id[tool.tool, row.variant_id, row.call_id] = _described(row, tool)
+                by_id[tool.tool, row.variant_id, row.call_id] = described(row, tool)
     return FoundCalls(
         rows=[by_id[tool.tool, document_id, call_id] for _, tool, document_id, call_id in shown],
         next="~".join(map(str, next_key)) if next_key is not None else None,
@@ -296,15 +323,18 @@ def find_calls(
     )
 
 
-def _described(row: Row[Any], tool: RunTool) -> dict[str, Any]:
+def described(row: Row[Any], tool: RunTool) -> dict[str, Any]:
     """A row with what became of the call, in words."""
-    kept = row.has_losses and row.reason is None and row.loss_reduction >= tool.keep_threshold
+    saves = row.has_losses and row.reason is None and row.loss_reduction >= tool.keep_threshold
+    kept = saves and (tool.tau_information is None or (row.information or 0.0) >= tool.tau_information)
     if not row.has_losses:
         outcome = "not scored yet"
     elif row.reason is not None:
         outcome = row.reason.replace("_", " ")
     else:
-        outcome = "released" if row.is_released else "kept" if kept else "below threshold"
+        outcome = (
+            "released" if row.is_released else "kept" if kept else "says too little" if saves else "below threshold"
+        )
     return {**row._mapping, "keep_threshold": tool.keep_threshold, "is_kept": kept, "outcome": outcome}
 
 
@@ -321,7 +351,17 @@ def _scan(
     """Keys of one tool's calls with document and call, how far the tool was looked through (None: to its end), and at how many."""
     order = _ORDERS[asked.order]
     at_least, below = asked.range_of(tool)
+    bounds = [tool.tau_information if asked.status in OF_KEPT else None, asked.information]
+    tau_information = max((bound for bound in bounds if bound is not None), default=None)
+    carries = None if tau_information is None else True
+    if asked.status == "uninformative":
+        if tool.tau_information is None:
+            return [], None, 0
+        carries, tau_information = False, tool.tau_information
     values: dict[str, Any] = {
+        "placebo_recipe_id": tool.placebo_recipe_id,
+        "carries": carries,
+        "tau_information": tau_information,
         "corpus_id": run.corpus_id,
         "corpus_version": run.corpus_version,
         "below_ordinal": NO_LIMIT if run.ordinal_limit is None else run.ordinal_limit,
@@ -393,20 +433,27 @@ def as_sql(connection: Connection, run: ShownRun, asked: Asked) -> str:
         terms.append(sql.SQL("tool = {}").format(value(asked.tool)))
     of_status = {
         "scored": sql.SQL("loss_reduction is not null"),
-        "kept": sql.SQL("loss_reduction >= keep_threshold"),
+        "kept": sql.SQL("outcome in ('kept', 'displaced', 'released')"),
         "near": sql.SQL("loss_reduction >= keep_threshold - {0} and loss_reduction < keep_threshold + {0}").format(
             value(NEAR_NATS)
         ),
         "below": sql.SQL("outcome = 'below_threshold'"),
         "released": sql.SQL("outcome = 'released'"),
-        "not_released": sql.SQL("loss_reduction >= keep_threshold and outcome <> 'released'"),
-        "input_only_after": sql.SQL("loss_reduction >= keep_threshold and input_only_after"),
+        "not_released": sql.SQL("outcome in ('kept', 'displaced')"),
+        "input_only_after": sql.SQL("outcome = 'kept' and input_only_after"),
         "not_scored": sql.SQL("outcome = 'sampled'"),
     }
     if asked.reason:
         terms.append(sql.SQL("reason = {}").format(value(asked.reason)))
     elif asked.status in of_status:
         terms.append(of_status[asked.status])
+    if asked.information is not None:
+        terms.append(
+            sql.SQL(
+                "(select avg(information) from call_placebos placebo where placebo.run_id = candidates.run_id and "
+                "placebo.tool = candidates.tool and placebo.call_id = candidates.call_id) >= {}"
+            ).format(value(asked.information))
+        )
     if asked.document_id:
         terms.append(sql.SQL("variant_id = {}").format(value(str(asked.document_id))))
     elif asked.contains:
@@ -427,4 +474,4 @@ def as_sql(connection: Connection, run: ShownRun, asked: Asked) -> str:
         "order by {}\nlimit {};"
     ).format(sql.SQL("\n  and ").join(terms), order, value(CALLS_A_PAGE))
     with raw_cursor(connection) as cursor:
-        return statement.as_string(cursor)
+        return str(statement.as_string(cursor))

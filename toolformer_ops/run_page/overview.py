@@ -146,7 +146,8 @@ def seconds_left(tools: Sequence[ToolProgress], work: Sequence[Any]) -> float | 
         return None
     lasts = [row.last_at for row in work if row.last_at is not None]
     span = min(max((max(lasts) - min(firsts)).total_seconds(), 1.0), RECENT_SECONDS)
-    return sum(tool.seconds_left or 0.0 for tool in tools) / max(recent / span, 1e-6)
+    work_left = sum(tool.seconds_left or 0.0 for tool in tools)
+    return float(work_left / max(recent / span, 1e-6))
 
 
 def funnel(rows: Iterable[Any]) -> list[FunnelRow]:

@@ -1,0 +1,150 @@
+"""Call: one call in its whole text with all others, its losses token by token, where each number comes from, and other runs.
+
+The five tokens' log probabilities are those that the scoring stored (`call_losses.token_log_probabilities`), where it did.
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+from sqlalchemy import Connection
+
+from toolformer_ops.run_page.calls import described
+from toolformer_ops.run_page.reading import Page, answer
+from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep, dag_run_of
+from toolformer_ops.run_page.shown_runs import ShownRun, load_run
+from toolformer_ops.runs.numbers import NO_LIMIT
+from toolformer_ops.storage.database import fetch_all
+
+router = APIRouter()
+
+TEXT_CHARACTERS = 100_000
+"""Of a longer text the characters around the call are shown."""
+CALLS_A_TOOL = 500
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of the text, or the calls that stand at its end."""
+
+    text: str
+    calls: Sequence[Any]
+
+
+@router.get("/call")
+async def show(
+    request: Request,
+    asked: AskedRunDep,
+    visitor: VisitorDep,
+    call_id: uuid.UUID,
+    document_id: Annotated[uuid.UUID | None, Query()] = None,
+    tool: Annotated[str, Query(max_length=200)] = "",
+) -> Response:
+    """One call of a run."""
+
+    def make(connection: Connection) -> Page:
+        run = load_run(connection, asked)
+        if document_id is None:
+            raise HTTPException(404)
+        return _page(connection, run, tool, document_id, call_id, sorted(visitor.dag_ids))
+
+    return await answer(request, make, visitor.dag_ids)
+
+
+def _page(
+    connection: Connection,
+    run: ShownRun,
+    tool_name: str,
+    document_id: uuid.UUID,
+    call_id: uuid.UUID,
+    dag_ids: list[str],
+) -> Page:
+    tool = run.tool(tool_name)
+    # 1. The text, and every call in it.
+    place = {
+        "corpus_id": run.corpus_id,
+        "corpus_version": run.corpus_version,
+        "below_ordinal": NO_LIMIT if run.ordinal_limit is None else run.ordinal_limit,
+        "document_id": str(document_id),
+    }
+    documents = fetch_all(connection, "page_document", **place, first=0, at_most=0)
+    if tool is None or not documents:
+        raise HTTPException(404)
+    document = documents[0]
+    released = fetch_all(connection, "release_of_run", run_id=run.run_id)
+    calls = []
+    for of in run.tools:
+        read_as = document.variant_id if of.reads_record else document.document_id
+        keys = fetch_all(
+            connection,
+            "page_calls_of_document",
+            sampling_recipe_id=of.sampling_recipe_id,
+            document_id=str(read_as),
+            at_most=CALLS_A_TOOL,
+        )
+        rows = fetch_all(
+            connection,
+            "page_call_rows",
+            tool=of.tool,
+            sampling_recipe_id=of.sampling_recipe_id,
+            scoring_recipe_id=of.scoring_recipe_id,
+            placebo_recipe_id=of.placebo_recipe_id,
+            release_id=released[0].release_id if released else None,
+            document_ids=[str(key.document_id) for key in keys],
+            call_ids=[str(key.call_id) for key in keys],
+        )
+        calls += [described(row, of) for row in rows]
+    calls.sort(key=lambda call: (call["position_char"], call["tool"], call["call_text"], call["call_id"]))
+    call = next((call for call in calls if call["call_id"] == call_id and call["tool"] == tool.tool), None)
+    if call is None:
+        raise HTTPException(404)
+    first = max(call["position_char"] - TEXT_CHARACTERS // 2, 0) if document.characters > TEXT_CHARACTERS else 0
+    [document] = fetch_all(connection, "page_document", **place, first=first, at_most=TEXT_CHARACTERS)
+    # 2. Where its numbers come from, and the same call elsewhere.
+    recipe_ids = [tool.sampling_recipe_id, tool.execution_recipe_id, tool.scoring_recipe_id]
+    others = fetch_all(
+        connection,
+        "page_call_in_runs",
+        run_id=run.run_id,
+        corpus_id=run.corpus_id,
+        tool=tool.tool,
+        document_id=str(call["variant_id"]),
+        position_char=call["position_char"],
+        call_text=call["call_text"],
+        scoring_recipe_id=tool.scoring_recipe_id,
+        dag_ids=dag_ids,
+    )
+    losses = [
+        call[name] for name in ("loss_without_call", "loss_without_result", "loss_with_result", "loss_with_placebo")
+    ]
+    values = {
+        "run": run,
+        "view": "call",
+        "tool": tool,
+        "call": call,
+        "calls": calls,
+        "document": document,
+        "pieces": pieces(document.text, first, calls),
+        "is_cut": document.characters > TEXT_CHARACTERS,
+        "recipes": fetch_all(connection, "page_recipes", recipe_ids=recipe_ids),
+        "others": [
+            {**row._mapping, "address": {"dag_id": row.dag_id, "run_id": dag_run_of(row.run_id, row.dag_id)}}
+            for row in others
+        ],
+        "largest_loss": max((loss for loss in losses if loss is not None), default=1.0),
+    }
+    return Page("call.html.j2", values, run.seconds_to_keep)
+
+
+def pieces(text: str, first: int, calls: Sequence[Any]) -> list[Piece]:
+    """The text from its character `first` on, cut where calls stand."""
+    found: list[Piece] = []
+    start = 0
+    places = sorted({call["position_char"] for call in calls if 0 <= call["position_char"] - first <= len(text)})
+    for place in places:
+        at = [call for call in calls if call["position_char"] == place]
+        found.append(Piece(text[start : place - first], at))
+        start = place - first
+    return [*found, Piece(text[start:], ())]

@@ -1,0 +1,81 @@
+"""Changes: how the release of a run differs from that of another, place by place, each with the one reason why.
+
+Reads the view `run_comparison`; what is the same call, and which reason comes first, is decided there.
+"""
+
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+from sqlalchemy import Connection
+
+from toolformer_ops.run_page.reading import Page, answer
+from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep
+from toolformer_ops.run_page.shown_runs import find_run, load_run
+from toolformer_ops.runs.changes import REASONS
+from toolformer_ops.storage.database import fetch_all
+
+router = APIRouter()
+
+PLACES_A_PAGE = 100
+
+
+@router.get("/changes")
+async def show(
+    request: Request,
+    asked: AskedRunDep,
+    visitor: VisitorDep,
+    before: Annotated[str, Query(max_length=1000)] = "",
+    reason: Annotated[str, Query(max_length=100)] = "",
+    change: Annotated[str, Query(pattern="^(new|gone|changed)?$")] = "",
+    after: Annotated[str, Query(max_length=100)] = "",
+) -> Response:
+    """A run beside the one before it, or beside the run `before` or the one that made the release of that id."""
+    if "\0" in before + reason + after:
+        raise HTTPException(404)
+    try:
+        document_id, position = after.split("~") if after else ("00000000-0000-0000-0000-000000000000", "-1")
+        place = {"after_document_id": document_id, "after_position": int(position)}
+    except ValueError:
+        raise HTTPException(422, "expected the address of a next page, found another place") from None
+
+    def make(connection: Connection) -> Page:
+        run = load_run(connection, asked)
+        # 1. The run that it is compared with: one that the visitor may see.
+        wanted = before
+        if not wanted:
+            found = fetch_all(connection, "changes_previous_run", run_id=run.run_id)
+            wanted = (found[0].run_id if found else None) or ""
+        elif named := fetch_all(connection, "changes_run_named", name=wanted):
+            wanted = named[0].run_id
+        other = find_run(connection, wanted, visitor.dag_ids) if wanted else None
+        is_later = other is not None and other.started_at > run.started_at
+        earlier, later = (run, other) if is_later else (other, run)
+        # 2. How often each reason is, and a page of places.
+        pair = {"run_id": later and later.run_id, "before_run_id": earlier and earlier.run_id}
+        rows = fetch_all(
+            connection, "page_changes", **pair, **place, reason=reason or None, change=change or None, at_most=PLACES_A_PAGE + 1
+        ) if earlier else []  # fmt: skip
+        counts = [row for row in rows if row.is_count]
+        places = [row for row in rows if not row.is_count]
+        last = places[PLACES_A_PAGE - 1] if len(places) > PLACES_A_PAGE else None
+        values = {
+            "run": run,
+            "view": "changes",
+            "earlier": earlier,
+            "later": later,
+            "other": other,
+            "before": before,
+            "reason": reason,
+            "change": change,
+            "after": after,
+            "runs": fetch_all(connection, "page_runs", dag_ids=sorted(visitor.dag_ids)),
+            "counts": counts,
+            "places": places[:PLACES_A_PAGE],
+            "next": f"{last.document_id}~{last.position_char if last.position_char is not None else -1}"
+            if last
+            else None,
+            "reasons": REASONS,
+        }
+        return Page("changes.html.j2", values, max(run.seconds_to_keep, 10.0))
+
+    return await answer(request, make, visitor.dag_ids)
