@@ -14,7 +14,7 @@
     up down status logs sql clean
                      the embedded services of one machine
     demo run-corpus  a whole run through Airflow, with progress and a report
-    study-calculator a model learns the calculator, in one process
+    study           a model learns a tool, from calls chosen in four ways, in one process
 
 Ends with 0; 1 for an error that another try may mend; 2 for a request that is wrong; 3 where there is no result; 75 where something
 that the work needs is not there now (Postgres, S3, a model hub, a GPU, space on a disk); 143 where SIGTERM ended it.

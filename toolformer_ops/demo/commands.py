@@ -81,29 +81,44 @@ def run_corpus(
         raise typer.Exit(INTERRUPTED) from None
 
 
-@app.command("study-calculator")
-def study_calculator(
+@app.command("study")
+def study(
+    tool: Annotated[str, typer.Argument(help="Calculator or Calendar.")],
     out: Annotated[Path, typer.Option(help="Folder of the study; a study that was killed continues there.")],
     model: Annotated[
         str, typer.Option(help="Folder, id@revision or s3://bucket/models/NAME; empty means the demo's model.")
     ] = "",
     texts: Annotated[int, typer.Option(min=16, help="Sentences to annotate.")] = 448,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of the training.")] = 160,
-    learning_rate: Annotated[float, typer.Option(help="Peak learning rate of the training.")] = 5e-5,
-    test_sums: Annotated[int, typer.Option(min=2, help="Fresh sums to test with.")] = 200,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed draws other sums.")] = 0,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of each training.")] = 160,
+    learning_rate: Annotated[float, typer.Option(help="Peak learning rate of each training.")] = 5e-5,
+    test: Annotated[int, typer.Option(min=2, help="Fresh sentences to test with.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed draws other sentences.")] = 0,
+    arms: Annotated[
+        str, typer.Option(help="What is trained on, with commas: paper, information, random, without_calls.")
+    ] = "paper,information,random,without_calls",
 ) -> None:
-    """Teach a model the calculator on sums in prose, and test it with sums it never saw; about a CPU hour, no services.
+    """Teach a model a tool on sentences of one kind, with calls chosen in four ways, and test it with fresh ones; no services.
 
-    Example: toolformer-ops study-calculator --out .toolformer/calculator-study
+    A training at the defaults takes half a CPU hour, so a study with four arms takes more than two.
+
+    Example: toolformer-ops study calendar --out .toolformer/calendar-study
     """
     from rich.console import Console
 
     from toolformer_ops.config import load_settings
-    from toolformer_ops.demo.calculator.study import StudyPlan, run_study, study_table
     from toolformer_ops.demo.model import prepare_demo_model
+    from toolformer_ops.demo.study.study import StudyPlan, run_study, study_tables
+    from toolformer_ops.runs.choices import registered_name
 
     settings = load_settings()
-    plan = StudyPlan(texts=texts, test_sums=test_sums, seed=seed, steps=steps, learning_rate=learning_rate)
+    plan = StudyPlan(
+        tool=registered_name(tool),
+        texts=texts,
+        test=test,
+        seed=seed,
+        steps=steps,
+        learning_rate=learning_rate,
+        arms=tuple(arms.split(",")),
+    )
     found = run_study(settings, model or str(prepare_demo_model(settings.state_dir)), plan, out)
-    Console().print(study_table(found))
+    Console().print(*study_tables(found))
