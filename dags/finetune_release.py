@@ -28,7 +28,7 @@ from airflow.sdk import DAG
 
 from toolformer_ops.orchestration.defaults import DEFAULT_ARGS, RUN_ID
 from toolformer_ops.orchestration.forms import finetuning_form, finetuning_parameters
-from toolformer_ops.orchestration.model_tasks import evaluation_group, model_tasks, not_asked_for
+from toolformer_ops.orchestration.model_tasks import evaluation_group, model_tasks, not_needed_on_release
 from toolformer_ops.orchestration.run_outcome import finish_run
 from toolformer_ops.orchestration.stage_tasks import stage
 
@@ -46,7 +46,7 @@ with DAG(
     start = stage(
         "start-finetuning",
         arguments=("--run", RUN_ID, "--release", "{{ params.release }}", "--parameters", finetuning_parameters()),
-        not_needed=not_asked_for,
+        not_needed=not_needed_on_release,
     )
     publish, publish_without_calls = model_tasks(start, chosen_by=start)
     report = evaluation_group([publish, publish_without_calls], chosen_by=start)

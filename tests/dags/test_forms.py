@@ -10,7 +10,8 @@ from airflow.sdk.exceptions import ParamValidationError
 from jinja2.sandbox import SandboxedEnvironment
 
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.choices import PRESETS, RunChoices
+from toolformer_ops.tools.registry import PAPER_TOOLS
 
 GIVEN = {"corpus": "posts.jsonl", "model": "models/m"}
 
@@ -39,7 +40,8 @@ def test_no_field_has_to_be_filled_in_but_corpus_model_and_release(local_dags: d
 
 
 def test_the_form_has_the_fields_of_a_runs_choices(local_dags: dict[str, DAG]) -> None:
-    assert set(local_dags["annotate_corpus"].params) == set(RunChoices.model_fields)
+    thresholds = {f"keep_threshold_{tool}" for tool in PAPER_TOOLS}
+    assert set(local_dags["annotate_corpus"].params) == set(RunChoices.model_fields) - {"keep_thresholds"} | thresholds
     assert set(local_dags["ingest_corpus"].params) == {"corpus", "accept_shrink"}
 
 
@@ -55,8 +57,29 @@ def test_corpus_and_model_are_asked_for_and_all_else_has_a_default(local_dags: d
 def test_what_every_run_thinks_about_stands_unfolded_and_first(local_dags: dict[str, DAG]) -> None:
     params = local_dags["annotate_corpus"].params
     unfolded = [name for name in params if "section" not in params.get_param(name).schema]
-    assert unfolded == ["corpus", "document_limit", "tools", "model", "keep_thresholds"]
+    assert unfolded == ["corpus", "preset", "document_limit", "tools", "model"]
     assert next(iter(params)) == "corpus"
+
+
+def test_a_field_that_a_preset_names_starts_empty_and_says_what_that_means(local_dags: dict[str, DAG]) -> None:
+    params = local_dags["annotate_corpus"].params
+    named = {name for values in PRESETS.values() for name in values} - {"finetune"}
+    for name in named:
+        assert params.get_param(name).value is None, name
+        assert "mpty means" in params.get_param(name).description, name
+    assert (
+        "Empty means 1.0; empty means 0.7 with the preset 'a small model'."
+        in params.get_param("temperature").description
+    )
+    assert params.get_param("preset").schema["values_display"].keys() == PRESETS.keys()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_preset_that_is_chosen_fills_the_empty_fields(local_dags: dict[str, DAG], preset: str) -> None:
+    values = validated(local_dags["annotate_corpus"], **GIVEN, preset=preset, max_call_tokens=17)
+    assert as_a_stage_reads(values) == RunChoices(
+        **GIVEN, **{**PRESETS[preset], "preset": preset, "max_call_tokens": 17}
+    )
 
 
 def test_several_tools_are_offered_for_choice(local_dags: dict[str, DAG]) -> None:
@@ -78,7 +101,7 @@ GOOD = [
     {"document_limit": 1},
     {"document_limit": None},
     {"tools": ["Calendar"]},
-    {"keep_thresholds": {"Calculator": 0.5, "MT": 0}},
+    {"keep_threshold_Calculator": 0.5, "keep_threshold_MT": 0, "keep_threshold_QA": None},
     {"call_prefix": "tool_name"},
     {"sampling_threshold": 0.0},
     {"temperature": 2},
@@ -97,8 +120,10 @@ BAD = [
     {"tools": []},
     {"tools": "Calendar"},
     {"tools": ["Calendar", "Calendar"]},
-    {"keep_thresholds": {"Calculator": -0.1}},
-    {"keep_thresholds": {"Calculator": 20.5}},
+    {"keep_threshold_Calculator": -0.1},
+    {"keep_threshold_Calculator": 20.5},
+    {"keep_threshold_Calculator": "much"},
+    {"preset": "large_model"},
     {"call_prefix": "none"},
     {"sampling_threshold": 1.0},
     {"temperature": 0},
@@ -125,10 +150,9 @@ def test_the_form_and_the_choices_refuse(local_dags: dict[str, DAG], change: dic
         RunChoices.parse(GIVEN | change)
 
 
-@pytest.mark.parametrize("change", [{"tools": ["Abacus"]}, {"keep_thresholds": {"Abacus": 1.0}}], ids=str)
-def test_the_form_refuses_a_tool_that_is_not_registered(local_dags: dict[str, DAG], change: dict[str, Any]) -> None:
+def test_the_form_refuses_a_tool_that_is_not_registered(local_dags: dict[str, DAG]) -> None:
     with pytest.raises(ParamValidationError):
-        validated(local_dags["annotate_corpus"], **(GIVEN | change))
+        validated(local_dags["annotate_corpus"], **GIVEN, tools=["Abacus"])
 
 
 @pytest.mark.parametrize(

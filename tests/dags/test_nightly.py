@@ -103,7 +103,7 @@ def test_the_form_is_filled_in_from_the_file_and_asks_for_nothing(schedules: Pat
     dag = made(schedules, '[run]\ntools = ["MT"]\nevaluation_data = "s3://data"\nkeep_thresholds = {MT = 0.9}\n')
     params = dag.params.validate()
     assert (params["corpus"], params["model"]) == ("s3://corpora/posts", "models/m")
-    assert (params["tools"], params["evaluation_data"], params["keep_thresholds"]) == (["MT"], "s3://data", {"MT": 0.9})
+    assert (params["tools"], params["evaluation_data"], params["keep_threshold_MT"]) == (["MT"], "s3://data", 0.9)
     assert params["seed"] == 0
 
 
@@ -234,7 +234,10 @@ def ran(
     instance = SimpleNamespace(map_index=-1, xcom_push=lambda key, value: pushed.update({key: value}))
     task = dag.get_task(task_id)
     task.command = ["python3", "-c", f"print({json.dumps(json.dumps(printed))})"]
-    asked_for = {"tools": list(TOOLS), "finetune": True, "finetune_baseline": True, "evaluation_suites": list(SUITES)}
+    asked_for = {
+        "corpus": "s3://corpora/posts", "model": "m", "tools": list(TOOLS), "finetune": True, "finetune_baseline": True,
+        "evaluation_suites": list(SUITES), "evaluation_data": "s3://data",
+    }  # fmt: skip
     run = SimpleNamespace(run_type=run_type)
     context = {"ti": instance, "dag": dag, "dag_run": run, "params": asked_for | params, "outlet_events": {}}
     return task.execute(context), pushed

@@ -12,7 +12,14 @@ from airflow.sdk import TaskGroup, chain
 from airflow.sdk.exceptions import AirflowSkipException
 
 from toolformer_ops.orchestration.defaults import CPU_POOL, DATASET_RELEASE, GPU_POOL, RUN_ID, TIME_LIMITS
-from toolformer_ops.orchestration.model_tasks import MODEL_TASKS, evaluation_group, model_tasks, not_asked_for
+from toolformer_ops.orchestration.model_tasks import (
+    MODEL_TASKS,
+    choices_of,
+    evaluation_group,
+    model_tasks,
+    not_asked_for,
+)
+from toolformer_ops.orchestration.requests import check_before_first_task
 from toolformer_ops.orchestration.run_outcome import TO_DO, finish_run, gather_tools
 from toolformer_ops.orchestration.schedules import Schedule
 from toolformer_ops.orchestration.skipping import ChoosingStage
@@ -51,7 +58,7 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
     ingest = stage(
         "ingest",
         arguments=("--corpus", "{{ params.corpus }}", *(("--accept-shrink",) if schedule and schedule.accept_shrink else ())),
-        before=skip_missed_night if schedule else None,
+        before=check_or_skip if schedule else check_before_first_task,
     )  # fmt: skip
     of_schedule = ("--schedule", schedule.name) if schedule else ()
     start_run = stage("start-run", arguments=("--run", RUN_ID, "--parameters", RUN_PARAMETERS, *of_schedule))
@@ -96,6 +103,17 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
 
 
 # Before a task: whether it is needed
+
+
+def check_or_skip(context: "Context") -> None:
+    """Skip a night that was missed; else check the run's choices.
+
+    Raises:
+        AirflowSkipException: as `skip_missed_night`.
+        AirflowFailException: as `check_before_first_task`.
+    """
+    skip_missed_night(context)
+    check_before_first_task(context)
 
 
 def skip_missed_night(context: "Context") -> None:
@@ -145,11 +163,11 @@ def not_needed_after_release(
     A night's finetuning is not needed where the release hardly differs from the one that was finetuned on last: by fewer than
     `min_changed_examples`, which a run that somebody started by hand does not count (None: nor does any other).
     """
-    params = context["params"]
+    choices = choices_of(context)
     if release["release_id"] is None:
         reason = "no call was kept, so there is no release to check, and nothing to finetune on"
         return dict.fromkeys((CHECK_RELEASE, *MODEL_TASKS), reason)
-    if not params["finetune"]:
+    if not choices.finetune:
         return dict.fromkeys(MODEL_TASKS, "not asked for: finetune is false")
     changed = release["changed_examples"]
     if min_changed_examples is not None and changed < min_changed_examples and context["dag_run"].run_type != MANUAL:
@@ -157,4 +175,4 @@ def not_needed_after_release(
             MODEL_TASKS,
             f"{changed} examples differ from the release that was finetuned on last; the schedule asks for {min_changed_examples}",
         )
-    return not_asked_for(context)
+    return not_asked_for(choices)

@@ -9,12 +9,12 @@ from airflow.sdk import Param
 from pydantic_core import to_jsonable_python
 
 from toolformer_ops.config import Settings
-from toolformer_ops.runs.choices import CHOSEN_ANEW, RunChoices
+from toolformer_ops.runs.choices import CHOSEN_ANEW, PRESETS, THRESHOLD_OF, RunChoices
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 KEYWORDS = (
     "type", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
-    "minLength", "maxLength", "minItems", "items", "additionalProperties", "title", "section",
+    "minLength", "maxLength", "minItems", "items", "title", "section",
 )  # fmt: skip
 """JSON schema keywords that are taken over, and the form's section."""
 
@@ -27,12 +27,17 @@ FINETUNING_FIELDS = tuple(
 
 COST_HINT = "What a document costs, the command toolformer-ops estimate says beforehand: it measures a few texts."
 
+PRESET_NAMES = {"paper": "the paper", "small_model": "a small model", "only_look": "only look"}
+
 OPEN_SECTIONS = frozenset({"Corpus", "Tools", "Language model"})
 """What every run has to think about: without a section, Airflow shows these first and unfolded; the others are folded."""
 
 
 def annotation_form(settings: Settings, filled_in: RunChoices | None = None) -> dict[str, Param]:
-    """One param a field of `RunChoices`, in its order but for the large fields, which come last in their section.
+    """One param a field of `RunChoices`, in its order; for the keep thresholds one a tool, in place of an object.
+
+    Airflow's form can be filled in by nobody but the user: no address holds values for it. So a field that a preset names starts
+    empty, and says what that means under each preset.
 
     Args:
         settings: the corpus and the model that the form starts with.
@@ -42,8 +47,14 @@ def annotation_form(settings: Settings, filled_in: RunChoices | None = None) -> 
     if filled_in is not None:
         defaults = dict(filled_in)
     properties = RunChoices.model_json_schema()["properties"]
-    in_order = sorted(properties, key=lambda name: properties[name].get("type") == "object")  # large editors last
-    return {name: _param(name, properties[name], defaults.get(name)) for name in in_order}
+    form = {}
+    for name, schema in properties.items():
+        if name == "keep_thresholds":
+            for tool in tool_names():
+                form[f"{THRESHOLD_OF}{tool}"] = _threshold_param(tool, schema, defaults.get(name, {}).get(tool))
+        else:
+            form[name] = _param(name, schema, defaults.get(name), empty_is_preset=filled_in is None)
+    return form
 
 
 def corpus_form(settings: Settings) -> dict[str, Param]:
@@ -104,8 +115,26 @@ def finetuning_parameters() -> str:
     return "{" + ", ".join(f'"{name}": {{{{ params.{name} | tojson }}}}' for name in FINETUNING_FIELDS) + "}"
 
 
-def _param(name: str, schema: dict[str, Any], default: Any) -> Param:
-    """The param for one choice; it starts with `default`, or else with the choice's; without either, the form asks for it."""
+def _threshold_param(tool: str, schema: dict[str, Any], default: float | None) -> Param:
+    """The param for one tool's keep threshold; empty is the tool's own."""
+    bounds = schema["additionalProperties"]
+    return Param(
+        default,
+        description=f"Nats from which a call of {tool} is kept, at least prune_below; empty means "
+        f"{get_tool(tool).spec.keep_threshold:g}, the tool's own.",
+        type=["number", "null"],
+        minimum=bounds["minimum"],
+        maximum=bounds["maximum"],
+        title=f"Keep threshold of {tool}",
+        section=schema["title"],
+    )
+
+
+def _param(name: str, schema: dict[str, Any], default: Any, *, empty_is_preset: bool = False) -> Param:
+    """The param for one choice; it starts with `default`, or else with the choice's; without either, the form asks for it.
+
+    With `empty_is_preset`, a field that a preset names starts empty.
+    """
     # 1. The JSON schema's own keywords, with `anyOf [type, null]` written as `type: [type, null]`, as Airflow's form wants it.
     keywords = {key: value for key, value in schema.items() if key in KEYWORDS}
     for option in schema.get("anyOf", ()):
@@ -120,8 +149,8 @@ def _param(name: str, schema: dict[str, Any], default: Any) -> Param:
         names = list(tool_names())
         keywords |= {"items": {"type": "string", "enum": names}, "examples": names, "uniqueItems": True}
         description = " ".join([description, *(f"{tool}: {get_tool(tool).spec.purpose}" for tool in names)])
-    elif name == "keep_thresholds":
-        keywords |= {"type": ["object", "null"], "propertyNames": {"enum": list(tool_names())}}
+    elif name == "preset":
+        keywords["values_display"] = PRESET_NAMES
     elif name == "evaluation_suites":
         keywords |= {"type": ["array", "null"], "examples": schema["choices"], "uniqueItems": True}
     elif name == "document_limit":
@@ -130,6 +159,8 @@ def _param(name: str, schema: dict[str, Any], default: Any) -> Param:
     field = RunChoices.model_fields[name]
     if not field.is_required():
         usual = field.get_default(call_default_factory=True)
+        if empty_is_preset and (meaning := _meaning_of_empty(name, usual)):
+            return Param(default, description=f"{description} {meaning}", **_or_empty(keywords))
         default = usual if default is None else default
         if usual == "":
             # Airflow asks for a text that is empty, unless it may be null; the stages read null as the default.
@@ -137,3 +168,20 @@ def _param(name: str, schema: dict[str, Any], default: Any) -> Param:
     elif not default:
         return Param(description=description, **keywords)
     return Param(to_jsonable_python(default), description=description, **keywords)
+
+
+def _or_empty(keywords: dict[str, Any]) -> dict[str, Any]:
+    """The keywords of a field that may also be empty."""
+    types = [keywords["type"]] if isinstance(keywords["type"], str) else keywords["type"]
+    options = {"enum": [None, *keywords["enum"]]} if "enum" in keywords else {}
+    return keywords | options | {"type": [*dict.fromkeys((*types, "null"))]}
+
+
+def _meaning_of_empty(name: str, usual: Any) -> str:
+    """What the field holds under each preset where it is left empty; nothing for a switch, and for a field that no preset names."""
+    named = {preset: values[name] for preset, values in PRESETS.items() if name in values}
+    if not named or isinstance(usual, bool):
+        return ""
+    meanings = [] if usual is None else [f"empty means {usual}"]
+    meanings += [f"empty means {value} with the preset {PRESET_NAMES[preset]!r}" for preset, value in named.items()]
+    return f"{'; '.join(meanings).capitalize()}."

@@ -5,6 +5,7 @@ and names what is not. The models are those that there are, so the suites wait f
 """
 
 from collections.abc import Collection, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, TaskGroup, TriggerRule
@@ -15,7 +16,8 @@ from toolformer_ops.orchestration.local_process import StageProcess
 from toolformer_ops.orchestration.report_link import ReportLink
 from toolformer_ops.orchestration.run_outcome import SUCCESS, task_states
 from toolformer_ops.orchestration.stage_tasks import FINETUNE, stage
-from toolformer_ops.runs.choices import SUITES
+from toolformer_ops.runs.choices import SUITES, RunChoices
+from toolformer_ops.runs.requests import parsed_choices
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -25,6 +27,10 @@ EVALUATION = "evaluation"
 REPORT = "report"
 MODEL_TASKS = (FINETUNE, BASELINE, *(f"{EVALUATION}.{name}" for name in (*SUITES, REPORT)))
 """The tasks that a run without a finetuning does not need; those that publish are skipped with those before them."""
+PUBLISH = "publish"
+PUBLISH_BASELINE = "publish_without_calls"
+PUBLISHED_BY = MappingProxyType({FINETUNE: PUBLISH, BASELINE: PUBLISH_BASELINE})
+"""By the task that trains a model, the one that publishes it."""
 WITHOUT_CALLS = ("--run", RUN_ID, "--without-calls")
 
 
@@ -53,19 +59,27 @@ class ReportEvaluation(StageProcess):
         return super().execute(context)
 
 
-def not_asked_for(context: "Context", _: object = None) -> dict[str, str]:
-    """What the form did not ask for, by task with the reason: the baseline, suites, and the report where it names no suite."""
-    params = context["params"]
+def choices_of(context: "Context") -> RunChoices:
+    """The choices of a run that has started."""
+    return parsed_choices(context["params"])
+
+
+def not_asked_for(choices: RunChoices) -> dict[str, str]:
+    """What nobody asked for, by task with the reason: the baseline, suites, and the report where no suite is named."""
     reasons = {}
-    if not params["finetune_baseline"]:
+    if not choices.finetune_baseline:
         reasons[BASELINE] = "not asked for: finetune_baseline is false"
-    suites = params["evaluation_suites"] or ()
     for suite in SUITES:
-        if suite not in suites:
+        if suite not in choices.evaluation_suites:
             reasons[f"{EVALUATION}.{suite}"] = f"not asked for: evaluation_suites does not name {suite}"
-    if not suites:
+    if not choices.evaluation_suites:
         reasons[f"{EVALUATION}.{REPORT}"] = "not asked for: evaluation_suites is empty"
     return reasons
+
+
+def not_needed_on_release(context: "Context", _: object) -> dict[str, str]:
+    """The tasks of a run on a release that nobody asked for, with the reasons."""
+    return not_asked_for(choices_of(context))
 
 
 def model_tasks(after: BaseOperator, *, chosen_by: BaseOperator) -> tuple[BaseOperator, BaseOperator]:
@@ -74,14 +88,14 @@ def model_tasks(after: BaseOperator, *, chosen_by: BaseOperator) -> tuple[BaseOp
     One after the other: each training takes all GPUs of its machine. `chosen_by` may skip the baseline, or both.
     """
     finetune = stage(FINETUNE, pool=GPU_POOL)
-    publish = stage("publish")
+    publish = stage(PUBLISH)
     baseline = stage(
         FINETUNE,
         task_id=BASELINE,
         arguments=WITHOUT_CALLS,
         pool=GPU_POOL,
     )
-    publish_baseline = stage("publish", task_id="publish_without_calls", arguments=WITHOUT_CALLS)
+    publish_baseline = stage("publish", task_id=PUBLISH_BASELINE, arguments=WITHOUT_CALLS)
     after >> finetune >> publish >> baseline >> publish_baseline
     chosen_by >> baseline
     if after is not chosen_by:

@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from toolformer_ops.errors import ConfigurationError, UsageError
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.tools.registry import get_tool
 
 NIGHTLY = "nightly_"
 """How the ids of the DAGs begin that are made from schedule files."""
@@ -127,11 +126,7 @@ class Schedule(Section):
     @classmethod
     def _tools_and_thresholds_fit(cls, run: RunChoices) -> RunChoices:
         try:
-            unknown = sorted(set(run.keep_thresholds) - set(run.tools))
-            if unknown:
-                raise ValueError(f"keep_thresholds: expected chosen tools, found {', '.join(unknown)}")
-            for tool in run.tools:
-                run.keep_threshold(get_tool(tool).spec)
+            run.kept_from()
         except UsageError as error:
             raise ValueError(str(error).rstrip(".")) from error
         return run

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.tools.base import ToolSpec
-from toolformer_ops.tools.registry import PAPER_TOOLS, tool_names
+from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool, tool_names
 
 Suite = Literal["lama", "math", "qa", "mlqa", "temporal", "perplexity"]
 
@@ -31,6 +31,45 @@ CHOSEN_ANEW = ("finetune", "evaluation_")
 Part = TypeVar("Part", bound="Choices")
 
 Threshold = Annotated[float, Field(ge=0.0, le=20.0)]
+
+THRESHOLD_OF = "keep_threshold_"
+"""Before a tool's name: the name under which the trigger form asks for its keep threshold."""
+
+Preset = Literal["paper", "small_model", "only_look"]
+
+PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "paper": {},  # the fields' defaults
+        # The numbers of `make demo` and `make run`, chosen so that two cores do the 64 texts of the demo within ten minutes.
+        "small_model": {
+            # A model of 135 million parameters seldom writes a tool's name unaided, so nearly all free samples would not parse.
+            "call_prefix": "tool_name",
+            # With so small a model p(" [") is seldom above the paper's 0.05. Before the result of a sum, where a call belongs, it
+            # is above 0.005 in 43 of the demo's 46 sums; elsewhere it is mostly below, and then nothing is sampled.
+            "sampling_threshold": 0.005,
+            # The place before the result is the likeliest of its text in 39 of the 46, and among the two likeliest in 44.
+            "max_positions": 2,
+            # With two samples a place 16 of the 46 sums keep a call, with three 19; QA and WikiSearch would pay for the third.
+            "samples_per_position": 2,
+            # At 1.0 the sums kept a call in 16 of 46 texts, at 0.7 in 22 (three places, three samples): fewer slips in digits.
+            "temperature": 0.7,
+            # The longest sum takes 15 tokens. A step costs the same for one sample as for six, so the longest sample decides.
+            "max_call_tokens": 20,
+            # Some eight passes over the release, in batches that two cores finish within two minutes. At the paper's rate so few
+            # steps would teach nothing; at ten times the rate the model begins to call.
+            "finetune_steps": 12,
+            "finetune_learning_rate": 1e-4,
+            "finetune_batch": 8,
+            "finetune_device_batch": 4,
+            # Enough to see the development perplexity; each is a pass of some 60 tokens.
+            "finetune_dev_documents": 16,
+            # The longest text of the demo corpus with its calls is shorter than this.
+            "finetune_length": 256,
+        },
+        "only_look": {"document_limit": 20, "finetune": False},
+    }
+)
+"""By preset, what a field holds that was left empty; what a preset does not name has the field's default."""
 
 # Two choices belong to two sets each.
 Seed = Annotated[
@@ -97,6 +136,13 @@ class SubjectChoices(Choices):
         max_length=2000,
         title="Corpus",
         description="JSON Lines, optionally .gz or .zst, or Parquet: a path, file:// or s3:// address of a file or a folder.",
+        json_schema_extra={"section": "Corpus"},
+    )
+    preset: Preset = Field(
+        default="paper",
+        title="Preset",
+        description="What an empty field means. The paper: its numbers. A small model (small_model): those of make demo, for some "
+        "100 million parameters on two cores. Only look (only_look): the paper's for 20 documents, without finetuning.",
         json_schema_extra={"section": "Corpus"},
     )
     document_limit: int | None = Field(
@@ -455,6 +501,33 @@ class RunChoices(
 ):
     """All choices of one annotation run."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_sent(cls, values: Any) -> Any:
+        """What was sent, with a keep threshold a tool taken into `keep_thresholds`, and what is empty filled in by the preset."""
+        if not isinstance(values, Mapping):
+            return values
+        sent = {name: value for name, value in values.items() if value is not None}
+        # 1. One field a tool.
+        by_tool = {
+            registered_name(name.removeprefix(THRESHOLD_OF)): sent.pop(name)
+            for name in list(sent)
+            if name.startswith(THRESHOLD_OF)
+        }
+        if by_tool:
+            given = sent.get("keep_thresholds", {})
+            twice = (
+                sorted({registered_name(tool) for tool in given} & set(by_tool)) if isinstance(given, Mapping) else []
+            )
+            if twice:
+                raise ValueError(f"keep_thresholds and {THRESHOLD_OF}{twice[0]} both give a threshold; leave one out")
+            sent["keep_thresholds"] = {**given, **by_tool} if isinstance(given, Mapping) else given
+        # 2. The preset. `finetune` is a switch, which is never empty: a preset that turns it off wins.
+        name = sent.get("preset", "paper")
+        preset = PRESETS.get(name, {}) if isinstance(name, str) else {}
+        switches = {switch: False for switch, value in preset.items() if value is False}
+        return {**preset, **sent, **switches}
+
     @model_validator(mode="after")
     def _information_has_placebos(self) -> Self:
         if self.keep_rule == "information" and not self.placebos:
@@ -474,7 +547,9 @@ class RunChoices(
             return cls.model_validate(values)
         except ValidationError as error:
             problems = "; ".join(
-                f"{'.'.join(map(str, item['loc'])) or 'parameters'}: {item['msg']} (found {item['input']!r:.80})"
+                f"{'.'.join(map(str, item['loc']))}: {item['msg']} (found {item['input']!r:.80})"
+                if item["loc"]
+                else item["msg"].removeprefix("Value error, ")  # of several fields, which it names
                 for item in error.errors()
             )
             raise ParameterError(
@@ -489,6 +564,20 @@ class RunChoices(
             ParameterError: it is no JSON object, or a choice is unknown or out of its bounds.
         """
         return cls.parse(values_in(text))
+
+    def kept_from(self) -> dict[str, float]:
+        """By chosen tool, the loss reduction in nats from which its calls are kept.
+
+        Raises:
+            ToolError: a tool is not registered.
+            ParameterError: a threshold is for a tool that was not chosen, or below `prune_below`.
+        """
+        unknown = sorted(set(self.keep_thresholds) - set(self.tools))
+        if unknown:
+            raise ParameterError(
+                f"keep_thresholds: expected chosen tools, found {', '.join(unknown)}. Choose the tool, or leave its threshold out."
+            )
+        return {tool: self.keep_threshold(get_tool(tool).spec) for tool in self.tools}
 
     def keep_threshold(self, spec: ToolSpec) -> float:
         """The loss reduction in nats from which a tool's calls are kept: the run's number where it has one, else the tool's.
@@ -510,6 +599,7 @@ class RunChoices(
 DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
     {
         "corpus": "says which documents; each document's rows depend on its text alone",
+        "preset": "names what empty fields hold; the fields themselves decide",
         "document_limit": "says how many documents; each document's rows depend on its text alone",
         "tools": "says which recipes a run has; each recipe is one tool's, and the key of each score holds the run",
         "model": "an address; the recipes hold the identity of the weights and the tokenizer found there",

@@ -46,11 +46,8 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
     from toolformer_ops.language_model import model_identity
 
     # 1. Thresholds, model, prompts and tools, each as the run will find it.
-    unknown = sorted(set(choices.keep_thresholds) - set(choices.tools))
-    if unknown:
-        raise ParameterError(f"keep_thresholds: expected chosen tools, found {', '.join(unknown)}.")
+    thresholds = choices.kept_from()
     tools = {name: get_tool(name) for name in choices.tools}
-    thresholds = {name: choices.keep_threshold(tool.spec) for name, tool in tools.items()}
     identity = model_identity(*split_revision(choices.model), settings=settings)
     versions = {name: tool.version(settings, identity) for name, tool in tools.items()}
     recipes = {
@@ -234,7 +231,8 @@ def _register_run(
         schedule=schedule,
     )
     [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
-    if run.parameters != choices.model_dump(mode="json"):
+    # Parsed, so that a run from before a choice existed is the same run with that choice's default.
+    if RunChoices.parse(run.parameters) != choices:
         raise RecipeMismatchError(
             f"run {run_id} was started with other parameters. Take another run id, or the parameters that "
             f"annotation_runs holds for it."

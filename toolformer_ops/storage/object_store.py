@@ -339,16 +339,31 @@ class ObjectStore:
                 raise CorpusError(f"expected a file or a folder at {uri}, found nothing")
             found = [ListedFile(name) for name in sorted(str(path) for path in place.rglob("*") if path.is_file())]
         else:
-            bucket, key = place
-            below = key if not key or key.endswith("/") else f"{key}/"
-            found = [
-                ListedFile(f"s3://{bucket}/{item['Key']}", item.get("Size"), item.get("ETag"))
-                for item in self._list(bucket, key)
-                if (item["Key"] == key or item["Key"].startswith(below)) and not item["Key"].endswith("/")
-            ]
+            found = list(self._list_below(*place))
         if not found:
             raise CorpusError(f"expected files at {uri}, found none{self._where()}")
         return found
+
+    def is_there(self, uri: str) -> bool:
+        """Whether there is a file at an s3:// address or below it; asks for no more of the listing than its first file.
+
+        Raises:
+            ObjectStoreError: S3 does not say. Not where there is no such bucket.
+        """
+        place = self._place(uri)
+        if isinstance(place, Path):
+            raise ConfigurationError(f"expected an s3:// address, found {uri!r}")
+        try:
+            return next(self._list_below(*place), None) is not None
+        except BucketNotFoundError:
+            return False
+
+    def _list_below(self, bucket: str, key: str) -> Iterator["ListedFile"]:
+        """The object of this key, and those in the folder of this name."""
+        below = key if not key or key.endswith("/") else f"{key}/"
+        for item in self._list(bucket, key):
+            if (item["Key"] == key or item["Key"].startswith(below)) and not item["Key"].endswith("/"):
+                yield ListedFile(f"s3://{bucket}/{item['Key']}", item.get("Size"), item.get("ETag"))
 
     def _place(self, uri: str) -> Path | tuple[str, str]:
         parts = urlsplit(uri)

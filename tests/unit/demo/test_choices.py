@@ -7,13 +7,13 @@ import pytest
 from toolformer_ops.config import Settings
 from toolformer_ops.demo.choices import (
     DEMO_DOCUMENTS,
-    DEMO_NUMBERS,
     corpus_choices,
     demo_choices,
     demo_document_count,
 )
 from toolformer_ops.demo.model import demo_model_path
 from toolformer_ops.errors import CorpusError, ModelError, ParameterError, ToolError
+from toolformer_ops.runs.choices import PRESETS
 from toolformer_ops.tools.registry import PAPER_TOOLS
 
 
@@ -30,9 +30,9 @@ def settings(settings_of_no_service: Settings, tmp_path: Path) -> Settings:
 
 
 def test_the_demos_numbers_are_choices_of_a_run_and_can_be_overruled() -> None:
-    parameters = demo_choices("corpus", "model", max_positions=7)
-    numbers = {name: getattr(parameters, name) for name in DEMO_NUMBERS}
-    assert numbers == {**DEMO_NUMBERS, "max_positions": 7}
+    numbers = PRESETS["small_model"]
+    chosen = demo_choices("corpus", "model", max_positions=7)
+    assert {name: getattr(chosen, name) for name in numbers} == {**numbers, "max_positions": 7}
 
 
 def test_the_demo_takes_at_least_the_sixty_documents_that_it_promises() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.runs.choices import FinetuningChoices, RunChoices, SamplingChoices, ScoringChoices
+from toolformer_ops.runs.choices import PRESETS, FinetuningChoices, RunChoices, SamplingChoices, ScoringChoices
 from toolformer_ops.tools.base import ToolSpec
 
 LEAST = {"corpus": "posts.jsonl", "model": "models/m"}
@@ -64,6 +64,46 @@ def test_null_in_json_is_the_default() -> None:
     assert RunChoices.parse_json('{"corpus": "posts.jsonl", "model": "models/m", "seed": null}') == RunChoices.parse(
         LEAST
     )
+
+
+def test_a_keep_threshold_may_come_in_a_field_of_its_own() -> None:
+    chosen = RunChoices.parse({**LEAST, "keep_threshold_Calculator": 0.75, "keep_threshold_QA": None})
+    assert chosen.keep_thresholds == {"Calculator": 0.75}
+    both = RunChoices.parse({**LEAST, "keep_threshold_calculator": 0.75, "keep_thresholds": {"MT": 2}})
+    assert both.keep_thresholds == {"Calculator": 0.75, "MT": 2.0}
+    with pytest.raises(ParameterError, match="both give a threshold; leave one out"):
+        RunChoices.parse({**LEAST, "keep_threshold_MT": 0.75, "keep_thresholds": {"mt": 2}})
+    with pytest.raises(ParameterError, match=r"keep_thresholds\.MT: .* less than or equal to 20"):
+        RunChoices.parse({**LEAST, "keep_threshold_MT": 21})
+    assert RunChoices.parse(chosen.model_dump()) == chosen
+
+
+def test_the_thresholds_of_a_run_are_of_its_tools_and_not_below_what_is_pruned() -> None:
+    assert RunChoices.parse({**LEAST, "tools": ["MT", "QA"], "keep_threshold_QA": 2}).kept_from() == {
+        "MT": 0.5,
+        "QA": 2.0,
+    }
+    with pytest.raises(ParameterError, match=r"expected chosen tools, found QA\. Choose the tool"):
+        RunChoices.parse({**LEAST, "tools": ["MT"], "keep_threshold_QA": 2}).kept_from()
+    with pytest.raises(ParameterError, match=r"found 0\.25 for MT .*Set prune_below to 0.25"):
+        RunChoices.parse({**LEAST, "keep_threshold_MT": 0.25}).kept_from()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_fills_what_is_empty_and_nothing_else(preset: str) -> None:
+    plain = RunChoices.parse(LEAST)
+    filled = RunChoices.parse({**LEAST, "preset": preset, "temperature": None})
+    assert filled == plain.model_copy(update={**PRESETS[preset], "preset": preset})
+    chosen = RunChoices.parse({**LEAST, "preset": preset, "temperature": 1.0, "document_limit": 7})
+    assert (chosen.temperature, chosen.document_limit) == (1.0, 7)
+    for choices in (filled, chosen):  # as a stage reads them again
+        assert RunChoices.parse_json(choices.model_dump_json()) == choices
+
+
+def test_a_preset_that_only_looks_never_finetunes() -> None:
+    assert not RunChoices.parse({**LEAST, "preset": "only_look", "finetune": True}).finetune  # a switch is never empty
+    with pytest.raises(ParameterError, match="preset"):
+        RunChoices.parse({**LEAST, "preset": "large_model"})
 
 
 def test_a_set_of_choices_is_a_part_of_the_runs_with_the_same_values() -> None:

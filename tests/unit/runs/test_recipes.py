@@ -97,6 +97,7 @@ REACHED: dict[str, tuple[Any, set[str]]] = {
 
 NOT_REACHED: dict[str, Any] = {
     "corpus": "d",
+    "preset": "only_look",  # the one that sets nothing that decides
     "document_limit": 3,
     "tools": ["Calculator", "MT"],
     "model": "n",

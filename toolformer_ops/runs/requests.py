@@ -1,0 +1,118 @@
+"""Whether a run that somebody asks for can start: asked before it exists, by what receives its form, and by its first task.
+
+Reads no table and loads no model: it answers within a second. What only the run itself can find (a corpus without a usable
+record, a model without weights) `stages/run_setup.py` finds.
+"""
+
+import concurrent.futures
+import difflib
+import logging
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ParameterError, ToolformerError
+from toolformer_ops.records import normal_uri
+from toolformer_ops.runs.choices import CHOSEN_ANEW, THRESHOLD_OF, RunChoices
+from toolformer_ops.tools.registry import tool_names
+
+logger = logging.getLogger(__name__)
+
+SECONDS_FOR_A_LOOK = 5.0
+"""How long a look at an address may take. One that takes longer proves nothing: then the run starts, and its first task says."""
+
+
+def require_known_fields(sent: Collection[str], known: Collection[str]) -> None:
+    """Refuse names that no field has.
+
+    Raises:
+        ParameterError: names each unknown field, and the one that may be meant.
+    """
+    problems = []
+    for name in sorted(set(sent) - set(known)):
+        near = difflib.get_close_matches(name, list(known), n=1)
+        problems.append(f"{name} (did you mean {near[0]}?)" if near else name)
+    if problems:
+        raise ParameterError(
+            f"expected the fields of the form, found {', '.join(problems)}. `toolformer-ops parameters` prints them."
+        )
+
+
+def require_annotation(settings: Settings, sent: Mapping[str, Any]) -> RunChoices:
+    """The choices of a run that annotates a corpus, if it can start.
+
+    Raises:
+        ParameterError: a field is unknown or out of its bounds, suites have no data, a threshold is below `prune_below`, or
+            nothing is at the address of the corpus, the model or the evaluation data.
+        ToolError: a tool is not registered.
+    """
+    require_known_fields(sent, (*RunChoices.model_fields, *(f"{THRESHOLD_OF}{tool}" for tool in tool_names())))
+    choices = RunChoices.parse(sent)
+    choices.kept_from()
+    require_there(settings, choices.corpus, "corpus")
+    if choices.model.startswith(("s3://", "/", ".", "~")):  # else a hub id, which nobody asks for here
+        require_there(settings, choices.model, "model")
+    if choices.evaluation_suites and choices.evaluation_data:
+        require_there(settings, choices.evaluation_data, "evaluation_data")
+    return choices
+
+
+def require_finetuning(settings: Settings, sent: Mapping[str, Any]) -> RunChoices:
+    """The choices of a run that finetunes on a release, if they fit together; corpus and model are the release's, and empty here.
+
+    Raises:
+        ParameterError: as `require_annotation`.
+    """
+    known = [name for name in RunChoices.model_fields if name.startswith(CHOSEN_ANEW) and name != "finetune"]
+    require_known_fields(sent, ("release", *known))
+    choices = parsed_choices(sent)
+    if choices.evaluation_suites and choices.evaluation_data:
+        require_there(settings, choices.evaluation_data, "evaluation_data")
+    return choices
+
+
+def parsed_choices(sent: Mapping[str, Any]) -> RunChoices:
+    """The choices that a form holds, that of a run on a release included, whose corpus and model are the release's.
+
+    Raises:
+        ParameterError: as `RunChoices.parse`.
+    """
+    if "release" not in sent:
+        return RunChoices.parse(sent)
+    chosen = {name: value for name, value in sent.items() if name != "release"}
+    return RunChoices.parse({**chosen, "corpus": "-", "model": "-"})
+
+
+def require_there(settings: Settings, address: str, name: str) -> None:
+    """Refuse an address where there is nothing, as far as this process can see it.
+
+    A path is looked for only where stages run on this machine: pods have other folders. `name` is the field's.
+
+    Raises:
+        ParameterError: there is nothing.
+    """
+    if not address.startswith("s3://") and settings.runner != "local":
+        return
+
+    def look() -> bool:
+        if not address.startswith("s3://"):
+            return Path(normal_uri(address).removeprefix("file://")).exists()
+        from toolformer_ops.storage.object_store import ObjectStore
+
+        return ObjectStore(settings).is_there(normal_uri(address))
+
+    looking = concurrent.futures.ThreadPoolExecutor(1)
+    try:
+        there = looking.submit(look).result(SECONDS_FOR_A_LOOK)
+    except (
+        TimeoutError,
+        OSError,
+        ToolformerError,
+    ) as error:  # whoever looks may lack what the stages have, such as keys
+        logger.info("%s: whether there is something at %s is not known: %s", name, address, error)
+        return
+    finally:
+        looking.shutdown(wait=False)
+    if not there:
+        raise ParameterError(f"{name}: expected files at {address}, found nothing. Correct it, or put the files there.")
