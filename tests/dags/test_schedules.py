@@ -47,7 +47,7 @@ def test_every_choice_of_a_run_can_be_written_down(tmp_path: Path, name: str) ->
     usual = RunChoices(corpus="s3://corpora/posts", model="models/m").model_dump(mode="json")[name]
     examples = {
         "document_limit": 9, "max_positions": 3, "samples_per_position": 2, "sampling_threshold": 0.1,
-        "scoring_context_tokens": 64, "evaluation_inputs": 5, "keep_thresholds": "{MT = 0.9}",
+        "scoring_context_tokens": 64, "evaluation_inputs": 5, "keep_thresholds": "{MT = 0.9}", "max_false_discovery_rate": 0.1,
     }  # fmt: skip
     value = examples.get(name, usual)
     toml = str(value).lower() if isinstance(value, bool) else value if name == "keep_thresholds" else repr(value)
