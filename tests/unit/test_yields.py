@@ -1,0 +1,63 @@
+"""The judge of the experiments on yield: places, placebos, thresholds that hold a false-discovery rate."""
+
+from typing import Any
+
+import pytest
+
+from benchmarks.yields import (
+    Scored,
+    Setting,
+    best_places,
+    false_discovery_rate,
+    lowest_threshold,
+    placebo_of,
+    yields,
+)
+from toolformer_ops.records import CallPosition
+
+
+def call(reduction: float, placebo: float | None, token: int = 3, first_sample: int = 0) -> Scored:
+    other = None if placebo is None else "12"
+    return Scored("Calculator|a", "demo", token, first_sample, "7", reduction, other, placebo)
+
+
+def test_the_best_places_are_the_likeliest_or_those_where_a_call_can_save_most() -> None:
+    places = [(CallPosition(1, 4, 0.5), 0.6), (CallPosition(2, 9, 0.2), 4.0), (CallPosition(3, 12, 0.9), 0.4)]
+    assert best_places(places, 1, "probability") == [1]  # the likeliest of all is pruned: nothing there loses 0.5 nats
+    assert best_places(places, 1, "probability_times_loss") == [2]
+    assert best_places(places, 3, "probability") == [1, 2]
+
+
+def test_a_threshold_is_the_lowest_that_holds_the_rate() -> None:
+    calls = [call(0.6, 0.9), call(0.8, 0.1), call(1.5, 0.2), call(2.0, None), call(0.2, 0.7)]
+    # of the calls with a placebo, three reach 0.5 nats and so do two placebos; from 1.5 on one call does, and none
+    assert false_discovery_rate(calls, 0.5) == pytest.approx(2 / 3)
+    assert false_discovery_rate(calls, 1.5) == 0.0
+    assert false_discovery_rate(calls, 3.0) is None
+    assert lowest_threshold(calls) == 1.5
+    assert lowest_threshold([call(0.6, 0.9)]) is None
+
+
+def test_a_placebo_is_another_texts_result_and_depends_on_the_call_alone() -> None:
+    pool = [("a", "1"), ("b", "2"), ("c", "1"), ("d", "3")]
+    drawn = {placebo_of(f"key {number}", "a", "1", pool) for number in range(20)}
+    assert drawn == {"2", "3"}
+    assert placebo_of("key", "a", "1", pool) == placebo_of("key", "a", "1", pool)
+    assert placebo_of("key", "b", "2", [("b", "1"), ("a", "2")]) is None
+
+
+def test_a_second_round_is_where_the_first_saved_and_costs_its_samples() -> None:
+    line: dict[str, Any] = {
+        "id": "Calculator|a",
+        "tool": "Calculator",
+        "seconds": {"positions": 1.0, "losses": 1.0, "sampling": 6.0},
+        "places": [[3, 10, 0.5, 2.0], [7, 30, 0.4, 2.0]],
+        "samples": {"3": [["", True]] * 3, "7": [["", True]] * 3},
+    }
+    calls = [call(0.3, 0.0), call(2.0, 0.0, first_sample=1), call(0.0, 0.0, 7), call(3.0, 0.0, 7, first_sample=2)]
+    scores = {"Calculator|a": {"seconds": 4.0, "calls": [one.__dict__ for one in calls]}}
+    all_of_them, *_ = yields(Setting("all", places=2, samples=3), [line], scores)
+    two_rounds, *_ = yields(Setting("rounds", places=2, samples=3, first_round=1), [line], scores)
+    assert (all_of_them.calls, all_of_them.kept, all_of_them.cpu_seconds) == (4, 2, 12.0)
+    # the first call at 7 saves nothing: four of the six samples, three of the four calls
+    assert (two_rounds.calls, two_rounds.kept, two_rounds.cpu_seconds) == (3, 1, 9.0)
