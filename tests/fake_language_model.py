@@ -99,7 +99,8 @@ class FakeLanguageModel:
         calls: Sequence[PlacedCall],
         *,
         prune_below: float = 0.0,
-        float32_from: float = 0.0,
+        float32_from: float | None = 0.0,
+        float32_near: Sequence[float] = (),
         context_tokens: int | None = None,
     ) -> list[CallLosses]:
         self._see(text)

@@ -9,10 +9,10 @@ import functools
 import os
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from dotenv import dotenv_values
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from toolformer_ops.errors import ConfigurationError
@@ -73,7 +73,9 @@ class Settings(BaseSettings):
 
     device: str = Field(default="cpu", description="torch device of the language model: cpu, cuda, cuda:0.")
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
-        default="float32", description="Number format of the language model's weights; part of every recipe."
+        default="float32",
+        description="Number format of the language model's weights; part of every recipe. Where it is not said and the device is a "
+        "GPU: bfloat16.",
     )
     spread_layers: bool = Field(
         default=False,
@@ -191,6 +193,14 @@ class Settings(BaseSettings):
     def cache_folder(self) -> Path:
         """Folder of the cache of models and indices from S3."""
         return self.cache_dir or self.state_dir / "cache"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _format_of_the_device(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """bfloat16 where no format is said and the device is a GPU, which computes it many times as fast as float32."""
+        if not values.get("dtype") and str(values.get("device", "")).startswith("cuda"):
+            return {**values, "dtype": "bfloat16"}
+        return values
 
     @property
     def index_dir(self) -> Path:

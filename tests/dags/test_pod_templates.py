@@ -113,6 +113,9 @@ spec:
     assert values["TOOLFORMER_THREADS"] == "4"
     assert values["HF_HOME"] == "/var/cache/toolformer/hub"
     assert values["TOOLFORMER_DEVICE"] == "cuda"
+    assert values["TOOLFORMER_DTYPE"] == "float32", (
+        "the deployment's, which the recipes hold, and not the device's default"
+    )
     mounts = {mount["mountPath"]: mount for mount in stage["volumeMounts"]}
     assert set(mounts) == {"/dev/shm", "/tmp", "/var/lib/toolformer", "/var/cache/toolformer"}  # noqa: S108
     assert mounts["/var/cache/toolformer"]["subPath"] == "models"

@@ -107,9 +107,16 @@ def choose_result(results: Sequence[str] | None, reason: str | None, own_text: O
 
 
 def score_texts(
-    load_model: "Callable[[], LanguageModel]", choices: ScoringChoices, texts: Sequence[ExecutedText]
+    load_model: "Callable[[], LanguageModel]",
+    choices: ScoringChoices,
+    keep_threshold: float,
+    texts: Sequence[ExecutedText],
 ) -> list[list[ScoredCall]]:
-    """The result and the losses of each call of each text, in order. The model is loaded only where a call has a result."""
+    """The result and the losses of each call of each text, in order. The model is loaded only where a call has a result.
+
+    Where the network is in low precision and `choices.loss_format` is `model`, float32 decides near `keep_threshold` and
+    `prune_below`.
+    """
     # 1. Results.
     scored = [[choose_result(call.results, call.reason, text.own_text) for call in text.calls] for text in texts]
     placed = {
@@ -123,11 +130,13 @@ def score_texts(
     placed = {number: calls for number, calls in placed.items() if calls}
     if not placed:
         return scored
-    # 2. Losses. float32 decides from `prune_below` on, since no threshold may be lower.
+    # 2. Losses. float32 decides near thresholds, or from `prune_below` on, since no threshold may be lower.
+    near = choices.loss_format == "model"
     computed = load_model().score_texts(
         [(texts[number].text, list(calls.values())) for number, calls in placed.items()],
         prune_below=choices.prune_below,
-        float32_from=choices.prune_below,
+        float32_from=None if near else choices.prune_below,
+        float32_near=(choices.prune_below, keep_threshold) if near else (),
         context_tokens=choices.scoring_context_tokens,
     )
     # 3. Reasons.

@@ -82,6 +82,23 @@ class CausalModel:
         """Whether sequences go through the network one behind the other, without padding."""
         self._check_shortcuts()
 
+    @property
+    def float32_bytes(self) -> int:
+        """What the weights would take in float32."""
+        return int(4 * sum(parameter.numel() for parameter in self.network.parameters()))
+
+    def leave_device(self) -> None:
+        """Move the weights to main memory, so that the device has room for others; only of a model that is on one GPU."""
+        if self.device.type == "cuda" and not hasattr(self.network, "hf_device_map"):
+            self.network.to("cpu")
+            torch.cuda.empty_cache()
+
+    def return_to_device(self) -> None:
+        """Move the weights back."""
+        if self.device.type == "cuda" and not hasattr(self.network, "hf_device_map"):
+            torch.cuda.empty_cache()
+            self.network.to(self.device)
+
     def hidden_states(
         self, sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]] | None = None
     ) -> list[Tensor]:

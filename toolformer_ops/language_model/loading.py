@@ -58,6 +58,7 @@ def load_weights(
     if dtype not in DTYPES:
         raise ModelError(f"expected a dtype of {', '.join(DTYPES)}, found {dtype!r}.")
     _check_device(device)
+    torch.set_float32_matmul_precision("highest")  # float32 is what decides: no TF32
     if torch.device(device).type == "cpu":
         torch.set_num_threads(threads)
     transformers_logging.disable_progress_bar()

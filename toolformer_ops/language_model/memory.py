@@ -96,6 +96,7 @@ class DeviceMemory:
         if free_bytes is None:
             # Each device holds its share of the layers, so of their keys and values: the fullest decides.
             free_bytes = min(int(_free_bytes(device) * weights.total() / weights[device]) for device in weights)
+        self._devices = list(weights) if kind == "cuda" else []
         self._usable = free_bytes * USABLE_SHARE[kind]
         self._enough = ENOUGH[kind]
 
@@ -117,6 +118,11 @@ class DeviceMemory:
         wanted = self._usable * LOGITS_SHARE / self.token_bytes.logits
         rows = max(FEWEST.logits_rows, min(self._enough.logits_rows, int(wanted)))
         return rows - rows % FEWEST.logits_rows
+
+    def has_room_for(self, weight_bytes: int) -> bool:
+        """Whether other weights fit beside these and leave a third of what is free; on a CPU they are mapped from their file."""
+        free = sum(_free_bytes(device) for device in self._devices)
+        return not self._devices or weight_bytes < free * 2 / 3
 
     def halving(self, run: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item], what: str) -> list[Result]:
         """As the function `halving`; where memory was short, the budgets are half as large from then on.

@@ -4,8 +4,11 @@ Positions, samples and losses of several texts are computed together (`context.p
 text gives the same numbers, bit for bit, whatever was processed before it or with it; elsewhere they may differ by rounding.
 """
 
-import functools
+import gc
+import logging
+import math
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 
@@ -21,6 +24,10 @@ from toolformer_ops.language_model.sampling import Sampler
 from toolformer_ops.language_model.scoring import ScoredToken
 from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall
+
+logger = logging.getLogger(__name__)
+
+Found = TypeVar("Found")
 
 
 class LanguageModel:
@@ -38,7 +45,8 @@ class LanguageModel:
         self._model = model
         self._tokenization = tokenization
         self._contexts = ContextBuilder(model, tokenization)
-        self._float32_model = functools.cache(load_float32 or (lambda: model))
+        self._load_float32 = load_float32 or (lambda: model)
+        self._float32_model: CausalModel | None = None
 
     @classmethod
     def load(
@@ -142,15 +150,18 @@ class LanguageModel:
         texts: Sequence[tuple[str, Sequence[PlacedCall]]],
         *,
         prune_below: float = 0.0,
-        float32_from: float = 0.0,
+        float32_from: float | None = 0.0,
+        float32_near: Sequence[float] = (),
         context_tokens: int | None = None,
     ) -> list[list[CallLosses]]:
         """The losses of each call of each text, in nats, in order; what is not finite is returned as it is.
 
-        With `prune_below` above 0, what provably cannot reach that loss reduction is not computed (`scoring.py`). A model in
-        bfloat16 or float16 only screens: calls that may reach `float32_from`, and those without finite losses, are computed again
-        in float32, so that at every threshold from there on the kept calls are those of float32. `context_tokens` is how much
-        text before a position the call is scored with; None is all.
+        With `prune_below` above 0, what provably cannot reach that loss reduction is not computed (`scoring.py`).
+        `context_tokens` is how much text before a position the call is scored with; None is all.
+
+        A model in bfloat16 or float16 computes some calls again in float32, those of all texts together: those without finite
+        losses; those that may reach `float32_from`, so that at every threshold from there on the kept calls are those of float32;
+        those that rounding may bring over one of the thresholds `float32_near`, so that at these the kept calls are.
         All are nan where a call is so long that the model's window has no room for text behind it.
 
         Raises:
@@ -161,16 +172,23 @@ class LanguageModel:
         found = scoring.score_texts(self._model, self._tokenization, tokenized, settings)
         if self._model.dtype == torch.float32:
             return found
-        lowest = float32_from - self._model.rounding_nats
+        margin = self._model.rounding_nats
+
+        def is_decided(bound: float) -> bool:
+            """Whether float32 would say the same of a loss reduction, or of its bound."""
+            below = float32_from is None or bound < float32_from - margin
+            return math.isfinite(bound) and below and all(abs(bound - threshold) > margin for threshold in float32_near)
+
         again = [
-            [index for index, losses in enumerate(of_text) if not losses.reduction_bound < lowest] for of_text in found
+            [index for index, losses in enumerate(of_text) if not is_decided(losses.reduction_bound)]
+            for of_text in found
         ]
         if any(again):
             asked = [
                 (text, [calls[index] for index in indices])
                 for (text, calls), indices in zip(tokenized, again, strict=True)
             ]
-            exact = scoring.score_texts(self._float32_model(), self._tokenization, asked, settings)
+            exact = self._in_float32(lambda model: scoring.score_texts(model, self._tokenization, asked, settings))
             for of_text, indices, right in zip(found, again, exact, strict=True):
                 for index, losses in zip(indices, right, strict=True):
                     of_text[index] = losses
@@ -182,12 +200,17 @@ class LanguageModel:
         calls: Sequence[PlacedCall],
         *,
         prune_below: float = 0.0,
-        float32_from: float = 0.0,
+        float32_from: float | None = 0.0,
+        float32_near: Sequence[float] = (),
         context_tokens: int | None = None,
     ) -> list[CallLosses]:
         """The same for one text."""
         [found] = self.score_texts(
-            [(text, calls)], prune_below=prune_below, float32_from=float32_from, context_tokens=context_tokens
+            [(text, calls)],
+            prune_below=prune_below,
+            float32_from=float32_from,
+            float32_near=float32_near,
+            context_tokens=context_tokens,
         )
         return found
 
@@ -209,9 +232,56 @@ class LanguageModel:
         Raises:
             ValueError: a call's position is not in 1..tokens - 1.
         """
-        model = self._model if self._model.dtype == torch.float32 else self._float32_model()
         tokenized = [(self.tokenize(text), calls) for text, calls in texts]
-        return scoring.losses_with_result(model, self._tokenization, tokenized, context_tokens)
+        return self._in_float32(
+            lambda model: scoring.losses_with_result(model, self._tokenization, tokenized, context_tokens)
+        )
+
+    @torch.inference_mode()
+    def rounding_differences(self, texts: Sequence[tuple[str, Sequence[PlacedCall]]]) -> list[float]:
+        """By how many nats the loss reduction of each call differs between the model's number format and float32."""
+        settings = scoring.ScoringSettings()
+        tokenized = [(self.tokenize(text), calls) for text, calls in texts]
+        own = scoring.score_texts(self._model, self._tokenization, tokenized, settings)
+        exact = self._in_float32(lambda model: scoring.score_texts(model, self._tokenization, tokenized, settings))
+        differences = (
+            abs(one.reduction_bound - other.reduction_bound)
+            for of_text, right in zip(own, exact, strict=True)
+            for one, other in zip(of_text, right, strict=True)
+        )
+        return [difference for difference in differences if math.isfinite(difference)]
+
+    @property
+    def number_format(self) -> str:
+        """float32, bfloat16 or float16: that of the weights."""
+        return self._model.number_format
+
+    def allow_rounding(self, nats: float) -> None:
+        """How far a loss reduction in the model's number format may be from float32's; measured, in place of a small model's."""
+        self._model.rounding_nats = nats
+
+    def _in_float32(self, work: Callable[[CausalModel], Found]) -> Found:
+        """The work done by the model in float32.
+
+        Its weights are loaded once and kept beside the others. Where the device has no room for both, the others are moved to main
+        memory meanwhile, each time: seconds for a model of gigabytes, so that calls should come many at a time.
+        """
+        if self._model.dtype == torch.float32:
+            return work(self._model)
+        if self._float32_model is None and self._model.memory.has_room_for(self._model.float32_bytes):
+            self._float32_model = self._load_float32()
+        if self._float32_model is not None:
+            return work(self._float32_model)
+        logger.info(
+            "the device has no room for float32 weights beside those in %s: they take turns", self.number_format
+        )
+        self.forget_texts()
+        try:
+            self._model.leave_device()
+            return work(self._load_float32())
+        finally:
+            gc.collect()
+            self._model.return_to_device()
 
     @torch.inference_mode()
     def score_details(self, text: str, call: PlacedCall, *, context_tokens: int | None = None) -> list[ScoredToken]:

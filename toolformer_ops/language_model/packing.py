@@ -55,7 +55,7 @@ class PackedSequences:
         self.ids = torch.tensor([*ids, *ids[:1] * filler])  # (tokens,)
         self.positions = torch.cat([torch.arange(length) for length in self.lengths])  # (tokens,)
         self._ends = list(itertools.accumulate(self.lengths))
-        self._ends_on_device: Tensor | None = None
+        self._ends_on_device: dict[torch.device, Tensor] = {}  # layers may be on several
 
     def attend(
         self,
@@ -69,9 +69,11 @@ class PackedSequences:
     ) -> Tensor:
         """Causal attention of each sequence, (tokens, heads, width): what `CausalModel.run` calls in every layer."""
         if takes_variable_lengths(queries.device, queries.dtype, softcap):
-            if self._ends_on_device is None:
-                self._ends_on_device = torch.tensor([0, *self._ends], dtype=torch.int32, device=queries.device)
-            return _variable_lengths(queries, keys, values, self._ends_on_device, max(self.lengths), window, scale)
+            device = queries.device
+            if device not in self._ends_on_device:
+                self._ends_on_device[device] = torch.tensor([0, *self._ends], dtype=torch.int32, device=device)
+            ends = self._ends_on_device[device]
+            return _variable_lengths(queries, keys, values, ends, max(self.lengths), window, scale)
         return torch.cat(
             [
                 _one_sequence(queries[first:end], keys[first:end], values[first:end], window, scale, softcap)

@@ -186,7 +186,7 @@ class Annotator:
             texts.append(ExecutedText(of_text.paragraph.text, calls, own_text))
         # 3. Scoring; each text's share of the seconds is by its calls and its length.
         started = time.perf_counter()
-        scored = score_texts(self.model, self.choices, texts)
+        scored = score_texts(self.model, self.choices, self._keep_threshold, texts)
         weights = [len(text.calls) * len(text.text) for text in texts]
         seconds_a_weight = (time.perf_counter() - started) / max(1, sum(weights))
         for of_text, found_of_text, weight, seconds in zip(sampled, scored, weights, execution_seconds, strict=True):

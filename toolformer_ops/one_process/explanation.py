@@ -68,7 +68,9 @@ def explain_call(
     # 3. The losses, and the same token by token.
     executed = ExecutedCall(token=token, call=call, results=output.results, reason=output.reason)
     choices = ScoringChoices(prune_below=0.0, scoring_context_tokens=context_tokens)
-    [[scored]] = score_texts(model, choices, [ExecutedText(text, [executed], own_text_of(tool, document))])
+    [[scored]] = score_texts(
+        model, choices, tool.spec.keep_threshold, [ExecutedText(text, [executed], own_text_of(tool, document))]
+    )
     explanation |= {"result": scored.result, "reason": scored.reason}
     if scored.result is None or scored.reason is not None:
         return explanation

@@ -191,10 +191,12 @@ def _environment(settings: Settings, *, gpu: bool) -> list[dict[str, Any]]:
         {"name": f"{ENV_PREFIX}CACHE_DIR", "value": CACHE_PATH},
         {"name": f"{ENV_PREFIX}DEVICE", "value": "cuda" if gpu else "cpu"},
         {"name": f"{ENV_PREFIX}IMAGE", "value": settings.kubernetes_image},
+        # Said always: its default follows the device, and the recipes hold the one that the run was started with.
+        {"name": f"{ENV_PREFIX}DTYPE", "value": settings.dtype},
     ]
     for name, field in Settings.model_fields.items():
         variable = f"{ENV_PREFIX}{name.upper()}"
-        if name.startswith(NOT_FOR_PODS):
+        if name.startswith(NOT_FOR_PODS) or name == "dtype":
             continue
         value = getattr(settings, name)
         if name in _secret_settings():

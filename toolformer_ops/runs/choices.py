@@ -277,6 +277,13 @@ class ScoringChoices(Choices):
         json_schema_extra={"section": "Scoring"},
     )
 
+    loss_format: Literal["model", "float32"] = Field(
+        default="model",
+        title="Format of losses",
+        description="model: the network's own, and float32 for calls near a keep threshold; float32: for all that may be kept.",
+        json_schema_extra={"section": "Scoring"},
+    )
+
 
 class PlaceboChoices(Choices):
     """How many results of other calls are scored in a call's place (docs/placebo.md)."""
@@ -579,6 +586,15 @@ class RunChoices(
             )
         return {tool: self.keep_threshold(get_tool(tool).spec) for tool in self.tools}
 
+    def deciding_losses(self, spec: ToolSpec, dtype: str) -> dict[str, Any]:
+        """What a scoring recipe hashes. A network in float32 has one format; else thresholds decide which losses are float32."""
+        deciding = self.part(ScoringChoices).deciding()
+        if dtype == "float32":
+            del deciding["loss_format"]
+        elif self.loss_format == "model":
+            deciding["float32_near"] = sorted({self.prune_below, self.keep_threshold(spec)})
+        return deciding
+
     def keep_threshold(self, spec: ToolSpec) -> float:
         """The loss reduction in nats from which a tool's calls are kept: the run's number where it has one, else the tool's.
 
@@ -603,7 +619,8 @@ DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
         "document_limit": "says how many documents; each document's rows depend on its text alone",
         "tools": "says which recipes a run has; each recipe is one tool's, and the key of each score holds the run",
         "model": "an address; the recipes hold the identity of the weights and the tokenizer found there",
-        "keep_thresholds": "asked of the stored losses; a release's id holds the threshold of each of its tools",
+        "keep_thresholds": "asked of the stored losses; where they decide which losses are float32, `deciding_losses` adds them; a "
+        "release's id holds the threshold of each of its tools",
         "keep_rule": "asked of the stored losses; a release's id holds the least information of each of its tools",
         "tau_information": "asked of the stored losses; a release's id holds it",
         "max_false_discovery_rate": "fails a check; writes no rows of a stage",

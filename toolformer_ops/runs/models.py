@@ -8,6 +8,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import RecipeMismatchError
 from toolformer_ops.language_model.identity import S3
 from toolformer_ops.runs.micro_batches import RunTool
+from toolformer_ops.runs.rounding import allow_measured_rounding
 from toolformer_ops.runs.start_up import StartUp
 
 if TYPE_CHECKING:
@@ -100,5 +101,6 @@ def load_run_model(settings: Settings, run: RunTool) -> "LanguageModel":
     """
     model = load_model(settings, run.choices.model)
     require_identity(f"run {run.run_id} was started", run.model_identity, model.identity, run.choices.model)
+    allow_measured_rounding(settings, model)
     logger.info("loaded %s on %s in %s", model.identity, settings.device, settings.dtype)
     return model

@@ -14,7 +14,7 @@ from typing import Any
 from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.retrieval import own_text
-from toolformer_ops.runs.choices import PlaceboChoices, RunChoices, ScoringChoices
+from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.tools.base import ToolSpec
 
 RECIPE_ID_CHARACTERS = 16
@@ -119,7 +119,7 @@ def tool_recipes(
             "scoring_version": SCORING_VERSION,
             "weights": list(TOKEN_WEIGHTS),
             "joined_by": "\n",
-            **choices.part(ScoringChoices).deciding(),
+            **choices.deciding_losses(spec, dtype),
             "own_text_rule": own_text.RULE if spec.pass_over_own_text else None,
             **model,
         },

@@ -146,7 +146,7 @@ class ScoreWork(StageWork[Loaded]):
                     ]
                     texts[document_id, start, end] = ExecutedText(document.text[start:end], executed, own_text)
         # 2. Results and losses.
-        scored = score_texts(self.load_model, self.run.choices, list(texts.values()))
+        scored = score_texts(self.load_model, self.run.choices, self.run.keep_threshold, list(texts.values()))
         # 3. Rows, counts, and each document's share of the seconds: by its calls and the length of their texts.
         outcomes = {document.document_id: DocumentOutcome(document.document_id) for document, _ in loaded}
         for document, calls in loaded:

@@ -35,7 +35,7 @@ def executed(*results: str, token: int = TOKEN, reason: str | None = None) -> Ex
 
 def scored(calls: list[ExecutedCall], text: str = SUM, **choices: Any) -> list[ScoredCall]:
     model: Any = FakeLanguageModel()
-    [found] = score_texts(lambda: model, ScoringChoices(**choices), [ExecutedText(text, calls, None)])
+    [found] = score_texts(lambda: model, ScoringChoices(**choices), 0.5, [ExecutedText(text, calls, None)])
     return found
 
 
@@ -99,7 +99,8 @@ def test_a_model_is_not_loaded_where_no_call_has_a_result() -> None:
     [found, _] = score_texts(
         load,
         ScoringChoices(),
+        0.5,
         [ExecutedText(SUM, [executed(reason="timed_out")], None), ExecutedText(SUM, [], None)],
     )
     assert [item.reason for item in found] == ["timed_out"]
-    assert score_texts(load, ScoringChoices(), []) == []
+    assert score_texts(load, ScoringChoices(), 0.5, []) == []

@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.unit.language_model.conftest import FORMATS, TEXT, Subject, passes_over
 from toolformer_ops.call_syntax import Call
-from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model import LanguageModel, scoring
+from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.windows import owner, plan_windows
 from toolformer_ops.records import CallLosses, PlacedCall
@@ -358,3 +361,52 @@ def test_a_result_is_scored_in_float32_and_where_it_leaves_no_room_it_has_no_los
     fitting, lost = long_subject.engine.losses_with_result(LONG_TEXT, [calculator(5), endless])
     assert math.isfinite(fitting)
     assert math.isnan(lost)
+
+
+def test_float32_decides_only_near_the_thresholds_that_are_asked_for(
+    tiny_engine: LanguageModel, tiny_engine_bfloat16: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [(TEXT, many_calls()), (LONG_TEXT[:200], many_calls()[:20]), (TEXT[:60], [])]
+    exact = tiny_engine.score_texts(texts)
+    threshold = 0.1
+    differences = tiny_engine_bfloat16.rounding_differences(texts)
+    assert len(differences) == sum(len(calls) for _, calls in texts)
+    monkeypatch.setattr(tiny_engine_bfloat16._model, "rounding_nats", 2 * max(differences))
+    margin = tiny_engine_bfloat16._model.rounding_nats
+    passes_in_float32: list[int] = []
+    plain = scoring.score_texts
+
+    def counted(model: Any, *rest: Any) -> Any:
+        if model.number_format == "float32":
+            passes_in_float32.append(1)
+        return plain(model, *rest)
+
+    monkeypatch.setattr(scoring, "score_texts", counted)
+    found = tiny_engine_bfloat16.score_texts(texts, float32_from=None, float32_near=(threshold,))
+    assert len(passes_in_float32) == 1, "those of all texts together"
+    formats = [losses.number_format for of_text in found for losses in of_text]
+    assert 0 < formats.count("float32") < len(formats) / 2
+    for of_text, right in zip(found, exact, strict=True):
+        for losses, of_float32 in zip(of_text, right, strict=True):
+            assert (losses.reduction_bound >= threshold) == (of_float32.reduction_bound >= threshold)
+            if losses.number_format == "float32":
+                assert close(losses, of_float32)
+            else:
+                assert abs(losses.reduction_bound - threshold) > margin
+
+
+def test_without_room_for_both_weights_they_take_turns_on_the_device(
+    tiny_engine: LanguageModel, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = LanguageModel.load(str(tiny_model_dir), dtype="bfloat16")
+    moved: list[str] = []
+    monkeypatch.setattr(DeviceMemory, "has_room_for", lambda *_: False)
+    monkeypatch.setattr(CausalModel, "leave_device", lambda self: moved.append(f"{self.number_format} leaves"))
+    monkeypatch.setattr(CausalModel, "return_to_device", lambda self: moved.append(f"{self.number_format} returns"))
+    calls = many_calls()[:4]
+    assert engine.score_calls(TEXT, calls, float32_from=-10.0) == tiny_engine.score_calls(TEXT, calls)
+    assert moved == ["bfloat16 leaves", "bfloat16 returns"]
+    assert engine._float32_model is None, "its weights are let go"
+    with pytest.raises(ValueError, match="position"):
+        engine.losses_with_result(TEXT, [calculator(1000)])
+    assert moved[2:] == ["bfloat16 leaves", "bfloat16 returns"]

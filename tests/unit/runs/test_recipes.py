@@ -81,6 +81,7 @@ REACHED: dict[str, tuple[Any, set[str]]] = {
     "top_p": (0.5, FROM_SAMPLING_ON),
     "prune_below": (0.25, FROM_SAMPLING_ON),
     "scoring_context_tokens": (16, {"score", "placebo"}),
+    "loss_format": ("float32", {"score", "placebo"}),
     "placebos": (5, {"placebo"}),
     "placebo_sample": (100, {"placebo"}),
     "seed": (1, FROM_SAMPLING_ON | {"finetune"}),
@@ -118,9 +119,9 @@ NOT_REACHED: dict[str, Any] = {
 """For each field in `DECIDE_NOTHING`, another value than its default."""
 
 
-def ids(chosen: RunChoices) -> dict[str, str]:
+def ids(chosen: RunChoices, dtype: str = "float32") -> dict[str, str]:
     """By stage, the id of what is written under it; for a release, what its id is made of."""
-    found = {recipe.stage: recipe.recipe_id for recipe in recipes(choices=chosen).in_order()}
+    found = {recipe.stage: recipe.recipe_id for recipe in recipes(choices=chosen, dtype=dtype).in_order()}
     found["placebo"] = placebo_recipe(
         found["score"], SPEC.name, chosen.part(PlaceboChoices), sample_share=1.0, pool_hash="0"
     ).recipe_id
@@ -148,8 +149,21 @@ def test_each_choice_changes_the_recipes_that_it_decides_and_no_other(name: str)
     extra = {"evaluation_data": "data"} if name == "evaluation_suites" else {}
     before, after = choices(**extra), choices(**extra, **{name: value})
     assert getattr(before, name) != getattr(after, name)
-    was, then = ids(before), ids(after)
+    dtype = "bfloat16" if name == "loss_format" else "float32"  # a network in float32 has one format of losses
+    was, then = ids(before, dtype), ids(after, dtype)
     assert {stage for stage in was if was[stage] != then[stage]} == reached
+
+
+def test_thresholds_decide_rows_only_where_they_decide_what_float32_computes_again() -> None:
+    near, all_of_them = {"loss_format": "model"}, {"loss_format": "float32"}
+    other = {"keep_thresholds": {"Calculator": 2.0}}
+
+    def score(dtype: str, **values: Any) -> str:
+        return ids(choices(**values), dtype)["score"]
+
+    assert score("bfloat16", **near) != score("bfloat16", **near, **other)
+    assert score("bfloat16", **all_of_them) == score("bfloat16", **all_of_them, **other)
+    assert score("float32", **near) == score("float32", **near, **other) == score("float32", **all_of_them)
 
 
 def test_what_annotation_chooses_always_decides() -> None:

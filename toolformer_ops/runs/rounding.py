@@ -1,0 +1,93 @@
+"""How far losses in a model's own number format are from float32's: measured once a model, device and format.
+
+A network in bfloat16 or float16 decides near a threshold by rounding. So calls whose loss reduction is nearer to a threshold than a
+margin are computed again in float32. The margin is `ROOM` times the largest difference over a few hundred calls, in texts that
+every installation has: the examples in the prompts of the tools, with the word that follows as the result, which makes large
+reductions, and with another one. Every process takes the margin that was stored first. Owns the table `rounding_margins`.
+"""
+
+import logging
+import re
+import statistics
+from typing import TYPE_CHECKING
+
+from toolformer_ops.call_syntax import Call
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ModelError
+from toolformer_ops.records import PlacedCall
+from toolformer_ops.storage import database
+from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import LanguageModel
+
+logger = logging.getLogger(__name__)
+
+ROOM = 2.0
+"""The margin, as a multiple of the largest difference that was seen."""
+CALLS_A_TEXT = 14
+"""Of which one half get the word that follows as the result."""
+_EXAMPLE = re.compile(r"^Input: (.+)$", re.MULTILINE)
+
+
+def allow_measured_rounding(settings: Settings, model: "LanguageModel") -> None:
+    """Let a model in low precision allow for the rounding that was measured for it on this device; measure it where nobody did."""
+    if model.number_format == "float32":
+        return
+    key = {
+        "model_identity": model.identity,
+        "device": device_name(settings.device),
+        "number_format": model.number_format,
+    }
+    engine = database.connect(settings)
+    with database.transaction(engine) as connection:
+        stored = database.fetch_all(connection, "rounding_margin", **key)
+    if not stored:
+        differences = model.rounding_differences(example_calls(model))
+        if not differences:
+            raise ModelError(
+                f"{model.identity}: expected finite losses of example calls in {model.number_format}, found none."
+            )
+        measured = {
+            "calls": len(differences),
+            "mean_difference": statistics.fmean(differences),
+            "largest_difference": max(differences),
+            "margin": ROOM * max(differences),
+        }
+        logger.info("rounding of %s: %s", model.number_format, measured)
+        with database.transaction(engine) as connection:
+            database.execute(connection, "insert_rounding_margin", **key, **measured)
+            stored = database.fetch_all(connection, "rounding_margin", **key)
+    model.allow_rounding(stored[0].margin)
+
+
+def device_name(device: str) -> str:
+    """The GPU's name, or cpu."""
+    if device == "cpu":
+        return device
+    import torch
+
+    return torch.cuda.get_device_name(torch.device(device))
+
+
+def example_calls(model: "LanguageModel") -> list[tuple[str, list[PlacedCall]]]:
+    """The example texts of the paper's tools' prompts, with calls at word starts all over each."""
+    found: dict[str, list[PlacedCall]] = {}
+    for name in PAPER_TOOLS:
+        spec = get_tool(name).spec
+        call = Call(spec.name, "1400 / 400" if spec.takes_input else "")
+        for text in _EXAMPLE.findall(get_tool(name).prompt.replace("Input: {text}", "")):
+            tokens = model.tokenize(text)
+            starts = [token for token in tokens.word_starts if token >= 1]
+            chosen = starts[:: max(1, -(-len(starts) // CALLS_A_TEXT))]
+            found[text] = [
+                PlacedCall(token, call, _word_at(text, tokens.starts[token]) if number % 2 else "3.5")
+                for number, token in enumerate(chosen)
+            ]
+    return list(found.items())
+
+
+def _word_at(text: str, start: int) -> str:
+    """The word that begins there, without what would end a call."""
+    words = text[start:].split(maxsplit=1)
+    return (words[0] if words else "").strip("[]()") or "3.5"
