@@ -37,6 +37,7 @@ __all__ = ["tiny_gpt2_dir", "tiny_model_dir"]  # fixtures of all tests that live
 _PASSWORDS = {
     postgres.OWNER: "owner-of-tests",
     postgres.READER: "reader-of-tests",
+    postgres.REVIEWER: "reviewer-of-tests",
     postgres.AIRFLOW: "airflow-of-tests",
 }
 _TEMPLATE = "toolformer_template"
@@ -139,13 +140,14 @@ def database_name(postgres_server: RunningPostgres, migrated_template: str) -> I
         "template": sql.Identifier(migrated_template),
         "owner": sql.Identifier(postgres.OWNER),
         "reader": sql.Identifier(postgres.READER),
+        "reviewer": sql.Identifier(postgres.REVIEWER),
     }
     with closing(psycopg2.connect(address.dsn("postgres"))) as connection, connection.cursor() as cursor:
         connection.autocommit = True  # `create database` cannot run inside a transaction
         for statement in (
             "create database {name} owner {owner} template {template} strategy file_copy",  # half the time of wal_log
             "revoke all on database {name} from public",
-            "grant connect on database {name} to {reader}",
+            "grant connect on database {name} to {reader}, {reviewer}",
         ):
             cursor.execute(sql.SQL(statement).format(**names))
         yield names["name"].string
@@ -162,6 +164,12 @@ def postgres_dsn(postgres_server: RunningPostgres, database_name: str) -> str:
 def reader_dsn(postgres_server: RunningPostgres, database_name: str) -> str:
     """`postgresql://...` of the same database as `postgres_dsn`, as the read-only role."""
     return postgres_server.address.dsn(database_name, postgres.READER, _PASSWORDS[postgres.READER])
+
+
+@pytest.fixture
+def reviewer_dsn(postgres_server: RunningPostgres, database_name: str) -> str:
+    """`postgresql://...` of the same database, as the role that may add judgements."""
+    return postgres_server.address.dsn(database_name, postgres.REVIEWER, _PASSWORDS[postgres.REVIEWER])
 
 
 @pytest.fixture(scope="session")

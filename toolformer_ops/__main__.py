@@ -7,6 +7,8 @@
     evaluate dateset what a model learned, on the paper's suites; the questions of DATESET
     publish-model    a model on S3, for every machine and pod
     export report    a release in the formats of other programs; the page of a run's evaluations
+    export-judgements
+                     what reviewers said of a release's calls
     forget retention texts deleted with every row derived from them; rows of recipes that nothing uses
     retry-failed     texts that were given up are tried again
     audit            everything computed again and compared: lost, doubled, changed, orphaned

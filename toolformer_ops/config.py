@@ -55,6 +55,9 @@ class Settings(BaseSettings):
         default=SecretStr(""), description="Postgres of the factory: postgresql://owner:password@host:port/toolformer."
     )
     reader_dsn: SecretStr = Field(default=SecretStr(""), description="The same database by its read-only role.")
+    reviewer_dsn: SecretStr = Field(
+        default=SecretStr(""), description="The same database by the role that may add judgements and nothing else."
+    )
 
     migration_lock_seconds: float = Field(
         default=5.0, gt=0, description="Longest wait of a migration for a lock; who asks for the table waits behind it."

@@ -36,6 +36,10 @@ ledger as (
 failed as (
     delete from failed_documents row using texts_to_forget text where row.document_id = text.document_id
 ),
+judged as (
+    delete from judgements row
+    where row.document_id in (select document_id from texts_to_forget) or row.source_call_id in (select call_id from calls)
+),
 tries as (
     delete from micro_batch_tries row using texts_to_forget text where text.document_id = any (row.document_ids)
 ),

@@ -109,7 +109,8 @@ def sql_folder(tmp_path: Path) -> Path:
         (tmp_path / folder).mkdir()
         for path in (database.SQL_DIR / folder).glob("*.sql"):
             (tmp_path / folder / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "reader_role.sql").write_bytes((database.SQL_DIR / "reader_role.sql").read_bytes())
+    for name in ("reader_role.sql", "reviewer_role.sql"):
+        (tmp_path / name).write_bytes((database.SQL_DIR / name).read_bytes())
     return tmp_path
 
 

@@ -220,6 +220,7 @@ class _Startup:
             passwords = {
                 postgres.OWNER: secrets.postgres_owner,
                 postgres.READER: secrets.postgres_reader,
+                postgres.REVIEWER: secrets.postgres_reviewer,
                 postgres.AIRFLOW: secrets.postgres_airflow,
             }
             postgres.ensure_roles(address, passwords)
@@ -241,6 +242,7 @@ class _Startup:
             POSTGRES: {
                 "database_dsn": address_of(user=postgres.OWNER, password=secrets.postgres_owner),
                 "reader_dsn": address_of(user=postgres.READER, password=secrets.postgres_reader),
+                "reviewer_dsn": address_of(user=postgres.REVIEWER, password=secrets.postgres_reviewer),
             },
             OBJECT_STORE: {
                 "s3_endpoint_url": endpoint,

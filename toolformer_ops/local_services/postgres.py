@@ -38,6 +38,7 @@ from toolformer_ops.local_services.ports import LOOPBACK
 SUPERUSER = "postgres"
 OWNER = "toolformer"
 READER = "toolformer_reader"
+REVIEWER = "toolformer_reviewer"
 READER_CONNECTIONS = 20
 """Sessions of the reader at once, of the 100 that the server takes."""
 AIRFLOW = "airflow"
@@ -249,15 +250,20 @@ def ensure_roles(address: PostgresAddress, passwords: Mapping[str, str]) -> None
         cursor.execute(sql.SQL("alter role {} set idle_in_transaction_session_timeout = '5min'").format(reader))
         limit = sql.Literal(READER_CONNECTIONS)
         cursor.execute(sql.SQL("alter role {} connection limit {}").format(reader, limit))
+        if REVIEWER in passwords:
+            reviewer = sql.Identifier(REVIEWER)
+            cursor.execute(sql.SQL("alter role {} set statement_timeout = '10s'").format(reviewer))
+            cursor.execute(sql.SQL("alter role {} connection limit {}").format(reviewer, limit))
         # No role but the superuser enters the databases that initdb made.
         cursor.execute("revoke connect, temporary on database postgres, template1 from public")
 
 
 def ensure_databases(address: PostgresAddress) -> None:
-    """Make the two databases, each for its owner alone; the reader may enter and read `toolformer`."""
+    """Make the two databases, each for its owner alone; the reader and the reviewer may enter `toolformer`."""
     ensure_database(address, OWNER, OWNER)
     ensure_database(address, AIRFLOW, AIRFLOW)
     allow_reader(address, OWNER)
+    allow_reviewer(address, OWNER)
 
 
 def ensure_database(address: PostgresAddress, database: str, owner: str, template: str = "template1") -> None:
@@ -282,6 +288,13 @@ def allow_reader(address: PostgresAddress, database: str) -> None:
         ):
             cursor.execute(sql.SQL(statement).format(**names))
         cursor.execute((REPOSITORY / "sql" / "reader_limits.sql").read_text(encoding="utf-8"))
+
+
+def allow_reviewer(address: PostgresAddress, database: str) -> None:
+    """Let the reviewer enter `database`; `sql/reviewer_role.sql` says what it may do there."""
+    with closing(_connect(address, database)) as connection, connection.cursor() as cursor:
+        names = (sql.Identifier(database), sql.Identifier(REVIEWER))
+        cursor.execute(sql.SQL("grant connect on database {} to {}").format(*names))
 
 
 def drop_database(address: PostgresAddress, database: str) -> None:

@@ -46,6 +46,7 @@ NOT_FOR_PODS = (
     "image",
     "kubernetes_",
     "reader_dsn",
+    "reviewer_dsn",
     "schedules_dir",
     "state_dir",
 )

@@ -1,8 +1,9 @@
 """Bring a database to this code's tables and views (owns the table `schema_files`).
 
 Numbered files of `sql/migrations` are applied once, in order, and never change afterwards; the views of `sql/views` are made anew
-whenever one of their files changes; `sql/reader_role.sql` runs each time. All in one transaction, under a lock. Who asks for a
-table waits behind a migration that waits for it. So a migration waits a few seconds, rolls back, and tries again.
+whenever one of their files changes; `sql/reader_role.sql` and `sql/reviewer_role.sql` run each time. All in one transaction, under
+a lock. Who asks for a table waits behind a migration that waits for it. So a migration waits a few seconds, rolls back, and tries
+again.
 """
 
 import hashlib
@@ -115,8 +116,9 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
             for name, path in views.items():
                 _apply(connection, name, path)
                 applied.append(name)
-        # 3. The read-only role's rights, on all that there is now.
+        # 3. The rights of the reader, on all that there is now, and of the reviewer.
         _run_script(connection, folder / "reader_role.sql")
+        _run_script(connection, folder / "reviewer_role.sql")
         notices = list(database.raw_cursor(connection).connection.notices)
     for notice in notices:
         if notice.startswith("WARNING"):

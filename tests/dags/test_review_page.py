@@ -1,0 +1,297 @@
+"""Review: calls and placebos are judged blind, once, by who may see them; the numbers are those of a plain computation."""
+
+import re
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.api_fastapi.core_api import security
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from pydantic import SecretStr
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
+from typer.testing import CliRunner
+
+from tests.dags.test_run_page import Rights, allowed, rows
+from toolformer_ops.commands.publishing import app as publishing
+from toolformer_ops.config import Settings
+from toolformer_ops.evaluation.judgements import agreements, judgements_of, results
+from toolformer_ops.run_page.app import create_app
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
+
+__all__ = ["allowed", "rows"]  # fixtures
+
+RELEASE = "release-2"
+SAMPLE = {"release": RELEASE, "tool": "", "seed": "0", "calls": "10"}
+RESULTS = {"c1": "0.29", "c4": "333", "c6": "84"}
+"""Of the three calls of the release."""
+
+
+@pytest.fixture
+def app(allowed: Rights, rows: object, reader_dsn: str, reviewer_dsn: str) -> FastAPI:
+    """The application with the addresses of the reader and of the reviewer."""
+    settings = Settings(_env_file=None, reader_dsn=SecretStr(reader_dsn), reviewer_dsn=SecretStr(reviewer_dsn))
+    return create_app(settings)
+
+
+@pytest.fixture
+def sign_in(app: FastAPI) -> Iterator[Callable[[str], TestClient]]:
+    """A browser of somebody; the one who signed in last is signed in."""
+    with TestClient(app) as client:
+
+        def use(name: str) -> TestClient:
+            async def user() -> Any:
+                return SimpleNamespace(get_id=lambda: "1", get_name=lambda: name)
+
+            app.dependency_overrides[security.get_user] = user
+            return client
+
+        yield use
+
+
+@pytest.fixture
+def owner(postgres_dsn: str) -> Engine:
+    return database.connect_dsn(postgres_dsn, database.DSN_SETTING)
+
+
+def stored(owner: Engine, statement: str = "select * from judgements order by judged_at") -> list[Any]:
+    with database.transaction(owner) as connection:
+        return list(connection.execute(text(statement)))
+
+
+def hidden(page: str) -> dict[str, str]:
+    """The fields that the form of a page sends."""
+    return dict(re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', page))
+
+
+def shown_call(page: str) -> str:
+    [call] = re.findall(r'<mark id="call"> (.*?)</mark>', page)
+    return str(call)
+
+
+def judge_all(client: TestClient, *verdicts: str, **sample: str) -> list[str]:
+    """Say something of every call, in turn; what was shown."""
+    shown = []
+    page = client.get("/judge", params=SAMPLE | sample)
+    for number in range(100):
+        if "You have judged all" in page.text:
+            return shown
+        shown.append(shown_call(page.text))
+        verdict = verdicts[number % len(verdicts)]
+        page = client.post("/judge", data=hidden(page.text) | {"verdict": verdict})
+        assert page.status_code == 200, page.text  # after the redirect
+    raise AssertionError("the sample does not end")
+
+
+def test_calls_are_shown_without_losses_mixed_with_placebos_and_equal_for_equal_seeds(
+    sign_in: Callable[[str], TestClient], owner: Engine
+) -> None:
+    shown = judge_all(sign_in("ann"), "useful")
+    assert len(shown) == 3
+    judged = stored(owner)
+    assert [row.is_placebo for row in judged].count(True) == 1  # every second of three
+    for row, call in zip(judged, shown, strict=True):
+        own = RESULTS[str(row.call_id)[:2]]
+        assert call.endswith(f"-&gt; {own}]") is not row.is_placebo
+        assert (row.source_call_id is not None) is row.is_placebo
+        assert (row.reviewer, row.release_id, row.tool, row.seed) == ("ann", RELEASE, "Calculator", 0)
+    [placebo] = [row for row in judged if row.is_placebo]
+    assert str(placebo.source_call_id)[:2] in set(RESULTS) - {str(placebo.call_id)[:2]}
+    assert judge_all(sign_in("bob"), "useless") == shown
+    page = sign_in("cid").get("/judge", params=SAMPLE).text
+    assert "placebo" not in page.lower()
+    assert not re.search(r"nats|2\.38|1\.25", page)
+
+
+def test_a_placebo_that_the_run_scored_is_the_one_that_is_shown(
+    sign_in: Callable[[str], TestClient], owner: Engine, rows: Callable[..., None]
+) -> None:
+    rows(
+        "insert into recipes (recipe_id, stage, tool, definition) values ('eeeeeeeeeeeeeeee', 'placebo', 'Calculator', '{}')"
+    )
+    rows(
+        "insert into placebo_pools (placebo_recipe_id, scoring_recipe_id, corpus_id, placebos, placebo_sample, documents, calls, "
+        "sample_share) values ('eeeeeeeeeeeeeeee', 'a1', 'c000000000000000', 1, 0, 1, 1, 0)"
+    )
+    rows(
+        "insert into placebo_pool_results (placebo_recipe_id, source, call_id, document_id, result) values "
+        "('eeeeeeeeeeeeeeee', 0, 'cf000000-0000-0000-0000-000000000000', 'd1000000-0000-0000-0000-000000000000', 'of the pool')"
+    )
+    rows("create table placebo_losses_1 partition of placebo_losses for values in ('eeeeeeeeeeeeeeee')")
+    rows(
+        "insert into placebo_losses (placebo_recipe_id, document_id, call_id, number, source, is_sampled, loss_with_result, "
+        "reduction_bound) select 'eeeeeeeeeeeeeeee', document_id, call_id, 1, 0, false, 1, 1 from release_calls"
+    )
+    rows("update run_tools set placebo_recipe_id = 'eeeeeeeeeeeeeeee' where run_id = 'r2'")
+    shown = judge_all(sign_in("ann"), "wrong")
+    assert sum(call.endswith("-&gt; of the pool]") for call in shown) == 1
+    assert [str(row.source_call_id) for row in stored(owner) if row.is_placebo] == [
+        "cf000000-0000-0000-0000-000000000000"
+    ]
+
+
+def test_a_form_sent_twice_is_one_row_and_who_judges_again_corrects(
+    sign_in: Callable[[str], TestClient], owner: Engine
+) -> None:
+    client = sign_in("ann")
+    fields = hidden(client.get("/judge", params=SAMPLE).text)
+    for _ in range(2):
+        assert client.post("/judge", data=fields | {"verdict": "useful"}, follow_redirects=False).status_code == 303
+    assert [row.verdict for row in stored(owner)] == ["useful"]
+    again = client.get("/judge", params={**SAMPLE, "number": "1"}).text
+    assert "you said useful" in again
+    client.post("/judge", data=hidden(again) | {"verdict": "skip"})
+    assert [row.verdict for row in stored(owner)] == ["useful", "skip"]
+    assert [row.verdict for row in stored(owner, "select verdict from counted_judgements")] == ["skip"]
+
+
+def test_what_is_no_form_of_the_page_is_refused_and_writes_nothing(
+    sign_in: Callable[[str], TestClient], allowed: Rights, owner: Engine
+) -> None:
+    client = sign_in("ann")
+    fields = hidden(client.get("/judge", params=SAMPLE).text) | {"verdict": "useful"}
+    for wrong, status in (
+        ({"verdict": "perfect"}, 400),
+        ({"number": "99"}, 404),
+        ({"number": "-1"}, 400),
+        ({"calls": "100000"}, 400),
+        ({"seed": "x"}, 400),
+        ({"submission_id": "x"}, 400),
+        ({"release": "no-such-release"}, 404),
+        ({"release": "../release-2"}, 404),
+        ({"tool": "x" * 20_000}, 413),
+    ):
+        assert client.post("/judge", data=fields | wrong).status_code == status, wrong
+    assert client.post("/judge", json=fields).status_code == 415
+    assert client.post("/judge", data=fields, headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    assert client.post("/judge", data=fields, headers={"origin": "https://elsewhere.example"}).status_code == 403
+    allowed.dag_ids = {"nightly_posts"}
+    assert client.post("/judge", data=fields).status_code == 404
+    assert client.get("/judge", params=SAMPLE).status_code == 404
+    assert RELEASE not in client.get("/review").text
+    allowed.dag_ids = {"somebody_elses"}
+    assert client.post("/judge", data=fields).status_code == 403
+    client.app.dependency_overrides.clear()  # type: ignore[attr-defined]
+    assert client.post("/judge", data=fields).status_code == 401
+    assert stored(owner) == []
+
+
+def test_the_reviewer_role_may_add_judgements_and_nothing_else(
+    sign_in: Callable[[str], TestClient], reviewer_dsn: str, reader_dsn: str
+) -> None:
+    judge_all(sign_in("ann"), "useful")
+    insert = (
+        "insert into judgements (submission_id, release_id, seed, tool, document_id, call_id, scoring_recipe_id, is_placebo, "
+        f"reviewer, verdict) select '{uuid.uuid4()}', '{RELEASE}', 0, 'T', '{uuid.uuid4()}', '{uuid.uuid4()}', 'a1', false, 'x', "
+        "'skip'"
+    )
+    for statement in (
+        "select * from judgements", "select count(*) from documents", "update judgements set verdict = 'wrong'",
+        "delete from judgements", "truncate judgements", "insert into corpora values ('c1', 's3://x')",
+        "create table mine (x integer)", "create temporary table mine (x integer)", f"{insert} returning verdict",
+        "select pg_notify('x', 'y')", "alter table judgements disable trigger all", "drop table judgements",
+    ):  # fmt: skip
+        assert refused(reviewer_dsn, statement), statement
+    assert not refused(reviewer_dsn, insert)
+    assert refused(reader_dsn, f"set transaction read write; {insert}")
+
+
+def refused(dsn: str, statement: str) -> bool:
+    engine = database.connect_dsn(dsn, "TOOLFORMER_REVIEWER_DSN")
+    try:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(statement)
+    except DBAPIError as error:
+        return getattr(error.orig, "pgcode", None) == "42501"  # no right
+    finally:
+        engine.dispose()
+    return False
+
+
+def test_hostile_texts_calls_and_names_are_shown_as_text(
+    sign_in: Callable[[str], TestClient], rows: Callable[..., None]
+) -> None:
+    hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202e"
+    rows("update documents set text = :t || text || :t, title = :t, url = :u", t=hostile, u=f"javascript:{hostile}")
+    rows(
+        "update candidate_calls set call_text = 'Calculator(' || :t || ')', position_char = position_char + :n",
+        t=hostile,
+        n=len(hostile),
+    )
+    rows("update call_losses set result = coalesce(result, '') || :t where reason is null", t=hostile)
+    for name in ("ann", hostile[:200]):
+        client = sign_in(name)
+        judge_all(client, "useful", "wrong")
+        pages = [client.get("/judge", params={**SAMPLE, "number": str(n)}).text for n in (1, 2, 3)]
+        pages += [client.get("/review", params={"release": RELEASE}).text, client.get("/review").text]
+        for page in pages:
+            assert "<script>alert" not in page
+            assert "<img" not in page
+            assert "\u202e" not in page
+            assert 'href="javascript' not in page
+        assert "&lt;script&gt;alert(1)" in pages[0]
+
+
+def test_the_numbers_of_a_release_are_those_of_a_plain_computation(
+    sign_in: Callable[[str], TestClient], owner: Engine
+) -> None:
+    judge_all(sign_in("ann"), "useful", "wrong", "skip")
+    judge_all(sign_in("bob"), "useful", "useless", "useless")
+    plain = stored(owner)
+    with database.transaction(owner) as connection:
+        judged = judgements_of(connection, RELEASE)
+    by_reviewer = {row.reviewer: row for row in results(judged)}
+    for name in ("ann", "bob"):
+        for rate, placebo in ((by_reviewer[name].calls, False), (by_reviewer[name].placebos, True)):
+            said = Counter(row.verdict for row in plain if row.reviewer == name and row.is_placebo == placebo)
+            assert (rate.useful, rate.useless, rate.wrong, rate.skipped) == tuple(
+                said[verdict] for verdict in ("useful", "useless", "wrong", "skip")
+            )
+    [agreement] = agreements(judged)
+    assert (agreement.first, agreement.second, agreement.both, agreement.same) == ("ann", "bob", 2, 1)
+    # Of two: both useful once; wrong against useless once. By chance 1/2 * 1/2 = 1/4.
+    assert agreement.kappa == pytest.approx((0.5 - 0.25) / 0.75)
+    page = sign_in("cid").get("/review", params={"release": RELEASE}).text
+    assert page.count("<td>ann</td>") == page.count("<td>bob</td>") == page.count("<td>everybody</td>") == 1
+    assert "<td>ann, bob</td>" in page
+    assert ">0.33<" in page
+    assert 'name="release" value="release-2"' in page
+
+
+def test_judgements_are_exported_apart_from_the_release(
+    sign_in: Callable[[str], TestClient], owner: Engine, settings: Settings, tmp_path: Path
+) -> None:
+    def exported(*words: str) -> tuple[int, str]:
+        result = CliRunner().invoke(publishing, ["export-judgements", *words])
+        return result.exit_code, str(result.exception) if result.exception else result.output.strip()
+
+    assert exported(RELEASE)[1].endswith("found none. The page Review in Airflow takes them.")
+    judge_all(sign_in("ann"), "useful")
+    assert "'nothing'" in exported("nothing")[1]
+    status, address = exported(RELEASE)
+    assert (status, exported(RELEASE)[1]) == (0, address)
+    store = ObjectStore(settings)
+    first = store.get(store.key_of(address))
+    assert first.count(b"\n") == first.count(b'"counts": true') == 3
+    judge_all(sign_in("bob"), "wrong")
+    second = Path(exported(RELEASE, str(tmp_path))[1])
+    assert second.read_bytes().startswith(first)
+    assert second.name not in address
+    assert [store.uri(key) for key in store.list("judgements/")] == [address]
+
+
+def test_without_the_reviewers_address_the_page_says_so(allowed: Rights, rows: object, reader_dsn: str) -> None:
+    app = create_app(Settings(_env_file=None, reader_dsn=SecretStr(reader_dsn)))
+
+    async def user() -> Any:
+        return SimpleNamespace(get_id=lambda: "1", get_name=lambda: "ann")
+
+    app.dependency_overrides[security.get_user] = user
+    with TestClient(app) as client:
+        assert "TOOLFORMER_REVIEWER_DSN" in client.get("/review").text

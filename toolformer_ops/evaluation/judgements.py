@@ -1,0 +1,197 @@
+"""What reviewers said of a release's calls: precision with its interval, the rate of placebos beside it, agreement, and the export.
+
+Precision is the share of `useful` among `useful`, `useless` and `wrong`; skipped calls do not count. The same share among placebos,
+which were shown in between and look the same, says what a reviewer calls useful anyway. For all reviewers together a call counts
+once: as useful where more than half of its judgements say so. Agreement is the share of calls on which two reviewers say the same,
+and Cohen's kappa, the agreement beyond chance (J. Cohen, A coefficient of agreement for nominal scales, Educational and
+Psychological Measurement 20, 1960, 37-46): (o - e) / (1 - e), with e the agreement of two who say each as often as these do,
+independently.
+
+Reads `judgements`; `run_page/reviewing.py` writes it.
+"""
+
+import datetime
+import hashlib
+import itertools
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.evaluation.statistics import Interval, wilson_interval
+from toolformer_ops.storage import database
+
+USEFUL, USELESS, WRONG, SKIP = VERDICTS = ("useful", "useless", "wrong", "skip")
+"""What can be said of a call, in the order of the keys 1 to 4."""
+EVERYBODY = ""
+"""Stands for all reviewers together."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What counts of one reviewer on one call, or on the placebo in its place."""
+
+    reviewer: str
+    tool: str
+    call_id: Any
+    is_placebo: bool
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How many of the judged calls are useful."""
+
+    useful: int
+    useless: int
+    wrong: int
+    skipped: int
+
+    @property
+    def judged(self) -> int:
+        """Without those that were skipped."""
+        return self.useful + self.useless + self.wrong
+
+    @property
+    def share(self) -> float | None:
+        """None where nothing was judged."""
+        return self.useful / self.judged if self.judged else None
+
+    @property
+    def interval(self) -> Interval:
+        """Wilson's 95 % interval of the share."""
+        return wilson_interval(self.useful, self.judged)
+
+
+@dataclass(frozen=True)
+class ReviewResult:
+    """What one reviewer, or everybody, said of one tool's calls in a release."""
+
+    reviewer: str
+    """`EVERYBODY` for all together."""
+    tool: str
+    calls: Rate
+    placebos: Rate
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far two reviewers say the same of what both judged, placebos included."""
+
+    first: str
+    second: str
+    tool: str
+    both: int
+    """Calls and placebos that both judged and neither skipped."""
+    same: int
+    kappa: float | None
+    """None where both always say one and the same, so that chance alone would agree."""
+
+    @property
+    def share(self) -> float:
+        """Of those that both judged."""
+        return self.same / self.both
+
+
+def judgements_of(connection: Connection, release_id: str) -> list[Judgement]:
+    """The judgements of a release that count."""
+    rows = database.fetch_all(connection, "review_judgements", release_id=release_id)
+    return [Judgement(**row._asdict()) for row in rows]
+
+
+def results(judgements: Sequence[Judgement]) -> list[ReviewResult]:
+    """By tool and reviewer, everybody first."""
+    groups: dict[tuple[str, str], list[Judgement]] = defaultdict(list)
+    for judged in [*judgements, *_together(judgements)]:
+        groups[judged.tool, judged.reviewer].append(judged)
+    return [
+        ReviewResult(
+            reviewer,
+            tool,
+            *(_rate(one.verdict for one in group if one.is_placebo == placebo) for placebo in (False, True)),
+        )
+        for (tool, reviewer), group in sorted(groups.items())
+    ]
+
+
+def agreements(judgements: Sequence[Judgement]) -> list[Agreement]:
+    """Of every two reviewers and tool with something that both judged."""
+    said: dict[tuple[str, str], dict[tuple[Any, bool], str]] = defaultdict(dict)
+    for judged in judgements:
+        if judged.verdict != SKIP:
+            said[judged.tool, judged.reviewer][judged.call_id, judged.is_placebo] = judged.verdict
+    found = []
+    for (tool, first), (other_tool, second) in itertools.combinations(sorted(said), 2):
+        one, other = said[tool, first], said[other_tool, second]
+        pairs = [(one[key], other[key]) for key in one.keys() & other.keys()] if tool == other_tool else []
+        if pairs:
+            same = sum(left == right for left, right in pairs)
+            found.append(Agreement(first, second, tool, len(pairs), same, cohens_kappa(pairs)))
+    return found
+
+
+def cohens_kappa(pairs: Sequence[tuple[str, str]]) -> float | None:
+    """The agreement of two raters beyond chance, 1 at most; None where chance alone agrees always."""
+    size = len(pairs)
+    observed = sum(left == right for left, right in pairs) / size
+    of_first, of_second = Counter(left for left, _ in pairs), Counter(right for _, right in pairs)
+    by_chance = sum(of_first[verdict] * of_second[verdict] for verdict in of_first) / size**2
+    return None if by_chance == 1 else (observed - by_chance) / (1 - by_chance)
+
+
+def export(connection: Connection, release_id: str) -> tuple[str, bytes]:
+    """Every judgement of a release as JSON Lines, the newest last; the name to write them under, and the content.
+
+    The name holds the release, the time of the newest judgement and the hash of the content: equal judgements have one name, and
+    nothing that was published before is changed.
+
+    Raises:
+        ParameterError: there is no such release, or nobody has judged it.
+    """
+    if not database.fetch_all(connection, "review_release", release_id=release_id):
+        raise ParameterError(f"expected the id of a release, found {release_id!r}. `toolformer-ops runs` lists them.")
+    rows = database.fetch_all(connection, "review_export", release_id=release_id)
+    if not rows:
+        raise ParameterError(
+            f"release {release_id}: expected judgements to export, found none. The page Review in Airflow takes them."
+        )
+    content = "".join(json.dumps(_exported(row), ensure_ascii=False, sort_keys=True) + "\n" for row in rows).encode()
+    newest = max(row.judged_at for row in rows).astimezone(datetime.UTC)
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    return f"{release_id}/judgements-{newest:%Y%m%dT%H%M%SZ}-{digest}.jsonl", content
+
+
+def _together(judgements: Iterable[Judgement]) -> list[Judgement]:
+    """One judgement for each call, by most of its reviewers; of those that disagree otherwise, the worse."""
+    by_call: dict[tuple[str, Any, bool], Counter[str]] = defaultdict(Counter)
+    for judged in judgements:
+        by_call[judged.tool, judged.call_id, judged.is_placebo][judged.verdict] += 1
+    found = []
+    for (tool, call_id, is_placebo), said in by_call.items():
+        said.pop(SKIP, None)
+        if not said:
+            verdict = SKIP
+        elif 2 * said[USEFUL] > said.total():
+            verdict = USEFUL
+        else:
+            verdict = WRONG if said[WRONG] >= max(said[USELESS], 1) else USELESS
+        found.append(Judgement(EVERYBODY, tool, call_id, is_placebo, verdict))
+    return found
+
+
+def _rate(verdicts: Iterable[str]) -> Rate:
+    said = Counter(verdicts)
+    return Rate(*(said[verdict] for verdict in VERDICTS))
+
+
+def _exported(row: Row[Any]) -> dict[str, Any]:
+    values = row._asdict()
+    return {name: value.isoformat() if name == "judged_at" else _plain(value) for name, value in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
