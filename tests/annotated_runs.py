@@ -44,6 +44,8 @@ class AnnotatedRun:
         self.calls: Counter[tuple[str, uuid.UUID]] = Counter()
         corpus = f"file:///corpora/{run_id}"
         self.corpus_id = hashlib.sha256(corpus.encode()).hexdigest()[:16]
+        # Without placebos, since nothing here writes any.
+        parameters = {"placebos": 0, "placebo_sample": 0} | parameters
         chosen = RunChoices(corpus=corpus, model=model, tools=tuple(thresholds), **parameters)
         with database.transaction(self.engine) as connection:
             database.copy_insert(connection, "corpora", ("corpus_id", "uri"), [(self.corpus_id, corpus)])

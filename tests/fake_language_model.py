@@ -109,6 +109,11 @@ class FakeLanguageModel:
         exact = [replace(self._exact_losses(text, call), without_call_full_context=full_context) for call in calls]
         return [self._pruned(losses, prune_below) for losses in exact]
 
+    def losses_with_result_of_texts(
+        self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], *, context_tokens: int | None = None
+    ) -> list[list[float]]:
+        return [[float(losses.with_result or 0.0) for losses in self.score_calls(*of_text)] for of_text in texts]
+
     def _pruned(self, losses: CallLosses, prune_below: float) -> CallLosses:
         without_result = replace(losses, without_result=None)
         nothing = replace(without_result, with_result=None)

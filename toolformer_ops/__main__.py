@@ -29,7 +29,17 @@ import sys
 import typer
 
 from toolformer_ops import termination
-from toolformer_ops.commands import decoding, doctor, evaluation, housekeeping, people, publishing, reporting, stages
+from toolformer_ops.commands import (
+    decoding,
+    doctor,
+    evaluation,
+    housekeeping,
+    people,
+    placebos,
+    publishing,
+    reporting,
+    stages,
+)
 from toolformer_ops.demo import commands as demo_commands
 from toolformer_ops.errors import EXIT_USAGE, TerminationRequest, ToolformerError, disk_full, exit_code
 from toolformer_ops.local_services import commands as service_commands
@@ -44,6 +54,7 @@ app = typer.Typer(
 app.add_typer(stages.app, name="stage")
 for part in (
     people.app,
+    placebos.app,
     decoding.app,
     evaluation.app,
     publishing.app,

@@ -75,7 +75,7 @@ comment on column placebo_losses.call_id is 'The call whose place is scored.';
 comment on column placebo_losses.number is 'Number of the placebo in the order of the draw, from 1.';
 comment on column placebo_losses.source is 'The call that the result is of: placebo_pool_results.source. Null where there is none.';
 comment on column placebo_losses.is_sampled is 'Whether the placebo belongs to the sample that the false-discovery rate is estimated from: the first of each sampled call.';
-comment on column placebo_losses.reason is 'Why there is no placebo reduction: pruned_below (the losses that are known prove that it is below prune_below), no_other_result (no call of another document has another result), loss_not_finite; process_killed or out_of_memory where the text was given up. Null for a scored placebo.';
+comment on column placebo_losses.reason is 'Why there is no placebo reduction: pruned_below (the losses that are known prove that it is below prune_below), no_other_result (no call of another document has another result), only_compared (a sampled placebo was compared with it; L- is not known), loss_not_finite; process_killed or out_of_memory where the text was given up. Null for a scored placebo.';
 comment on column placebo_losses.loss_with_result is 'L(e(c, r'')): the loss with the call and the placebo as a prefix, nats. Null where it was not computed.';
 comment on column placebo_losses.reduction_bound is 'L- - L(e(c, r'')), nats, or with reason pruned_below a number that it does not exceed.';
 comment on column placebo_losses.reduction is 'The placebo reduction L- - L(e(c, r'')), nats; null where reason says why.';

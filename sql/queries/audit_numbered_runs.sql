@@ -6,7 +6,7 @@ join stored_runs stored using (run_id)
 cross join lateral (
     select array_agg(recipe_id order by recipe_id) as ids
     from (
-        select unnest(array[filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id]) as recipe_id
+        select unnest(array[filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, placebo_recipe_id]) as recipe_id
         from run_tools
         where run_tools.run_id = run.run_id
     ) used

@@ -25,6 +25,10 @@ losses as (
     delete from call_losses
     where scoring_recipe_id = any(cast(:scoring_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
 ),
+placebos as (
+    delete from placebo_losses
+    where placebo_recipe_id = any(cast(:placebo_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
+),
 given_up as (
     delete from failed_documents where recipe_id = any(cast(:recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
 ),

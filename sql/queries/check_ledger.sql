@@ -17,6 +17,13 @@ worked as (
     from checked_work
     group by document_id
 ),
+placebo as (
+    select placebo.document_id, count(*) as placebos
+    from checked_members member
+    join placebo_losses placebo on placebo.document_id = member.variant_id
+    where placebo.placebo_recipe_id = :placebo_recipe_id
+    group by placebo.document_id
+),
 pruned as (
     select position.document_id, count(*) as positions
     from checked_members member
@@ -36,6 +43,9 @@ select
     sampled.rows_written as sampled,
     executed.rows_written as executed,
     scored.rows_written as scored,
+    cast(:placebo_recipe_id as text) is not null as asks_for_placebos,
+    placed.rows_written as placed,
+    coalesce(placebo.placebos, 0) as placebos,
     coalesce(cast(sampled.counts ->> 'positions_pruned_below' as bigint), 0) as pruned_in_ledger,
     coalesce(cast(sampled.counts ->> 'samples' as bigint), 0) as samples,
     coalesce(cast(sampled.counts ->> 'candidates' as bigint), 0)
@@ -48,6 +58,7 @@ from checked_members member
 left join decided on decided.document_id = member.variant_id
 left join worked on worked.document_id = member.variant_id
 left join pruned on pruned.document_id = member.variant_id
+left join placebo on placebo.document_id = member.variant_id
 left join stage_ledger filtered
     on filtered.document_id = member.variant_id and filtered.recipe_id = :filter_recipe_id and filtered.stage = 'filter'
 left join stage_ledger sampled
@@ -55,7 +66,9 @@ left join stage_ledger sampled
 left join stage_ledger executed
     on executed.document_id = member.variant_id and executed.recipe_id = :execution_recipe_id and executed.stage = 'execute'
 left join stage_ledger scored
-    on scored.document_id = member.variant_id and scored.recipe_id = :scoring_recipe_id and scored.stage = 'score';
+    on scored.document_id = member.variant_id and scored.recipe_id = :scoring_recipe_id and scored.stage = 'score'
+left join stage_ledger placed
+    on placed.document_id = member.variant_id and placed.recipe_id = :placebo_recipe_id and placed.stage = 'placebo';
 
 -- Rows to check: one for each document and stage of a tool that it passes; the ledger, and the rows that exist.
 --   ledger_rows                      1 where the stage has finished the document
@@ -74,9 +87,10 @@ cross join lateral (values
     ('filter', filtered, decisions, decisions),
     ('sample', sampled, calls, calls),
     ('execute', executed, calls, calls),
-    ('score', scored, losses, calls)
+    ('score', scored, losses, calls),
+    ('placebo', placed, placebos, placebos)
 ) as stages (stage, in_ledger, rows_found, rows_expected)
-where stages.stage = 'filter' or is_kept;
+where stages.stage = 'filter' or is_kept and (stages.stage <> 'placebo' or asks_for_placebos);
 
 -- Rows to check: the documents that were sampled.
 --   items_in, items_out              samples drawn, and samples that became candidates, duplicates or were rejected with a reason

@@ -2,7 +2,8 @@
 with known_recipes as (
     select distinct recipe_id
     from run_tools
-    cross join unnest(array[filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id]) as recipe_id
+    cross join unnest(array[filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, placebo_recipe_id]) as recipe_id
+    where recipe_id is not null
 ),
 calls as materialized (
     select call.sampling_recipe_id, call.call_id, call.input_key
@@ -48,6 +49,12 @@ from pruned_positions row join texts_to_forget text on text.document_id = row.do
 union all
 select 'call_losses', count(*)
 from call_losses row join texts_to_forget text on text.document_id = row.document_id
+union all
+select 'placebo_losses', count(*)
+from placebo_losses row join texts_to_forget text on text.document_id = row.document_id
+union all
+select 'placebo_pool_results', count(*)
+from placebo_pool_results row join texts_to_forget text on text.document_id = row.document_id
 union all
 select 'stage_ledger', count(*)
 from known_recipes known

@@ -3,7 +3,8 @@
 with known_recipes as (
     select distinct recipe_id
     from run_tools
-    cross join unnest(array[filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id]) as recipe_id
+    cross join unnest(array[filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, placebo_recipe_id]) as recipe_id
+    where recipe_id is not null
 ),
 calls as (
     delete from candidate_calls call using texts_to_forget text where call.document_id = text.document_id
@@ -22,6 +23,13 @@ pruned as (
 ),
 losses as (
     delete from call_losses row using texts_to_forget text where row.document_id = text.document_id returning 1
+),
+placebos as (
+    delete from placebo_losses row using texts_to_forget text where row.document_id = text.document_id returning 1
+),
+-- Placebos of other texts keep their losses, and lose what the result was.
+pooled as (
+    delete from placebo_pool_results row using texts_to_forget text where row.document_id = text.document_id returning 1
 ),
 decisions as (
     delete from filter_decisions row using known_recipes known, texts_to_forget text
@@ -82,6 +90,11 @@ counted_yields as (
     using annotation_runs run, corpus_documents member, texts_to_forget text
     where counted.run_id = run.run_id and run.corpus_id = member.corpus_id and member.document_id = text.document_id
 ),
+counted_placebos as (
+    delete from placebo_counts counted
+    using annotation_runs run, corpus_documents member, texts_to_forget text
+    where counted.run_id = run.run_id and run.corpus_id = member.corpus_id and member.document_id = text.document_id
+),
 memberships as (
     delete from corpus_documents row using texts_to_forget text where row.document_id = text.document_id returning 1
 ),
@@ -95,5 +108,7 @@ union all select 'filter_decisions', count(*) from decisions
 union all select 'candidate_calls', count(*) from calls
 union all select 'pruned_positions', count(*) from pruned
 union all select 'call_losses', count(*) from losses
+union all select 'placebo_losses', count(*) from placebos
+union all select 'placebo_pool_results', count(*) from pooled
 union all select 'stage_ledger', count(*) from ledger
 union all select 'quality_results', count(*) from quality

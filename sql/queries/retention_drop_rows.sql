@@ -13,5 +13,8 @@ failed as (
 ),
 tries as (
     delete from micro_batch_tries where recipe_id = :recipe_id
+),
+pools as (
+    delete from placebo_pools where placebo_recipe_id = :recipe_id
 )
 update recipes set dropped_at = now() where recipe_id = :recipe_id

@@ -4,7 +4,7 @@ with given_up as (
     delete from failed_documents failed
     using run_tools rt
     where rt.run_id = :run_id
-      and failed.recipe_id in (rt.filter_recipe_id, rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id)
+      and failed.recipe_id in (rt.filter_recipe_id, rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, rt.placebo_recipe_id)
     returning failed.recipe_id, failed.document_id, failed.stage, failed.tool, failed.reason
 ),
 results as (
@@ -31,7 +31,8 @@ work as (
     cross join lateral (
         with recursive own (step, stage, recipe_id) as (
             values (1, 'filter', rt.filter_recipe_id), (2, 'sample', rt.sampling_recipe_id),
-                   (3, 'execute', rt.execution_recipe_id), (4, 'score', rt.scoring_recipe_id)
+                   (3, 'execute', rt.execution_recipe_id), (4, 'score', rt.scoring_recipe_id),
+                   (5, 'placebo', rt.placebo_recipe_id)
         ),
         later as (
             select recipe_id, stage from own where step >= (select step from own where stage = again.stage)
@@ -52,6 +53,10 @@ decisions as (
 losses as (
     delete from call_losses loss using work
     where loss.scoring_recipe_id = work.recipe_id and loss.document_id = work.document_id and work.stage = 'score'
+),
+placebos as (
+    delete from placebo_losses placebo using work
+    where placebo.placebo_recipe_id = work.recipe_id and placebo.document_id = work.document_id and work.stage = 'placebo'
 ),
 tries as (
     delete from micro_batch_tries tried using work

@@ -7,7 +7,7 @@ with work as (
            coalesce(sum((b.counts ->> 'positions_pruned_below')::bigint), 0) as positions_pruned,
            coalesce(sum((b.counts ->> 'candidates')::bigint), 0) as calls
     from run_tools t
-    cross join (values ('filter'), ('sample'), ('execute'), ('score')) s (stage)
+    cross join (values ('filter'), ('sample'), ('execute'), ('score'), ('placebo')) s (stage)
     left join micro_batches b on b.run_id = t.run_id and b.tool = t.tool and b.stage = s.stage
     where t.run_id = :run_id
     group by t.tool, s.stage
@@ -19,7 +19,7 @@ by_tool as (
            sum(calls) as calls,
            sum(rows) + sum(positions_pruned) as rows,
            sum(seconds) filter (
-               where stage in ('sample', 'score') or stage = 'execute' and tool = any(cast(:device_tools as text[]))
+               where stage in ('sample', 'score', 'placebo') or stage = 'execute' and tool = any(cast(:device_tools as text[]))
            ) / 3600 as device_hours,
            jsonb_object_agg(stage, round(seconds::numeric, 3)) as seconds
     from work

@@ -17,7 +17,7 @@ left join lateral (
     from (
         select max(work.documents) as documents,
                sum(work.seconds) filter (
-                   where work.stage in ('sample', 'score')
+                   where work.stage in ('sample', 'score', 'placebo')
                       or work.stage = 'execute' and work.tool = any (cast(:device_tools as text[]))) as device_seconds
         from run_work work
         where work.run_id = run.run_id

@@ -8,7 +8,10 @@ cross join lateral (
         select * from candidate_calls where sampling_recipe_id = rt.sampling_recipe_id and input_key is not null
     )
     select asked.input_key, loss.result, loss.result_rank, count(*) as calls, count(distinct asked.document_id) as texts,
-           count(*) filter (where is_kept(loss.reason, loss.loss_reduction, rt.keep_threshold)) as kept_calls,
+           count(*) filter (
+               where is_kept(loss.reason, loss.loss_reduction, rt.keep_threshold)
+                 and (rt.tau_information is null
+                      or carries_information(rt.placebo_recipe_id, loss.document_id, loss.call_id, rt.tau_information))) as kept_calls,
            max(loss.loss_reduction) filter (where loss.reason is null) as best_loss_reduction
     from asked
     join run_tool_documents member

@@ -108,13 +108,15 @@ def test_right_data_pass_every_check_and_the_results_are_stored(settings: Settin
         "losses_are_finite",
         "reduction_equals_its_definition",
         "calls_removed_give_the_text_back",
+        "false_discovery_rate_is_low",
+        "false_discovery_rate_is_allowed",
         "enough_texts_are_kept",
         "kept_share_is_plausible",
         "some_call_is_kept",
     }
     with database.transaction(run.engine) as connection:
         rows = connection.execute(sql_text("select success, message, observed from quality_results")).all()
-    assert len(rows) == 15
+    assert len(rows) == 17
     assert all(row.success for row in rows)
     by_name = {result.check.name: result for result in results}
     assert by_name["call_ids_are_unique"].observed["rows"] == 3
@@ -419,6 +421,16 @@ HOLDS_AND_BREAKS: dict[str, tuple[str, list[str], list[str]]] = {
     "every_text_has_a_call": ("document_id, call_count", ["'a', 1"], ["'b', 0"]),
     "enough_texts_are_kept": ("tool, kept_texts, min_kept_texts", ["'a', 0, 0", "'b', 3, 3"], ["'c', 2, 3"]),
     "kept_share_is_plausible": ("tool, kept_share, max_kept_share", ["'a', 0, 1", "'b', 1, 1"], ["'c', 0.51, 0.5"]),
+    "false_discovery_rate_is_low": (
+        "tool, false_discovery_rate, rate_low, rate_high, placebos_scored",
+        ["'a', 0.2, 0, 1, 30", "'b', 0.9, 0, 1, 29", "'d', null, null, null, 99"],
+        ["'c', 0.21, 0, 1, 30"],
+    ),
+    "false_discovery_rate_is_allowed": (
+        "tool, false_discovery_rate, rate_low, rate_high, placebos_scored, max_false_discovery_rate",
+        ["'a', 0.1, 0, 1, 30, 0.1", "'b', 0.9, 0, 1, 29, 0.1", "'d', 0.9, 0, 1, 99, null"],
+        ["'c', 0.11, 0, 1, 30, 0.1"],
+    ),
     "some_call_is_kept": ("tool, kept_calls", ["'a', 1"], ["'b', 0"]),
     "release_is_what_is_registered": ("what, on_s3, registered", ["'a', '7', '7'"], ["'b', '7', '8'", "'c', null, '7'"]),
     "tools_are_those_of_the_run": ("call_id, tool", ["'a', 'QA'"], ["'b', 'Oracle'"]),
@@ -447,6 +459,7 @@ def test_every_check_has_a_file_a_table_and_a_test() -> None:
     assert {name for name in files if Check.load(name).severity == "warn"} == {
         "some_call_is_kept",
         "every_tool_is_present",
+        "false_discovery_rate_is_low",
     }
 
 

@@ -117,7 +117,7 @@ def test_no_table_holds_a_forgotten_text_or_what_came_of_it(corpus: Corpus) -> N
     assert found.rows == {
         "documents": 2, "corpus_documents": 1, "filter_decisions": 1, "candidate_calls": 2, "pruned_positions": 1,
         "call_losses": 2, "stage_ledger": 4, "quality_results": 1, "rejected_documents": 1, "call_results": 2,
-        "corpus_spare_records": 0,
+        "corpus_spare_records": 0, "placebo_losses": 0, "placebo_pool_results": 0,
     }  # fmt: skip
     # The other text has all of its rows still, among them the result that both asked for.
     after = corpus.everything()

@@ -82,6 +82,8 @@ class ToolOfRun:
     sampling_recipe_id: str
     execution_recipe_id: str
     scoring_recipe_id: str
+    placebo_recipe_id: str | None
+    """None where the run has no placebos."""
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,13 @@ def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
 
 def _later_recipes(connection: Connection, stage: str, recipe_id: str) -> dict[str, Any]:
     """The arguments of audit_repair_rows.sql but for the documents: a stage's recipe, and all that are built on it."""
-    fields = ("filter_recipe_id", "sampling_recipe_id", "execution_recipe_id", "scoring_recipe_id")
+    fields = (
+        "filter_recipe_id",
+        "sampling_recipe_id",
+        "execution_recipe_id",
+        "scoring_recipe_id",
+        "placebo_recipe_id",
+    )
     runs = database.fetch_all(connection, "audit_scope_runs", scope="all", scope_id="")
     tools = [
         ToolOfRun(**{name: getattr(row, name) for name in ToolOfRun.__dataclass_fields__})
@@ -182,7 +188,7 @@ def _later_recipes(connection: Connection, stage: str, recipe_id: str) -> dict[s
     ]
     later = fields[STAGES.index(stage) :]
     affected: dict[str, Any] = {
-        f"{name}s": sorted({getattr(tool, name) for tool in tools}) if name in later else [] for name in fields
+        f"{name}s": sorted({getattr(tool, name) for tool in tools} - {None}) if name in later else [] for name in fields
     }
     recipe_ids = sorted({recipe for ids in affected.values() for recipe in ids})
     del affected["execution_recipe_ids"]

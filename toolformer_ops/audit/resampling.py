@@ -12,13 +12,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from toolformer_ops.annotation.placebo import PlaceboDraw
 from toolformer_ops.audit.auditing import Auditing, Check, Finding, Page, ToolOfRun
 from toolformer_ops.errors import UsageError
 from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.runs.micro_batches import Shard, load_run_tool
 from toolformer_ops.runs.models import RunModel
+from toolformer_ops.runs.placebo_pools import load_pool
 from toolformer_ops.stages.execution import ExecuteWork
 from toolformer_ops.stages.filtering import FilterWork
+from toolformer_ops.stages.placebo import PlaceboWork
 from toolformer_ops.stages.sampling import SampleWork
 from toolformer_ops.stages.scoring import ScoreWork
 from toolformer_ops.storage import database
@@ -35,6 +38,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "pruned_positions": ("document_id", "paragraph", "position_token"),
     "call_results": ("input_key",),
     "call_losses": ("document_id", "call_id"),
+    "placebo_losses": ("document_id", "call_id", "number"),
 }
 """What names a row of a table, within a recipe."""
 
@@ -96,6 +100,19 @@ def _compute_again(auditing: Auditing, of_run: ToolOfRun, calls: int, seed: str)
         "execute": execution.compute(asked),
         "score": scoring.compute(executed),
     }
+    if run.placebo_recipe_id is not None:
+        with database.transaction(auditing.engine) as connection:
+            draw = PlaceboDraw(load_pool(connection, run.placebo_recipe_id))
+            rows = database.fetch_all(
+                connection,
+                "audit_stored_placebo_losses",
+                recipe_id=run.placebo_recipe_id,
+                document_ids=ids,
+            )
+            comparable = {row.document_id for row in rows}
+            placebo = PlaceboWork(run=run, shard=shard, draw=draw, load_model=lambda: model.of(run))
+            judged = placebo.load(connection, [item for item in documents if item.document_id in comparable])
+        done["placebo"] = placebo.compute(judged)
     # 3. Compare, table by table.
     page = Page()
     tables = {
@@ -103,6 +120,7 @@ def _compute_again(auditing: Auditing, of_run: ToolOfRun, calls: int, seed: str)
         "sample": ("candidate_calls", "pruned_positions"),
         "execute": ("call_results",),
         "score": ("call_losses",),
+        "placebo": ("placebo_losses",),
     }
     tolerance = TOLERANCE[auditing.settings.dtype]
     for stage, batch in done.items():

@@ -90,6 +90,7 @@ def stage_rows(stage: str) -> Callable[[Auditing, str, str], Page]:
                 "sample": tool.filter_recipe_id,
                 "execute": tool.sampling_recipe_id,
                 "score": tool.execution_recipe_id,
+                "placebo": tool.scoring_recipe_id,
             }
             parameters["previous_recipe_id"] = previous[stage]
         with database.transaction(auditing.engine) as connection:
@@ -105,6 +106,11 @@ def stage_rows(stage: str) -> Callable[[Auditing, str, str], Page]:
             }
         elif stage == "score":
             parameters["prune_below"] = definition.get("prune_below")
+        elif stage == "placebo":
+            with database.transaction(auditing.engine) as connection:
+                parents = database.fetch_all(connection, "audit_recipes", recipe_ids=[tool.scoring_recipe_id])
+            parent = parents[0].definition if parents and parents[0].is_there else {}
+            parameters["prune_below"] = parent.get("prune_below")
         return statement_page(
             auditing,
             f"audit_{stage}",
@@ -197,20 +203,21 @@ def _numbers(connection: Connection, run_id: str) -> dict[tuple[str, str, str], 
     return {(row.relation, row.tool, row.name): row.numbers for row in rows}
 
 
-STAGES = ("filter", "sample", "execute", "score")
+STAGES = ("filter", "sample", "execute", "score", "placebo")
 
 
-def _recipe(tool: ToolOfRun, stage: str) -> str:
+def _recipe(tool: ToolOfRun, stage: str) -> str | None:
     return {
         "filter": tool.filter_recipe_id,
         "sample": tool.sampling_recipe_id,
         "execute": tool.execution_recipe_id,
         "score": tool.scoring_recipe_id,
+        "placebo": tool.placebo_recipe_id,
     }[stage]
 
 
 def _recipe_ids(tools: Sequence[ToolOfRun]) -> list[str]:
-    return list(dict.fromkeys(_recipe(tool, stage) for tool in tools for stage in STAGES))
+    return [recipe for recipe in dict.fromkeys(_recipe(tool, stage) for tool in tools for stage in STAGES) if recipe]
 
 
 def _once(auditing: Auditing) -> Sequence[str]:
@@ -219,7 +226,7 @@ def _once(auditing: Auditing) -> Sequence[str]:
 
 def _recipes_of(stage: str) -> Callable[[Auditing], Sequence[str]]:
     return lambda auditing: (
-        list(dict.fromkeys(_recipe(tool, stage) for tool in auditing.subjects.tools))
+        [recipe for recipe in dict.fromkeys(_recipe(tool, stage) for tool in auditing.subjects.tools) if recipe]
         if auditing.subjects.has_rows
         else []
     )

@@ -165,6 +165,20 @@ def score(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
     score_stage(settings, run, tool, shard, RunModel(settings, StartUp()))
 
 
+@app.command("placebo")
+def placebo(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
+    """Score results of other calls in the calls' places, once all calls of the tool are scored.
+
+    Example: toolformer-ops stage placebo --run night-1 --tool Calculator --shard 0/4
+    """
+    from toolformer_ops.runs.models import RunModel
+    from toolformer_ops.runs.start_up import StartUp
+    from toolformer_ops.stages.placebo import placebo_stage
+
+    settings = load_settings()
+    placebo_stage(settings, run, tool, shard, RunModel(settings, StartUp()))
+
+
 @app.command("check")
 def check(run: Run, tool: Tool) -> None:
     """Test a tool's rows; exit 3 where a check with severity `fail` does not pass.

@@ -51,15 +51,20 @@ def print_report(console: Console, connection: Connection, run_id: str, settings
     counts = rows("demo_threshold_counts")
     thresholds = sorted({row.threshold for row in counts})
     table = Table("tool")
-    for name in ("sampled", "scored", *(f">= {threshold:g}" for threshold in thresholds)):
+    for name in ("sampled", "scored", *(f">= {threshold:g}" for threshold in thresholds), "by chance*"):
         table.add_column(name, justify="right")
     cells = {
         (row.tool, row.threshold): f"{row.calls} ({row.texts}){'*' if row.is_keep_threshold else ' '}" for row in counts
     }
+    by_chance = {row.tool: chance(row) for row in counts if row.is_keep_threshold}
     for row in rows("demo_scored_by_tool"):
         found = [cells.get((row.tool, threshold), "") for threshold in thresholds]
-        table.add_row(row.tool, str(row.calls), str(row.scored), *found)
-    say(console, "\nCalls (and texts) that save at least so many nats; * marks the tool's own threshold")
+        table.add_row(row.tool, str(row.calls), str(row.scored), *found, by_chance.get(row.tool, ""))
+    say(
+        console,
+        "\nCalls (and texts) that the keep rule keeps from so many nats on; * marks the tool's own threshold. By chance: the",
+    )
+    say(console, "share of them that the rule would keep with another call's result (its 95 % interval)")
     console.print(table)
 
     # 3. the best calls, each in its sentence with the nats that it saves
@@ -100,6 +105,17 @@ def print_outputs(console: Console, rows: Sequence[Row[Any]]) -> None:
             say(console, f'         toolformer-ops generate --model {row.model_uri} "{FRESH_SUM}"')
         else:
             say(console, "Model    none: finetuning was off, or there was nothing to train on")
+
+
+def chance(row: Row[Any]) -> str:
+    """A false-discovery rate with its interval, such as `0.12 (0.03-0.31)`, or why there is none."""
+    if row.placebos_scored is None:
+        return "no placebos"
+    if not row.placebos_scored:
+        return "none possible"
+    if row.false_discovery_rate is None:
+        return "-"
+    return f"{row.false_discovery_rate:.2f} ({row.rate_low:.2f}-{row.rate_high:.2f})"
 
 
 def call_in_sentence(row: Row[Any]) -> Text:

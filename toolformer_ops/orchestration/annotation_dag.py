@@ -80,6 +80,8 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
             if get_tool(tool).spec.executes_apart:
                 pools = {"sample": GPU_POOL, "execute": execution_pool(tool), "score": GPU_POOL}
             shards = [mapped_stage(name, tool=tool, shards=plan.output, pool=pool) for name, pool in pools.items()]
+            # Draws from the results of all shards.
+            shards.append(mapped_stage("placebo", tool=tool, shards=plan.output, pool=GPU_POOL))
             checks[tool] = stage("check", tool=tool)
             chain(filtered, plan, *shards, checks[tool])
 

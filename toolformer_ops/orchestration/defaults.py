@@ -54,6 +54,7 @@ TIME_LIMITS = MappingProxyType(
         "sample": timedelta(hours=12),
         "execute": timedelta(hours=12),
         "score": timedelta(hours=12),
+        "placebo": timedelta(hours=12),
         "check": timedelta(hours=2),
         "gather-tools": timedelta(minutes=10),
         "release": timedelta(hours=6),

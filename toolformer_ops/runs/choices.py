@@ -55,6 +55,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "temperature": 0.7,
             # The longest sum takes 15 tokens. A step costs the same for one sample as for six, so the longest sample decides.
             "max_call_tokens": 20,
+            # A weak model is helped by many a result that has nothing to do with the text.
+            "keep_rule": "information",
             # Some eight passes over the release, in batches that two cores finish within two minutes. At the paper's rate so few
             # steps would teach nothing; at ten times the rate the model begins to call.
             "finetune_steps": 12,

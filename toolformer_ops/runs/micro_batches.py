@@ -209,16 +209,20 @@ def members_beyond_finished(connection: Connection, run: RunTool, *recipe_ids: s
     return {**members, "base_version": bases[0].version, "base_ordinal": bases[0].ordinal_limit} if bases else members
 
 
-def unfinished_documents(connection: Connection, run: RunTool) -> tuple[int, int]:
-    """How many documents of the run are not filtered, and how many a filter kept that are not scored."""
+def unfinished_documents(connection: Connection, run: RunTool) -> tuple[int, int, int]:
+    """How many documents of the run are not filtered, how many a filter kept that are not scored, and that lack placebos.
+
+    The last is 0 for a run without a recipe of placebos.
+    """
     [found] = database.fetch_all(
         connection,
         "unfinished_documents",
         **members_beyond_finished(connection, run, *run.recipe_ids),
         filter_recipe_id=run.filter_recipe_id,
         scoring_recipe_id=run.scoring_recipe_id,
+        placebo_recipe_id=run.placebo_recipe_id,
     )
-    return found.unfiltered, found.unscored
+    return found.unfiltered, found.unscored, found.without_placebos
 
 
 def documents_after(

@@ -33,6 +33,7 @@ from toolformer_ops.errors import DatabaseError, ParameterError, QualityError
 from toolformer_ops.release.choosing import PAGE_TEXTS, KeptCounts, count_kept
 from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.micro_batches import RunTool, load_run_tool, members_beyond_finished
+from toolformer_ops.runs.placebo_rates import store_rates
 from toolformer_ops.storage import database
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ TOOL_CHECKS: Mapping[str, Sequence[str]] = {
     "checked_losses": ("losses_are_finite", "reduction_equals_its_definition"),
     "checked_pruned": ("what_was_pruned_cannot_be_kept",),
     "checked_texts": ("calls_removed_give_the_text_back",),
+    "checked_rates": ("false_discovery_rate_is_low", "false_discovery_rate_is_allowed"),
     "checked_yield": ("enough_texts_are_kept", "kept_share_is_plausible", "some_call_is_kept"),
 }
 """The tables of rows to check of a tool, and the checks on each."""
@@ -120,6 +122,7 @@ def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, run_id, tool)
         members = members_beyond_finished(connection, run, *run.recipe_ids)
+        store_rates(connection, run)
     counted: list[KeptCounts] = []
     results = run_checks(engine, lambda own: counted.append(write_rows_of_tool(own, run, members)), TOOL_CHECKS)
 
@@ -148,6 +151,7 @@ def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, objec
         **run.keep_rule,
         "min_kept_texts": run.choices.min_kept_texts,
         "max_kept_share": run.choices.max_kept_share,
+        "max_false_discovery_rate": run.choices.max_false_discovery_rate,
     }
     with database.transaction(engine) as connection:
         database.execute(connection, "check_memory")
@@ -158,7 +162,7 @@ def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, objec
         # 2. What else there is to compare them with.
         counted = count_kept(connection, run)
         parameters.update(vars(counted))
-        for query in ("check_recipes", "check_ledger", "check_pruned", "check_yield", "check_texts"):
+        for query in ("check_recipes", "check_ledger", "check_pruned", "check_rates", "check_yield", "check_texts"):
             database.execute(connection, query, **parameters)
         # 3. The texts of which Postgres cannot tell that they come back.
         rows = ((str(document_id), gives_back) for document_id, gives_back in texts_in_doubt(connection, run))

@@ -14,7 +14,9 @@ from sqlalchemy import Connection
 
 from toolformer_ops.config import MAX_SHARDS, Settings
 from toolformer_ops.errors import ParameterError
+from toolformer_ops.runs.choices import PlaceboChoices
 from toolformer_ops.runs.micro_batches import load_run_tool, members_beyond_finished, unfinished_documents
+from toolformer_ops.runs.placebo_pools import wants_placebos
 from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import get_tool
 
@@ -84,8 +86,9 @@ def tools_to_do(settings: Settings, run_id: str) -> ToDo:
         checked = {row.tool for row in database.fetch_all(connection, "tools_checked", run_id=run_id)}
         for tool in runs[0].tools:
             run = load_run_tool(connection, run_id, tool)
-            unfiltered, unscored = unfinished_documents(connection, run)
-            if tool in checked and not unfiltered and not unscored:
+            unfiltered, unscored, without_placebos = unfinished_documents(connection, run)
+            pool_is_missing = run.placebo_recipe_id is None and wants_placebos(run.choices.part(PlaceboChoices))
+            if tool in checked and not any((unfiltered, unscored, without_placebos, pool_is_missing)):
                 continue
             [lately] = database.fetch_all(connection, "filter_seconds", filter_recipe_id=run.filter_recipe_id)
             tools.append(tool)

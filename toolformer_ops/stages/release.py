@@ -194,11 +194,15 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
         if row.scoring_recipe_id is None:
             lacking[row.tool] = "it was never registered"
             continue
-        unfiltered, unscored = unfinished_documents(connection, load_run_tool(connection, run_id, row.tool))
+        unfiltered, unscored, without_placebos = unfinished_documents(
+            connection, load_run_tool(connection, run_id, row.tool)
+        )
         if unfiltered:
             lacking[row.tool] = f"documents not filtered: {unfiltered}"
         elif unscored:
             lacking[row.tool] = f"documents not scored: {unscored}"
+        elif without_placebos:
+            lacking[row.tool] = f"documents without placebos: {without_placebos}"
         elif row.failed_checks:
             lacking[row.tool] = f"failed checks {', '.join(row.failed_checks)}"
         else:

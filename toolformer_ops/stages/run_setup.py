@@ -17,9 +17,12 @@ from toolformer_ops import __version__
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError
 from toolformer_ops.records import corpus_id_of, normal_uri
-from toolformer_ops.runs.choices import CHOSEN_ANEW, RunChoices, values_in
+from toolformer_ops.runs.choices import CHOSEN_ANEW, PlaceboChoices, RunChoices, values_in
+from toolformer_ops.runs.micro_batches import load_run_tool
 from toolformer_ops.runs.models import require_identity, split_revision
 from toolformer_ops.runs.numbers import runs_without_numbers, store_numbers
+from toolformer_ops.runs.placebo_pools import known_pool, wants_placebos
+from toolformer_ops.runs.placebo_rates import store_missing_rates
 from toolformer_ops.runs.recipes import SAMPLING_VERSION, tool_recipes
 from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage import database
@@ -141,7 +144,10 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
                     f"run {run_id}, {name}: {', '.join(changed)} are not those the run was started with, because the code, "
                     f"the model or the index changed meanwhile. Start a new run."
                 )
-            # 6. The partitions of its rows.
+            # 6. The pool of its placebos, where an earlier run drew one that fits.
+            if row.placebo_recipe_id is None and wants_placebos(choices):
+                known_pool(connection, load_run_tool(connection, run_id, name), choices.part(PlaceboChoices))
+            # 7. The partitions of its rows.
             for table in ("candidate_calls", "pruned_positions"):
                 database.ensure_partition(connection, table, ids["sampling_recipe_id"])
             database.ensure_partition(connection, "call_losses", ids["scoring_recipe_id"])
@@ -293,6 +299,9 @@ def finish_run(settings: Settings, run_id: str, state: str) -> str:
     for finished in [*earlier, run_id]:
         with database.transaction(engine) as connection:
             store_numbers(connection, finished)
+    with database.transaction(engine) as connection:
+        for tool in database.fetch_all(connection, "numbers_tools", run_id=run_id):
+            store_missing_rates(connection, load_run_tool(connection, run_id, tool.tool))
     logger.info("run %s ended: %s", run_id, state)
     with database.transaction(engine) as connection:
         summary = summarise(connection, run_id)

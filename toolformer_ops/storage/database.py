@@ -50,6 +50,7 @@ TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
     "pruned_positions": ("sampling_recipe_id", "document_id", "paragraph", "position_token"),
     "call_results": ("tool", "tool_version", "input_key"),
     "call_losses": ("document_id", "call_id"),  # in each partition
+    "placebo_pool_results": ("placebo_recipe_id", "source"),
     "placebo_losses": ("document_id", "call_id", "number"),  # in each partition
     "stage_ledger": ("recipe_id", "document_id", "stage"),
     "failed_documents": ("recipe_id", "document_id", "stage"),

@@ -78,9 +78,11 @@ def drop_unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], lis
     for recipe in recipes:
         with database.transaction(engine) as connection:
             # 1. A run that starts now waits here for the partition, or holds it and is seen as a use of the recipe.
-            tables = {"sample": ("candidate_calls", "pruned_positions"), "score": ("call_losses",)}.get(
-                recipe.stage, ()
-            )
+            tables = {
+                "sample": ("candidate_calls", "pruned_positions"),
+                "score": ("call_losses",),
+                "placebo": ("placebo_losses",),
+            }.get(recipe.stage, ())
             for table in tables:
                 database.lock_partition(connection, table, recipe.recipe_id)
             if not _unused_recipes(connection, uses, recipe.recipe_id):

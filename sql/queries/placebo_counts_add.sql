@@ -1,0 +1,42 @@
+-- How many documents of a tool of a run have so many sampled placebos and calls that the keep rule keeps, at each threshold: those of an
+-- earlier run (:base_run_id; null where there is none), and those that joined or left the corpus since.
+insert into placebo_counts (run_id, tool, threshold, placebos, calls, documents)
+with changed as (
+    select case when :reads_record then variant_id else document_id end as document_id, case when has_joined then 1 else -1 end as sign
+    from differing_members(:corpus_id, :at_version, :below_ordinal, :counted_version, :counted_ordinal)
+),
+found as (
+    select changed.sign, loss.document_id, loss.loss_reduction as reduction, false as is_placebo
+    from changed
+    join call_losses loss on loss.document_id = changed.document_id
+    where loss.scoring_recipe_id = :scoring_recipe_id
+      and is_kept(loss.reason, loss.loss_reduction, (select min(threshold) from unnest(cast(:thresholds as double precision[])) lowest (threshold)))
+      and (cast(:tau_information as double precision) is null
+           or carries_information(:placebo_recipe_id, loss.document_id, loss.call_id, :tau_information))
+    union all
+    select changed.sign, placebo.document_id, placebo.reduction, true
+    from changed
+    join placebo_losses placebo on placebo.document_id = changed.document_id
+    where placebo.placebo_recipe_id = :placebo_recipe_id
+      and placebo.is_sampled
+      and placebo.reduction >= (select min(threshold) from unnest(cast(:thresholds as double precision[])) lowest (threshold))
+      and (cast(:tau_information as double precision) is null or placebo.placebo_information >= :tau_information)
+),
+by_document as (
+    select asked.threshold, found.document_id, found.sign,
+           count(*) filter (where found.is_placebo) as placebos, count(*) filter (where not found.is_placebo) as calls
+    from found
+    join unnest(cast(:thresholds as double precision[])) asked (threshold) on found.reduction >= asked.threshold
+    group by asked.threshold, found.document_id, found.sign
+),
+added as (
+    select threshold, placebos, calls, sign as documents from by_document
+    union all
+    select threshold, placebos, calls, documents
+    from placebo_counts
+    where run_id = :base_run_id and tool = :tool
+)
+select :run_id, :tool, threshold, placebos, calls, sum(documents)
+from added
+group by threshold, placebos, calls
+having sum(documents) > 0

@@ -1,0 +1,259 @@
+"""Placebos through the stage and Postgres, with a scripted language model: what is drawn, stored, counted and shown."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from sqlalchemy import text as sql
+
+from tests.fake_language_model import FakeLanguageModel, StoppedError
+from toolformer_ops.audit.auditing import Ages, Auditing, subjects_of
+from toolformer_ops.audit.resampling import resampling_check
+from toolformer_ops.audit.rows import stage_rows
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import QualityError
+from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
+from toolformer_ops.runs.micro_batches import load_run_tool
+from toolformer_ops.runs.placebo_rates import lowest_threshold, store_rates
+from toolformer_ops.stages.annotating import annotate_stage
+from toolformer_ops.stages.checking import check_tool
+from toolformer_ops.stages.filtering import filter_stage
+from toolformer_ops.stages.ingestion import ingest_corpus
+from toolformer_ops.stages.placebo import placebo_stage, placebos_of_run
+from toolformer_ops.stages.planning import tools_to_do
+from toolformer_ops.stages.run_setup import finish_run, start_run
+from toolformer_ops.storage import database
+
+UseModel = Callable[[FakeLanguageModel], FakeLanguageModel]
+PLACEBOS = "call_id, number, source, is_sampled, reason, loss_with_result, reduction, information, placebo_information"
+
+
+@pytest.fixture
+def use_model(monkeypatch: pytest.MonkeyPatch) -> UseModel:
+    """Puts a scripted model where the stages load theirs."""
+
+    def use(model: FakeLanguageModel) -> FakeLanguageModel:
+        monkeypatch.setattr("toolformer_ops.language_model.model_identity", lambda *_, **__: model.identity)
+        monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
+        return model
+
+    return use
+
+
+def written(path: Path, totals: range) -> Path:
+    """One text a total; the right call's result is its last word but one, so that this call helps and no other result does."""
+    lines = [{"text": f"Box {n} holds {n} pens and 1 cap, a total of {n + 1} things."} for n in totals]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def choices(corpus: Path, **changes: Any) -> RunChoices:
+    values = {
+        "corpus": str(corpus),
+        "model": "fake",
+        "tools": ["Calculator"],
+        "max_positions": 2,
+        "samples_per_position": 12,
+        "prune_below": 0.5,
+    }
+    return RunChoices.parse(values | changes)
+
+
+def sums(totals: range) -> FakeLanguageModel:
+    """Proposes every total of the corpus at each position."""
+    return FakeLanguageModel(tuple(f"Calculator({n} + 1)" for n in totals))
+
+
+def annotate(settings: Settings, run_id: str) -> None:
+    filter_stage(settings, run_id, "Calculator", "0/1")
+    annotate_stage(settings, run_id, "Calculator", "0/1")
+
+
+def rows(settings: Settings, query: str) -> list[tuple[Any, ...]]:
+    with database.transaction(database.connect(settings)) as connection:
+        return [tuple(row) for row in connection.execute(sql(query))]
+
+
+def test_a_run_counts_what_chance_would_keep(settings: Settings, tmp_path: Path, use_model: UseModel) -> None:
+    corpus = written(tmp_path / "c.jsonl", range(2, 14))
+    model = use_model(sums(range(2, 14)))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "run-1", choices(corpus, keep_rule="information"))
+    assert tools_to_do(settings, "run-1").tools == ["Calculator"]
+    # 1. The pool has to be whole.
+    filter_stage(settings, "run-1", "Calculator", "0/1")
+    with pytest.raises(QualityError, match="12 that are not scored"):
+        placebo_stage(settings, "run-1", "Calculator", "0/1")
+    annotate_stage(settings, "run-1", "Calculator", "0/1")
+    # 2. A stage that stops in the middle and goes on in shards has the rows of one that does not stop.
+    losses = rows(settings, "select * from call_losses order by call_id")
+    model.seen.clear()
+    model.texts_before_stop = 5
+    with pytest.raises(StoppedError):
+        placebo_stage(settings.model_copy(update={"micro_batch_documents": 2}), "run-1", "Calculator", "0/1")
+    model.texts_before_stop = None
+    for shard in ("2/3", "0/3", "1/3"):
+        placebo_stage(settings, "run-1", "Calculator", shard)
+    stored = rows(settings, f"select {PLACEBOS} from placebo_losses order by call_id, number")
+    hashes = rows(settings, "select document_id, rows_hash from stage_ledger where stage = 'placebo' order by 1")
+    with database.transaction(database.connect(settings)) as connection:
+        connection.execute(sql("truncate placebo_losses"))
+        connection.execute(sql("delete from stage_ledger where stage = 'placebo'"))
+    placebo_stage(settings, "run-1", "Calculator", "0/1")
+    assert rows(settings, f"select {PLACEBOS} from placebo_losses order by call_id, number") == stored
+    assert (
+        rows(settings, "select document_id, rows_hash from stage_ledger where stage = 'placebo' order by 1") == hashes
+    )
+    assert rows(settings, "select * from call_losses order by call_id") == losses  # untouched
+    # 3. Each text has one call that helps, by 1 nat, and 23 that do not (L+ = 2.25); a placebo of that call saves -0.25 nats.
+    kept = rows(settings, "select loss_reduction, placebo_reduction, information, placebos from kept_calls")
+    assert kept == [(1.0, -0.25, 1.25, 3)] * 12
+    # 4. Of the calls without help, one in 23 draws the right result: its placebo is as good as the right call.
+    check_tool(settings, "run-1", "Calculator")
+    hits = rows(
+        settings,
+        "select count(*) from placebo_losses where is_sampled and reduction >= 0.5 and placebo_information > 0",
+    )
+    counts = rows(
+        settings,
+        "select threshold, calls, placebos, placebos_scored, false_discovery_rate, rate_low < false_discovery_rate, "
+        "rate_high > false_discovery_rate from threshold_counts order by threshold",
+    )
+    assert 4 <= hits[0][0] <= 24
+    assert len(stored) == 12 * (24 - 1) + 12 * 3 + hits[0][0] * 3  # each of them is compared with three more
+    rate = pytest.approx(hits[0][0] / 12)
+    assert counts[:2] == [(0.5, 12, hits[0][0], 288, rate, True, True), (1.0, 12, hits[0][0], 288, rate, True, True)]
+    assert counts[2][:5] == (2.0, 0, 0, 288, None)
+    warned = rows(settings, "select check_name, severity from quality_results where not success")
+    assert ("false_discovery_rate_is_low", "warn") in warned
+    # 5. A run with the same choices finds nothing to do, and has the same numbers.
+    finish_run(settings, "run-1", "success")
+    model.loads = 0
+    start_run(settings, "run-2", choices(corpus, keep_rule="information"))
+    assert tools_to_do(settings, "run-2").tools == []
+    placebo_stage(settings, "run-2", "Calculator", "0/1")
+    assert model.loads == 0
+    finish_run(settings, "run-2", "success")
+    numbers = rows(
+        settings,
+        "select threshold, calls, placebos, false_discovery_rate, rate_low, rate_high from threshold_counts order by threshold",
+    )
+    assert len(numbers) == 6
+    assert numbers[::2] == numbers[1::2]
+
+
+def test_a_run_of_before_gets_its_placebos_without_sampling_again(
+    settings: Settings, tmp_path: Path, use_model: UseModel
+) -> None:
+    corpus = written(tmp_path / "c.jsonl", range(2, 10))
+    model = use_model(sums(range(2, 10)))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "old", choices(corpus, placebos=0, placebo_sample=0))
+    annotate(settings, "old")
+    model.loads = 0
+    placebo_stage(settings, "old", "Calculator", "0/1")  # asks for none
+    assert model.loads == 0
+    check_tool(settings, "old", "Calculator")
+    finish_run(settings, "old", "success")
+    columns = "threshold, calls, texts, false_discovery_rate is null, placebos_scored"
+    counts = f"select {columns} from threshold_counts order by threshold"
+    assert rows(settings, counts) == [(0.5, 8, 8, True, None), (1.0, 8, 8, True, None), (2.0, 0, 0, True, None)]
+    with database.transaction(database.connect(settings)) as connection:
+        run = load_run_tool(connection, "old", "Calculator")
+        assert "toolformer-ops placebo" in lowest_threshold(connection, run, 0.1).why_not
+    # 1. One command scores them, and counts.
+    before = rows(settings, "select * from call_losses order by call_id")
+    rates = placebos_of_run(settings, "old", PlaceboChoices())
+    assert list(rates["Calculator"]) == [0.5, 1.0, 2.0]
+    assert rows(settings, counts) == [(0.5, 8, 8, False, 128), (1.0, 8, 8, False, 128), (2.0, 0, 0, True, 128)]
+    assert rows(settings, "select * from call_losses order by call_id") == before
+    assert rows(settings, "select count(*) from stored_runs") == [(1,)]
+    # 2. Which threshold holds a rate: a placebo that is right saves 1 nat, as every kept call, so none below 1; nothing above.
+    rate = rates["Calculator"][0.5].false_discovery_rate
+    assert rate is not None
+    with database.transaction(database.connect(settings)) as connection:
+        run = load_run_tool(connection, "old", "Calculator")
+        assert lowest_threshold(connection, run, rate / 2).threshold is None
+        held = lowest_threshold(connection, run, rate)
+    assert (held.threshold, held.calls, held.rate) == (0.5, 8, rates["Calculator"][0.5])
+    # 3. The audit finds them in order, computes them again, and misses one that is gone.
+    store = mock.Mock()
+    with database.transaction(database.connect(settings)) as connection:
+        subjects = subjects_of(connection, "run", "old")
+    auditing = Auditing(settings, database.connect(settings), store, subjects, Ages(), audit_id=0)
+    page = stage_rows("placebo")(auditing, str(subjects.tools[0].placebo_recipe_id), "")
+    assert (page.items, page.findings) == (8, [])
+    again = resampling_check(128, "seed")
+    assert again.page(auditing, subjects.tools[0].scoring_recipe_id, "").findings == []
+    with database.transaction(database.connect(settings)) as connection:
+        connection.execute(
+            sql("delete from placebo_losses where call_id = (select min(call_id::text)::uuid from placebo_losses)")
+        )
+    [lost] = stage_rows("placebo")(auditing, str(subjects.tools[0].placebo_recipe_id), "").findings
+    assert (lost.kind, lost.relation) == ("lost", "placebo_losses")
+
+
+def test_where_all_results_are_equal_no_placebo_is_possible_and_nothing_fails(
+    settings: Settings, tmp_path: Path, use_model: UseModel
+) -> None:
+    corpus = tmp_path / "same.jsonl"
+    texts = [{"text": f"Box {n} holds 2 pens and 3 caps, a total of 5 things."} for n in range(4)]
+    corpus.write_text("".join(json.dumps(line) + "\n" for line in texts))
+    use_model(FakeLanguageModel(("Calculator(2 + 3)",)))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", choices(corpus, max_false_discovery_rate=0.0))
+    annotate(settings, "r")
+    placebo_stage(settings, "r", "Calculator", "0/1")
+    check_tool(settings, "r", "Calculator")
+    assert rows(settings, "select distinct reason, source is null, is_sampled from placebo_losses") == [
+        ("no_other_result", True, True)
+    ]
+    assert rows(settings, "select calls, placebos_scored, false_discovery_rate from threshold_counts order by threshold") == [
+        (4, 0, None), (4, 0, None), (0, 0, None),
+    ]  # fmt: skip
+    with database.transaction(database.connect(settings)) as connection:
+        found = lowest_threshold(connection, load_run_tool(connection, "r", "Calculator"), 0.1)
+    assert found.why_not.startswith("no placebo is possible")
+
+
+def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubled_draws_anew(
+    settings: Settings, tmp_path: Path, use_model: UseModel
+) -> None:
+    path = tmp_path / "c.jsonl"
+    model = use_model(sums(range(2, 26)))
+
+    def night(run_id: str, totals: range) -> str:
+        written(path, totals)
+        ingest_corpus(settings, str(path))
+        start_run(settings, run_id, choices(path))
+        annotate(settings, run_id)
+        model.seen.clear()
+        placebo_stage(settings, run_id, "Calculator", "0/1")
+        check_tool(settings, run_id, "Calculator")
+        finish_run(settings, run_id, "success")
+        [(recipe,)] = rows(settings, f"select placebo_recipe_id from run_tools where run_id = '{run_id}'")
+        return str(recipe)
+
+    numbers = "select run_id, threshold, calls, placebos, placebos_scored, false_discovery_rate, rate_high from threshold_counts"
+    first = night("night-1", range(2, 8))
+    of_first = rows(settings, f"{numbers} where run_id = 'night-1' order by threshold")
+    # 1. Two new texts: the old ones' placebos are not scored again, the new ones' come from the same pool.
+    second = night("night-2", range(2, 10))
+    assert second == first
+    assert {text.split()[1] for text in model.seen} == {"8", "9"}
+    sources = "select count(*) from call_placebos placebo join run_documents member on member.run_id = 'night-1' and "
+    assert rows(
+        settings, f"{sources} member.document_id = placebo.source_document_id where placebo.run_id = 'night-2'"
+    ) == (rows(settings, "select count(*) from call_placebos where run_id = 'night-2' and source_call_id is not null"))
+    # 2. What was counted from the first night is what is counted from all rows.
+    stored = rows(settings, f"{numbers} where run_id = 'night-2' order by threshold")
+    with database.transaction(database.connect(settings)) as connection:
+        connection.execute(sql("delete from placebo_counts where run_id = 'night-1'"))  # no base
+        store_rates(connection, load_run_tool(connection, "night-2", "Calculator"))
+    assert rows(settings, f"{numbers} where run_id = 'night-2' order by threshold") == stored
+    # 3. The corpus has more than twice the documents: a new pool. The numbers of the first night are what they were.
+    assert night("night-3", range(2, 16)) != first
+    assert rows(settings, f"{numbers} where run_id = 'night-1' order by threshold") == of_first

@@ -1,0 +1,143 @@
+"""A made corpus in which every second result is swapped on purpose: what placebos say of it, and what is true."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw, PlaceboLoss, carries_information, score_placebos
+from toolformer_ops.annotation.scoring import ScoredCall
+from toolformer_ops.call_syntax import Call
+from toolformer_ops.records import PlacedCall, content_uuid
+from toolformer_ops.runs.choices import ScoringChoices
+from toolformer_ops.runs.placebo_pools import Pool, PooledResult
+from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, rate_of
+
+WITHOUT = 3.0
+"""L- of every call, nats."""
+THRESHOLD = 0.5
+EASE = (-0.6, 0.0, 0.6)
+"""What any result saves in a document, in the mean, nats: what helps is likelier to help once more in the same document."""
+SPREAD = 0.4
+"""Standard deviation of what a result saves, nats."""
+RIGHT = 1.0
+"""What the right result saves beyond any other, nats."""
+DOCUMENTS, CALLS, SEEDS = 80, 4, 20
+
+
+@dataclass
+class MadeModel:
+    """Losses by a formula: a result saves the document's ease, a number made of call and result, and more where it is right."""
+
+    seed: int
+
+    def loss(self, document: int, call: str, result: str) -> float:
+        noise = np.random.default_rng([self.seed, *f"{call}={result}".encode()]).normal(0.0, SPREAD)
+        right = RIGHT if result == f"result of {call}" else 0.0
+        return float(WITHOUT - EASE[document % len(EASE)] - noise - right)
+
+    def surely_below(self, bound: float, prune_below: float) -> bool:
+        return prune_below > 0 and bound < prune_below
+
+    def losses_with_result_of_texts(
+        self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **_: Any
+    ) -> list[list[float]]:
+        return [[self.loss(int(text), call.call.input, call.result) for call in calls] for text, calls in texts]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is said of a made corpus."""
+
+    rate: Rate
+    kept: Counter[tuple[str, bool]]
+    """Calls that the paper's rule and the rule with information keep, by whether their result is the right one."""
+    with_information: Rate
+
+
+def judged(seed: int) -> Judged:
+    model = MadeModel(seed)
+    names = {(document, number): f"{document}.{number}" for document in range(DOCUMENTS) for number in range(CALLS)}
+    # Every second call has the result of another document's call.
+    results = {
+        (document, number): f"result of {names[document if number % 2 else (document + 17) % DOCUMENTS, number]}"
+        for document, number in names
+    }
+    calls: dict[int, list[JudgedCall]] = {document: [] for document in range(DOCUMENTS)}
+    for (document, number), name in names.items():
+        loss = model.loss(document, name, results[document, number])
+        scored = ScoredCall(
+            result=results[document, number],
+            loss_without_call=WITHOUT,
+            loss_without_result=WITHOUT,
+            loss_with_result=loss,
+            number_format="float32",
+            reduction_bound=WITHOUT - loss,
+        )
+        place = content_uuid("document", str(seed), str(document))
+        calls[document].append(JudgedCall(content_uuid("call", str(seed), name), place, 1, Call("Made", name), scored))
+    pool = Pool(
+        placebos=3,
+        sample_share=1.0,
+        results=[
+            PooledResult(source, call.call_id, call.document_id, str(call.scored.result))
+            for source, call in enumerate(call for of_document in calls.values() for call in of_document)
+        ],
+    )
+    draw, choices = PlaceboDraw(pool), ScoringChoices(prune_below=THRESHOLD)
+    kept: Counter[tuple[str, bool]] = Counter()
+    paper, informed = [], []
+    for document, of_document in calls.items():
+        [found] = score_placebos(lambda: model, choices, [(str(document), of_document)], draw)  # type: ignore[arg-type, return-value]
+        own, own_informed, hits, hits_informed = 0, 0, 0, 0
+        for call, placebos in zip(of_document, found, strict=True):
+            is_right = call.scored.result == f"result of {call.call.input}"
+            if call.scored.is_kept(THRESHOLD):
+                informs = carries_information(placebos, 0.2)
+                own, own_informed = own + 1, own_informed + informs
+                kept["paper", is_right] += 1
+                kept["information", is_right] += informs
+            hits, hits_informed = hits + reaches(placebos[0]), hits_informed + reaches(placebos[0], 0.2)
+        paper.append(CountedDocuments(hits, own, 1))
+        informed.append(CountedDocuments(hits_informed, own_informed, 1))
+    return Judged(rate_of(paper, 1.0), kept, rate_of(informed, 1.0))
+
+
+def reaches(placebo: PlaceboLoss, tau_information: float | None = None) -> bool:
+    """Whether the rule would keep the placebo as a result."""
+    if placebo.reason is not None or placebo.reduction_bound is None or placebo.reduction_bound < THRESHOLD:
+        return False
+    measured = placebo.placebo_information
+    return tau_information is None or (measured is not None and measured >= tau_information)
+
+
+def normal_above(threshold: float, mean: float) -> float:
+    return 0.5 * math.erfc((threshold - mean) / (SPREAD * math.sqrt(2)))
+
+
+def test_swapped_results_are_recognised() -> None:
+    # The truth, by the formula: of all calls such a share reaches the threshold with any result, and with the right one.
+    by_chance = math.fsum(normal_above(THRESHOLD, ease) for ease in EASE) / len(EASE)
+    with_right = math.fsum(normal_above(THRESHOLD, ease + RIGHT) for ease in EASE) / len(EASE)
+    truth = by_chance / ((by_chance + with_right) / 2)
+    assert truth == pytest.approx(0.47, abs=0.01)
+    found = [judged(seed) for seed in range(SEEDS)]
+    # 1. The interval holds it in 19 of 20 corpora, and is not so wide that it says nothing.
+    rates = [one.rate for one in found]
+    held = [(rate.rate_low or 0.0) <= truth <= (rate.rate_high or 0.0) for rate in rates]
+    assert sum(held) >= SEEDS - 1
+    assert all((rate.rate_low or 0.0) > 0.1 and (rate.rate_high or 1.0) < 0.9 for rate in rates)
+    # 2. The rate bounds the share of swapped results among the kept calls from above, since it counts as many calls again.
+    for one in found:
+        swapped = one.kept["paper", False] / (one.kept["paper", False] + one.kept["paper", True])
+        assert one.rate.rate_high is not None
+        assert swapped < one.rate.rate_high
+    # 3. Information tells the right results from the swapped ones: the rule drops more than a third of these, and its rate says so.
+    total = sum((one.kept for one in found), Counter[tuple[str, bool]]())
+    assert total["information", True] > 0.9 * total["paper", True]
+    assert total["information", False] < 0.65 * total["paper", False]
+    assert all((one.with_information.false_discovery_rate or 0) < (one.rate.false_discovery_rate or 0) for one in found)

@@ -1,0 +1,154 @@
+"""Placebos by the engine against a plain computation: no cache, no batch, no shortcut."""
+
+import math
+import uuid
+from collections.abc import Sequence
+
+import pytest
+
+from tests.unit.language_model.conftest import TEXT, Subject
+from toolformer_ops.annotation.placebo import (
+    NO_OTHER_RESULT,
+    JudgedCall,
+    PlaceboDraw,
+    PlaceboLoss,
+    carries_information,
+    information,
+    score_placebos,
+)
+from toolformer_ops.annotation.scoring import PRUNED, ExecutedCall, ExecutedText, ScoredCall, score_texts
+from toolformer_ops.call_syntax import Call
+from toolformer_ops.records import PlacedCall, content_uuid
+from toolformer_ops.runs.choices import ScoringChoices
+from toolformer_ops.runs.placebo_pools import Pool, PooledResult
+
+K = 2
+DOCUMENT = content_uuid("the document")
+POOL = Pool(
+    placebos=K,
+    sample_share=1.0,
+    results=[
+        PooledResult(
+            source, content_uuid("call", str(source)), content_uuid("text", str(source % 5)), f"{source % 7} shirts"
+        )
+        for source in range(20)
+    ],
+)
+
+
+def judged(subject: Subject, choices: ScoringChoices) -> list[JudgedCall]:
+    """Calls at several places, with equal calls among them, scored as the stage does."""
+    calls = [
+        ExecutedCall(token, Call("Calculator", call_input), [f"{number} shirts"], None)
+        for token in (3, 7, 12)
+        for number, call_input in enumerate(("520 - 187", "7 * 7", "1 + 1"))
+    ]
+    [scored] = score_texts(lambda: subject.engine, choices, [ExecutedText(TEXT, calls, None)])
+    return [
+        JudgedCall(content_uuid("here", str(index)), DOCUMENT, call.token, call.call, found)
+        for index, (call, found) in enumerate(zip(calls, scored, strict=True))
+    ]
+
+
+def plainly(subject: Subject, call: JudgedCall, draw: PlaceboDraw) -> list[tuple[float, float, float]]:
+    """By placebo: its loss, its reduction and the call's information against it."""
+    result = call.scored.result
+    assert result is not None
+    own = subject.reference.losses(TEXT, PlacedCall(call.token, call.call, result))
+    assert own.without_result is not None
+    assert own.with_result is not None
+    rows = []
+    for one in draw.of_call(call, K + 1):
+        loss = subject.reference.losses(TEXT, PlacedCall(call.token, call.call, one.result)).with_result
+        assert loss is not None
+        rows.append((loss, min(own.without_call, own.without_result) - loss, loss - own.with_result))
+    return rows
+
+
+@pytest.mark.parametrize("prune_below", [0.0, 0.01])
+def test_placebo_losses_and_information_are_those_of_a_plain_computation(subject: Subject, prune_below: float) -> None:
+    choices, draw = ScoringChoices(prune_below=prune_below), PlaceboDraw(POOL)
+    calls = judged(subject, choices)
+    [found] = score_placebos(lambda: subject.engine, choices, [(TEXT, calls)], draw)
+    seen: set[str] = set()
+    for call, rows in zip(calls, found, strict=True):
+        plain = plainly(subject, call, draw)
+        first, *others = rows
+        assert first.is_sampled
+        assert not any(row.is_sampled for row in others)
+        for row in rows:
+            loss, reduction, saved = plain[row.number - 1]
+            seen.add(row.reason or "scored")
+            if row.loss_with_result is not None:
+                assert row.loss_with_result == pytest.approx(loss, abs=1e-4)
+            if row.reason is None:
+                assert row.reduction_bound == pytest.approx(reduction, abs=1e-4)
+            elif row.reason == PRUNED:
+                assert reduction < prune_below  # the proof holds
+            if row.information is not None:
+                assert row.information == pytest.approx(saved, abs=1e-4)
+        reaches = call.scored.loss_reduction is not None and call.scored.loss_reduction >= prune_below
+        if reaches:
+            expected = math.fsum(saved for _, _, saved in plain[:K]) / K
+            assert information(rows) == pytest.approx(expected, abs=1e-4)
+            assert carries_information(rows, None)
+            assert carries_information(rows, expected - 0.001)
+            assert not carries_information(rows, expected + 0.001)
+        # A sampled placebo that reaches the bound is measured like a result: against the placebos after it.
+        if first.reason is None and first.reduction_bound is not None and first.reduction_bound >= prune_below:
+            against = math.fsum(loss for loss, _, _ in plain[1:]) / K - plain[0][0]
+            assert first.placebo_information == pytest.approx(against, abs=1e-4)
+            assert len(rows) == K + 1
+        else:
+            assert first.placebo_information is None
+            assert len(rows) == (K if reaches else 1)
+    assert seen >= ({"scored", PRUNED} if prune_below else {"scored"})
+
+
+def test_placebos_do_not_depend_on_what_they_are_computed_with(subject: Subject) -> None:
+    choices, draw = ScoringChoices(prune_below=0.01), PlaceboDraw(POOL)
+    calls = judged(subject, choices)
+
+    def rounded(rows: Sequence[PlaceboLoss]) -> list[tuple[object, ...]]:
+        return [(row.number, row.source, row.is_sampled, row.reason, round(row.information or 0.0, 4)) for row in rows]
+
+    [together, _] = score_placebos(lambda: subject.engine, choices, [(TEXT, calls), (TEXT, calls[:2])], draw)
+    turned = score_placebos(lambda: subject.engine, choices, [(TEXT, calls[::-1])], draw)[0][::-1]
+    alone = [score_placebos(lambda: subject.engine, choices, [(TEXT, [call])], draw)[0][0] for call in calls]
+    assert (
+        [rounded(rows) for rows in together] == [rounded(rows) for rows in turned] == [rounded(rows) for rows in alone]
+    )
+
+
+def test_a_draw_leaves_out_the_own_document_and_equal_results_and_changes_only_for_those_who_drew_what_left() -> None:
+    def call(number: int) -> JudgedCall:
+        place = content_uuid("text", str(number % 5))
+        own = ScoredCall(result=f"{number % 7} shirts")
+        return JudgedCall(uuid.UUID(int=number), place, 3, Call("Calculator", str(number)), own)
+
+    draw = PlaceboDraw(POOL)
+    drawn = {number: draw.of_call(call(number), 3) for number in range(200)}
+    for number, placebos in drawn.items():
+        assert len(placebos) == 3
+        assert all(one.document_id != content_uuid("text", str(number % 5)) for one in placebos)
+        assert len({one.result for one in placebos} | {f"{number % 7} shirts"}) == 4
+    assert {one.source for placebos in drawn.values() for one in placebos} == set(range(20))  # each result is drawn
+    # The order of the pool does not matter, and one that left is missed by those alone that had drawn it.
+    left = 4
+    fewer = sorted((one for one in POOL.results if one.source != left), key=lambda one: one.result)
+    after = PlaceboDraw(Pool(K, 1.0, fewer))
+    for number, placebos in drawn.items():
+        sources = [one.source for one in placebos]
+        again = [one.source for one in after.of_call(call(number), 3)]
+        assert (again == sources) == (left not in sources)
+
+
+def test_where_no_other_call_has_another_result_there_is_no_placebo(subject: Subject) -> None:
+    choices = ScoringChoices(prune_below=0.0)
+    calls = judged(subject, choices)[:1]
+    same = Pool(K, 1.0, [PooledResult(0, content_uuid("a"), content_uuid("b"), "0 shirts")])
+    for pool in (same, Pool(K, 1.0, [])):
+        [[rows]] = score_placebos(lambda: pytest.fail("no model"), choices, [(TEXT, calls)], PlaceboDraw(pool))
+        assert rows == [PlaceboLoss(1, None, is_sampled=True, reason=NO_OTHER_RESULT)]
+    [[rows]] = score_placebos(lambda: subject.engine, choices, [(TEXT, calls)], PlaceboDraw(Pool(0, 0.0, POOL.results)))
+    assert rows == []  # nothing is asked for

@@ -1,0 +1,284 @@
+"""Placebos: results of other calls in a call's place, so that it is known whether this result helps, or any result of its kind.
+
+1. A call's placebos are drawn from a pool (`runs/placebo_pools.py`): results of calls in other documents, each another text
+   than the call's own result and than the placebos before it. The order of the draw is a hash of document and call over the
+   pool's calls. So it depends on no batch, shard or order, and a call that leaves the pool changes the draw of those alone that
+   drew it. Equal calls of a text draw the same placebos: their passes are equal, too, and are computed once.
+2. A call whose own reduction reaches `prune_below` gets K placebos. Its information is the mean of L(e(c, r')) - L(e(c, r)).
+3. A sampled call, whatever its reduction is, gets one placebo: the sample for the false-discovery rate. Where this placebo
+   reaches `prune_below`, the next K are scored, too, and its information is measured against them as that of a result is. So
+   the rate counts what the run's whole keep rule would keep.
+
+The shortcuts of scoring hold for placebos, with the same proof (`language_model/scoring.py`): the placebo reduction is at most
+any known term of L-, and at most such a term minus L(e(c, r')). Where that is surely below `prune_below`, no threshold of the
+run counts the placebo, and nothing more is computed; the row keeps the bound.
+"""
+
+import dataclasses
+import hashlib
+import math
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from toolformer_ops.annotation.scoring import NOT_FINITE, PRUNED, ScoredCall
+from toolformer_ops.call_syntax import Call, call_without_result
+from toolformer_ops.records import PlacedCall
+from toolformer_ops.runs.choices import ScoringChoices
+from toolformer_ops.runs.placebo_pools import Pool, PooledResult
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import LanguageModel
+
+NO_OTHER_RESULT = "no_other_result"
+ONLY_COMPARED = "only_compared"
+FLOAT32 = "float32"
+
+
+@dataclass(frozen=True)
+class JudgedCall:
+    """A call with a result and losses, whose place is scored with placebos."""
+
+    call_id: uuid.UUID
+    document_id: uuid.UUID
+    token: int
+    """Index, in the text's token ids, of the token that follows the call."""
+    call: Call
+    scored: ScoredCall
+    """With all losses, or `pruned_below` with those that prove it."""
+
+    @property
+    def known_bound(self) -> float:
+        """The smallest term of L- that is known, nats: no placebo saves more."""
+        own = self.scored
+        terms = (own.loss_without_call, own.loss_without_result, own.loss_without_call_full_context)
+        return min(term for term in terms if term is not None)
+
+    @property
+    def own_loss(self) -> float | None:
+        """L(e(c, r)) where it was computed in float32, as placebos are."""
+        return self.scored.loss_with_result if self.scored.number_format in (FLOAT32, None) else None
+
+
+@dataclass(frozen=True)
+class PlaceboLoss:
+    """A placebo of a call. The fields are columns of `placebo_losses`."""
+
+    number: int
+    """In the order of the draw, from 1."""
+    source: int | None
+    """The call of the pool that the result is of; None where there is none."""
+    is_sampled: bool
+    reason: str | None = None
+    """Why there is no placebo reduction."""
+    loss_with_result: float | None = None
+    """L(e(c, r')), nats."""
+    reduction_bound: float | None = None
+    """L- minus L(e(c, r')), or, with the reason `pruned_below`, a number that it does not exceed."""
+    information: float | None = None
+    """L(e(c, r')) minus L(e(c, r)), nats; None beyond the first K."""
+    placebo_information: float | None = None
+    """Of a sampled placebo that reaches `prune_below`: the information that it would have as a result, nats."""
+
+
+class PlaceboDraw:
+    """Draws placebos from a pool, and says which calls are sampled."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.placebos = pool.placebos
+        self._share = pool.sample_share
+        self._results = pool.results
+        # The pool's calls are those with the smallest ids: the last bits of the ids are still random.
+        self._keys = np.array([one.call_id.int & _64_BITS for one in pool.results], dtype=np.uint64)  # (calls,)
+
+    def is_sampled(self, call_id: uuid.UUID) -> bool:
+        """Whether the call belongs to the sample for the false-discovery rate."""
+        return (call_id.int & _64_BITS) / 2**64 < self._share
+
+    def reaches(self, scored: ScoredCall, prune_below: float) -> bool:
+        """Whether the call's own reduction reaches `prune_below`, so that it has K placebos."""
+        return self.placebos > 0 and scored.loss_reduction is not None and scored.loss_reduction >= prune_below
+
+    def of_call(self, call: JudgedCall, count: int) -> list[PooledResult]:
+        """The first `count` placebos of a call; fewer where the pool has no more other results of other documents."""
+        place = hashlib.sha256(call.document_id.bytes + call_without_result(call.call).encode("utf-8")).digest()
+        order = np.argsort(_mixed(self._keys ^ np.uint64(int.from_bytes(place[:8], "big"))), kind="stable")
+        drawn: list[PooledResult] = []
+        taken = {call.scored.result}
+        for index in order:
+            one = self._results[index]
+            if len(drawn) == count:
+                break
+            if one.document_id != call.document_id and one.result not in taken:
+                drawn.append(one)
+                taken.add(one.result)
+        return drawn
+
+
+def score_placebos(
+    load_model: "Callable[[], LanguageModel]",
+    choices: ScoringChoices,
+    texts: Sequence[tuple[str, Sequence[JudgedCall]]],
+    draw: PlaceboDraw,
+) -> list[list[list[PlaceboLoss]]]:
+    """By text, the placebos of each call, in order; none for a call that is neither sampled nor reaches `prune_below`.
+
+    The texts are computed together. The model is loaded only where a call has placebos.
+    """
+    k = draw.placebos
+    calls = [call for _, of_text in texts for call in of_text]
+    own = [draw.reaches(call.scored, choices.prune_below) for call in calls]
+    sampled = [draw.is_sampled(call.call_id) for call in calls]
+    drawn = [
+        draw.of_call(call, k + 1) if reaches or is_sampled else []
+        for call, reaches, is_sampled in zip(calls, own, sampled, strict=True)
+    ]
+    # 1. The first K of each call that reaches prune_below, and the first of each sampled call.
+    wanted = [
+        (index, number)
+        for index, call_draws in enumerate(drawn)
+        for number in range(1, min(len(call_draws), k if own[index] else int(sampled[index])) + 1)
+    ]
+    found = _scored(load_model(), choices, texts, drawn, wanted, k) if wanted else {}
+    # 2. What the placebos that reach it, too, are measured against.
+    reaching = [
+        index for index in range(len(calls)) if k > 0 and sampled[index] and _reaches(found.get((index, 1)), choices)
+    ]
+    more = [
+        (index, number)
+        for index in reaching
+        for number in range(2, len(drawn[index]) + 1)
+        if (index, number) not in found
+    ]
+    if more:
+        found |= _scored(load_model(), choices, texts, drawn, more, k)
+    for index in reaching:
+        first = found[index, 1]
+        others = [found[index, number].loss_with_result for number in range(2, len(drawn[index]) + 1)]
+        saved = [
+            loss - first.loss_with_result for loss in others if loss is not None and first.loss_with_result is not None
+        ]
+        found[index, 1] = dataclasses.replace(first, placebo_information=_mean(saved))
+    # 3. The rows.
+    rows: list[list[PlaceboLoss]] = []
+    for index, call_draws in enumerate(drawn):
+        if not call_draws and (own[index] or sampled[index]):
+            rows.append([PlaceboLoss(1, None, is_sampled=sampled[index], reason=NO_OTHER_RESULT)])
+            continue
+        of_call = [found[index, number] for number in range(1, len(call_draws) + 1) if (index, number) in found]
+        if of_call:
+            of_call[0] = dataclasses.replace(of_call[0], is_sampled=sampled[index])
+        rows.append(of_call)
+    remaining = iter(rows)
+    return [[next(remaining) for _ in of_text] for _, of_text in texts]
+
+
+def information(placebos: Sequence[PlaceboLoss]) -> float | None:
+    """The information of a call's result, nats: the mean over its placebos; None without any."""
+    return _mean([one.information for one in placebos if one.information is not None])
+
+
+def carries_information(placebos: Sequence[PlaceboLoss], tau_information: float | None) -> bool:
+    """Whether a call carries at least `tau_information`; every call where that is None, and no call without placebos."""
+    found = information(placebos)
+    return tau_information is None or (found is not None and found >= tau_information)
+
+
+_64_BITS = 2**64 - 1
+
+
+def _mixed(keys: np.ndarray) -> np.ndarray:
+    """Each key mixed with splitmix64 (Steele, Lea and Flood, 2014), which permutes the 64-bit numbers."""
+    mixed = keys + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def _reaches(placebo: PlaceboLoss | None, choices: ScoringChoices) -> bool:
+    """Whether a placebo's reduction is known and reaches `prune_below`."""
+    if placebo is None or placebo.reason is not None or placebo.reduction_bound is None:
+        return False
+    return placebo.reduction_bound >= choices.prune_below
+
+
+def _scored(
+    model: "LanguageModel",
+    choices: ScoringChoices,
+    texts: Sequence[tuple[str, Sequence[JudgedCall]]],
+    drawn: Sequence[Sequence[PooledResult]],
+    wanted: Sequence[tuple[int, int]],
+    placebos: int,
+) -> dict[tuple[int, int], PlaceboLoss]:
+    """The placebos of these calls and numbers, by both; a call is counted over all texts, and so is `drawn`."""
+    prune_below, window = choices.prune_below, choices.scoring_context_tokens
+    calls = [call for _, of_text in texts for call in of_text]
+    text_of = [number for number, (_, of_text) in enumerate(texts) for _ in of_text]
+    rows: dict[tuple[int, int], PlaceboLoss] = {}
+
+    def placed(keys: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[str, list[PlacedCall]]]]:
+        """The keys in the order of their texts, and the calls with their placebos as the engine takes them."""
+        by_text: list[list[tuple[int, int]]] = [[] for _ in texts]
+        for key in keys:
+            by_text[text_of[key[0]]].append(key)
+        return [key for of_text in by_text for key in of_text], [
+            (text, [PlacedCall(calls[i].token, calls[i].call, drawn[i][n - 1].result) for i, n in of_text])
+            for (text, _), of_text in zip(texts, by_text, strict=True)
+            if of_text
+        ]
+
+    def put(key: tuple[int, int], loss: float | None, bound: float, reason: str | None) -> None:
+        index, number = key
+        own, source = calls[index].own_loss, drawn[index][number - 1].source
+        if math.isnan(bound) or (loss is not None and not math.isfinite(loss)):
+            rows[key] = PlaceboLoss(number, source, is_sampled=False, reason=NOT_FINITE)
+            return
+        rows[key] = PlaceboLoss(
+            number=number,
+            source=source,
+            is_sampled=False,
+            reason=reason,
+            loss_with_result=loss,
+            reduction_bound=bound,
+            information=loss - own if loss is not None and own is not None and number <= placebos else None,
+        )
+
+    # 1. Nothing is computed where a term of L- proves enough. A placebo beyond the first is compared by its loss, which is needed.
+    alone: list[tuple[int, int]] = []
+    anew: list[tuple[int, int]] = []
+    for key in wanted:
+        call = calls[key[0]]
+        if key[1] == 1 and model.surely_below(call.known_bound, prune_below):
+            put(key, None, call.known_bound, PRUNED)
+        else:
+            (alone if call.own_loss is not None or key[1] > 1 else anew).append(key)
+    # 2. L(e(c, r')) alone, in float32, where the call's other losses are in float32, too.
+    keys, given = placed(alone)
+    losses = model.losses_with_result_of_texts(given, context_tokens=window) if given else []
+    for key, loss in zip(keys, (loss for of_text in losses for loss in of_text), strict=True):
+        call, bound = calls[key[0]], calls[key[0]].known_bound - loss
+        if call.scored.loss_without_result is not None or not math.isfinite(loss):
+            put(key, loss, bound, None)
+        elif key[1] > 1:
+            put(key, loss, bound, ONLY_COMPARED)
+        elif model.surely_below(bound, prune_below):
+            put(key, loss, bound, PRUNED)
+        else:
+            anew.append(key)
+    # 3. The few whose L(e(c, "")) was not computed with the call, since its own result saved too little.
+    keys, given = placed(anew)
+    computed = (
+        model.score_texts(given, prune_below=prune_below, float32_from=prune_below, context_tokens=window)
+        if given
+        else []
+    )
+    for key, one in zip(keys, (one for of_text in computed for one in of_text), strict=True):
+        put(key, one.with_result, one.reduction_bound, PRUNED if one.pruned else None)
+    return rows

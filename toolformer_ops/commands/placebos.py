@@ -1,0 +1,79 @@
+"""`toolformer-ops placebo | thresholds`: score the placebos of a run, and ask which thresholds hold a false-discovery rate."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toolformer_ops.config import load_settings
+from toolformer_ops.errors import EXIT_NO_RESULT, ParameterError
+
+if TYPE_CHECKING:
+    from toolformer_ops.runs.placebo_rates import Rate
+
+app = typer.Typer()
+
+RunId = Annotated[str, typer.Argument(help="Id of a run, as in annotation_runs.")]
+
+
+@app.command("placebo")
+def placebo(
+    run: RunId,
+    placebos: Annotated[int, typer.Option(help="Placebos a call (K), where the run asked for none.", min=0)] = 3,
+    placebo_sample: Annotated[
+        int, typer.Option(help="Calls a tool in the sample for the rate, where the run asked for none.", min=0)
+    ] = 2000,
+) -> None:
+    """Score the placebos of a run from before placebos, or what is missing of them; nothing is sampled or executed again.
+
+    Example: toolformer-ops placebo night-1
+    """
+    from toolformer_ops.runs.choices import PlaceboChoices
+    from toolformer_ops.stages.placebo import placebos_of_run
+
+    choices = PlaceboChoices(placebos=placebos, placebo_sample=placebo_sample)
+    for tool, rates in placebos_of_run(load_settings(), run, choices).items():
+        for threshold, rate in rates.items():
+            typer.echo(f"{tool} from {threshold:g} nats: {rate.calls} calls kept, false-discovery rate {shown(rate)}")
+        if not rates:
+            typer.echo(f"{tool}: no placebos")
+
+
+@app.command("thresholds")
+def thresholds(
+    run: RunId,
+    false_discovery_rate: Annotated[
+        float, typer.Option(help="The largest share of the kept calls that may be kept by chance.", min=0.0, max=1.0)
+    ] = 0.1,
+) -> None:
+    """Print for each tool of a run the lowest threshold that holds a false-discovery rate, with the calls that it keeps.
+
+    Exit 3 where there is no such threshold for any tool.
+
+    Example: toolformer-ops thresholds night-1 --false-discovery-rate 0.1
+    """
+    from toolformer_ops.runs.micro_batches import load_run_tool
+    from toolformer_ops.runs.placebo_rates import lowest_threshold
+    from toolformer_ops.storage import database
+
+    with database.transaction(database.connect(load_settings())) as connection:
+        runs = database.fetch_all(connection, "run_by_id", run_id=run)
+        if not runs:
+            raise ParameterError(f"expected a started run, found {run!r}. The table annotation_runs lists them.")
+        tools = [row.tool for row in database.fetch_all(connection, "numbers_tools", run_id=run)]
+        found = [
+            lowest_threshold(connection, load_run_tool(connection, run, tool), false_discovery_rate) for tool in tools
+        ]
+    for one in found:
+        if one.threshold is None or one.rate is None:
+            typer.echo(f"{one.tool}: none ({one.why_not})")
+        else:
+            typer.echo(f"{one.tool}: {one.threshold:g} nats, {one.calls} calls, false-discovery rate {shown(one.rate)}")
+    if all(one.threshold is None for one in found):
+        raise typer.Exit(EXIT_NO_RESULT)
+
+
+def shown(rate: "Rate") -> str:
+    """A rate with its 95 % interval, such as `0.12 (0.03 to 0.31)`."""
+    if rate.false_discovery_rate is None:
+        return "unknown"
+    return f"{rate.false_discovery_rate:.2f} ({rate.rate_low:.2f} to {rate.rate_high:.2f})"

@@ -1,0 +1,173 @@
+"""Which results a run's placebos are drawn from (owns the tables `placebo_pools` and `placebo_pool_results`).
+
+A pool is known once all calls of a tool are scored: the calls with a result that have the smallest ids, at most `POOL_CALLS`.
+Ids are hashes, so this is a sample of the calls, whatever their order, batches and shards were. Each call counts, and not each
+distinct result: what a tool answers often is drawn often.
+
+A pool does not follow the corpus night by night. A run draws from the newest pool of its scoring recipe over its corpus, as
+long as the corpus has at most twice the documents that it had when the pool was drawn. So placebos of an earlier night stay as
+they are and are not scored again, those of a new text are drawn from the same pool, and drawing anew costs little over the life
+of a corpus that grows. The recipe of placebos holds the hash of its pool, and a run its recipe: the rows that a finished run
+was counted from are not touched by a pool that is drawn later. The share of the calls that is sampled for the false-discovery
+rate is decided with the pool, for the same reason.
+
+What a forgotten text gave to a pool is deleted. Placebos that were drawn stay, without the text of their result.
+"""
+
+import hashlib
+import json
+import logging
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from toolformer_ops.errors import QualityError
+from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
+from toolformer_ops.runs.micro_batches import RunTool, members_of_run, unfinished_documents
+from toolformer_ops.runs.recipes import placebo_recipe
+from toolformer_ops.storage import database
+from toolformer_ops.storage.database import TableRow
+
+logger = logging.getLogger(__name__)
+
+POOL_CALLS = 1000
+"""Calls of a pool at most; part of `PLACEBO_VERSION`."""
+
+
+@dataclass(frozen=True)
+class PooledResult:
+    """A call of a pool, with its result."""
+
+    source: int
+    """Number in the pool, from 0."""
+    call_id: uuid.UUID
+    document_id: uuid.UUID
+    result: str
+
+
+@dataclass(frozen=True)
+class PooledResultRow(TableRow):
+    """A call of a pool."""
+
+    table = "placebo_pool_results"
+
+    placebo_recipe_id: str
+    source: int
+    call_id: uuid.UUID
+    document_id: uuid.UUID
+    result: str
+
+
+def wants_placebos(choices: PlaceboChoices | RunChoices) -> bool:
+    """Whether a run asks for placebos at all."""
+    return choices.placebos > 0 or choices.placebo_sample > 0
+
+
+def known_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -> str | None:
+    """Take the pool of an earlier run, if one fits; returns the recipe of its placebos."""
+    rows = database.fetch_all(
+        connection,
+        "placebo_pool_known",
+        **members_of_run(run),
+        **_numbers(choices),
+        scoring_recipe_id=run.scoring_recipe_id,
+    )
+    if not rows:
+        return None
+    recipe_id = str(rows[0].placebo_recipe_id)
+    database.execute(connection, "placebo_pool_use", run_id=run.run_id, tool=run.tool, placebo_recipe_id=recipe_id)
+    return recipe_id
+
+
+def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -> str:
+    """The recipe of the run's placebos: by the pool of an earlier run, if one fits, else by one of the run's own results.
+
+    All shards of a run ask at once; the first one decides.
+
+    Raises:
+        QualityError: documents of the run are not scored, so that the pool is not whole.
+    """
+    database.execute(connection, "lock_name", name=f"placebo pool {run.scoring_recipe_id} {run.corpus_id}")
+    [now] = database.fetch_all(connection, "run_tool_by_id", run_id=run.run_id, tool=run.tool)
+    if now.placebo_recipe_id is not None:
+        return str(now.placebo_recipe_id)
+    unfiltered, unscored, _ = unfinished_documents(connection, run)
+    if unfiltered or unscored:
+        raise QualityError(
+            f"run {run.run_id}, {run.tool}: expected all documents scored before placebos are drawn, found {unfiltered} that are "
+            f"not filtered and {unscored} that are not scored. Run `toolformer-ops stage annotate` for them first."
+        )
+    if known := known_pool(connection, run, choices):
+        return known
+    # 1. The pool, and the share of the calls that is sampled.
+    of_run = {**members_of_run(run), "scoring_recipe_id": run.scoring_recipe_id}
+    [size] = database.fetch_all(connection, "placebo_pool_size", **of_run)
+    share = min(1.0, choices.placebo_sample / size.calls) if size.calls else float(choices.placebo_sample > 0)
+    drawn = [
+        PooledResult(source, row.call_id, row.document_id, row.result)
+        for source, row in enumerate(database.fetch_all(connection, "placebo_pool_draw", **of_run, calls=POOL_CALLS))
+    ]
+    # 2. Its recipe.
+    content = json.dumps([[str(one.call_id), str(one.document_id), one.result] for one in drawn])
+    recipe = placebo_recipe(
+        run.scoring_recipe_id, run.tool, choices, share, hashlib.sha256(content.encode("ascii")).hexdigest()
+    )
+    database.execute(
+        connection,
+        "insert_recipe",
+        recipe_id=recipe.recipe_id,
+        stage=recipe.stage,
+        tool=recipe.tool,
+        parent_recipe_id=recipe.parent_recipe_id,
+        definition=json.dumps(dict(recipe.definition)),
+    )
+    # 3. Its rows.
+    database.execute(
+        connection,
+        "placebo_pool_insert",
+        placebo_recipe_id=recipe.recipe_id,
+        scoring_recipe_id=run.scoring_recipe_id,
+        corpus_id=run.corpus_id,
+        **_numbers(choices),
+        documents=size.documents,
+        calls=size.calls,
+        sample_share=share,
+    )
+    database.insert_rows(connection, [PooledResultRow(recipe.recipe_id, **vars(one)) for one in drawn])
+    database.ensure_partition(connection, "placebo_losses", recipe.recipe_id)
+    database.execute(
+        connection, "placebo_pool_use", run_id=run.run_id, tool=run.tool, placebo_recipe_id=recipe.recipe_id
+    )
+    logger.info(
+        "placebos of %s are drawn from %d of %d calls with a result; %.3g of them are sampled for the false-discovery rate",
+        run.tool, len(drawn), size.calls, share,
+    )  # fmt: skip
+    return recipe.recipe_id
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A pool with its numbers."""
+
+    placebos: int
+    """K."""
+    sample_share: float
+    results: Sequence[PooledResult]
+    """By their numbers; without those of forgotten texts."""
+
+
+def load_pool(connection: Connection, placebo_recipe_id: str) -> Pool:
+    """The pool of a recipe."""
+    [pool] = database.fetch_all(connection, "placebo_pool_by_id", placebo_recipe_id=placebo_recipe_id)
+    rows = database.fetch_all(connection, "placebo_pool_results", placebo_recipe_id=placebo_recipe_id)
+    return Pool(
+        placebos=pool.placebos,
+        sample_share=pool.sample_share,
+        results=[PooledResult(row.source, row.call_id, row.document_id, row.result) for row in rows],
+    )
+
+
+def _numbers(choices: PlaceboChoices) -> dict[str, object]:
+    return {"placebos": choices.placebos, "placebo_sample": choices.placebo_sample}

@@ -1,0 +1,201 @@
+"""How many of the calls that a run keeps it would keep whatever their result is: the false-discovery rate (docs/placebo.md).
+
+    rate(t) = expected placebos that the run's keep rule keeps at threshold t / calls that it keeps
+    expected placebos = (sampled placebos kept / sampled placebos scored) (calls sampled / share of the calls that is sampled)
+
+The 95 % interval resamples documents, since calls of a document depend on each other, and so do its placebos. It is the
+Bayesian bootstrap (Rubin, 1981): each document gets an exponential weight, numerator and denominator are weighted sums, and the
+interval runs from the 2.5 % to the 97.5 % quantile of their ratio. Documents with equal counts are one group, whose weight is
+gamma-distributed: only the numbers of such documents are needed (`placebo_counts`). For the upper end one more document with
+one placebo is added. With one placebo a document the numerator then has the exact interval of a Poisson count (Garwood, 1936),
+and no placebos among few calls do not pass for a rate of zero. The draws are seeded: the same counts have the same interval.
+
+A check of a tool counts, before it judges. What it counts follows what changed since an earlier run with the same placebos and
+rule. Owns the tables `placebo_counts` and `placebo_rates`.
+"""
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sqlalchemy import Connection
+
+from toolformer_ops.runs.micro_batches import RunTool, members_of_run, unfinished_documents
+from toolformer_ops.storage import database
+
+logger = logging.getLogger(__name__)
+
+THRESHOLDS = (0.5, 1.0, 2.0)
+"""The thresholds of the paper's Table 2, nats; each tool's own is added."""
+FEWEST_PLACEBOS = 30
+"""With fewer sampled placebos a rate says little: no check fails on it."""
+RESAMPLES = 4000
+SEED = 15
+
+
+@dataclass(frozen=True)
+class CountedDocuments:
+    """So many documents with the same counts."""
+
+    placebos: int
+    """Sampled placebos of a document that the rule would keep."""
+    calls: int
+    """Calls of a document that the rule keeps."""
+    documents: int
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A false-discovery rate with its 95 % interval; None where there is nothing to divide by."""
+
+    calls: int
+    placebos: int
+    false_discovery_rate: float | None
+    rate_low: float | None
+    rate_high: float | None
+
+
+def rate_of(counted: Sequence[CountedDocuments], scale: float | None) -> Rate:
+    """The rate that follows from the documents' counts.
+
+    `scale` is how many calls one sampled placebo stands for: calls sampled / share / placebos scored; None without any.
+    """
+    placebos = sum(one.placebos * one.documents for one in counted)
+    calls = sum(one.calls * one.documents for one in counted)
+    if scale is None or not calls:
+        return Rate(calls, placebos, None, None, None)
+    some = [one for one in sorted(counted, key=lambda one: (one.placebos, one.calls)) if one.documents > 0]
+    random = np.random.default_rng(SEED)
+    weights = random.gamma([one.documents for one in some], size=(RESAMPLES, len(some)))  # (resamples, groups)
+    weighted_placebos = weights @ np.array([one.placebos for one in some], dtype=float)  # (resamples,)
+    weighted_calls = weights @ np.array([one.calls for one in some], dtype=float)
+    one_more = random.gamma(1.0, size=RESAMPLES)
+    low = float(np.quantile(weighted_placebos / weighted_calls, 0.025)) * scale
+    high = float(np.quantile((weighted_placebos + one_more) / weighted_calls, 0.975)) * scale
+    rate = placebos * scale / calls
+    return Rate(calls, placebos, rate, min(low, rate), max(high, rate))
+
+
+def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
+    """Count a tool's rates in a run, in place of what was counted before; returns them by threshold, the lowest first.
+
+    Empty for a run without placebos. Call it where the placebos of all documents are scored.
+    """
+    if run.placebo_recipe_id is None:
+        return {}
+    database.execute(connection, "placebo_rates_forget", run_id=run.run_id, tool=run.tool)
+    thresholds = sorted({t for t in THRESHOLDS if t >= run.choices.prune_below} | {run.keep_threshold})
+    of_tool = {
+        **members_of_run(run),
+        **run.keep_rule,
+        "run_id": run.run_id,
+        "tool": run.tool,
+        "scoring_recipe_id": run.scoring_recipe_id,
+    }
+    # 1. What an earlier run counted, if one did, and what joined and left the corpus since.
+    bases = database.fetch_all(connection, "placebo_counts_base", **of_tool)
+    base = bases[0]._asdict() if bases else {"base_run_id": None, "counted_version": 0, "counted_ordinal": 0}
+    database.execute(connection, "placebo_counts_add", **of_tool, **base, thresholds=thresholds)
+    [sample] = database.fetch_all(connection, "placebo_sample_size", **of_tool, **base)
+    [pool] = database.fetch_all(connection, "placebo_pool_by_id", placebo_recipe_id=run.placebo_recipe_id)
+    scale = sample.sampled / pool.sample_share / sample.scored if sample.scored else None
+    # 2. The rates.
+    rows = database.fetch_all(connection, "placebo_counts_of_run", run_id=run.run_id, tool=run.tool)
+    rates: dict[float, Rate] = {}
+    for threshold in thresholds:
+        counted = [CountedDocuments(r.placebos, r.calls, r.documents) for r in rows if r.threshold == threshold]
+        rate = rate_of(counted, scale)
+        rates[threshold] = rate
+        database.execute(
+            connection,
+            "placebo_rates_insert",
+            run_id=run.run_id,
+            tool=run.tool,
+            threshold=threshold,
+            placebo_recipe_id=run.placebo_recipe_id,
+            placebos_scored=sample.scored,
+            calls_sampled=sample.sampled,
+            **vars(rate),
+        )
+    return rates
+
+
+def store_missing_rates(connection: Connection, run: RunTool) -> None:
+    """Count the rates of a tool whose check another run passed, so that this run has none; nothing where documents are undone."""
+    if run.placebo_recipe_id is None:
+        return
+    of_run = {"run_id": run.run_id, "tool": run.tool, "placebo_recipe_id": run.placebo_recipe_id}
+    if database.fetch_all(connection, "placebo_rates_of_run", **of_run):
+        return
+    if any(unfinished_documents(connection, run)):
+        logger.warning("%s of run %s has no false-discovery rate: not all placebos are scored", run.tool, run.run_id)
+        return
+    store_rates(connection, run)
+
+
+@dataclass(frozen=True)
+class HeldThreshold:
+    """The lowest threshold of a tool that holds a false-discovery rate."""
+
+    tool: str
+    threshold: float | None
+    """Nats; None where no threshold holds it."""
+    calls: int = 0
+    rate: Rate | None = None
+    why_not: str = ""
+
+
+def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) -> HeldThreshold:
+    """The lowest threshold at which a tool's rate in a run is at most `largest_rate`.
+
+    The rate falls as a threshold falls, but where it passes a placebo. So it is looked at just above each placebo, and at
+    prune_below: thresholds below are not computed.
+    """
+    if run.placebo_recipe_id is None:
+        return HeldThreshold(run.tool, None, why_not="no placebos: toolformer-ops placebo scores them")
+    of_tool = {
+        **members_of_run(run),
+        **run.keep_rule,
+        "tool": run.tool,
+        "scoring_recipe_id": run.scoring_recipe_id,
+        "prune_below": run.choices.prune_below,
+        "base_run_id": None,
+        "counted_version": 0,
+        "counted_ordinal": 0,
+    }
+    [sample] = database.fetch_all(connection, "placebo_sample_size", **of_tool)
+    [pool] = database.fetch_all(connection, "placebo_pool_by_id", placebo_recipe_id=run.placebo_recipe_id)
+    if not sample.scored:
+        return HeldThreshold(
+            run.tool, None, why_not="no placebo is possible: no call of another text has another result"
+        )
+    scale = sample.sampled / pool.sample_share / sample.scored
+    # Between two placebos: how many calls, and the smallest of them.
+    between = database.fetch_all(connection, "placebo_thresholds", **of_tool)
+    calls = sum(row.calls for row in between)
+    if not calls:
+        return HeldThreshold(run.tool, None, why_not=f"no call saves {run.choices.prune_below:g} nats")
+    placebos = sum(row.placebos_at_lower_end for row in between)
+    for row in between:  # from below
+        rate = (placebos - row.placebos_at_lower_end) * scale / calls if calls else math.inf
+        if row.calls and rate <= largest_rate:
+            threshold = shortest_between(row.lower_end, row.smallest_call, is_open=row.placebos_at_lower_end > 0)
+            counted = database.fetch_all(connection, "placebo_counts_at", **of_tool, threshold=threshold)
+            documents = [CountedDocuments(one.placebos, one.calls, one.documents) for one in counted]
+            return HeldThreshold(run.tool, threshold, calls, rate_of(documents, scale))
+        calls -= row.calls
+        placebos -= row.placebos_at_lower_end
+    return HeldThreshold(run.tool, None, why_not="no threshold holds it")
+
+
+def shortest_between(low: float, high: float, *, is_open: bool) -> float:
+    """The number with the fewest decimals from `low` (beyond it, where `is_open`) to `high`."""
+    for digits in range(1, 16):
+        number = round(math.ceil(low * 10.0**digits) / 10.0**digits, digits)
+        if number == low and is_open:
+            number = round(number + 10.0**-digits, digits)
+        if low <= number <= high and not (is_open and number == low):
+            return number
+    return high

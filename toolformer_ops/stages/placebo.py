@@ -1,0 +1,245 @@
+"""Score placebos: results of other calls in a call's place, in nats, into `placebo_losses` (docs/placebo.md).
+
+A stage of its own behind scoring, since the results that it draws from are known when all calls are scored
+(`runs/placebo_pools.py`). The room `annotation` draws and scores; this stage says for which documents. It reads what scoring
+wrote and changes nothing of it. Does not decide what is kept, nor how many calls are kept by chance: `sql/views` and
+`runs/placebo_rates.py` do.
+"""
+
+import dataclasses
+import logging
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
+
+from toolformer_ops.annotation.placebo import (
+    NO_OTHER_RESULT,
+    JudgedCall,
+    PlaceboDraw,
+    PlaceboLoss,
+    score_placebos,
+)
+from toolformer_ops.annotation.scoring import ScoredCall
+from toolformer_ops.call_syntax import Call
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.records import Document
+from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
+from toolformer_ops.runs.micro_batches import (
+    DocumentOutcome,
+    MicroBatch,
+    Shard,
+    StageWork,
+    documents_after,
+    load_run_tool,
+    work_off,
+)
+from toolformer_ops.runs.models import RunModel
+from toolformer_ops.runs.numbers import store_numbers
+from toolformer_ops.runs.placebo_pools import choose_pool, load_pool, wants_placebos
+from toolformer_ops.runs.placebo_rates import Rate, store_rates
+from toolformer_ops.storage import database
+from toolformer_ops.storage.database import TableRow
+from toolformer_ops.tools.registry import get_tool
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import LanguageModel
+
+logger = logging.getLogger(__name__)
+
+Place = tuple[int, int]
+"""The first character of a paragraph and its end."""
+Loaded = list[tuple[Document, dict[Place, list[JudgedCall]]]]
+"""Documents with their calls, by paragraph."""
+
+
+@dataclass(frozen=True)
+class PlaceboLossesRow(TableRow):
+    """A placebo of a call; Postgres adds the placebo reduction."""
+
+    table = "placebo_losses"
+
+    placebo_recipe_id: str
+    document_id: uuid.UUID
+    call_id: uuid.UUID
+    number: int
+    source: int | None
+    is_sampled: bool
+    reason: str | None
+    loss_with_result: float | None
+    reduction_bound: float | None
+    information: float | None
+    placebo_information: float | None
+
+
+@dataclass
+class PlaceboWork(StageWork[Loaded]):
+    """Scoring placebos as micro-batches."""
+
+    stage = "placebo"
+    draw: PlaceboDraw
+    load_model: "Callable[[], LanguageModel]"
+
+    def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
+        """The shard's scored documents whose placebos were not scored."""
+        return documents_after(connection, self.run, self.shard, self.stage, "score")
+
+    def load(self, connection: Connection, documents: Sequence[Document]) -> Loaded:
+        """The documents' calls that have a result and losses."""
+        rows = database.fetch_all(
+            connection,
+            "placebo_calls_of_documents",
+            filter_recipe_id=self.run.filter_recipe_id,
+            sampling_recipe_id=self.run.sampling_recipe_id,
+            scoring_recipe_id=self.run.scoring_recipe_id,
+            document_ids=[item.document_id for item in documents],
+        )
+        calls: dict[uuid.UUID, dict[Place, list[JudgedCall]]] = defaultdict(lambda: defaultdict(list))
+        for row in rows:
+            judged = JudgedCall(
+                call_id=row.call_id,
+                document_id=row.document_id,
+                token=row.position_token,
+                call=Call(self.run.tool, row.call_input),
+                scored=ScoredCall(
+                    result=row.result,
+                    reason=row.reason,
+                    loss_without_call=row.loss_without_call,
+                    loss_without_result=row.loss_without_result,
+                    loss_with_result=row.loss_with_result,
+                    loss_without_call_full_context=row.loss_without_call_full_context,
+                    number_format=row.number_format,
+                    reduction_bound=row.reduction_bound,
+                ),
+            )
+            calls[row.document_id][row.start_char, row.end_char].append(judged)
+        return [(document, calls.get(document.document_id, {})) for document in documents]
+
+    def prepare(self, loaded: Loaded) -> None:
+        """Load the model where a call has placebos."""
+        if any(self._has_placebos(call) for _, places in loaded for calls in places.values() for call in calls):
+            self.load_model()
+
+    def give_up(self, loaded: Loaded, reason: str) -> MicroBatch:
+        """One row for each call that has placebos, with the reason in place of losses."""
+        return self._batch(
+            loaded,
+            lambda texts: [
+                [
+                    [PlaceboLoss(1, None, is_sampled=self.draw.is_sampled(call.call_id), reason=reason)]
+                    if self._has_placebos(call)
+                    else []
+                    for call in calls
+                ]
+                for _, calls in texts
+            ],
+        )
+
+    def compute(self, loaded: Loaded) -> MicroBatch:
+        """The placebos of the calls of all paragraphs."""
+        return self._batch(loaded, lambda texts: score_placebos(self.load_model, self.run.choices, texts, self.draw))
+
+    def _has_placebos(self, call: JudgedCall) -> bool:
+        return self.draw.is_sampled(call.call_id) or self.draw.reaches(call.scored, self.run.choices.prune_below)
+
+    def _batch(
+        self,
+        loaded: Loaded,
+        placebos_of: Callable[[Sequence[tuple[str, list[JudgedCall]]]], list[list[list[PlaceboLoss]]]],
+    ) -> MicroBatch:
+        started = time.perf_counter()
+        texts = [
+            (document.text[start:end], calls) for document, places in loaded for (start, end), calls in places.items()
+        ]
+        found = iter(placebos_of(texts))
+        seconds = time.perf_counter() - started
+        of_all = max(1, sum(len(calls) for _, calls in texts))
+        outcomes: list[DocumentOutcome] = []
+        rows: list[TableRow] = []
+        for document, places in loaded:
+            counts: Counter[str] = Counter()
+            written = len(rows)
+            for calls in places.values():
+                counts["calls"] += len(calls)
+                for call, placebos in zip(calls, next(found), strict=True):
+                    counts["with_placebos"] += bool(placebos) and placebos[0].reason != NO_OTHER_RESULT
+                    for placebo in placebos:
+                        counts[placebo.reason or "scored"] += 1
+                        rows.append(
+                            PlaceboLossesRow(
+                                placebo_recipe_id=self.recipe_id,
+                                document_id=document.document_id,
+                                call_id=call.call_id,
+                                **vars(placebo),
+                            )
+                        )
+            share = seconds * counts["calls"] / of_all  # the texts are computed together
+            counts = Counter({name: count for name, count in counts.items() if count})
+            outcomes.append(DocumentOutcome(document.document_id, len(rows) - written, counts, share))
+        return MicroBatch(outcomes, rows)
+
+
+def placebo_stage(
+    settings: Settings,
+    run_id: str,
+    tool_name: str,
+    shard: str,
+    model: RunModel | None = None,
+    choices: PlaceboChoices | None = None,
+) -> Counter[str]:
+    """Score the placebos of one shard's calls of a tool; returns the number of scored placebos and of each reason.
+
+    `choices` are the run's own where None; a run that has a pool keeps its numbers.
+
+    Raises:
+        QualityError: not all documents of the run are scored.
+        RecipeMismatchError: the model is not the one that the run was started with.
+    """
+    tool = get_tool(tool_name)
+    engine = database.connect(settings)
+    with database.transaction(engine) as connection:
+        run = load_run_tool(connection, run_id, tool.spec.name)
+        asked = choices or run.choices.part(PlaceboChoices)
+        if run.placebo_recipe_id is None:
+            if not wants_placebos(asked):
+                logger.info("placebo: run %s asks for no placebos", run_id)
+                return Counter()
+            run = dataclasses.replace(run, placebo_recipe_id=choose_pool(connection, run, asked))
+        draw = PlaceboDraw(load_pool(connection, run.recipe_of("placebo")))
+    of_run = model or RunModel(settings)
+    work = PlaceboWork(run=run, shard=Shard.parse(shard), draw=draw, load_model=lambda: of_run.of(run))
+    return work_off(settings, engine, work, of_run.start_up)
+
+
+def placebos_of_run(settings: Settings, run_id: str, choices: PlaceboChoices) -> dict[str, dict[float, Rate]]:
+    """Score what is missing of a run's placebos in this process; returns each tool's rates by threshold.
+
+    `choices` hold where the run asked for no placebos. A finished run's numbers are stored again: they are the same, and its
+    rates are added.
+
+    Raises:
+        ParameterError: there is no such run.
+        QualityError: not all documents of the run are scored.
+    """
+    engine = database.connect(settings)
+    with database.transaction(engine) as connection:
+        runs = database.fetch_all(connection, "run_by_id", run_id=run_id)
+        tools = [row.tool for row in database.fetch_all(connection, "numbers_tools", run_id=run_id)]
+    if not runs:
+        raise ParameterError(f"expected a started run, found {run_id!r}. The table annotation_runs lists them.")
+    model = RunModel(settings)
+    own = RunChoices.parse(runs[0].parameters).part(PlaceboChoices)
+    rates: dict[str, dict[float, Rate]] = {}
+    for tool in tools:
+        placebo_stage(settings, run_id, tool, "0/1", model, own if wants_placebos(own) else choices)
+        with database.transaction(engine) as connection:
+            rates[tool] = store_rates(connection, load_run_tool(connection, run_id, tool))
+    if runs[0].state != "running":
+        with database.transaction(engine) as connection:
+            store_numbers(connection, run_id)
+    return rates
