@@ -16,7 +16,7 @@ from toolformer_ops.tools.registry import get_tool, tool_names
 
 CALCULATOR = get_tool("Calculator")
 
-STEPS = ("filter", "plan", "annotate", "check")
+STEPS = ("filter", "plan", "annotate", "placebo", "check")
 TAIL = ("gather_tools", "release", "check_release", "finetune", "publish")
 
 
@@ -70,7 +70,7 @@ def test_the_last_task_is_the_only_leaf_so_that_it_decides_the_colour_of_the_run
 def test_stages_that_load_a_model_stand_behind_the_gpu_pool_and_no_others_do(local_dags: dict[str, DAG]) -> None:
     dag = local_dags["annotate_corpus"]
     gpu = {task.task_id for task in dag.tasks if task.pool == "gpu"}
-    expected = {f"{tool}.annotate" for tool in tool_names()}
+    expected = {f"{tool}.{step}" for tool in tool_names() for step in ("annotate", "placebo")}
     suites = {f"evaluation.{suite}" for suite in SUITES}
     assert gpu == expected | suites | {"finetune", "finetune_without_calls"}
 
@@ -78,7 +78,7 @@ def test_stages_that_load_a_model_stand_behind_the_gpu_pool_and_no_others_do(loc
 def test_only_what_is_done_in_shards_is_mapped(local_dags: dict[str, DAG]) -> None:
     dag = local_dags["annotate_corpus"]
     mapped = {task.task_id for task in dag.tasks if task.is_mapped}
-    assert mapped == {f"{tool}.{step}" for tool in tool_names() for step in ("filter", "annotate")}
+    assert mapped == {f"{tool}.{step}" for tool in tool_names() for step in ("filter", "annotate", "placebo")}
     assert dag.max_active_tasks >= MAX_SHARDS
 
 
@@ -90,15 +90,15 @@ def test_a_tool_that_needs_another_machine_has_a_task_for_each_stage(
     monkeypatch.setattr(type(CALCULATOR), "spec", apart)
     with DAG("own_tool", schedule=None, params=annotation_form(load_settings())) as dag:
         annotation_tasks()
-    tasks = [dag.task_dict[f"Calculator.{step}"] for step in ("plan", "sample", "execute", "score", "check")]
+    tasks = [dag.task_dict[f"Calculator.{step}"] for step in ("plan", "sample", "execute", "score", "placebo", "check")]
     assert "Calculator.annotate" not in dag.task_dict
     assert "QA.annotate" in dag.task_dict
     for task, following in pairwise(tasks):
         assert following.task_id in task.downstream_task_ids
-    stages = tasks[1:4]
-    assert [(task.is_mapped, task.pool) for task in stages] == [(True, "gpu"), (True, pool), (True, "gpu")]
+    stages = tasks[1:5]
+    assert [(task.is_mapped, task.pool) for task in stages] == [(True, "gpu"), (True, pool), (True, "gpu"), (True, "gpu")]
     assert [task.partial_kwargs["arguments"][:2] for task in stages] == [
-        ["stage", "sample"], ["stage", "execute"], ["stage", "score"],
+        ["stage", "sample"], ["stage", "execute"], ["stage", "score"], ["stage", "placebo"],
     ]  # fmt: skip
 
 

@@ -65,13 +65,13 @@ def container(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def is_gpu(name: str) -> bool:
     """Whether this task loads a model."""
-    ends = (".annotate", ".finetune", ".finetune_without_calls", *(f".evaluation.{suite}" for suite in SUITES))
+    ends = (".annotate", ".placebo", ".finetune", ".finetune_without_calls", *(f".evaluation.{suite}" for suite in SUITES))
     return name.endswith(ends)
 
 
 def test_every_pod_is_valid_to_the_letter_of_kubernetes(manifests: dict[str, dict[str, Any]]) -> None:
     models = 2 * 2 + 6  # with and without calls: finetune and publish; and the suites
-    assert len(manifests) == (5 * 3 + 2 + models) + models + 2
+    assert len(manifests) == (5 * 4 + 2 + models) + models + 2
     for manifest in manifests.values():
         assert kubernetes_validate.validate(manifest, KUBERNETES_VERSION, strict=True) == KUBERNETES_VERSION
 

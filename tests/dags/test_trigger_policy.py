@@ -171,7 +171,7 @@ def test_what_nobody_asked_for_is_left_out_of_the_run(
     local_dags: dict[str, DAG], corpus: str, conf: dict[str, Any], expected: set[str]
 ) -> None:
     run = {"corpus": corpus, "model": "hub/m@1", "tools": ["Calculator", "Calendar", "WikiSearch", "MT"]}
-    others = {f"QA.{stage}" for stage in ("filter", "plan", "annotate", "check")}
+    others = {f"QA.{stage}" for stage in ("filter", "plan", "annotate", "placebo", "check")}
     assert left_out(Run(local_dags["annotate_corpus"], run | conf)) == expected | others
     assert left_out(Run(local_dags["annotate_corpus"], run | conf, run_type="scheduled")) == expected | others
 
