@@ -10,10 +10,12 @@ import contextlib
 import functools
 import json
 import logging
+import math
 import operator
 import os
 import secrets
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -31,11 +33,19 @@ from pydantic import SecretStr
 from sqlalchemy import Engine, text
 
 from benchmarks.report import machine, table
+from toolformer_ops.annotation.scoring import ScoredCall
 from toolformer_ops.config import Settings
 from toolformer_ops.local_services import postgres
 from toolformer_ops.local_services.ports import choose_port
 from toolformer_ops.local_services.supervision import tied_command
-from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation, content_uuid
+from toolformer_ops.records import (
+    CallLosses,
+    CallPosition,
+    PlacedCall,
+    SampledContinuation,
+    TokenLogProbabilities,
+    content_uuid,
+)
 from toolformer_ops.runs import models
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import Shard, load_run_tool
@@ -117,9 +127,21 @@ class WeightlessModel:
         call = "Calendar()" if self.tool == "Calendar" else f"{self.tool}(2 + 3)"
         return WeightlessSampler([SampledContinuation(call, True)] * samples)
 
-    def score_calls(self, content: str, calls: Sequence[PlacedCall], **_: Any) -> list[CallLosses]:
+    def score_texts(self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **_: Any) -> list[list[CallLosses]]:
         """Losses by which a call at an even token is kept."""
-        return [CallLosses(2.0, 2.5, 0.5 if call.token % 2 == 0 else 1.75) for call in calls]
+        return [
+            [
+                CallLosses(2.0, 2.5, 0.5 if call.token % 2 == 0 else 1.75, token_log_probabilities=terms(call.token))
+                for call in calls
+            ]
+            for _, calls in texts
+        ]
+
+
+def terms(number: int) -> TokenLogProbabilities:
+    """Log probabilities of fifteen tokens, with the digits of float32 numbers as a model gives them; they fit no losses."""
+    found = [struct.unpack("f", struct.pack("f", -math.sqrt(number % 997 + place) / 7))[0] for place in range(1, 16)]
+    return TokenLogProbabilities(tuple(found[:5]), tuple(found[5:10]), tuple(found[10:]))
 
 
 @dataclass
@@ -398,6 +420,42 @@ class Bench:
 
             self.measure(f"COPY from {first}", load)
 
+    def copy_losses(self, *, with_terms: bool) -> None:
+        """Load losses of new calls into a partition of their own, with the log probabilities that they are made of or without."""
+        name = "losses with terms" if with_terms else "losses"
+        recipe = content_uuid(name).hex[:16]
+        with database.transaction(self.engine) as connection:
+            database.ensure_partition(connection, "call_losses", recipe)
+        for first in range(0, COPIED_ROWS, ROWS_PER_TRANSACTION):
+            scored = [
+                ScoredCall(
+                    result_rank=0,
+                    result="5",
+                    loss_without_call=2.0 / 3,
+                    loss_without_result=2.5 / 3,
+                    loss_with_result=0.5 / 3,
+                    number_format="float32",
+                    token_log_probabilities=terms(first + n),
+                )
+                for n in range(ROWS_PER_TRANSACTION)
+            ]
+            documents = [uuid.uuid4() for _ in range(ROWS_PER_TRANSACTION // CALLS_PER_DOCUMENT)]
+
+            def load(scored: list[ScoredCall] = scored, documents: list[uuid.UUID] = documents) -> None:
+                rows = [
+                    scoring.CallLossesRow.of(
+                        recipe, uuid.uuid4(), documents[n // CALLS_PER_DOCUMENT], found, with_terms=with_terms
+                    )
+                    for n, found in enumerate(scored)
+                ]
+                with database.transaction(self.engine) as connection:
+                    database.insert_rows(connection, rows)
+                    database.fetch_all(connection, "rows_hash_score", scoring_recipe_id=recipe, document_ids=documents)
+
+            self.measure(f"COPY of {name} from {first}", load)
+        [row] = self.sql("select pg_table_size(cast(:name as regclass)) as bytes", name=f"call_losses_{recipe}")
+        self.figures[f"bytes of {name}"] = row.bytes / COPIED_ROWS
+
 
 def measure_size(size: int, folder: Path) -> dict[str, float]:
     """Make a database of a size in a folder, and measure everything in it; returns the figures by name."""
@@ -437,6 +495,8 @@ def measure_size(size: int, folder: Path) -> dict[str, float]:
         write_lines(bench.corpus, range(2 * size, 2 * size + size // 100), "a")
         bench.measure("ingestion, 1 % new", lambda: ingestion.ingest_corpus(settings, str(bench.corpus)))
         bench.copy()
+        for with_terms in (False, True):
+            bench.copy_losses(with_terms=with_terms)
         engine.dispose()
     return bench.figures
 
@@ -458,7 +518,12 @@ def report(sizes: Sequence[int], figures: Sequence[dict[str, float]]) -> str:
          lambda found: found.get("check of 100,000", found[f"check of {TOOL}, all"])),
         ("release of 25,000 texts a tool", "20", lambda found: found["release"]),
         ("ingestion of the file with 1 % new lines", "30", lambda found: found["ingestion, 1 % new"]),
-        ("COPY of candidate rows, rows/s", "60,000", lambda found: COPIED_ROWS / sum(of(found, "COPY"))),
+        ("COPY of candidate rows, rows/s", "60,000", lambda found: COPIED_ROWS / sum(of(found, "COPY from"))),
+        ("COPY and hash of losses, rows/s", "", lambda found: COPIED_ROWS / sum(of(found, "COPY of losses from"))),
+        ("the same with token log probabilities, rows/s", "",
+         lambda found: COPIED_ROWS / sum(of(found, "COPY of losses with terms from"))),
+        ("bytes of a row of losses", "", lambda found: found["bytes of losses"]),
+        ("the same with token log probabilities", "", lambda found: found["bytes of losses with terms"]),
         ("first ingestion", "", lambda found: found["ingestion, first"]),
         ("end of a run", "", lambda found: found["end of the run"]),
     ]  # fmt: skip

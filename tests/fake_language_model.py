@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolformer_ops.call_syntax import Call
-from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation
+from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation, TokenLogProbabilities
 
 FULL_CONTEXT = 1.75
 """The loss without a call given the whole text, where a context window is asked for."""
@@ -107,7 +107,7 @@ class FakeLanguageModel:
         self.context_tokens.append(context_tokens)
         full_context = None if context_tokens is None else FULL_CONTEXT
         exact = [replace(self._exact_losses(text, call), without_call_full_context=full_context) for call in calls]
-        return [self._pruned(losses, prune_below) for losses in exact]
+        return [with_terms(self._pruned(losses, prune_below)) for losses in exact]
 
     def losses_with_result_of_texts(
         self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], *, context_tokens: int | None = None
@@ -127,3 +127,18 @@ class FakeLanguageModel:
         if word in self.sure_words:
             return CallLosses(0.25, 0.5, 0.125 if word == call.result else 0.25)
         return CallLosses(2.0, 2.5, 1.0 if word == call.result else 2.25)
+
+
+def with_terms(losses: CallLosses) -> CallLosses:
+    """The losses with log probabilities that they are the weighted sums of: five equal ones each."""
+
+    def line(loss: float | None) -> tuple[float, ...] | None:
+        return None if loss is None else (-loss,) * 5
+
+    terms = TokenLogProbabilities(
+        without_call=(-losses.without_call,) * 5,
+        without_result=line(losses.without_result),
+        with_result=line(losses.with_result),
+        without_call_full_context=line(losses.without_call_full_context),
+    )
+    return replace(losses, token_log_probabilities=terms)

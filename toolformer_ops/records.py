@@ -143,6 +143,13 @@ class TokenLogProbabilities:
     with_result: tuple[float, ...] | None
     without_call_full_context: tuple[float, ...] | None = None
 
+    def as_array(self) -> tuple[tuple[float | None, ...], ...]:
+        """The lines of the column `call_losses.token_log_probabilities`, in this order; all of one length."""
+        lines = [self.without_call, self.without_result, self.with_result]
+        if self.without_call_full_context is not None:
+            lines.append(self.without_call_full_context)
+        return tuple((None,) * len(self.without_call) if line is None else line for line in lines)
+
 
 @dataclass(frozen=True)
 class CallLosses:

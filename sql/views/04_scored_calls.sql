@@ -28,6 +28,7 @@ select rt.run_id,
        call.result_rank,
        call.loss_without_call_full_context,
        call.number_format,
+       call.token_log_probabilities,
        call.url,
        call.document_date,
        rt.sampling_recipe_id,
@@ -45,6 +46,7 @@ cross join lateral (
            candidate.sample_count, candidate.input_only_after,
            scored.result, scored.result_rank, scored.loss_without_call, scored.loss_without_result, scored.loss_with_result,
            scored.loss_without_call_full_context, scored.loss_reduction, scored.number_format,
+           scored.token_log_probabilities,
            -- Three subqueries: one that a query does not ask for is not computed.
            (select avg(placebo.reduction)
             from placebo_losses placebo
@@ -96,6 +98,7 @@ comment on column scored_calls.input_only_after is 'Whether the input occurs in 
 comment on column scored_calls.result_rank is 'Which of the tool''s results was taken, from 0.';
 comment on column scored_calls.loss_without_call_full_context is 'L(nothing) given the whole text before the call, nats; null where the other losses are not in a context window.';
 comment on column scored_calls.number_format is 'float32, bfloat16 or float16: the numbers in which the losses were computed.';
+comment on column scored_calls.token_log_probabilities is 'Natural log probabilities of the at most five tokens that the losses weight: [1][1..5] without the call, [2] without the result, [3] with the result, [4] without the call given the whole text, where there is that loss. Null: not stored.';
 comment on column scored_calls.url is 'The address of the record: for a tool that reads the record, at the run''s version of the corpus; for others that of the first record with this text.';
 comment on column scored_calls.document_date is 'The date of the record, likewise.';
 comment on column scored_calls.sampling_recipe_id is 'Recipe of the sampling.';

@@ -16,7 +16,9 @@ from sqlalchemy import text as sql
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel, StoppedError
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError, ToolError
+from toolformer_ops.language_model.losses import weighted_loss
 from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.explaining import explain_stored
 from toolformer_ops.runs.recipes import SAMPLING_VERSION
 from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.stages.annotating import annotate_stage
@@ -160,6 +162,50 @@ def test_only_the_call_that_helps_lowers_the_loss(settings: Settings, corpus: Pa
     assert reductions[SUM.index(" 5")] == pytest.approx(1.0)  # min(2.0, 2.5) - 1.0
     assert {value for at, value in reductions.items() if at != SUM.index(" 5")} == {-0.25}
     assert {(row.call_text, row.result) for row in found} == {("Calculator(2 + 3)", "5")}
+
+
+def test_the_log_probabilities_of_the_losses_are_stored_unless_the_run_does_not_want_them(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus))
+    annotate(settings, "r")
+    columns = "loss_without_call, loss_without_result, loss_with_result, token_log_probabilities, reason"
+    rows = rows_of(settings, "call_losses", columns)
+    scored = [row for row in rows if row[-1] is None]
+    assert scored
+    for *stored, lines, _ in scored:
+        assert [weighted_loss(line) for line in lines] == pytest.approx(stored)
+    assert all(row[-2] is None for row in rows if row[0] is None)  # without losses
+    # What is explained of them needs no model.
+    place = "select document_id from documents where text = :text"
+    with database.transaction(database.connect(settings)) as connection:
+        document_id = str(connection.execute(sql(place), {"text": SUM}).scalar_one())
+        helps = explain_stored(connection, "r", document_id=document_id, at=SUM.index(" 5"))[0]
+        [again] = explain_stored(connection, "r", call_id=helps["call_id"])
+        assert again == helps
+        for wrong, said in (
+            ({}, "--call-id, or --document and --at"),
+            ({"call_id": "c1"}, "--call-id: expected a UUID, found 'c1'"),
+            ({"document_id": document_id, "at": 1}, "expected such a call in the run r, found none"),
+        ):
+            with pytest.raises(ParameterError, match=said):
+                explain_stored(connection, "r", **wrong)
+    assert (helps["call"], helps["result"], helps["loss_reduction"], helps["kept"]) == (
+        "Calculator(2 + 3)",
+        "5",
+        1.0,
+        True,
+    )
+    assert [token["log_p_with_result"] for token in helps["tokens"]] == [-1.0] * 5
+    assert sum(token["weight"] * -token["log_p_without_result"] for token in helps["tokens"]) == pytest.approx(2.5)
+    assert helps["text_before"] + helps["text_after"] == SUM
+    # A run that does not want them has the recipes of this one, and the same rows but for these.
+    forget(settings)
+    start_run(settings, "s", parameters(corpus, token_log_probabilities=False))
+    annotate(settings, "s")
+    assert rows_of(settings, "call_losses", columns) == [(*row[:3], None, row[-1]) for row in rows]
 
 
 def test_the_ledger_keeps_the_hash_of_the_rows_of_each_stage(

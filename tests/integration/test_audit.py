@@ -521,12 +521,20 @@ def test_an_interrupted_audit_continues_behind_its_last_page(state: State, monke
 
 def test_calls_that_the_engine_computes_otherwise_are_found(state: State) -> None:
     state.change(f"update call_losses set loss_with_result = loss_with_result - 0.01 where {ONE_LOSS}")
+    # A call without its log probabilities, as before they were stored, is not another one.
+    state.change(f"update call_losses set token_log_probabilities = null where not ({ONE_LOSS})", rows=None)
     state.change("update stage_ledger set rows_hash = null where stage = 'score'", rows=25)
     assert found_by(state, audit(state.settings, ages=AT_ONCE)) == []
     outcome = audit(state.settings, sample=1000, ages=AT_ONCE)
     [found] = findings_of(database.connect(state.settings), outcome.audit_id)
     assert (found.kind, found.relation) == ("changed", "call_losses")
     assert "expected loss_with_result " in found.what
+    state.change(f"update call_losses set loss_with_result = loss_with_result + 0.01 where {ONE_LOSS}")
+    term = "token_log_probabilities[3][1]"
+    state.change(f"update call_losses set {term} = {term} - 0.01 where {ONE_LOSS}")
+    outcome = audit(state.settings, sample=1000, ages=AT_ONCE)
+    [found] = findings_of(database.connect(state.settings), outcome.audit_id)
+    assert "expected token_log_probabilities " in found.what
 
 
 def test_ids_are_the_same_in_postgres_and_in_python(state: State) -> None:

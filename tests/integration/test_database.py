@@ -167,7 +167,8 @@ def test_a_database_of_earlier_code_is_migrated_without_losing_a_row(
             for later in later_columns:  # of migrations 0012 and 0018
                 assert later in rows
                 rows = rows.replace(later, "")
-            cursor.execute(rows)
+            terms = rows[rows.index("-- Equal ones") : rows.index("insert into call_results")]  # of migration 0032
+            cursor.execute(rows.replace(terms, ""))
         tables = [
             "documents",
             "annotation_runs",
@@ -355,6 +356,21 @@ def test_arrays_and_json_arrive_as_they_were_sent(engine: Engine) -> None:
         )
     assert _value(engine, "select results from call_results") == results
     assert _value(engine, "select counts from stage_ledger") == counts
+
+
+def test_log_probabilities_arrive_as_sent_and_rows_without_them_keep_their_hash(engine: Engine) -> None:
+    lines = [[-0.5, -1.25], [None, None], [-0.25, float("-inf")]]
+    columns = ("scoring_recipe_id", "document_id", "call_id", "reason", "loss_without_call", "token_log_probabilities")
+    first, second = uuid.UUID(int=1), uuid.UUID(int=2)
+    with database.transaction(engine) as connection:
+        database.ensure_partition(connection, "call_losses", RECIPE)
+        rows = [(RECIPE, first, call, "pruned_below", 0.5, stored) for call, stored in ((first, None), (second, lines))]
+        database.copy_insert(connection, "call_losses", columns, rows)
+    assert _value(engine, f"select token_log_probabilities from call_losses where call_id = '{second}'") == lines
+    text = "select losses_row_text(l) from call_losses l where call_id = '{}'"
+    assert _value(engine, text.format(first)) == f"({first},,,pruned_below,0.5,,,,)"  # as before they were stored
+    with_them = f"({second},,,pruned_below,0.5,,,,){{{{-0.5,-1.25}},{{NULL,NULL}},{{-0.25,-Infinity}}}}"
+    assert _value(engine, text.format(second)) == with_them
 
 
 def test_a_row_that_is_there_already_stays_and_is_not_counted(engine: Engine) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from toolformer_ops.call_syntax import Call, clean_result
 from toolformer_ops.language_model import losses
-from toolformer_ops.records import CallLosses, Document, PlacedCall
+from toolformer_ops.records import CallLosses, Document, PlacedCall, TokenLogProbabilities
 from toolformer_ops.retrieval.own_text import OwnText
 from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.tools.base import Tool
@@ -70,6 +70,8 @@ class ScoredCall:
     """Only where the call was scored with less than the whole text before it."""
     number_format: str | None = None
     """In which the model computed the losses."""
+    token_log_probabilities: TokenLogProbabilities | None = None
+    """The terms of the losses; None where there are no losses."""
     reduction_bound: float | None = None
     """The loss reduction L- minus L+, or, for a pruned call, a number that it does not exceed."""
 
@@ -158,5 +160,6 @@ def _with_losses(chosen: ScoredCall, found: CallLosses) -> ScoredCall:
         loss_without_result=found.without_result,
         loss_with_result=found.with_result,
         loss_without_call_full_context=found.without_call_full_context,
+        token_log_probabilities=found.token_log_probabilities,
         reduction_bound=found.reduction_bound,
     )

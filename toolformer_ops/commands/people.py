@@ -78,30 +78,56 @@ def filter_file(corpus: Corpus, tool: ToolOption) -> None:
 
 @app.command("explain")
 def explain(
-    text: Annotated[str, typer.Option(help="The text around the call, without calls.")],
-    at: Annotated[int, typer.Option(help="Offset in the text, in characters, before which the call is.")],
-    call_text: Annotated[str, typer.Option("--call", help="The call, such as 'Calculator(400 / 1400)'.")],
+    text: Annotated[str, typer.Option(help="The text around the call, without calls.")] = "",
+    at: Annotated[
+        int | None, typer.Option(help="Offset in the text, in characters, before which the call is.", min=0)
+    ] = None,
+    call_text: Annotated[str, typer.Option("--call", help="The call, such as 'Calculator(400 / 1400)'.")] = "",
     date: Annotated[str, typer.Option(help="Date of the document, for the Calendar: 2023-01-30.")] = "",
     model: Model = "",
     context_tokens: Annotated[
         int, typer.Option(help="Tokens of text before the call to score with; 0 means all.", min=0)
     ] = 0,
+    call_id: Annotated[str, typer.Option(help="A stored call, by its id.")] = "",
+    document: Annotated[
+        str, typer.Option(help="With --at: the stored calls at that offset of a document, by its id.")
+    ] = "",
+    run: Annotated[
+        str, typer.Option(help="The run of the stored calls; by default the one that was finished last.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Run a call's tool and print its losses, token by token; nothing is pruned.
+    """Print a call's losses, token by token: of a call that you write, by its tool and the model, or of one that a run stored.
 
     Example: toolformer-ops explain --text "400 of 1400 is 0.29 of all." --at 14 --call "Calculator(400 / 1400)"
+
+    A stored call needs no model: toolformer-ops explain --run RUN --document DOCUMENT --at 14
     """
     from toolformer_ops.one_process.explanation import explain_call, explanation_table
 
-    explanation = explain_call(
-        load_settings(), text, at, call_text, date or None, _model_name(model), context_tokens or None
-    )
-    if as_json:
-        typer.echo(json.dumps(explanation, ensure_ascii=False, indent=2))
+    if call_id or document or run:
+        if text or call_text or date or model or context_tokens:
+            raise ParameterError(
+                "expected a stored call (--call-id, --run, --document with --at) or one that you write (--text, --at, --call), "
+                "found both. Leave out one of them."
+            )
+        from toolformer_ops.runs.explaining import explain_stored
+        from toolformer_ops.storage import database
+
+        with database.transaction(database.connect(load_settings())) as connection:
+            explanations = explain_stored(connection, run, call_id, document, at)
+    elif not text or not call_text or at is None:
+        raise ParameterError("expected --text, --at and --call, or a stored call: --call-id, or --document with --at.")
     else:
-        explanation_table(explanation)
-    if explanation["reason"] is not None:
+        explanations = [
+            explain_call(load_settings(), text, at, call_text, date or None, _model_name(model), context_tokens or None)
+        ]
+    if as_json:
+        typer.echo(json.dumps(explanations if call_id or document else explanations[0], ensure_ascii=False, indent=2))
+    else:
+        for explanation in explanations:
+            explanation_table(explanation)
+    if len(explanations) == 1 and explanations[0]["reason"] is not None:
         raise typer.Exit(EXIT_NO_RESULT)
 
 

@@ -91,24 +91,36 @@ def explain_call(
 
 
 def explanation_table(explanation: dict[str, Any]) -> None:
-    """Print an explanation as a table on stdout."""
+    """Print an explanation as a table on stdout; that of a stored call (`runs/explaining.py`) with the text around it."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console()
-    if explanation["reason"] is not None:
+    if "call_id" in explanation:
+        place = f"{explanation['run_id']} {explanation['document_id']} at {explanation['at']}, call {explanation['call_id']}"
+        console.print(place, markup=False, highlight=False)
+        around = f"{explanation['text_before']}[{explanation['call']}]{explanation['text_after']}"
+        console.print(f"  ...{around}...".replace("\n", " "), markup=False, highlight=False)
+    if explanation["reason"] is not None and not explanation.get("tokens"):
         what = "no result" if explanation["result"] is None else "no losses"
         console.print(f"{explanation['call']}: {what} ({explanation['reason']})", markup=False)
         return
     columns = ("token", "weight", "without call", "without result", "with result")
     table = Table(*columns, title="log p(token), natural logarithm", caption="losses in nats")
-    for token in explanation["tokens"]:
+    for number, token in enumerate(explanation["tokens"], 1):
         names = ("weight", "log_p_without_call", "log_p_without_result", "log_p_with_result")
-        table.add_row(repr(token["text"]), *(f"{token[name]:.3f}" for name in names))
-    losses = [f"{explanation[name]:.3f}" for name in ("loss_without_call", "loss_without_result", "loss_with_result")]
+        label = str(number) if token["text"] is None else repr(token["text"])
+        table.add_row(label, *(_number(token[name]) for name in names))
+    losses = [_number(explanation[name]) for name in ("loss_without_call", "loss_without_result", "loss_with_result")]
     table.add_section()
     table.add_row("loss", "", *losses)
     console.print(table)
+    if explanation["reason"] is not None:
+        bound = explanation["reduction_bound"]
+        console.print(
+            f"not scored to the end ({explanation['reason']}): it saves at most {_number(bound)} nats", markup=False
+        )
+        return
     if explanation["context_tokens"] is not None:
         console.print(
             f"scored with the last {explanation['context_tokens']} tokens of text before the call; with the whole text and no "
@@ -121,3 +133,7 @@ def explanation_table(explanation: dict[str, Any]) -> None:
         f"{verdict} at {explanation['keep_threshold']}",
         markup=False,
     )
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -287,6 +287,18 @@ class ScoringChoices(Choices):
     )
 
 
+class StoringChoices(Choices):
+    """What is stored of a score beside what the method needs."""
+
+    token_log_probabilities: bool = Field(
+        default=True,
+        title="Store token log probabilities",
+        description="Store the log probabilities that a call's losses are the weighted sums of: explain then needs no model, and "
+        "another weighting is a question in SQL. About 100 bytes a call.",
+        json_schema_extra={"section": "Scoring"},
+    )
+
+
 class PlaceboChoices(Choices):
     """How many results of other calls are scored in a call's place (docs/placebo.md)."""
 
@@ -504,6 +516,7 @@ class RunChoices(
     QualityChoices,
     KeepRuleChoices,
     PlaceboChoices,
+    StoringChoices,
     ScoringChoices,
     SamplingChoices,
     SubjectChoices,
@@ -628,6 +641,7 @@ DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
         "max_false_discovery_rate": "fails a check; writes no rows of a stage",
         "min_kept_texts": "fails a check; writes no rows of a stage",
         "max_kept_share": "fails a check; writes no rows of a stage",
+        "token_log_probabilities": "says whether the terms of the losses are stored beside them; the losses are the same",
         "finetune": "says whether a model is trained, not how",
         "finetune_baseline": "says whether a second model is trained; its recipe says without_calls",
         "finetune_device_batch": "splits a step into forward passes, which changes a model by rounding alone",

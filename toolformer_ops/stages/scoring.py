@@ -53,10 +53,14 @@ class CallLossesRow(TableRow):
     loss_with_result: float | None
     loss_without_call_full_context: float | None
     number_format: str | None
+    token_log_probabilities: tuple[tuple[float | None, ...], ...] | None = None
 
     @classmethod
-    def of(cls, recipe_id: str, call_id: uuid.UUID, document_id: uuid.UUID, scored: ScoredCall) -> "CallLossesRow":
-        """The row of a scored call under a scoring recipe."""
+    def of(
+        cls, recipe_id: str, call_id: uuid.UUID, document_id: uuid.UUID, scored: ScoredCall, *, with_terms: bool
+    ) -> "CallLossesRow":
+        """The row of a scored call under a scoring recipe; `with_terms`: with the log probabilities that its losses are made of."""
+        terms = scored.token_log_probabilities if with_terms else None
         return cls(
             scoring_recipe_id=recipe_id,
             call_id=call_id,
@@ -69,6 +73,7 @@ class CallLossesRow(TableRow):
             loss_with_result=scored.loss_with_result,
             loss_without_call_full_context=scored.loss_without_call_full_context,
             number_format=scored.number_format,
+            token_log_probabilities=None if terms is None else terms.as_array(),
         )
 
 
@@ -116,7 +121,7 @@ class ScoreWork(StageWork[Loaded]):
         for document, calls in loaded:
             scored = [ScoredCall(reason=call.reason or reason) for call in calls]
             rows += [
-                CallLossesRow.of(self.recipe_id, call.call_id, document.document_id, found)
+                CallLossesRow.of(self.recipe_id, call.call_id, document.document_id, found, with_terms=False)
                 for call, found in zip(calls, scored, strict=True)
             ]
             counts = Counter([str(found.reason) for found in scored]) + Counter(calls=len(calls))
@@ -147,6 +152,7 @@ class ScoreWork(StageWork[Loaded]):
                     texts[document_id, start, end] = ExecutedText(document.text[start:end], executed, own_text)
         # 2. Results and losses.
         scored = score_texts(self.load_model, self.run.choices, self.run.keep_threshold, list(texts.values()))
+        with_terms = self.run.choices.token_log_probabilities
         # 3. Rows, counts, and each document's share of the seconds: by its calls and the length of their texts.
         outcomes = {document.document_id: DocumentOutcome(document.document_id) for document, _ in loaded}
         for document, calls in loaded:
@@ -156,7 +162,7 @@ class ScoreWork(StageWork[Loaded]):
         for (key, text), found_of_text in zip(texts.items(), scored, strict=True):
             outcome = outcomes[key[0]]
             for call, found in zip(paragraphs[key], found_of_text, strict=True):
-                rows.append(CallLossesRow.of(self.recipe_id, call.call_id, key[0], found))
+                rows.append(CallLossesRow.of(self.recipe_id, call.call_id, key[0], found, with_terms=with_terms))
                 outcome.counts[found.reason or "scored"] += 1
             outcome.seconds += len(text.calls) * len(text.text)
         weights = sum(outcome.seconds for outcome in outcomes.values())

@@ -78,6 +78,15 @@ values
     ('a2', 'c7000000-0000-0000-0000-000000000000', 'd3000000-0000-0000-0000-000000000000', 0,
      'Today is Monday, January 30, 2023.', null, 2.5, 2.0, 1.5);
 
+-- Equal ones, but for those of c5 with its result: (9 x 0.25 + 6 x 1.5) / 15 = 0.75.
+update call_losses
+set token_log_probabilities = array[
+        array_fill(-loss_without_call, array[5]),
+        array_fill(-loss_without_result, array[5]),
+        case when call_id = 'c5000000-0000-0000-0000-000000000000' then array[-0.25, -0.25, -1.5, -1.5, -1.5]
+             else array_fill(-loss_with_result, array[5]) end]::real[]
+where reason is null;
+
 insert into call_results (tool, tool_version, input_key, input, results, reason, seconds) values
     ('Calculator', '1', '01000000-0000-0000-0000-000000000000', '400 / 1400', '{0.29}', null, 0.5),
     ('Calculator', '1', '02000000-0000-0000-0000-000000000000', '1400 / 400', '{3.50}', null, 0.5),

@@ -108,6 +108,7 @@ NOT_REACHED: dict[str, Any] = {
     "max_false_discovery_rate": 0.1,
     "min_kept_texts": 3,
     "max_kept_share": 0.5,
+    "token_log_probabilities": False,
     "finetune": False,
     "finetune_baseline": True,
     "finetune_device_batch": 2,

@@ -1,0 +1,90 @@
+"""Explain calls of a run from what is stored: their losses, token by token, without a model.
+
+Reads `call_losses.token_log_probabilities`, which a run stores unless its parameters say otherwise. What the tokens are only the
+model's tokenizer knows; they are numbered from the call on.
+"""
+
+import uuid
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.language_model.losses import TOKEN_WEIGHTS, is_kept
+from toolformer_ops.storage import database
+
+MOST_CALLS = 50
+
+
+def explain_stored(
+    connection: Connection, run_id: str, call_id: str = "", document_id: str = "", at: int | None = None
+) -> list[dict[str, Any]]:
+    """The explanations of a run's calls of this id, or of a document at this offset, best first; at most 50.
+
+    Without a run, those of the run that was finished last. `tokens` is empty where nothing was stored of them.
+
+    Raises:
+        ParameterError: an id is none, neither names a call, or there is no such run or call; the message says which.
+    """
+    if not call_id and not document_id:
+        raise ParameterError("expected --call-id, or --document and --at, found neither. The view candidates has them.")
+    ids = {name: _uuid(name, value) for name, value in (("call-id", call_id), ("document", document_id))}
+    rows = database.fetch_all(
+        connection,
+        "explained_calls",
+        run_id=run_id,
+        call_id=ids["call-id"],
+        document_id=ids["document"],
+        at=at,
+        at_most=MOST_CALLS,
+    )
+    if not rows:
+        raise ParameterError(
+            f"expected such a call in {f'the run {run_id}' if run_id else 'the newest finished run'}, found none. The view "
+            "candidates lists document_id, call_id and position_char; another run is named by --run."
+        )
+    return [_explanation(row) for row in rows]
+
+
+def _uuid(name: str, value: str) -> uuid.UUID | None:
+    try:
+        return uuid.UUID(value) if value else None
+    except ValueError as error:
+        raise ParameterError(f"--{name}: expected a UUID, found {value!r}.") from error
+
+
+def _explanation(row: Row[Any]) -> dict[str, Any]:
+    """As `one_process/explanation.py` gives it, with where the call is, and the text around it."""
+    lines = row.token_log_probabilities or []
+    without_call, without_result, with_result = lines[:3] if lines else ([], [], [])
+    return {
+        "run_id": row.run_id,
+        "document_id": str(row.document_id),
+        "call_id": str(row.call_id),
+        "call": row.call_text,
+        "at": row.position_char,
+        "text_before": row.text_before,
+        "text_after": row.text_after,
+        "result": row.result,
+        "reason": row.reason,
+        "position_token": row.position_token,
+        "loss_without_call": row.loss_without_call,
+        "loss_without_result": row.loss_without_result,
+        "loss_with_result": row.loss_with_result,
+        "loss_without_call_full_context": row.loss_without_call_full_context,
+        "context_tokens": row.context_tokens,
+        "loss_reduction": row.loss_reduction if row.reason is None else None,
+        "reduction_bound": row.reduction_bound,
+        "keep_threshold": row.keep_threshold,
+        "kept": row.reason is None and is_kept(row.loss_reduction, row.keep_threshold),
+        "tokens": [
+            {
+                "text": None,
+                "weight": TOKEN_WEIGHTS[place],
+                "log_p_without_call": without_call[place],
+                "log_p_without_result": without_result[place],
+                "log_p_with_result": with_result[place],
+            }
+            for place in range(len(without_call))
+        ],
+    }
