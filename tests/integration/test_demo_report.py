@@ -68,6 +68,30 @@ def test_the_best_calls_stand_in_their_sentences_one_a_text(connection: Connecti
     ]
 
 
+def test_where_nothing_is_kept_the_nearest_calls_and_lower_thresholds_are_shown(settings: Settings) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 3.0, "Calendar": 1.0})
+    shirts, post = run.add_text(SUM), run.add_text(POST)
+    run.add_call("Calculator", shirts, " 333", "520 - 187", "333", saves=2.256)
+    run.add_call("Calculator", shirts, " 187", "520 - 333", "187", saves=1.5)
+    run.add_call("Calendar", post, " Friday", "", "Today is Friday, March 1, 2019.", saves=-0.5)
+    run.complete("Calculator", "Calendar")
+    with database.transaction(run.engine) as connection:
+        report = report_of(connection, run)
+        assert database.fetch_all(connection, "demo_kept_nothing", run_id=run.run_id)[0].kept_nothing
+        assert not database.fetch_all(connection, "demo_kept_nothing", run_id="none")[0].kept_nothing
+    assert "No call was kept. Those that come nearest to the threshold of their tool" in report
+    nearest = [line.strip() for line in report.splitlines() if re.match(r"\s+-?\d\.\d\d  ", line)]
+    assert nearest == [
+        "2.26  We had 520 shirts and sold 187, so [Calculator(520 - 187) -> 333] 333 are left.",
+        "-0.50  Today is [Calendar() -> Today is Friday, March 1, 2019.] Friday, March 1, and it rains.",
+    ]
+    assert re.search(
+        r"^  Calculator: 2\.25 keeps 1 \(now 3; what is pruned below [0-9.]+ is not counted\)$", report, re.M
+    )
+    assert "Calendar: " not in report  # no threshold keeps a call that makes the text less likely
+    assert 'make run CORPUS=... THRESHOLDS="Calculator=2.25"' in report
+
+
 def test_a_run_that_found_all_done_says_so(connection: Connection, run: AnnotatedRun) -> None:
     assert "Annotated 4 of 4 pairs" in report_of(connection, run)
     later = AnnotatedRun.__new__(AnnotatedRun)

@@ -49,9 +49,11 @@ def made(bin_folder: Path, *words: str, **environment: str) -> tuple[list[str], 
     return arguments, found
 
 
-def test_corpus_tools_and_limit_of_a_run_arrive_literally(bin_folder: Path, harmful: str) -> None:
-    arguments, _ = made(bin_folder, "run", f"CORPUS={harmful}", f"TOOLS={harmful}", f"LIMIT={harmful}")
-    assert arguments == ["run-corpus", f"--tools={harmful}", f"--limit={harmful}", "--", harmful]
+def test_everything_that_is_said_of_a_run_arrives_literally(bin_folder: Path, harmful: str) -> None:
+    names = ("TOOLS", "LIMIT", "THRESHOLDS", "PARAMETERS")
+    arguments, _ = made(bin_folder, "run", f"CORPUS={harmful}", *(f"{name}={harmful}" for name in names))
+    assert arguments == ["run-corpus", *(f"--{name.lower()}={harmful}" for name in names), "--", harmful]
+    assert made(bin_folder, "run", "CORPUS=x", 'PARAMETERS={"seed": 1}')[0][1] == '--parameters={"seed": 1}'
 
 
 def test_a_run_without_tools_and_limit_gives_the_corpus_alone(bin_folder: Path) -> None:

@@ -17,7 +17,7 @@ from toolformer_ops.demo.corpus import OWN_KINDS, demo_size
 from toolformer_ops.demo.model import demo_model_path
 from toolformer_ops.errors import CorpusError, ModelError, ParameterError
 from toolformer_ops.language_model.identity import S3
-from toolformer_ops.runs.choices import RunChoices, values_in
+from toolformer_ops.runs.choices import THRESHOLD_OF, RunChoices, values_in
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 DEMO_DOCUMENTS = 64
@@ -56,6 +56,7 @@ def corpus_choices(
     limit: int | None = None,
     model: str = "",
     parameters: str = "",
+    thresholds: Sequence[str] = (),
 ) -> RunChoices:
     """Return the choices of `make run`: the demo's numbers, and over them what the user chose.
 
@@ -66,6 +67,7 @@ def corpus_choices(
         limit: the first documents only.
         model: folder, id@revision or s3:// address; empty means the setting `default_model`, else the demo model.
         parameters: other choices as a JSON object.
+        thresholds: keep thresholds as TOOL=NATS; one item may hold several with commas or spaces between them.
 
     Raises:
         CorpusError, ToolError, ModelError, ParameterError: what was typed cannot be; nothing was started.
@@ -79,7 +81,17 @@ def corpus_choices(
     for name in ("corpus", "model"):
         if name in choices:
             raise ParameterError(f"--parameters: {name} is given elsewhere on the command line.")
-    return demo_choices(corpus_uri(corpus), model_name(settings, model or settings.default_model), **choices)
+    for item in [found for several in thresholds for found in several.replace(",", " ").split()]:
+        tool, _, nats = item.partition("=")
+        try:
+            choices[f"{THRESHOLD_OF}{get_tool(tool).spec.name}"] = float(nats)
+        except ValueError as error:
+            raise ParameterError(
+                f"--thresholds: expected TOOL=NATS, such as Calculator=0.3, found {item!r}."
+            ) from error
+    chosen = demo_choices(corpus_uri(corpus), model_name(settings, model or settings.default_model), **choices)
+    chosen.kept_from()
+    return chosen
 
 
 def corpus_uri(corpus: str) -> str:

@@ -62,10 +62,16 @@ def run_corpus(
     parameters: Annotated[
         str, typer.Option(help="Other run parameters as JSON; see `toolformer-ops parameters`.")
     ] = "",
+    thresholds: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--threshold", "--thresholds", help="Keep thresholds in nats, as Calculator=0.3,QA=0.7, or given again."
+        ),
+    ] = None,
 ) -> None:
-    """Annotate your own text on this machine, with the demo's numbers unless you give others.
+    """Annotate your own text on this machine, with the demo's numbers unless you give others; exit 3 where no call is kept.
 
-    Example: toolformer-ops run-corpus posts.jsonl --tools Calculator,Calendar --limit 100
+    Example: toolformer-ops run-corpus posts.jsonl --tools Calculator,Calendar --limit 100 --thresholds Calculator=0.7
     """
     from rich.console import Console
 
@@ -74,7 +80,7 @@ def run_corpus(
     from toolformer_ops.demo.driver import run_corpus as run
 
     settings = load_settings()
-    chosen = corpus_choices(settings, corpus, tools or (), limit, model, parameters)
+    chosen = corpus_choices(settings, corpus, tools or (), limit, model, parameters, thresholds or ())
     try:
         run(Console(), settings, chosen)
     except KeyboardInterrupt:

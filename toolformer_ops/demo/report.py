@@ -3,6 +3,7 @@
 Everything is read from Postgres; the query at the end is run by the read-only role, as its reader would.
 """
 
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -69,16 +70,28 @@ def print_report(console: Console, connection: Connection, run_id: str, settings
 
     # 3. the best calls, each in its sentence with the nats that it saves
     best = rows("demo_best_calls", at_most=BEST_CALLS)
+    shown = best or rows("demo_nearest_calls", at_most=BEST_CALLS)
     if best:
         say(console, "\nThe best kept calls, one a text, and how many nats each saves")
+    elif shown:
+        say(
+            console,
+            "\nNo call was kept. Those that come nearest to the threshold of their tool, one a text, and what each saves",
+        )
     else:
-        say(console, "\nNo call was kept, so there is none to show.")
-    for row in best:
+        say(
+            console,
+            "\nNo call was kept, and none was scored to the end: each saves less than what is pruned, or has no result.",
+        )
+    for row in shown:
         line = call_in_sentence(row)
         if console.is_terminal:
             console.print(Padding(line, (0, 0, 0, 2)))
         else:  # one line a call, however long
             say(console, f"  {line.plain}")
+
+    if not best:
+        print_lower_thresholds(console, rows("demo_lower_thresholds"))
 
     # 4. where the release, the model and the user interface are
     console.print()
@@ -88,6 +101,32 @@ def print_report(console: Console, connection: Connection, run_id: str, settings
     place = "the environment" if variable in os.environ else settings.state_dir / "environment"
     password = f"password: {variable} in {place}"
     say(console, f"Airflow  {settings.airflow_url}  (user {settings.airflow_username}, {password})")
+
+
+def print_lower_thresholds(console: Console, rows: Sequence[Row[Any]]) -> None:
+    """Print which threshold would keep how many calls of each tool, and the words that start such a run."""
+    words = ""
+    for row in rows:
+        # Rounded down, so that a threshold that is typed as it is printed keeps what it says.
+        lower = {
+            count: math.floor(saves * 100) / 100
+            for count, saves in ((1, row.keeps_1), (10, row.keeps_10), (100, row.keeps_100))
+            if saves is not None and saves < row.keep_threshold
+        }
+        if not lower:
+            continue
+        if not words:
+            say(console, "\nWhich threshold would keep how many calls, in nats")
+        keeps = ", ".join(f"{threshold:g} keeps {count}" for count, threshold in lower.items())
+        say(
+            console,
+            f"  {row.tool}: {keeps} (now {row.keep_threshold:g}; what is pruned below {row.prune_below:g} is not counted)",
+        )
+        words = words or f'THRESHOLDS="{row.tool}={lower[1]:g}"'
+        if lower[1] < row.prune_below and "PARAMETERS" not in words:
+            words += f" PARAMETERS='{{\"prune_below\": {lower[1]:g}}}'"
+    if words:
+        say(console, f"Try one: make run CORPUS=... {words}")
 
 
 def print_outputs(console: Console, rows: Sequence[Row[Any]]) -> None:

@@ -109,3 +109,23 @@ def test_limit_and_other_parameters_are_taken(settings: Settings, corpus: str) -
 def test_parameters_that_cannot_be_are_named(settings: Settings, corpus: str, typed: str, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         corpus_choices(settings, corpus, parameters=typed)
+
+
+def test_thresholds_may_be_written_in_any_way_and_are_checked_before_anything_starts(
+    settings: Settings, corpus: str
+) -> None:
+    for words in (["Calculator=0.75 MT=2"], ["calculator=0.75,mt=2"], ["Calculator=0.75", "MT=2"]):
+        assert corpus_choices(settings, corpus, thresholds=words).keep_thresholds == {"Calculator": 0.75, "MT": 2.0}
+    lower = corpus_choices(settings, corpus, parameters='{"prune_below": 0.25}', thresholds=["Calculator=0.25"])
+    assert lower.kept_from()["Calculator"] == 0.25
+    for word, error, said in (
+        ("Calculator", ParameterError, "expected TOOL=NATS, such as Calculator=0.3, found 'Calculator'"),
+        ("Calculator=much", ParameterError, "found 'Calculator=much'"),
+        ("Calculator=nan", ParameterError, "keep_thresholds.Calculator"),
+        ("Abacus=1", ToolError, "Abacus"),
+        ("MT=0.25", ParameterError, "Set prune_below to 0.25 or lower"),
+    ):
+        with pytest.raises(error, match=said):
+            corpus_choices(settings, corpus, thresholds=[word])
+    with pytest.raises(ParameterError, match="expected chosen tools, found MT"):
+        corpus_choices(settings, corpus, tools=["QA"], thresholds=["MT=1"])

@@ -6,7 +6,7 @@ from types import TracebackType
 
 from rich.console import Console
 
-from toolformer_ops.demo.driver import print_failure, watch
+from toolformer_ops.demo.driver import failed_causes, print_failure, watch
 from toolformer_ops.demo.progress import Snapshot
 from toolformer_ops.errors import AirflowError
 from toolformer_ops.local_services.airflow_client import TaskState
@@ -121,3 +121,8 @@ def test_the_log_shown_is_that_of_the_first_failure() -> None:
 
 def test_a_run_that_failed_without_a_failed_task_is_told() -> None:
     assert "none of its tasks did" in report_of()
+
+
+def test_a_run_with_nothing_to_release_fails_by_its_release_alone() -> None:
+    airflow = ScriptedAirflow([], [failed("release"), failed("finish_run", "2")])
+    assert failed_causes(airflow, "annotate_corpus", "run-1") == ["release"]  # type: ignore[arg-type]
