@@ -286,6 +286,63 @@ def test_judgements_are_exported_apart_from_the_release(
     assert [store.uri(key) for key in store.list("judgements/")] == [address]
 
 
+def test_corpora_show_their_versions_nights_and_releases_to_those_who_may_see_a_run(
+    sign_in: Callable[[str], TestClient], allowed: Rights, rows: Callable[..., None]
+) -> None:
+    hostile = "s3://b/<script>alert(1)</script>"
+    rows("update corpora set uri = :uri", uri=hostile)
+    rows(
+        "insert into corpus_versions (corpus_id, version, documents, added, removed, corrected, changed, kept, files, records, "
+        "duplicates, rejected) values ('c000000000000000', 1, 4321, 4321, 0, 0, 0, 0, 2, 4324, 0, 3)"
+    )
+    rows(
+        "insert into finished_run_yield (run_id, tool, step, stage, reason, is_loss, count) values "
+        "('r2', 'Calculator', 5, 'keep', 'kept', false, 1234)"
+    )
+    rows(
+        "insert into run_releases (run_id, release_id) values ('r2', :release) on conflict do nothing", release=RELEASE
+    )
+    client = sign_in("ann")
+    page = client.get("/corpora").text
+    assert page.count("4,321") == 3  # the newest version, and its row twice: documents, all of them added
+    assert "<title>r2: Calculator 1,234</title>" in page
+    assert '<rect class="tool0" x="0.0" y="0.0" width="60.0" height="200.0">' in page  # the highest bar
+    assert f'href="release?release={RELEASE}"' in page
+    assert 'href="run?dag_id=annotate_corpus&amp;run_id=r2"' in page
+    assert "<script>alert" not in page
+    assert client.get("/corpora?corpus=none").status_code == 404
+    allowed.dag_ids = {"nightly_posts"}
+    other = client.get("/corpora")
+    assert (other.status_code, "4,321" in other.text, "There is no corpus yet" in other.text) == (200, False, True)
+    assert client.get("/corpora?corpus=c000000000000000").status_code == 404
+    assert client.get(f"/release?release={RELEASE}").status_code == 404
+
+
+def test_a_release_is_shown_with_its_card_as_text(
+    app: FastAPI, sign_in: Callable[[str], TestClient], rows: Callable[..., None], s3_settings: Settings, tmp_path: Path
+) -> None:
+    (tmp_path / "README.md").write_text("# A card\n<script>alert(1)</script> is text here")
+    store = ObjectStore(s3_settings)
+    manifest = store.publish(f"releases/{RELEASE}", {"README.md": tmp_path / "README.md"})
+    rows(
+        "update dataset_releases set uri = :uri, manifest_sha256 = :sha256",
+        uri=store.uri(manifest.prefix),
+        sha256=manifest.sha256,
+    )
+    reader_dsn = app.state.reader.settings.reader_dsn
+    app.state.reader.settings = s3_settings.model_copy(update={"reader_dsn": reader_dsn})
+    page = sign_in("ann").get(f"/release?release={RELEASE}").text
+    assert "# A card\n&lt;script&gt;alert(1)&lt;/script&gt; is text here" in page
+    assert f'fetch("releases/{RELEASE}"' in page
+    assert f"export --format chat {store.uri(manifest.prefix)}" in page
+    store.delete(manifest.key)
+    assert "Its card cannot be read" in sign_in("ann").get(f"/release?release={RELEASE}").text
+    rows("update dataset_releases set withdrawn_at = now()")
+    page = sign_in("ann").get(f"/release?release={RELEASE}").text
+    assert "Its files were deleted on" in page
+    assert "A card" not in page
+
+
 def test_without_the_reviewers_address_the_page_says_so(allowed: Rights, rows: object, reader_dsn: str) -> None:
     app = create_app(Settings(_env_file=None, reader_dsn=SecretStr(reader_dsn)))
 

@@ -7,6 +7,7 @@
     shown_runs.py   the run that is shown, or the reason why there is none
     pages.py        templates, and how numbers, texts and links are written
     overview.py, calls.py, call.py, thresholds.py, changes.py, evaluation.py      one view each, with the template of its name
+    corpora.py      versions of corpora, kept calls by night, releases with their cards
     reviewing.py    calls of a release are judged one by one, and what reviewers said of them
 
 **How a view is added.** Write `run_page/NAME.py` with a `router`, and `templates/NAME.html.j2`; name the router in `app.ROUTERS`:

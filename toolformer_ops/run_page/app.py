@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, DatabaseError, ToolformerError
-from toolformer_ops.run_page import call, calls, changes, evaluation, overview, pages, reviewing, thresholds
+from toolformer_ops.run_page import call, calls, changes, corpora, evaluation, overview, pages, reviewing, thresholds
 from toolformer_ops.run_page.reading import STATEMENT_SECONDS, BusyError, Reader, took_too_long
 from toolformer_ops.run_page.rights import SignedInDep
 from toolformer_ops.run_page.shown_runs import NoSuchRunError
@@ -16,7 +16,8 @@ from toolformer_ops.run_page.shown_runs import NoSuchRunError
 logger = logging.getLogger(__name__)
 
 ROUTERS = (
-    overview.router, calls.router, call.router, thresholds.router, changes.router, evaluation.router, reviewing.router,
+    overview.router, calls.router, call.router, thresholds.router, changes.router, evaluation.router,
+    corpora.router, reviewing.router,
 )  # fmt: skip
 """The views."""
 SECONDS_TO_KEEP_AN_ASSET = 86400

@@ -50,6 +50,7 @@ class RunPagePlugin(AirflowPlugin):
         _view("Annotation", "annotation", f"run{OF_A_RUN}"),
         _view("Calls", "annotation-calls", f"calls{OF_A_RUN}"),
         _view("Changes", "annotation-changes", f"changes{OF_A_RUN}"),
+        _view("Corpora and releases", "corpora", "corpora", "nav") | {"category": "Toolformer"},
         _view("Review", "review", "review", "nav") | {"category": "Toolformer"},
         _view("Calls", "calls", "calls", "nav") | {"category": "Toolformer"},
     ]

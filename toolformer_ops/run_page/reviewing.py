@@ -113,7 +113,7 @@ async def show(request: Request, visitor: VisitorDep, release: ReleaseQuery = ""
     def make(connection: Connection) -> Page:
         rows = fetch_all(connection, "review_releases", at_most=MOST_RELEASES)
         releases = [row for row in rows if dag_of(row.schedule, annotates=row.annotates) in visitor.dag_ids]
-        chosen = _release(connection, release, visitor) if release else None
+        chosen = find_release(connection, release, visitor) if release else None
         judged = judgements_of(connection, chosen.release_id) if chosen else []
         values = {
             "releases": releases,
@@ -143,7 +143,7 @@ async def judge(
     sample = Sample(release, tool, seed, calls)
 
     def make(connection: Connection) -> Page:
-        chosen = _release(connection, release, visitor)
+        chosen = find_release(connection, release, visitor)
         drawn = sample.draw(connection)
         judged = fetch_all(connection, "review_judged", release_id=release, reviewer=visitor.name)
         said = {(row.call_id, row.is_placebo): row.verdict for row in judged}
@@ -180,7 +180,7 @@ async def take(request: Request, visitor: VisitorDep) -> Response:
 
     def write() -> None:
         with database.transaction(reader.engine()) as connection:
-            _release(connection, sample.release_id, visitor)
+            find_release(connection, sample.release_id, visitor)
             drawn = sample.draw(connection)
             if number > len(drawn):
                 raise HTTPException(404)
@@ -203,7 +203,12 @@ async def take(request: Request, visitor: VisitorDep) -> Response:
     return RedirectResponse(pages.link("judge", sample.address), status_code=303, headers=dict(pages.HEADERS))
 
 
-def _release(connection: Connection, release_id: str, visitor: Visitor) -> Row[Any]:
+def find_release(connection: Connection, release_id: str, visitor: Visitor) -> Row[Any]:
+    """A release whose DAG the visitor may see.
+
+    Raises:
+        HTTPException: 404.
+    """
     found = fetch_all(connection, "review_release", release_id=release_id.replace("\0", ""))
     if not found or dag_of(found[0].schedule, annotates=found[0].annotates) not in visitor.dag_ids:
         raise HTTPException(404, NO_SUCH_RELEASE)
