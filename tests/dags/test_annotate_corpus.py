@@ -96,7 +96,12 @@ def test_a_tool_that_needs_another_machine_has_a_task_for_each_stage(
     for task, following in pairwise(tasks):
         assert following.task_id in task.downstream_task_ids
     stages = tasks[1:5]
-    assert [(task.is_mapped, task.pool) for task in stages] == [(True, "gpu"), (True, pool), (True, "gpu"), (True, "gpu")]
+    assert [(task.is_mapped, task.pool) for task in stages] == [
+        (True, "gpu"),
+        (True, pool),
+        (True, "gpu"),
+        (True, "gpu"),
+    ]
     assert [task.partial_kwargs["arguments"][:2] for task in stages] == [
         ["stage", "sample"], ["stage", "execute"], ["stage", "score"], ["stage", "placebo"],
     ]  # fmt: skip

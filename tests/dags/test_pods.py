@@ -65,7 +65,13 @@ def container(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def is_gpu(name: str) -> bool:
     """Whether this task loads a model."""
-    ends = (".annotate", ".placebo", ".finetune", ".finetune_without_calls", *(f".evaluation.{suite}" for suite in SUITES))
+    ends = (
+        ".annotate",
+        ".placebo",
+        ".finetune",
+        ".finetune_without_calls",
+        *(f".evaluation.{suite}" for suite in SUITES),
+    )
     return name.endswith(ends)
 
 

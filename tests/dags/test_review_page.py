@@ -1,6 +1,8 @@
 """Review: calls and placebos are judged blind, once, by who may see them; the numbers are those of a plain computation."""
 
 import re
+import socket
+import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -9,9 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import uvicorn
 from airflow.api_fastapi.core_api import security
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from playwright.sync_api import expect, sync_playwright
 from pydantic import SecretStr
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
@@ -27,6 +31,7 @@ from toolformer_ops.storage.object_store import ObjectStore
 
 __all__ = ["allowed", "rows"]  # fixtures
 
+CHROMIUM = Path("/usr/bin/chromium")
 RELEASE = "release-2"
 SAMPLE = {"release": RELEASE, "tool": "", "seed": "0", "calls": "10"}
 RESULTS = {"c1": "0.29", "c4": "333", "c6": "84"}
@@ -284,6 +289,41 @@ def test_judgements_are_exported_apart_from_the_release(
     assert second.read_bytes().startswith(first)
     assert second.name not in address
     assert [store.uri(key) for key in store.list("judgements/")] == [address]
+
+
+@pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs {CHROMIUM}: apt-get install chromium")
+def test_calls_are_judged_by_key_in_a_browser(
+    app: FastAPI, sign_in: Callable[[str], TestClient], owner: Engine
+) -> None:
+    sign_in("ann")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        try:
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+                page = browser.new_page()
+                expect.set_options(timeout=60_000)
+                page.goto(f"http://127.0.0.1:{listening.getsockname()[1]}/review?release={RELEASE}")
+                page.get_by_role("button", name="Review").click()
+                for number, key in enumerate("13", start=1):
+                    expect(page.get_by_text(f"{number - 1} of 3 judged.")).to_be_visible()
+                    page.keyboard.press(key)
+                expect(page.get_by_text("2 of 3 judged.")).to_be_visible()
+                page.keyboard.press("b")  # back to the second, which is corrected by a button
+                expect(page.get_by_text("you said wrong")).to_be_visible()
+                page.get_by_role("button", name="useless").click()
+                expect(page.get_by_text("This is call 3")).to_be_visible()
+                page.keyboard.press("4")
+                expect(page.get_by_text("You have judged all 3 calls")).to_be_visible()
+                browser.close()
+        finally:
+            server.should_exit = True
+            thread.join()
+    assert [row.verdict for row in stored(owner)] == ["useful", "wrong", "useless", "skip"]
+    said = stored(owner, "select verdict from counted_judgements order by judged_at")
+    assert [row.verdict for row in said] == ["useful", "useless", "skip"]
 
 
 def test_corpora_show_their_versions_nights_and_releases_to_those_who_may_see_a_run(
