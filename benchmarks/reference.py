@@ -18,9 +18,10 @@ from torch import Tensor
 
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import AnnotationPrompt
-from toolformer_ops.language_model.draws import cumulative_probabilities, only, uniform
 from toolformer_ops.language_model.loading import load_network
 from toolformer_ops.language_model.losses import SCORED_TOKENS, weighted_loss
+from toolformer_ops.language_model.sampling import cumulative_probabilities, only
+from toolformer_ops.language_model.sampling import uniforms as random_numbers
 from toolformer_ops.language_model.tokenization import CallStart, Tokenization, TokenizedText
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation
 
@@ -103,7 +104,7 @@ class Reference:
                 log_probs = only(log_probs, start.first_tokens)
             cumulative = cumulative_probabilities(log_probs, temperature, top_p)
             uniforms = torch.tensor(
-                [uniform(seed_key, position.token, number, step) for number in range(samples)],
+                [random_numbers(seed_key, position.token, number, step + 1)[step] for number in range(samples)],
                 dtype=torch.float64,
                 device=batch.device,
             )

@@ -20,7 +20,6 @@ from toolformer_ops.errors import ParameterError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.loading import load_network
-from toolformer_ops.language_model.rows import Rows
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.runs.models import split_revision
 from toolformer_ops.tools.registry import tool_names
@@ -62,7 +61,6 @@ class WritingModel:
         self._tokenization = Tokenization(tokenizer)
         self.language_model = LanguageModel(model, self._tokenization, identity)
         """The engine over the same weights."""
-        self._rows = Rows(model)
         self._tools = ToolRuns(settings, tools, lambda: self.language_model)
 
     @classmethod
@@ -188,7 +186,7 @@ class WritingModel:
         return GeneratedSequences(sequences, tuple(written)) if config.return_dict_in_generate else sequences
 
     def _together(self, listener: Listener | None) -> Together:
-        return Together(self._rows, self._tokenization, self.window, self._tools, listener)
+        return Together(self._model, self._tokenization, self._tools, listener)
 
     @functools.cached_property
     def _padding_id(self) -> int:

@@ -2,7 +2,11 @@
 
 A prompt joins as soon as there is room, and leaves when it ends. A text whose call waits for its result pauses until enough calls
 wait or nothing else can continue; then all calls of one tool run as one batch. What is written for a prompt does not depend on the
-others (`language_model/rows.py`).
+others (`language_model/kv_cache.py`).
+
+It is the decode loop (`language_model/decode_loop.py`) with a choice that knows of calls: which token is the most likely, with and
+without brackets, and how likely the start of a call is. All of it is computed on the device, for all texts at once, and read once a
+step.
 
 Tools are opened when they are first called. The calls of a tool that cannot be opened have the reason `tool_not_available`, and the
 log names the tool once; `ToolRuns.require` is for those who want to know beforehand.
@@ -12,17 +16,20 @@ import datetime
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
-from toolformer_ops.decoding.writer import Continuation, State, Writer
+from toolformer_ops.decoding.writer import Choice, Continuation, State, Writer
 from toolformer_ops.errors import ModelError, ToolformerError
-from toolformer_ops.language_model.rows import Row
+from toolformer_ops.language_model.decode_loop import RESTS, DecodeLoop, NextTokens
+from toolformer_ops.language_model.kv_cache import CachedPrompt, CachedText, KVCache
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, run_tool
@@ -99,39 +106,38 @@ class ToolRuns:
                 writer.take_result(output.results[0] if output.results else None, output.reason, seconds)
 
 
-class RowKeeper(Protocol):
-    """What `language_model.rows.Rows` offers."""
+class Network(Protocol):
+    """What is asked of a model here; `language_model.causal_model.CausalModel` offers it."""
 
-    def begin(self, prompts: Sequence[tuple[Sequence[int], int]]) -> list[tuple[Row, Tensor]]: ...  # noqa: D102
-    def step(self, rows: Sequence[Row], tokens: Sequence[int]) -> Tensor: ...  # noqa: D102
-    def insert(self, rows: Sequence[Row], tokens: Sequence[Sequence[int]]) -> Tensor: ...  # noqa: D102
-    def cut(self, row: Row, length: int) -> None: ...  # noqa: D102
+    @property
+    def max_positions(self) -> int: ...  # noqa: D102
+    def new_cache(self) -> KVCache: ...  # noqa: D102
+    def cached_prompt(self, ids: tuple[int, ...]) -> CachedPrompt: ...  # noqa: D102
+    def log_probabilities(self, hidden: Tensor) -> Tensor: ...  # noqa: D102
 
 
 @dataclass
 class _Text:
     """A text that is being written."""
 
-    number: int
     writer: Writer
-    row: Row
+    lacking: tuple[int, ...]
+    """Tokens that its row in the cache lacks."""
+    held: int
+    """How many tokens of its row are valid, the prompt's included."""
+    had: int = 0
+    """How many the row had before, some of which may have been taken back."""
     told: int = 0
 
 
 class Together:
-    """Writes continuations with one model and its tools."""
+    """Writes continuations with one model and its tools. A `decode_loop.Task`: labels are the prompts' numbers."""
 
     def __init__(
-        self,
-        rows: RowKeeper,
-        tokenization: Tokenization,
-        window: int,
-        tools: ToolRuns,
-        listener: Listener | None,
+        self, model: Network, tokenization: Tokenization, tools: ToolRuns, listener: Listener | None = None
     ) -> None:
-        self._rows = rows
+        self._model = model
         self._tokenization = tokenization
-        self._window = window
         self._tools = tools
         self._listener = listener
 
@@ -143,100 +149,138 @@ class Together:
         Raises:
             ModelError: a prompt has no token, or leaves no room for a continuation in the model's window.
         """
+        window = self._model.max_positions
         for number, ids in enumerate(encoded, start=1):
             if not ids:
                 raise ModelError(
                     f"prompt {number} of {len(encoded)}: expected a text, found an empty one. This model has no start token from "
                     "which it could write: give a text, or leave the prompt out."
                 )
-            if len(ids) >= self._window:
+            if len(ids) >= window:
                 raise ModelError(
-                    f"prompt {number} of {len(encoded)}: expected 1 to {self._window - 1} tokens, found {len(ids)}. "
+                    f"prompt {number} of {len(encoded)}: expected 1 to {window - 1} tokens, found {len(ids)}. "
                     "Shorten it, or choose a model with a longer window."
                 )
-        queue = deque(enumerate(zip(prompts, encoded, strict=True)))
-        growing: list[_Text] = []
-        waiting: list[_Text] = []
-        written: dict[int, WrittenText] = {}
-        last_line = time.monotonic()
-        while queue or growing or waiting:
-            # 1. Prefill the prompts for which there is room.
-            joining: list[tuple[int, Prompt, tuple[int, ...]]] = []
-            tokens = sum(text.row.length for text in (*growing, *waiting))
-            while queue and len(growing) + len(waiting) + len(joining) < MAX_ROWS and tokens < MAX_TOKENS:
-                number, (prompt, ids) = queue.popleft()
-                joining.append((number, prompt, ids))
-                tokens += len(ids)
-            if joining:
-                self._sort(self._begin(joining, decoding), growing, waiting, written)
-
-            # 2. One decode step for all texts that grow; texts that a call or its end has changed take in several tokens.
-            if growing:
-                moving, growing = growing, []
-                lacking = [(text, self._lacking_tokens(text)) for text in moving]
-                single = [(text, ids[0]) for text, ids in lacking if len(ids) == 1]
-                if single:
-                    logits = self._rows.step([text.row for text, _ in single], [token for _, token in single])
-                    for (text, _), row in zip(single, logits, strict=True):
-                        text.writer.choose(row)
-                self._insert([(text, ids) for text, ids in lacking if len(ids) > 1])
-                self._sort(moving, growing, waiting, written)
-
-            # 3. Where nothing else can continue: run the tools for all texts that wait.
-            elif waiting:
-                asking, waiting = waiting, []
-                self._tools.answer([text.writer for text in asking])
-                resumed: list[_Text] = []
-                self._sort(asking, resumed, waiting, written)
-                self._insert([(text, self._lacking_tokens(text)) for text in resumed])
-                self._sort(resumed, growing, waiting, written)
+        self._queue = deque(enumerate(zip(prompts, encoded, strict=True)))
+        self._decoding = decoding
+        self._growing: dict[int, _Text] = {}
+        self._waiting: dict[int, _Text] = {}
+        self._written: dict[int, WrittenText] = {}
+        loop, last_line = DecodeLoop(self._model.new_cache(), self), time.monotonic()
+        while loop.step():
             if time.monotonic() - last_line > PROGRESS_SECONDS:
                 last_line = time.monotonic()
-                logger.info("wrote %d of %d texts, %d growing", len(written), len(prompts), len(growing))
-        return [written[number] for number in range(len(prompts))]
+                logger.info("wrote %d of %d texts, %d growing", len(self._written), len(prompts), len(self._growing))
+        return [self._written[number] for number in range(len(prompts))]
 
-    def _begin(self, joining: Sequence[tuple[int, Prompt, tuple[int, ...]]], decoding: DecodingSettings) -> list[_Text]:
-        """Prefill prompts; the head that prompts share is computed once."""
-        begun = []
-        for _, prompt, ids in joining:
-            head: tuple[int, ...] = ()
-            if prompt.shared_head:
-                head = (*self._tokenization.start_ids, *self._tokenization.ids(prompt.shared_head.rstrip()))
-            # Not shared where the head's tokens by themselves are not those of the whole prompt.
-            begun.append((ids, len(head) if ids[: len(head)] == head else 0))
-        texts = []
-        for (number, prompt, ids), (row, logits) in zip(joining, self._rows.begin(begun), strict=True):
-            writer = Writer(prompt, Continuation(ids, self._tokenization, self._window), decoding, self._tools.names)
-            writer.choose(logits)
-            texts.append(_Text(number, writer, row))
-        return texts
+    def admit(self, cache: KVCache) -> Mapping[int, int]:
+        """Prompts join, results are taken in, calls that came to nothing are forgotten. See `decode_loop.Task`."""
+        # 1. The prompts for which there is room.
+        self._join(cache)
 
-    def _insert(self, lacking: Sequence[tuple[_Text, tuple[int, ...]]]) -> None:
-        """Let rows take in several tokens, such as tools' results, and each writer choose what follows."""
-        if lacking:
-            logits = self._rows.insert([text.row for text, _ in lacking], [tokens for _, tokens in lacking])
-            for (text, _), row in zip(lacking, logits, strict=True):
-                text.writer.choose(row)
+        # 2. Where nothing else can continue: run the tools for all texts that wait.
+        while self._waiting and not self._growing:
+            asking, self._waiting = self._waiting, {}
+            self._tools.answer([text.writer for text in asking.values()])
+            for number, text in asking.items():
+                self._sort(number, text)
+            left = ~np.isin(cache.labels, list(self._written))
+            cache.keep(np.flatnonzero(left), cache.labels[left])
+            self._join(cache)
 
-    def _lacking_tokens(self, text: _Text) -> tuple[int, ...]:
-        """The tokens that the row lacks, after it was cut to those that its writer still has."""
-        written = text.writer.written
-        valid, tokens = written.feed()
-        if text.row.length > len(written.prompt_ids) + valid:
-            self._rows.cut(text.row, len(written.prompt_ids) + valid)
-        return tokens
+        # 3. Several tokens at once for texts that a prompt, a call or its end has changed, all but the last of each.
+        changed = {number: text for number, text in self._growing.items() if text.lacking}
+        for number, text in changed.items():
+            cache.cut(number, text.held)
+        several = {number: text.lacking[:-1] for number, text in changed.items() if len(text.lacking) > 1}
+        cache.extend(list(several), list(several.values()))
+        found = {number: text.lacking[-1] for number, text in changed.items()}
+        for text in changed.values():
+            text.held, text.lacking = text.held + len(text.lacking), ()
+        return found
 
-    def _sort(
-        self, texts: Sequence[_Text], growing: list[_Text], waiting: list[_Text], written: dict[int, WrittenText]
-    ) -> None:
-        """Put each text where its state says, and tell the listener its new tokens once they cannot be taken back."""
-        for text in texts:
-            state, ids = text.writer.state, text.writer.written.ids
-            settled = state not in {State.CALLING, State.WAITING}
-            if self._listener is not None and settled and len(ids) > text.told:
-                self._listener(text.number, tuple(ids[text.told :]))
-                text.told = len(ids)
-            if state is State.DONE:
-                written[text.number] = text.writer.result()
-            else:
-                (waiting if state is State.WAITING else growing).append(text)
+    def _join(self, cache: KVCache) -> None:
+        """Take in prompts as far as there is room; a head that some share is computed once."""
+        tokens = int(cache.lengths.sum())
+        joining: dict[int, CachedText] = {}
+        while self._queue and len(self._growing) + len(self._waiting) < MAX_ROWS and tokens < MAX_TOKENS:
+            number, (prompt, ids) = self._queue.popleft()
+            joining[number] = text = CachedText(self._head(prompt, ids))
+            writer = Writer(
+                prompt,
+                Continuation(ids, self._tokenization, self._model.max_positions),
+                self._decoding,
+                self._tools.names,
+            )
+            self._growing[number] = _Text(writer, ids[text.prompt.length :], text.prompt.length)
+            tokens += len(ids)
+        if joining:
+            cache.join(list(joining.values()), list(joining))
+
+    def choose(self, hidden: Tensor, labels: np.ndarray) -> Tensor | None:
+        """The numbers of each row's `writer.Choice`, (rows * 4,); behind them all tokens in order, for the rows that ask for it."""
+        logits = self._model.log_probabilities(hidden)  # (rows, vocabulary)
+        brackets = torch.tensor(sorted(self._tokenization.bracket_ids), device=logits.device)
+        found = [logits.argmax(dim=-1), logits.index_fill(1, brackets, -torch.inf).argmax(dim=-1)]
+        for marker in (self._tokenization.marker_ids, self._tokenization.bare_marker_ids):
+            last = marker[-1]
+            # Of equally likely tokens the lower id ranks first, as `argmax` has it.
+            ahead = (logits > logits[:, last, None]).sum(dim=-1) + (logits[:, :last] == logits[:, last, None]).sum(
+                dim=-1
+            )
+            found.append(1 + ahead)
+        chosen = torch.stack(found, dim=1).reshape(-1)
+        self._ordered = [row for row, number in enumerate(labels) if self._growing[int(number)].writer.bars_names]
+        if self._ordered:
+            some = logits[torch.tensor(self._ordered, device=logits.device)]
+            chosen = torch.cat([chosen, some.argsort(dim=-1, descending=True, stable=True).reshape(-1)])
+        return chosen
+
+    def end(self, chosen: np.ndarray | None, labels: np.ndarray) -> NextTokens:
+        """A text continues, waits for its tool, or is done. See `decode_loop.Task`."""
+        if chosen is None:
+            raise RuntimeError("expected a choice for every row")
+        numbers = chosen[: 4 * len(labels)].reshape(-1, 4).tolist()
+        orders = dict(
+            zip(self._ordered, chosen[4 * len(labels) :].reshape(max(1, len(self._ordered)), -1), strict=False)
+        )
+        going: list[tuple[int, int, int]] = []
+        for row, (label, four) in enumerate(zip(labels.tolist(), numbers, strict=True)):
+            text = self._growing[label]
+            text.writer.choose(Choice(*four, order=orders.get(row)))
+            self._sort(label, text)
+            if label in self._written:
+                continue
+            following = RESTS
+            # One token behind those that are there: the next step takes it in. Everything else is for `admit`.
+            if label in self._growing and len(text.lacking) == 1 and text.held == text.had:
+                following, text.lacking, text.held = text.lacking[0], (), text.held + 1
+            going.append((row, label, following))
+        parents, texts, tokens = np.array(going, dtype=np.int64).reshape(-1, 3).T
+        return NextTokens(parents, texts, tokens)
+
+    def _head(self, prompt: Prompt, ids: tuple[int, ...]) -> CachedPrompt:
+        """The head of a prompt that others share; the last token is always the prompt's own."""
+        head: tuple[int, ...] = ()
+        if prompt.shared_head:
+            head = (*self._tokenization.start_ids, *self._tokenization.ids(prompt.shared_head.rstrip()))
+        # Not shared where the head's tokens by themselves are not those of the whole prompt.
+        return self._model.cached_prompt(head[: len(ids) - 1] if ids[: len(head)] == head else ())
+
+    def _sort(self, number: int, text: _Text) -> None:
+        """Put a text where its state says, and tell the listener its new tokens once they cannot be taken back."""
+        writer = text.writer
+        state, ids = writer.state, writer.written.ids
+        settled = state not in {State.CALLING, State.WAITING}
+        if self._listener is not None and settled and len(ids) > text.told:
+            self._listener(number, tuple(ids[text.told :]))
+            text.told = len(ids)
+        self._growing.pop(number, None)
+        if state is State.DONE:
+            self._written[number] = writer.result()
+        elif state is State.WAITING:
+            self._waiting[number] = text
+        else:
+            self._growing[number] = text
+            valid, text.lacking = writer.written.feed()
+            text.had, text.held = text.held, len(writer.written.prompt_ids) + valid

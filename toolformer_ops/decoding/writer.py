@@ -1,6 +1,6 @@
 """One text while it is written: its tokens, which token comes next, when a call starts, and how a call ends.
 
-A state machine without a network: it is given logits, and appends to its continuation or removes from it. A call
+A state machine without a network: it is given what is likely next, and appends to its continuation or removes from it. A call
 
     starts       where " [" is among the k most likely tokens (or a bare "[", where white space comes before it), and where greedy
                  decoding writes a bracket anywhere else;
@@ -13,7 +13,7 @@ A bracket that greedy decoding writes and that no tool's name with its "(" follo
 tokens are kept. A bracket that only the rank k started is forgotten then, and greedy decoding continues in its place. So a text
 holds no call that was not run. With calls disabled (k = 0) no token with a bracket is ever written.
 
-Does not run tools (`together.py`) and owns no KV cache (`language_model/rows.py`).
+Does not run tools (`together.py`) and owns no KV cache (`language_model/kv_cache.py`).
 """
 
 import re
@@ -21,8 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START, Call, call_with_result, parse_call
 from toolformer_ops.decoding.records import DecodingSettings, End, MadeCall, Prompt, WrittenText
@@ -104,6 +103,22 @@ class State(Enum):
     DONE = "done"
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What the model finds likely next."""
+
+    best: int
+    """The most likely token."""
+    plain: int
+    """The most likely one without a bracket."""
+    marker_rank: int
+    """Which place among all tokens the last of `Tokenization.marker_ids` has; 1 is the most likely."""
+    bare_marker_rank: int
+    """The same of `Tokenization.bare_marker_ids`."""
+    order: np.ndarray | None = None
+    """All tokens, the most likely first; only where `Writer.bars_names`."""
+
+
 @dataclass
 class _OpenBracket:
     """A bracket that may become a call, is one that is being written, or waits for its result."""
@@ -148,12 +163,18 @@ class Writer:
     _started: int = 0
     _text_tokens: int = 0
 
-    def choose(self, logits: Tensor) -> None:
-        """Continue, given the logits of the next token, (vocabulary,); afterwards `state` says what the writer is doing."""
+    def choose(self, choice: Choice) -> None:
+        """Continue, given what is likely next; afterwards `state` says what the writer is doing."""
         if self.state is State.CALLING:
-            self._continue_call(logits)
+            self._continue_call(choice)
         else:
-            self._continue_text(logits)
+            self._continue_text(choice)
+
+    @property
+    def bars_names(self) -> bool:
+        """Whether the next token is part of a tool's name, of which some are barred."""
+        opened = self._open if self.state is State.CALLING and self.settings.barred_tools else None
+        return opened is not None and opened.callable and "(" not in self._call_text(opened)
 
     @property
     def waiting_call(self) -> Call:
@@ -215,39 +236,36 @@ class Writer:
             end=self._end,
         )
 
-    def _continue_text(self, logits: Tensor) -> None:
+    def _continue_text(self, choice: Choice) -> None:
         if self._text_tokens >= self.settings.max_new_tokens or not self.written.fits(len(self.written) + 1):
             self._finish("length")
             return
         if not self.settings.allows_calls:
-            self._take(self._most_likely_plain(logits))
+            self._take(choice.plain)
             return
-        best = int(logits.argmax())
+        best = choice.best
         if not self.tools:
             self._take(best)
             return
         # 1. Token ids of what starts a call and lacks only its last token here.
         tokenization, ids = self.written.tokenization, self.written.ids
         spaced, bare = tokenization.marker_ids, tokenization.bare_marker_ids
-        markers = []
+        markers: list[tuple[tuple[int, ...], int]] = []  # with the rank of its last token
         if tuple(ids[len(ids) - len(spaced) + 1 :]) == spaced[:-1]:
-            markers.append(spaced)
+            markers.append((spaced, choice.marker_rank))
         before = self.written.text(max(0, len(ids) - 4)) if ids else self.prompt.text
         if len(bare) == 1 and bare != spaced[-1:] and (not before or before[-1].isspace()):
-            markers.append(bare)
+            markers.append((bare, choice.bare_marker_rank))
         # 2. Start a call where a marker is among the k most likely tokens, else write the most likely token.
         if self._started < self.settings.calls_per_input:
-            for marker in markers:
+            for marker, rank in markers:
                 last = marker[-1]
-                # Of equally likely tokens the lower id ranks first, as `argmax` has it.
-                rank = 1 + int((logits > logits[last]).sum()) + int((logits[:last] == logits[last]).sum())
                 if rank <= self.settings.call_start_rank:
-                    plain = self._most_likely_plain(logits)
                     opened = _OpenBracket(
                         start=len(ids) - len(marker) + 1,
                         resume=len(ids),
-                        fallback=plain if last == best else best,
-                        plain=plain,
+                        fallback=choice.plain if last == best else best,
+                        plain=choice.plain,
                         spaced=marker == spaced,
                         greedy=last == best,
                         callable=True,
@@ -258,18 +276,9 @@ class Writer:
                     return
         if self._may_become_call(best):
             runs = (best,) == bare and self._started < self.settings.calls_per_input
-            self._begin(self._written_bracket(self._most_likely_plain(logits), runs=runs), best)
+            self._begin(self._written_bracket(choice.plain, runs=runs), best)
         else:
             self._take(best)
-
-    def _most_likely_plain(self, logits: Tensor) -> int:
-        """The most likely token without a bracket."""
-        best, brackets = int(logits.argmax()), self.written.tokenization.bracket_ids
-        if best not in brackets:
-            return best
-        others = logits.clone()
-        others[list(brackets)] = -torch.inf
-        return int(others.argmax())
 
     def _may_become_call(self, token: int) -> bool:
         """Whether a token brings a bracket of which the next tokens may make a call."""
@@ -308,14 +317,14 @@ class Writer:
     def _finish(self, end: End) -> None:
         self.state, self._end = State.DONE, end
 
-    def _continue_call(self, logits: Tensor) -> None:
+    def _continue_call(self, choice: Choice) -> None:
         opened, tokenization = self._opened(), self.written.tokenization
         full = len(self.written) - opened.start >= self.settings.max_call_tokens
         token, refused = None, None
         if full or not self.written.fits(len(self.written) + 1):
             refused = "call_too_long"
         else:
-            token = self._most_likely_in_call(opened, logits)
+            token = self._most_likely_in_call(opened, choice)
             if token is None or token in tokenization.end_ids:
                 self.chosen += 1
                 refused = "end_of_text_in_call"
@@ -327,7 +336,7 @@ class Writer:
             self._recognise(opened)
         elif opened.greedy and not opened.named:
             if self._keep_as_text(opened):
-                self._continue_text(logits)
+                self._continue_text(choice)
         else:
             self._abandon(opened, refused or "end_of_text_in_call")
 
@@ -368,13 +377,13 @@ class Writer:
         made = any((one.tool, one.input) == (call.tool, call.input) for one, _, _ in self._calls)
         return made or f"{BRACKET}{call} {ARROW}" in self.prompt.text
 
-    def _most_likely_in_call(self, opened: _OpenBracket, logits: Tensor) -> int | None:
+    def _most_likely_in_call(self, opened: _OpenBracket, choice: Choice) -> int | None:
         """The most likely token that does not spell a barred tool's name; None where every token does."""
-        barred, best = self.settings.barred_tools, int(logits.argmax())
-        if not barred or not opened.callable or "(" in self._call_text(opened):
+        barred, best = self.settings.barred_tools, choice.best
+        if choice.order is None:
             return best
         others = self.tools.difference(barred)
-        for token in torch.argsort(logits, descending=True, stable=True).tolist():
+        for token in choice.order:
             # A name is refused where it is a barred tool's, or the beginning of one and of no other tool's.
             name, bracket, _ = self._call_text(opened, token).partition("(")
             name = name.strip()
@@ -427,7 +436,9 @@ class Writer:
 
     def _call_text(self, opened: _OpenBracket, *more: int) -> str:
         """What was written after the bracket, and `more` tokens."""
-        return self.written.tokenization.decode([*self.written.ids[opened.start :], *more]).rpartition(BRACKET)[2]
+        return self.written.tokenization.decode([*self.written.ids[opened.start :], *map(int, more)]).rpartition(
+            BRACKET
+        )[2]
 
     def _before_stop(self, text: str) -> str:
         return text[: text.rindex(self.settings.stop)] if self._end == "stop" and self.settings.stop else text

@@ -4,12 +4,13 @@
 for a network that cannot take them so, right-padded. Attention is causal, so what stands to the right of a token cannot change it:
 padding needs no mask, and its own rows are never read.
 
-`CausalModel.branches` is the shared way (`branches.py`): prompt, text and what is written after them in one cache. `trees`
-decodes the samples of many texts together (`tree_decoding.py`).
+`CausalModel.run` is the shared way: one pass over tokens of many texts, whose attention is computed by the caller (`attention.py`)
+over a cache that they share (`kv_cache.py`). transformers calls it in place of a network's own attention (its attention interface;
+the method `_attn` for GPT-J, which has none).
 
-Architectures for which this is not exact (recurrent or chunked layers, positions read from the mask) are found by
-`_share_cache` from the configuration and by a comparison of both ways at load; for them branches are computed without a
-cache: slower, same numbers.
+Architectures for which this is not exact (recurrent or chunked layers, positions read from the mask) are found by their
+configuration and by a comparison of both ways on a few tokens at load. The comparison is made in float32 with the network's own
+weights, so that its result is one of structure and not of the rounding of a low-precision format.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor
 
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model.branches import Branches, CachedBranches, RecomputedBranches
+from toolformer_ops.language_model.kv_cache import ROW_MULTIPLE, CachedPrompt, CachedText, KVCache
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.packing import (
     PackedSequences,
@@ -30,8 +31,6 @@ from toolformer_ops.language_model.packing import (
     takes_variable_lengths,
     variable_lengths_agree,
 )
-from toolformer_ops.language_model.tree_decoding import ROW_MULTIPLE, TreeDecoder
-from toolformer_ops.language_model.trees import Tree
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +40,11 @@ LARGEST_PADDED_SHARE = 1.06
 """Tokens with padding over tokens without, from which a batch that is large enough is closed."""
 CPU_SOFTMAX_ROWS = 32
 """Of the projected rows, so many at once become probabilities on a CPU, in its cache: a row of a large vocabulary is a megabyte."""
-FLOAT32_TOLERANCE = 1e-3
-"""Largest difference of logits, as a share of the largest logit, that `_check_shortcuts` takes for rounding."""
-LOW_PRECISION_TOLERANCE = 5e-2
-"""The same in bfloat16 and float16. SmolLM2 mostly differs by 0.02 to 0.04 there, a finetuned one by 0.06 on one of two texts;
-in float32 a position that is wrong by one changed its logits by 0.08, a token that is not seen by 0.13."""
+MAX_PROMPTS = 16
+"""Prompts whose keys and values are kept: those of the tools, and heads that texts to be continued share."""
+TOLERANCE = 1e-3
+"""Largest difference of logits, as a share of the largest logit, that the comparison at load takes for rounding of float32. A
+position that is wrong by one changed SmolLM2's logits by 0.08, a token that is not seen by 0.13."""
 ROUNDING_NATS = {"float32": 1e-4, "bfloat16": 0.25, "float16": 0.25}
 """By how much two computations of a loss reduction in this number format may differ, with room to spare: measured between bfloat16
 and float32 with SmolLM2-135M, 0.03 in the mean and 0.09 at most; between two float32 batches below 1e-5. What holds for the model
@@ -61,7 +60,8 @@ class CausalModel:
     def __init__(self, network: Any, tokenizer_length: int) -> None:
         self.network = network.eval().requires_grad_(False)
         self.config = network.config.get_text_config(decoder=True)
-        self.device = torch.device(network.device)
+        self.device = torch.device(network.get_input_embeddings().weight.device)
+        """Where token ids go."""
         self.dtype: torch.dtype = network.dtype
         self.number_format = str(self.dtype).removeprefix("torch.")
         self.rounding_nats = ROUNDING_NATS[self.number_format]
@@ -75,12 +75,18 @@ class CausalModel:
             module for module in network.modules() if hasattr(module, "_attn") and hasattr(module, "scale_attn")
         ]
         self._project = network.get_output_embeddings()
-        self._shares_cache = _share_cache(self.config)
-        self.trees: TreeDecoder | None = None
-        """Decodes the samples of many texts together; None for a network that it cannot be used with."""
+        self.output_device = torch.device(self._project.weight.device)
+        """Where log probabilities are; another one than `device` where layers are on several."""
+        self.kind = "cpu" if self.device.type == "cpu" else "cuda"
+        """Which of the budgets by kind of device apply."""
+        self.texts_together = self.kind != "cpu"
+        """Whether all texts are attended to in one set of operations, padded to the longest: few launches, but more arithmetic."""
+        self.shares_cache = _share_cache(self.config)
+        """Whether sequences can share a KV cache; else each is computed from its first token in each step."""
         self.packs = False
         """Whether sequences go through the network one behind the other, without padding."""
-        self._check_shortcuts()
+        self._prompts: dict[tuple[int, ...], CachedPrompt] = {}
+        self._compare_with_plain_passes()
 
     @property
     def float32_bytes(self) -> int:
@@ -118,7 +124,7 @@ class CausalModel:
     def _padded_batches(self, lengths: Sequence[int]) -> list[list[int]]:
         """Sequences by length, the next batch begun where one is full, or large enough for the device and mostly padding else."""
         at_most = self.memory.pass_tokens
-        enough = CPU_BATCH_TOKENS if self.device.type == "cpu" else at_most
+        enough = CPU_BATCH_TOKENS if self.kind == "cpu" else at_most
         batches: list[list[int]] = []
         own = 0  # tokens of the last batch without padding
         for index in sorted(range(len(lengths)), key=lambda index: (lengths[index], index)):
@@ -130,6 +136,18 @@ class CausalModel:
             batches[-1].append(index)
             own += lengths[index]
         return batches
+
+    def new_cache(self) -> KVCache:
+        """A KV cache without rows."""
+        return KVCache(self)
+
+    def cached_prompt(self, ids: tuple[int, ...]) -> CachedPrompt:
+        """The keys and values of a prompt's first tokens, computed once; the last `MAX_PROMPTS` are kept."""
+        if ids not in self._prompts:
+            if len(self._prompts) >= MAX_PROMPTS:
+                self._prompts.pop(next(iter(self._prompts)))
+            self._prompts[ids] = CachedPrompt.read(self, ids)
+        return self._prompts[ids]
 
     def run(self, ids: np.ndarray, positions: np.ndarray, attend: Callable[..., Tensor]) -> Tensor:
         """One pass over tokens, (tokens,), at these positions; last hidden states, (tokens, hidden).
@@ -185,36 +203,34 @@ class CausalModel:
             for module in self._plain_attention:
                 del module._attn
 
-    def branches(self) -> Branches:
-        """One row without tokens, to be extended and forked."""
-        return CachedBranches.empty(self) if self._shares_cache else RecomputedBranches(self, [[]])
-
     def log_probabilities(self, hidden: Tensor) -> Tensor:
         """Natural log probabilities over the vocabulary, float32, (rows, vocabulary), for hidden states (rows, hidden).
 
-        Filled up to a multiple of rows meanwhile, so that a row has the same bits whatever its company (`tree_decoding.py`).
+        On a CPU filled up to a multiple of rows meanwhile, so that a row has the same bits whatever its company (`kv_cache.py`).
         """
         return torch.cat(list(self.log_probability_blocks(hidden)))
 
     def log_probability_blocks(self, hidden: Tensor) -> Iterator[Tensor]:
         """The same block by block, so that what a large vocabulary takes is never all there."""
-        block_rows = CPU_SOFTMAX_ROWS if self.device.type == "cpu" else self.memory.logits_rows
-        for rows in hidden.split(self.memory.logits_rows):  # type: ignore[no-untyped-call]
-            padding = rows.new_zeros((-len(rows) % ROW_MULTIPLE, rows.shape[1]))
-            projected = self._project(torch.cat([rows, padding]))[: len(rows)]  # (rows, vocabulary)
-            for block in projected.split(block_rows):
+        # On a CPU the probabilities of a block stay in its cache, and rows are filled up, so that their bits are the same always.
+        blocks = self.memory.logits_rows if self.texts_together else CPU_SOFTMAX_ROWS
+        for rows in hidden.to(self.output_device).split(self.memory.logits_rows):  # type: ignore[no-untyped-call]
+            padding = 0 if self.texts_together else -len(rows) % ROW_MULTIPLE
+            filled = torch.cat([rows, rows.new_zeros((padding, rows.shape[1]))]) if padding else rows
+            projected = self._project(filled)[: len(rows)]  # (rows, vocabulary)
+            for block in projected.split(blocks):
                 yield self._scaled(block.float()).log_softmax(dim=-1)
 
     def token_log_probabilities(self, hidden: Tensor, targets: Sequence[int]) -> list[float]:
         """Natural log probability of `targets[r]` after hidden state r, for hidden states (rows, hidden)."""
         found: list[float] = []
         for log_probs in self.log_probability_blocks(hidden):  # (rows, vocabulary)
-            wanted = torch.tensor(targets[len(found) : len(found) + len(log_probs)], device=self.device)
+            wanted = torch.tensor(targets[len(found) : len(found) + len(log_probs)], device=log_probs.device)
             found.extend(log_probs.gather(1, wanted[:, None])[:, 0].tolist())
         return found
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        return self._scaled(self._project(hidden).float())  # (rows, vocabulary)
+        return self._scaled(self._project(hidden.to(self.output_device)).float())  # (rows, vocabulary)
 
     def _scaled(self, projected: Tensor) -> Tensor:
         """Logits from the output projection, both (rows, vocabulary)."""
@@ -249,54 +265,55 @@ class CausalModel:
         hidden = self._decoder(input_ids=ids, use_cache=False).last_hidden_state  # (batch, longest, hidden)
         if rows is None:
             return [hidden[row, : len(sequences[index])] for row, index in enumerate(batch)]
-        return [hidden[row, torch.tensor(list(rows[index]), device=self.device)] for row, index in enumerate(batch)]
+        return [hidden[row, torch.tensor(list(rows[index]), device=hidden.device)] for row, index in enumerate(batch)]
 
-    def _check_shortcuts(self) -> None:
-        """Compare branched cache and own projection with the network's plain forward pass on a few tokens.
+    def _compare_with_plain_passes(self) -> None:
+        """Compare shared cache and own projection with the network's plain forward pass on a few tokens.
 
         Raises:
             ModelError: the projection differs, so that no loss of this model would be right.
         """
+        name = type(self.network).__name__
         vocabulary = int(self.config.vocab_size)
         shared = [(7 * step + 3) % vocabulary for step in range(9)]
         tails = [
             [(11 * step + 5) % vocabulary for step in range(4)],
-            [(13 * step + 1) % vocabulary for step in range(3)],
+            [(13 * step + 1) % vocabulary for step in range(4)],
         ]
-        with torch.inference_mode():
+        sequences = [[*shared[:seen], *tail] for seen, tail in zip((9, 6), tails, strict=True)]
+        with torch.inference_mode(), _in_float32(self.network):
             plain = [
-                self.network(input_ids=torch.tensor([[*shared[:keep], *tail]], device=self.device))
-                .logits[0, -1]
-                .float()
-                for keep, tail in zip((9, 6), tails, strict=True)
+                self.network(input_ids=torch.tensor([ids], device=self.device)).logits[0, -1].float()
+                for ids in sequences
             ]
-            hidden = self.hidden_states([[*shared, *tails[0]], [*shared[:6], *tails[1]]])
-            if not self._agree(hidden, plain):
+            if not self._agree([states[-1] for states in self.hidden_states(sequences)], plain):
                 raise ModelError(
-                    f"{type(self.network).__name__}: expected logits that are the output projection of the last hidden "
-                    f"state, found others. Choose another model, or teach language_model/causal_model.py this architecture."
+                    f"{name}: expected logits that are the output projection of the last hidden state, found others. Choose "
+                    f"another model, or teach language_model/causal_model.py this architecture."
                 )
-            self.packs = self._packs([[*shared, *tails[0]], [*shared[:6], *tails[1]]], plain)
-            if self._shares_cache and not self._branches_agree(shared, tails, plain):
-                logger.warning(
-                    "%s: branches over a shared cache differ from plain passes, so sampling recomputes whole sequences (slow)",
-                    type(self.network).__name__,
-                )
-                self._shares_cache = False
-            trees = TreeDecoder(self.network, self.config, self.sliding_window)
-            if self._shares_cache and self._trees_agree(trees, shared, tails, plain):
-                self.trees = trees
-            else:
-                logger.info("%s: samples are decoded text by text", type(self.network).__name__)
+            self.packs = self._packs(sequences, plain)
+            if self.shares_cache:
+                try:
+                    self.shares_cache = self._agree(list(self._over_shared_cache(shared, tails)), plain)
+                except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError) as error:
+                    logger.info("%s: a pass over a shared cache fails: %s", name, error)
+                    self.shares_cache = False
+        if not self.shares_cache:
+            logger.warning(
+                "%s: sequences cannot share a KV cache, so each token of a call or an answer takes a pass over all tokens before "
+                "it: with a prompt of 500 tokens about 500 times the arithmetic. Choose a model with full or sliding attention "
+                "where that is too slow.",
+                name,
+            )
 
     def _packs(self, sequences: list[list[int]], plain: list[Tensor]) -> bool:
         """Whether sequences can go through the network packed: by its structure, and by a comparison with plain passes."""
         variable = takes_variable_lengths(self.device, self.dtype, getattr(self.config, "attn_logit_softcapping", None))
-        if not self._shares_cache or (self.device.type != "cpu" and not variable):
+        if not self.shares_cache or (self.device.type != "cpu" and not variable):
             return False  # sequence by sequence on a GPU is slower than padded
         self.packs = True
         try:
-            agrees = self._agree(self.hidden_states(sequences), plain)
+            agrees = self._agree([states[-1] for states in self.hidden_states(sequences)], plain)
             agrees = agrees and (not variable or variable_lengths_agree(self.device, self.dtype))
         except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError) as error:
             logger.info("%s does not take packed sequences: %s", type(self.network).__name__, error)
@@ -305,51 +322,53 @@ class CausalModel:
             logger.warning("%s: losses are computed in padded passes (slower)", type(self.network).__name__)
         return agrees
 
-    def _trees_agree(self, trees: TreeDecoder, shared: list[int], tails: list[list[int]], plain: list[Tensor]) -> bool:
-        try:
-            trunk = CachedBranches.empty(self)
-            trunk.extend([shared])
-            first, second = (
-                Tree(trunk.columns(0, 4), trunk.columns(4), torch.tensor([keep], device=self.device)) for keep in (9, 6)
-            )
-            last = [torch.empty(0)] * 2
-            for step in range(len(tails[0])):
-                growing = [
-                    (index, tree, tail[step])
-                    for index, (tree, tail) in enumerate(zip((first, second), tails, strict=True))
-                    if step < len(tail)
-                ]
-                found = trees.step([tree for _, tree, _ in growing], [[token] for _, _, token in growing])
-                for (index, _, _), hidden in zip(growing, found, strict=True):
-                    last[index] = hidden
-        except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError) as error:
-            logger.info("%s does not decode in trees: %s", type(self.network).__name__, error)
-            return False
-        return self._agree(last, plain)
+    def _over_shared_cache(self, shared: list[int], tails: list[list[int]]) -> Tensor:
+        """Last hidden states, (2, hidden), of two rows that continue a prompt of 4 tokens and a text."""
+        cache = KVCache(self)
+        cache.join([CachedText(CachedPrompt.read(self, shared[:4]))])
+        cache.extend([0], [shared[4:]])
+        [text] = cache.texts()
+        cache = KVCache(self)
+        cache.share([(text, (9, 6), (0, 1))])
+        for tokens in zip(*tails, strict=True):
+            hidden = cache.step(np.array(tokens))
+        return hidden
 
-    def _branches_agree(self, shared: list[int], tails: list[list[int]], plain: list[Tensor]) -> bool:
-        try:
-            trunk = self.branches()
-            trunk.extend([shared])
-            branched = trunk.fork([0, 0], [9, 6])
-            branched.extend([tail[:1] for tail in tails])
-            last = branched.extend([tail[1:] for tail in tails])
-        except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError) as error:
-            logger.info("%s does not take one mask row a token: %s", type(self.network).__name__, error)
-            return False
-        return self._agree(last, plain)
+    def _agree(self, hidden: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+        """Whether hidden states give the expected logits, but for rounding of float32."""
+        return all(
+            float((self._logits(states[None])[0] - logits).abs().max()) <= TOLERANCE * float(logits.abs().max())
+            for states, logits in zip(hidden, expected, strict=True)
+        )
 
-    def _agree(self, hidden: list[Tensor], expected: list[Tensor]) -> bool:
-        """Whether the last of each sequence's hidden states gives the expected logits, but for rounding.
 
-        In low precision one sequence is enough: rounding may tear one of them apart, a wrong computation tears all.
-        """
-        tolerance = FLOAT32_TOLERANCE if self.dtype == torch.float32 else LOW_PRECISION_TOLERANCE
-        agree = [
-            float((self._logits(rows[-1:])[0] - logits).abs().max()) <= tolerance * float(logits.abs().max())
-            for rows, logits in zip(hidden, expected, strict=True)
-        ]
-        return all(agree) if self.dtype == torch.float32 else any(agree)
+@contextlib.contextmanager
+def _in_float32(network: Any) -> Iterator[None]:
+    """Each module computes with its weights in float32 while this lasts; they are converted while it runs and not before."""
+    if network.dtype == torch.float32:
+        yield
+        return
+    held: dict[Any, list[tuple[Any, Tensor]]] = {}
+
+    def convert(module: Any, *_: Any) -> None:
+        weights = [one for one in module.parameters(recurse=False) if one.is_floating_point()]
+        held[module] = [(one, one.data) for one in weights]
+        for one in weights:
+            one.data = one.data.float()
+
+    def restore(module: Any, *_: Any) -> None:
+        for one, data in held.pop(module):
+            one.data = data
+
+    hooks = [module.register_forward_pre_hook(convert) for module in network.modules()]
+    hooks += [module.register_forward_hook(restore) for module in network.modules()]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for module in list(held):
+            restore(module)
 
 
 def _max_positions(config: Any, tokenizer_length: int) -> int:

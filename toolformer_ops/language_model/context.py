@@ -1,36 +1,27 @@
-"""What the model sees when it annotates: start token, prompt with the text in its slot, and the text again, as one branching cache.
+"""What the model sees when it annotates: start token, prompt with the text in its slot, and the text again, in one KV cache.
 
 The prompt's own part is the same for all texts and is computed once a prompt; a text's part serves all its positions and
-all its samples. Short texts are read together in one pass over trees (`tree_decoding.py`), long ones alone with the network's own
-attention; the length of a text decides which, so that its numbers are the same bits whatever is read with it. Prompts and the last
-texts are kept, which changes no number.
+all its samples. Short texts are read together in one pass. Prompts and the last texts are kept, which changes no number.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model.branches import Branches, CachedBranches
 from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.kv_cache import CachedText, KVCache
 from toolformer_ops.language_model.prompts import AnnotationPrompt
 from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
-from toolformer_ops.language_model.trees import Columns, Tree
 from toolformer_ops.language_model.windows import MIN_WINDOW, Window, plan_windows
 
 LARGEST_CALL_RESERVE = 272
 """Tokens kept free for a sampled call: the longest that a run may ask for (256) and its given start."""
-MAX_PROMPTS = 8
-"""Prompts whose computed part is kept: one a tool."""
 KEPT_TEXT_TOKENS = 2048
 """Of the texts met last, contexts are kept up to this many tokens in all, both copies counted; the newest always."""
-PASS_TOKENS = 512
-"""Most tokens, both copies counted, of the short texts that one pass takes in."""
-LONG_TEXT_TOKENS = 256
-"""A text of so many tokens, both copies counted, has a pass of its own: more would hardly make the matrix products faster, and
-the network's own attention is faster than that over trees."""
+LONG_TEXT_TOKENS = {"cpu": 256, "cuda": 4096}
+"""A text of so many tokens, both copies counted, has a pass of its own: more would hardly make the matrix products faster."""
 
 _Key = tuple[AnnotationPrompt, str, Window]
 
@@ -39,10 +30,8 @@ _Key = tuple[AnnotationPrompt, str, Window]
 class AnnotationContext:
     """The computed context of one window of a text."""
 
-    prompt: Branches
-    """One row: start token and prompt."""
-    rest: Columns | Branches
-    """What follows, the text in its slot and the text again, as cached columns; where a cache cannot be shared, all as one row."""
+    text: CachedText
+    """What follows the prompt: the text in its slot and the text again."""
     text_hidden: Tensor
     """Hidden states of the second copy of the text, (tokens, hidden)."""
     text_start: int
@@ -50,40 +39,23 @@ class AnnotationContext:
     hidden_shift: int
     """Token i of the window has row i + hidden_shift of `text_hidden`, from the second word on; negative where the first word takes
     fewer tokens behind the separator."""
-    tokens: int
-    """Tokens of `rest`."""
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens' keys and values it holds, the prompt's not counted."""
+        return len(self.text.ids)
 
     def before(self, token: int) -> Tensor:
         """Hidden state after all before token `token` of the window, (hidden,); `token` starts its second word or a later one."""
         return self.text_hidden[token - 1 + self.hidden_shift]
 
-    def branch(self, tokens: Sequence[int]) -> Branches:
-        """One branch a token: each continues after the tokens before it."""
-        trunk = self.rest
-        if isinstance(trunk, list):
-            trunk = self._shared_prompt().continued(trunk)
-        return trunk.fork([0] * len(tokens), [self.text_start + token for token in tokens])
-
-    def tree(self, tokens: Sequence[int]) -> Tree:
-        """One row a token: each continues after the tokens before it. Only for a model that decodes in trees."""
-        if not isinstance(self.rest, list):
-            raise TypeError("expected a context with cached columns")
-        lengths = torch.tensor([self.text_start + token for token in tokens], device=self.text_hidden.device)
-        return Tree(self._shared_prompt().views(), self.rest, lengths)
-
-    def _shared_prompt(self) -> CachedBranches:
-        if not isinstance(self.prompt, CachedBranches):
-            raise TypeError(f"expected a prompt with a shared cache, found {type(self.prompt).__name__}")
-        return self.prompt
-
 
 class ContextBuilder:
-    """Builds contexts and keeps the last texts' and the last prompts'."""
+    """Builds contexts and keeps the last texts'."""
 
     def __init__(self, model: CausalModel, tokenization: Tokenization) -> None:
         self._model = model
         self._tokenization = tokenization
-        self._prompts: dict[AnnotationPrompt, tuple[Branches, int]] = {}
         self._kept: dict[_Key, AnnotationContext] = {}  # oldest first
 
     def windows(self, prompt: AnnotationPrompt, text: TokenizedText) -> list[Window]:
@@ -110,7 +82,7 @@ class ContextBuilder:
         self, prompt: AnnotationPrompt, windows: Sequence[tuple[TokenizedText, Window]]
     ) -> Iterator[list[AnnotationContext]]:
         """The contexts of several texts' windows, in order, pass by pass; those that are not kept are computed together."""
-        for together in _passes(windows):
+        for together in _passes(windows, self._model.memory.pass_tokens, LONG_TEXT_TOKENS[self._model.kind]):
             keys = [(prompt, text.text, window) for text, window in together]
             found = {key: self._kept.pop(key) for key in dict.fromkeys(keys) if key in self._kept}
             missing = {
@@ -135,50 +107,27 @@ class ContextBuilder:
         in_slot = text.char_span(window.start, window.end)
         spelled, shift = self._tokenization.spell_after(prompt.separator, in_slot, ids, aligned)
         between = self._tokenization.continuation(prompt.after_text, after=".")
-        long = _length(window) >= LONG_TEXT_TOKENS
-        return _AddedIds((*spelled, *between, *spelled), len(spelled) + len(between), shift, long)
+        return _AddedIds((*spelled, *between, *spelled), len(spelled) + len(between), shift)
 
     def _compute(self, prompt: AnnotationPrompt, texts: "Sequence[_AddedIds]") -> list[AnnotationContext]:
-        """Contexts that are computed in one pass; of a single text that fills one, or without trees, in the plain way."""
-        start, start_length = self._prompt_part(prompt)
-        trees = self._model.trees
-        rests: list[Columns | Branches]
-        if trees is None or not isinstance(start, CachedBranches) or not start_length or texts[0].long:
-            trunks = [start.fork([0]) for _ in texts]
-            hidden = [trunk.extend([added.ids])[0] for trunk, added in zip(trunks, texts, strict=True)]
-            rests = [trunk.columns(start_length) if isinstance(trunk, CachedBranches) else trunk for trunk in trunks]
-        else:
-            columns = start.views()
-            none = [(keys[:, :0], values[:, :0]) for keys, values in columns]
-            growing = [Tree(columns, none, torch.tensor([start_length], device=self._model.device)) for _ in texts]
-            hidden = trees.extend(growing, [added.ids for added in texts])
-            rests = [tree.text for tree in growing]
+        """Contexts that are computed in one pass."""
+        start = self._model.cached_prompt(self._prompt_ids(prompt))
+        cache = KVCache(self._model)
+        cache.join([CachedText(start) for _ in texts])
+        hidden = cache.extend(range(len(texts)), [added.ids for added in texts])
         return [
             AnnotationContext(
-                prompt=start,
-                rest=rest,
+                text=text,
                 text_hidden=states[added.second_copy :].clone(),  # not a view that holds all texts of the pass
-                text_start=start_length + added.second_copy + added.shift,
+                text_start=start.length + added.second_copy + added.shift,
                 hidden_shift=added.shift,
-                tokens=len(added.ids),
             )
-            for rest, states, added in zip(rests, hidden, texts, strict=True)
+            for text, states, added in zip(cache.texts(), hidden, texts, strict=True)
         ]
 
     def _make_room(self, tokens: int) -> None:
         while self._kept and tokens + sum(context.tokens for context in self._kept.values()) > KEPT_TEXT_TOKENS:
             self._kept.pop(next(iter(self._kept)))
-
-    def _prompt_part(self, prompt: AnnotationPrompt) -> tuple[Branches, int]:
-        if prompt not in self._prompts:
-            if len(self._prompts) >= MAX_PROMPTS:
-                self._prompts.pop(next(iter(self._prompts)))
-            ids = self._prompt_ids(prompt)
-            part = self._model.branches()
-            if ids:
-                part.extend([ids])
-            self._prompts[prompt] = (part, len(ids))
-        return self._prompts[prompt]
 
     def _prompt_ids(self, prompt: AnnotationPrompt) -> tuple[int, ...]:
         return (*self._tokenization.start_ids, *self._tokenization.ids(prompt.before_text))
@@ -201,21 +150,21 @@ class _AddedIds:
     """Where in them the text stands a second time, its separator included."""
     shift: int
     """`spell_after`'s shift."""
-    long: bool
-    """Whether the text has a pass of its own, which its length alone decides."""
 
 
-def _passes(windows: Sequence[tuple[TokenizedText, Window]]) -> Iterator[list[tuple[TokenizedText, Window]]]:
-    """Windows by pass, in the order given: long ones alone, others until a pass holds `PASS_TOKENS`."""
+def _passes(
+    windows: Sequence[tuple[TokenizedText, Window]], most: int, long: int
+) -> Iterator[list[tuple[TokenizedText, Window]]]:
+    """Windows by pass, in the order given: those of `long` tokens alone, others until a pass holds `most`."""
     together: list[tuple[TokenizedText, Window]] = []
     tokens = 0
     for text, window in windows:
         length = _length(window)
-        if together and (tokens + length > PASS_TOKENS or length >= LONG_TEXT_TOKENS):
+        if together and (tokens + length > most or length >= long):
             yield together
             together, tokens = [], 0
         together.append((text, window))
-        tokens += PASS_TOKENS if length >= LONG_TEXT_TOKENS else length
+        tokens += most if length >= long else length
     if together:
         yield together
 

@@ -1,20 +1,23 @@
 """Greedy continuation of prompts, and how likely given ones are: for tools whose answer a language model writes or chooses.
 
-What all prompts have in common is computed once, and so is a prompt that several given continuations follow. Prompts share one
-branching cache, none is padded.
+What all prompts have in common is computed once, and so is a prompt that several given continuations follow.
 """
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 
-import torch
+import numpy as np
+from torch import Tensor
 
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model.branches import Branches
 from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.decode_loop import DecodeLoop, NextTokens
+from toolformer_ops.language_model.kv_cache import CachedPrompt, CachedText, KVCache
 from toolformer_ops.language_model.tokenization import Tokenization
 
 MAX_PROMPTS_TOGETHER = 32
 MAX_PROMPT_TOKENS_TOGETHER = 4096
+"""Most prompts that grow together, and most tokens of them from which on no further one joins."""
 
 
 def generate_texts(
@@ -33,15 +36,13 @@ def generate_texts(
                 f"ones, found {len(sequence)}. Shorten it, or choose a model with a longer window."
             )
     shared = _shared_length(sequences)
-    trunk = model.branches()
-    if shared:
-        trunk.extend([sequences[0][:shared]])
-    found: list[str] = []
-    for group in _groups(sequences, shared):
-        found.extend(
-            _continue(model, tokenization, trunk, [sequence[shared:] for sequence in group], max_new_tokens, stop)
-        )
-    return found
+    prompt = CachedPrompt.read(model, sequences[0][:shared] if sequences else ())
+    task = _Continuations(model, tokenization, prompt, [ids[shared:] for ids in sequences], max_new_tokens, stop)
+    loop = DecodeLoop(KVCache(model), task)
+    while loop.step():
+        pass
+    texts = [tokenization.decode(ids) for ids in task.written]
+    return texts if stop is None else [text.partition(stop)[0] for text in texts]
 
 
 def continuation_log_probabilities(
@@ -62,44 +63,69 @@ def continuation_log_probabilities(
         )
     if not rows:
         return []
-    trunk = model.branches()
-    last = trunk.extend([ids])[0][-1:]  # (1, hidden)
-    hidden = trunk.fork([0] * len(rows)).extend(rows)  # (tokens, hidden) a continuation
-    before = torch.cat(
-        [states for row in hidden for states in (last, row[:-1])]
-    )  # (all tokens, hidden): what predicts each
-    found = iter(model.token_log_probabilities(before, [token for row in rows for token in row]))
+    prompt_part = CachedPrompt.read(model, ids[:-1])
+    cache = KVCache(model)
+    cache.join([CachedText(prompt_part)] * len(rows))
+    hidden = torch.cat(cache.extend(range(len(rows)), [(ids[-1], *row[:-1]) for row in rows]))  # what predicts each token
+    found = iter(model.token_log_probabilities(hidden, [token for row in rows for token in row]))
     return [sum(next(found) for _ in row) for row in rows]
 
 
-def _continue(
-    model: CausalModel,
-    tokenization: Tokenization,
-    trunk: Branches,
-    rests: list[tuple[int, ...]],
-    max_new_tokens: int,
-    stop: str | None,
-) -> list[str]:
-    branches = trunk.fork([0] * len(rests))
-    hidden = torch.stack([states[-1] for states in branches.extend(rests)])  # (prompts, hidden)
-    written: list[list[int]] = [[] for _ in rests]
-    growing = list(range(len(rests)))
-    for step in range(max_new_tokens):
-        best = model.log_probabilities(hidden).argmax(dim=-1).tolist()  # (growing,)
-        going_on: list[int] = []
-        for row, (prompt, token) in enumerate(zip(growing, best, strict=True)):
-            if token in tokenization.end_ids:
+class _Continuations:
+    """The most likely tokens after prompts; a `decode_loop.Task` whose labels are the prompts' numbers."""
+
+    def __init__(
+        self,
+        model: CausalModel,
+        tokenization: Tokenization,
+        prompt: CachedPrompt,
+        rests: Sequence[Sequence[int]],
+        max_new_tokens: int,
+        stop: str | None,
+    ) -> None:
+        self.written: list[list[int]] = [[] for _ in rests]
+        self._model = model
+        self._tokenization = tokenization
+        self._prompt = prompt
+        self._queue = deque(enumerate(rests))
+        self._max_new_tokens = max_new_tokens
+        self._stop = stop
+
+    def admit(self, cache: KVCache) -> Mapping[int, int]:
+        """Prefill prompts as far as there is room."""
+        joining: dict[int, Sequence[int]] = {}
+        lengths = cache.lengths - self._prompt.length
+        tokens = int(lengths.sum())
+        while (
+            self._queue and len(lengths) + len(joining) < MAX_PROMPTS_TOGETHER and tokens < MAX_PROMPT_TOKENS_TOGETHER
+        ):
+            number, rest = self._queue.popleft()
+            joining[number] = rest
+            tokens += len(rest)
+        cache.join([CachedText(self._prompt)] * len(joining), list(joining))
+        longer = {number: rest[:-1] for number, rest in joining.items() if len(rest) > 1}
+        cache.extend(list(longer), list(longer.values()))
+        return {number: rest[-1] for number, rest in joining.items()}
+
+    def choose(self, hidden: Tensor, labels: np.ndarray) -> Tensor | None:
+        """The most likely token of each row, (rows, 1)."""
+        return self._model.log_probabilities(hidden).argmax(dim=-1, keepdim=True)
+
+    def end(self, chosen: np.ndarray | None, labels: np.ndarray) -> NextTokens:
+        """A continuation ends with the document, at the stop text, or at its most tokens."""
+        going: list[tuple[int, int, int]] = []
+        for row, (number, [token]) in enumerate(
+            zip(labels.tolist(), [] if chosen is None else chosen.tolist(), strict=True)
+        ):
+            if token in self._tokenization.end_ids:
                 continue
-            written[prompt].append(token)
-            if stop is None or stop not in tokenization.decode(written[prompt]):
-                going_on.append(row)
-        if not going_on or step + 1 == max_new_tokens:
-            break
-        branches = branches.kept(going_on)
-        growing = [growing[row] for row in going_on]
-        hidden = torch.stack([states[-1] for states in branches.extend([[written[prompt][-1]] for prompt in growing])])
-    texts = [tokenization.decode(ids) for ids in written]
-    return texts if stop is None else [text.partition(stop)[0] for text in texts]
+            ids = self.written[number]
+            ids.append(token)
+            stopped = self._stop is not None and self._stop in self._tokenization.decode(ids)
+            if not stopped and len(ids) < self._max_new_tokens:
+                going.append((row, number, token))
+        parents, numbers, tokens = np.array(going, dtype=np.int64).reshape(-1, 3).T
+        return NextTokens(parents, numbers, tokens)
 
 
 def _shared_length(sequences: Sequence[Sequence[int]]) -> int:
@@ -112,17 +138,3 @@ def _shared_length(sequences: Sequence[Sequence[int]]) -> int:
         (length for length in range(longest) if any(sequence[length] != first[length] for sequence in sequences)),
         max(longest, 0),
     )
-
-
-def _groups(sequences: Sequence[tuple[int, ...]], shared: int) -> list[list[tuple[int, ...]]]:
-    groups: list[list[tuple[int, ...]]] = []
-    tokens = 0
-    for sequence in sequences:
-        own = len(sequence) - shared
-        full = groups and (len(groups[-1]) == MAX_PROMPTS_TOGETHER or tokens + own > MAX_PROMPT_TOKENS_TOGETHER)
-        if not groups or full:
-            groups.append([])
-            tokens = 0
-        groups[-1].append(sequence)
-        tokens += own
-    return groups

@@ -19,8 +19,7 @@ from toolformer_ops.language_model.context import ContextBuilder
 from toolformer_ops.language_model.loading import load_network, load_weights
 from toolformer_ops.language_model.perplexity import TextLoss
 from toolformer_ops.language_model.prompts import AnnotationPrompt
-from toolformer_ops.language_model.samples import SamplingSettings
-from toolformer_ops.language_model.sampling import Sampler
+from toolformer_ops.language_model.sampling import Sampler, SamplingSettings
 from toolformer_ops.language_model.scoring import ScoredToken
 from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall

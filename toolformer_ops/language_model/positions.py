@@ -5,13 +5,16 @@ A position is the index of the token before which the call would stand, so the p
 one included. Position 0 is not offered: there the call would stand before all text, where any prefix on the topic helps.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.context import AnnotationContext, ContextBuilder
+from toolformer_ops.language_model.kv_cache import KVCache
 from toolformer_ops.language_model.prompts import AnnotationPrompt
 from toolformer_ops.language_model.tokenization import TokenizedText
 from toolformer_ops.language_model.windows import Window
@@ -72,13 +75,15 @@ def _marker_probabilities(
 ) -> list[list[float]]:
     """p(marker) before each token of each window; the product of its parts where the marker is several tokens."""
     hidden = torch.stack([context.before(token) for context, places in together for token in places.in_window])
-    log_probs = iter(model.token_log_probabilities(hidden, [marker_ids[0]] * len(hidden)))
-    found: list[list[float]] = []
-    for context, places in together:
-        values = [next(log_probs) for _ in places.tokens]
-        if len(marker_ids) > 1:
-            rest = context.branch(places.in_window).extend([list(marker_ids[:-1])] * len(values))
-            for row, states in enumerate(rest):
-                values[row] += sum(model.token_log_probabilities(states, list(marker_ids[1:])))
-        found.append([float(torch.tensor(value).exp()) for value in values])
-    return found
+    values = np.array(model.token_log_probabilities(hidden, [marker_ids[0]] * len(hidden)))
+    if len(marker_ids) > 1:
+        cache, first = KVCache(model), 0
+        for context, places in together:
+            seen = [context.text_start + token for token in places.in_window]
+            cache.share([(context.text, seen, range(first, first + len(seen)))])
+            first += len(seen)
+        for given, wanted in itertools.pairwise(marker_ids):
+            states = cache.step(np.full(len(values), given))  # (rows, hidden)
+            values[cache.labels] += model.token_log_probabilities(states, [wanted] * len(states))
+    found = iter(torch.from_numpy(values).float().exp().tolist())
+    return [[next(found) for _ in places.tokens] for _, places in together]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolformer_ops.call_syntax import CALL_START
+from toolformer_ops.call_syntax import CALL_END, CALL_START
 from toolformer_ops.errors import ModelError
 
 DOCUMENT_SEPARATORS = ("<|endoftext|>", "<|end_of_text|>")
@@ -116,10 +116,22 @@ class Tokenization:
     @functools.cached_property
     def bracket_ids(self) -> frozenset[int]:
         """Every token whose text has the bracket of a call, such as `[`, ` [` and `([`; end-of-text tokens are not among them."""
+        return self._holding(CALL_START.strip())
+
+    @functools.cached_property
+    def call_end_ids(self) -> frozenset[int]:
+        """Every token whose text has the end of a call, such as `]`, `)]` and `")]`."""
+        return self._holding(CALL_END)
+
+    def _holding(self, character: str) -> frozenset[int]:
         vocabulary = self._backend.get_vocab(with_added_tokens=True)
-        bracket = CALL_START.strip()
-        byte = f"<0x{ord(bracket):02X}>"  # the name of a byte that a vocabulary falls back to
-        return frozenset(id_ for token, id_ in vocabulary.items() if bracket in token or token == byte) - self.end_ids
+        byte = f"<0x{ord(character):02X}>"  # the name of a byte that a vocabulary falls back to
+        return frozenset(id_ for token, id_ in vocabulary.items() if character in token or token == byte) - self.end_ids
+
+    @functools.cached_property
+    def size(self) -> int:
+        """One more than the largest id."""
+        return 1 + max(self._backend.get_vocab(with_added_tokens=True).values())
 
     def ids(self, text: str) -> tuple[int, ...]:
         """`text` encoded by itself, without start token."""

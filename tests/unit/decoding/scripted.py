@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +17,7 @@ from tests.tiny_models import train_tokenizer
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.together import Together, ToolRuns
-from toolformer_ops.language_model.rows import Row
+from toolformer_ops.language_model.kv_cache import CachedPrompt, CachedText
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.tools.base import ToolOutput, ToolSpec
 
@@ -24,50 +25,73 @@ END = "<|endoftext|>"
 WINDOW = 400
 
 
+class HeldTokens:
+    """A cache that holds its rows' tokens and nothing else; a row's hidden state is what its network makes of its tokens."""
+
+    def __init__(self, hidden: Callable[[Sequence[Sequence[int]]], Tensor]) -> None:
+        self._hidden = hidden
+        self._rows: list[tuple[int, list[int]]] = []  # label, tokens
+        self.passes: list[int] = []
+        """Rows of each step."""
+
+    @property
+    def labels(self) -> np.ndarray:
+        return np.array([label for label, _ in self._rows], dtype=np.int64)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.array([len(held) for _, held in self._rows], dtype=np.int64)
+
+    def join(self, texts: Sequence[CachedText], labels: Sequence[int]) -> None:
+        self._rows += [(label, list(text.prompt.ids)) for text, label in zip(texts, labels, strict=True)]
+
+    def extend(self, labels: Sequence[int], tokens: Sequence[Sequence[int]]) -> None:
+        for label, added in zip(labels, tokens, strict=True):
+            assert added
+            dict(self._rows)[label].extend(added)
+
+    def step(self, tokens: np.ndarray, rows: np.ndarray) -> Tensor:
+        self.passes.append(len(rows))
+        for row, token in zip(rows, tokens, strict=True):
+            self._rows[row][1].append(int(token))
+        return self._hidden([self._rows[row][1] for row in rows])
+
+    def cut(self, label: int, length: int) -> None:
+        held = dict(self._rows)[label]
+        assert length <= len(held)
+        del held[length:]
+
+    def keep(self, parents: np.ndarray, labels: np.ndarray) -> None:
+        self._rows = [(int(label), self._rows[row][1]) for row, label in zip(parents, labels, strict=True)]
+
+
 @dataclass
-class ScriptedRows:
-    """Rows whose logits follow the script; keeps an account of what each row was fed."""
+class ScriptedNetwork:
+    """A network whose logits follow the script."""
 
     tokenization: Tokenization
     scripts: Mapping[str, Sequence[str]]
-    held: dict[int, list[int]] = field(default_factory=dict)
-    begun: dict[int, str] = field(default_factory=dict)
-    passes: list[int] = field(default_factory=list)
-    """Rows of each step."""
+    max_positions: int = WINDOW
+    caches: list[HeldTokens] = field(default_factory=list)
 
-    def begin(self, prompts: Sequence[tuple[Sequence[int], int]]) -> list[tuple[Row, Tensor]]:
-        return [self._begin(ids) for ids, _ in prompts]
+    def new_cache(self) -> HeldTokens:
+        self.caches.append(HeldTokens(lambda sequences: torch.stack([self._logits(tuple(held)) for held in sequences])))
+        return self.caches[-1]
 
-    def _begin(self, ids: Sequence[int]) -> tuple[Row, Tensor]:
-        row = Row(state=None, length=len(ids))  # type: ignore[arg-type]
-        prompt = self.tokenization.decode(ids[len(self.tokenization.start_ids) :])
-        self.begun[id(row)], self.held[id(row)] = prompt, []
-        self._rows = [*getattr(self, "_rows", []), row]  # kept, so that no id is given twice
-        return row, self._logits(row)
+    def cached_prompt(self, ids: tuple[int, ...]) -> CachedPrompt:
+        return CachedPrompt(ids)
 
-    def step(self, rows: Sequence[Row], tokens: Sequence[int]) -> Tensor:
-        self.passes.append(len(rows))
-        return self.insert(rows, [[token] for token in tokens])
+    def log_probabilities(self, hidden: Tensor) -> Tensor:
+        return hidden
 
-    def insert(self, rows: Sequence[Row], tokens: Sequence[Sequence[int]]) -> Tensor:
-        for row, added in zip(rows, tokens, strict=True):
-            assert added
-            self.held[id(row)].extend(added)
-            row.length += len(added)
-        return torch.stack([self._logits(row) for row in rows])
-
-    def cut(self, row: Row, length: int) -> None:
-        assert length < row.length
-        del self.held[id(row)][len(self.held[id(row)]) - (row.length - length) :]
-        row.length = length
-
-    def _logits(self, row: Row) -> Tensor:
-        held = tuple(self.held[id(row)])
+    def _logits(self, held: tuple[int, ...]) -> Tensor:
         ranked: list[int] = []
-        for text in self.scripts[self.begun[id(row)]]:
-            ids = (*self.tokenization.continuation(text.removesuffix(END)), *self.tokenization.end_ids)
-            if ids[: len(held)] == held and len(ids) > len(held) and ids[len(held)] not in ranked:
-                ranked.append(ids[len(held)])
+        for prompt, texts in self.scripts.items():
+            before = (*self.tokenization.start_ids, *self.tokenization.ids(prompt))
+            for text in texts:
+                ids = (*before, *self.tokenization.continuation(text.removesuffix(END)), *self.tokenization.end_ids)
+                if len(held) >= len(before) and ids[: len(held)] == held and ids[len(held) : len(held) + 1]:
+                    ranked += [] if ids[len(held)] in ranked else [ids[len(held)]]
         logits = torch.zeros(vocabulary_size(self.tokenization))
         for rank, token in enumerate(ranked):
             logits[token] = 100.0 - rank
@@ -124,4 +148,4 @@ def write(
     words = tokenization()
     asked = prompts or [Prompt(text) for text in scripts]
     encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in asked]
-    return Together(ScriptedRows(words, scripts), words, window, tools, None).write(asked, encoded, decoding)
+    return Together(ScriptedNetwork(words, scripts, window), words, tools).write(asked, encoded, decoding)

@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from tests.tiny_models import train_tokenizer
-from tests.unit.decoding.scripted import END, ScriptedRows, TellingTool, tokenization, vocabulary_size, write
+from tests.unit.decoding.scripted import END, ScriptedNetwork, TellingTool, tokenization, vocabulary_size, write
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.together import Together, ToolRuns
 from toolformer_ops.errors import ModelError, ParameterError, ToolError
-from toolformer_ops.language_model.rows import Row
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.tools.base import ToolOutput
 
@@ -200,9 +199,9 @@ def test_a_token_that_ends_in_a_bracket_opens_no_call_and_may_open_a_text_in_bra
         (DecodingSettings(call_start_rank=1), called, "so it is."),
         (DecodingSettings(call_start_rank=0), cited, "so it is."),
     ):
-        rows = ScriptedRows(words, {PROMPT: [line + END, "so it is." + END]})
+        network = ScriptedNetwork(words, {PROMPT: [line + END, "so it is." + END]})
         prompts, encoded = [Prompt(PROMPT)], [(*words.start_ids, *words.ids(PROMPT))]
-        [text] = Together(rows, words, 400, tools(), None).write(prompts, encoded, decoding)
+        [text] = Together(network, words, tools()).write(prompts, encoded, decoding)
         assert text.text == expected
     assert calculator.batches == []
 
@@ -219,12 +218,11 @@ def test_an_equal_call_is_not_made_again(tools: Callable[..., ToolRuns], calcula
     assert (text.token_ids, text.abandoned) == (ids(PLAIN), ("repeated_call",))
 
 
-class RandomRows(ScriptedRows):
-    """Rows whose logits follow from the tokens that are there alone, with brackets among the most likely ones."""
+class RandomNetwork(ScriptedNetwork):
+    """Logits follow from the tokens that are there alone, with brackets among the most likely ones."""
 
-    def _logits(self, row: Row) -> torch.Tensor:
-        held = [*self.tokenization.ids(self.begun[id(row)]), *self.held[id(row)]]
-        draw = torch.Generator().manual_seed(hash(tuple(held)))
+    def _logits(self, held: tuple[int, ...]) -> torch.Tensor:
+        draw = torch.Generator().manual_seed(hash(held))
         logits = torch.randn(vocabulary_size(self.tokenization), generator=draw)
         logits[list(self.tokenization.bracket_ids)] += 3.0
         return logits
@@ -238,7 +236,7 @@ def test_random_texts_have_brackets_as_greedy_decoding_writes_them_and_none_wher
     encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in prompts]
 
     def written(decoding: DecodingSettings, runs: ToolRuns) -> list[WrittenText]:
-        return Together(RandomRows(words, {}), words, 400, runs, None).write(prompts, encoded, decoding)
+        return Together(RandomNetwork(words, {}), words, runs).write(prompts, encoded, decoding)
 
     no_tools = ToolRuns(Settings(), (), lambda: pytest.fail("no tool here asks for the model"))
     greedy = written(DecodingSettings(max_new_tokens=40), no_tools)
@@ -399,14 +397,14 @@ def test_more_texts_than_fit_together_are_all_written(
     monkeypatch.setattr("toolformer_ops.decoding.together.MAX_ROWS", 3)
     scripts = {f"Text {number} is": [PLAIN, CALL] if number % 2 else [PLAIN] for number in range(10)}
     words = tokenization()
-    rows = ScriptedRows(words, scripts)
+    network = ScriptedNetwork(words, scripts)
     prompts = [Prompt(text) for text in scripts]
     encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in prompts]
-    written = Together(rows, words, 400, tools(), None).write(prompts, encoded, SECOND_BEST)
+    written = Together(network, words, tools()).write(prompts, encoded, SECOND_BEST)
     assert [text.text for text in written] == [
         (CALL if number % 2 else PLAIN).removesuffix(END) for number in range(10)
     ]
-    assert max(rows.passes) == 3
+    assert max(network.caches[0].passes) == 3
 
 
 def test_the_token_limit_counts_text_and_not_calls(tools: Callable[..., ToolRuns]) -> None:
@@ -481,7 +479,7 @@ def test_settled_tokens_are_told_once_and_a_forgotten_call_never(tools: Callable
     scripts = {"One is": [PLAIN, CALL], "Two is": [PLAIN, " [1] as the table says." + END]}
     told: dict[int, list[int]] = {0: [], 1: []}
     together = Together(
-        ScriptedRows(words, scripts), words, 400, tools(), lambda number, tokens: told[number].extend(tokens)
+        ScriptedNetwork(words, scripts), words, tools(), lambda number, tokens: told[number].extend(tokens)
     )
     prompts = [Prompt(text) for text in scripts]
     written = together.write(prompts, [(*words.start_ids, *words.ids(p.text)) for p in prompts], SECOND_BEST)

@@ -11,13 +11,14 @@ from transformers.generation.streamers import BaseStreamer
 
 from tests.system.writing_model import save_model_that_writes_calls
 from tests.tiny_models import SHAPES, save_tiny_llama
+from tests.unit.decoding.scripted import HeldTokens
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.model import GeneratedSequences, WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
 from toolformer_ops.decoding.together import Together
 from toolformer_ops.errors import ModelError, ParameterError, ToolError
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.rows import Row
+from toolformer_ops.language_model.kv_cache import CachedPrompt
 
 SETTINGS = Settings(_env_file=None)  # type: ignore[call-arg]
 PROMPTS = (
@@ -41,35 +42,26 @@ def model(folder: Path) -> WritingModel:
 
 
 class Uncached:
-    """Rows without any cache: every step computes the whole text from its first token."""
+    """A network without any cache: every step computes the whole text from its first token."""
 
     def __init__(self, model: CausalModel) -> None:
         self._model = model
-        self._ids: dict[int, list[int]] = {}
-        self._rows: list[Row] = []
+        self.max_positions = model.max_positions
 
-    def begin(self, prompts: Sequence[tuple[Sequence[int], int]]) -> list[tuple[Row, Tensor]]:
-        rows = [Row(state=None, length=0) for _ in prompts]  # type: ignore[arg-type]
-        self._rows += rows
-        self._ids.update({id(row): [] for row in rows})
-        return list(zip(rows, self.insert(rows, [ids for ids, _ in prompts]), strict=True))
+    def new_cache(self) -> HeldTokens:
+        return HeldTokens(self._logits)
 
-    def step(self, rows: Sequence[Row], tokens: Sequence[int]) -> Tensor:
-        return self.insert(rows, [[token] for token in tokens])
+    def cached_prompt(self, ids: tuple[int, ...]) -> CachedPrompt:
+        return CachedPrompt(ids)
 
-    def insert(self, rows: Sequence[Row], tokens: Sequence[Sequence[int]]) -> Tensor:
-        for row, added in zip(rows, tokens, strict=True):
-            self._ids[id(row)].extend(added)
-            row.length += len(added)
-        return torch.stack([self._logits(row) for row in rows])
+    def log_probabilities(self, hidden: Tensor) -> Tensor:
+        return hidden.log_softmax(-1)
 
-    def cut(self, row: Row, length: int) -> None:
-        del self._ids[id(row)][length:]
-        row.length = length
-
-    def _logits(self, row: Row) -> Tensor:
+    def _logits(self, sequences: Sequence[Sequence[int]]) -> Tensor:
         with torch.inference_mode():
-            return self._model.network(input_ids=torch.tensor([self._ids[id(row)]])).logits[0, -1].float()
+            return torch.stack(
+                [self._model.network(input_ids=torch.tensor([list(ids)])).logits[0, -1].float() for ids in sequences]
+            )
 
 
 def test_cache_or_no_cache_the_same_tokens_are_written(model: WritingModel) -> None:
@@ -78,7 +70,7 @@ def test_cache_or_no_cache_the_same_tokens_are_written(model: WritingModel) -> N
     cached = model.write(prompts, decoding)
     words = model._tokenization
     encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in prompts]
-    uncached = Together(Uncached(model._model), words, model.window, model._tools, None)
+    uncached = Together(Uncached(model._model), words, model._tools)
     expected = uncached.write(prompts, encoded, decoding)
     assert [text.token_ids for text in cached] == [text.token_ids for text in expected]
     woven = [(call, text.text) for text in cached for call in text.calls if call.result is not None]

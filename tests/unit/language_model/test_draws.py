@@ -1,11 +1,12 @@
 """Draws by inversion, and random numbers that belong to one token of one sample."""
 
+import hashlib
 import math
 
 import pytest
 import torch
 
-from toolformer_ops.language_model.draws import cumulative_probabilities, draw, only, uniform
+from toolformer_ops.language_model.sampling import cumulative_probabilities, draw, only, uniforms
 
 
 def logs(*probabilities: float) -> torch.Tensor:
@@ -48,9 +49,13 @@ def test_a_row_without_a_distribution_gives_no_token() -> None:
 
 
 def test_random_numbers_depend_on_key_position_sample_and_step_alone() -> None:
-    assert uniform("seed", 3, 0, 0) == uniform("seed", 3, 0, 0)
-    others = {uniform("seed", 3, 0, 0), uniform("other", 3, 0, 0), uniform("seed", 4, 0, 0), uniform("seed", 3, 1, 0)}
-    assert len(others | {uniform("seed", 3, 0, 1)}) == 5
-    numbers = [uniform("seed", 0, sample, 0) for sample in range(4000)]
-    assert all(0 <= number < 1 for number in numbers)
-    assert sum(numbers) / 4000 == pytest.approx(0.5, abs=0.02)
+    numbers = uniforms("seed", 3, 0, 5)
+    assert numbers.tolist() == uniforms("seed", 3, 0, 5).tolist()
+    assert numbers[:2].tolist() == uniforms("seed", 3, 0, 2).tolist()
+    digest = hashlib.sha256(b"seed\x003\x000\x004").digest()
+    assert numbers[4] == (int.from_bytes(digest[:8], "big") >> 11) / 2.0**53
+    others = {uniforms(*key, 1)[0] for key in (("seed", 3, 0), ("other", 3, 0), ("seed", 4, 0), ("seed", 3, 1))}
+    assert len(others | set(numbers)) == 8
+    many = uniforms("seed", 0, 0, 4000)
+    assert all(0 <= number < 1 for number in many)
+    assert sum(many) / 4000 == pytest.approx(0.5, abs=0.02)

@@ -9,16 +9,15 @@ import pytest
 import torch
 
 from tests.tiny_models import save_tiny_gptj, train_tokenizer
-from tests.unit.language_model.conftest import FORMATS, PROMPT, TEXT, Subject, TextToSample, passes_over, sample_calls
+from tests.unit.language_model.conftest import PROMPT, TEXT, Subject, TextToSample, passes_over, sample_calls
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.context import ContextBuilder
+from toolformer_ops.language_model.kv_cache import ROW_MULTIPLE
 from toolformer_ops.language_model.loading import load_network
+from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.language_model.tree_decoding import ROW_MULTIPLE
-from toolformer_ops.language_model.trees import Tree
-from toolformer_ops.language_model.windows import plan_windows
 from toolformer_ops.records import CallPosition, SampledContinuation
 
 SETTINGS: dict[str, Any] = {
@@ -112,7 +111,7 @@ def test_many_positions_are_sampled_in_parts_with_the_same_result(
     subject: Subject, positions: list[CallPosition], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = sample(subject.engine, positions)
-    monkeypatch.setattr("toolformer_ops.language_model.sampling.GROWING_TOKENS", {"cpu": 130})
+    monkeypatch.setattr(DeviceMemory, "cached_tokens", 130)
     assert sample(subject.engine, positions) == together
 
 
@@ -219,7 +218,7 @@ def test_a_text_gives_the_same_samples_whatever_texts_grow_beside_it(
     and for Bloom, which never has one.
     """
     engine = subject_of(shape).engine
-    monkeypatch.setattr("toolformer_ops.language_model.sampling.GROWING_TOKENS", {"cpu": tokens})
+    monkeypatch.setattr(DeviceMemory, "cached_tokens", tokens)
     settings: dict[str, Any] = {key: value for key, value in SETTINGS.items() if key != "seed_key"}
     settings["call_start"] = call_start
     texts = to_sample(engine, 2 if tokens == 1 or shape == "bloom" else 5)
@@ -238,37 +237,6 @@ def test_texts_may_be_added_while_the_positions_of_others_are_found(subject: Sub
         [positions] = engine.find_positions(PROMPT, [text], at_most=5, threshold=0.0)
         sampler.add(text, [position.token for position in positions], str(number))
     assert sampler.finish() == together
-
-
-@pytest.mark.parametrize(("shape", "dtype"), FORMATS)
-def test_rows_of_a_pass_have_the_same_bits_whatever_grows_beside_them(
-    subject_of: Callable[..., Subject], shape: str, dtype: str
-) -> None:
-    subject = subject_of(shape, dtype)
-    if subject.model.trees is None:
-        pytest.skip("decodes text by text")
-    trees, builder = subject.model.trees, ContextBuilder(subject.model, subject.tokenization)
-
-    def grown(chosen: list[int]) -> dict[int, list[torch.Tensor]]:
-        """Hidden states of three steps, by text."""
-        with torch.inference_mode():
-            texts = {number: subject.engine.tokenize(TOGETHER[number]) for number in chosen}
-            contexts = {
-                number: builder.context(PROMPT, text, plan_windows(len(text), len(text))[0])
-                for number, text in texts.items()
-            }
-            made = {number: context.tree([2, 4]) for number, context in contexts.items()}
-            found: dict[int, list[torch.Tensor]] = {number: [] for number in chosen}
-            for step in range(3):
-                states = trees.step(list(made.values()), [[5 + step, 9 + number] for number in chosen])
-                for number, state in zip(chosen, states, strict=True):
-                    found[number].append(state)
-            return found
-
-    together = grown([0, 1, 2, 3, 4])
-    for number in range(5):
-        alone = grown([number])[number]
-        assert all(torch.equal(one, other) for one, other in zip(alone, together[number], strict=True))
 
 
 def test_the_contexts_of_the_last_texts_are_used_again(subject: Subject) -> None:
@@ -302,23 +270,3 @@ def test_equal_samples_of_a_position_are_one_row(subject: Subject) -> None:
         assert [[samples[number] for samples in text] for text in alone] == [
             [samples[number] for samples in text] for text in together
         ]
-
-
-@pytest.mark.parametrize(
-    "kept", [[0, 1, 2, 3], [3, 1], [2], [0, 0, 0, 1, 2, 3], [1, 1, 3, 3, 3, 3, 3], [2, 0, 2, 1, 2], [3, 3, 2, 2, 1, 1]]
-)
-def test_rows_of_a_tree_keep_their_columns_when_others_go_or_branch(kept: list[int]) -> None:
-    tree = Tree([], [], torch.tensor([10, 11, 12, 13]))
-    row = torch.arange(4.0)
-    for step in range(2):
-        tree.append(0, (row + 10 * step).view(4, 1, 1), (row + 10 * step + 100).view(4, 1, 1))
-        tree.steps += 1
-    order = tree.keep(kept)
-    assert sorted(order) == list(range(len(kept)))
-    rows = [kept[index] for index in order]
-    assert tree.lengths.tolist() == [10 + one for one in rows]
-    new = torch.arange(float(len(rows))).view(-1, 1, 1)
-    keys, values = tree.append(0, new + 50, new + 60)
-    assert keys[:, 0, :, 0].tolist() == [[one, one + 10, place + 50] for place, one in enumerate(rows)]
-    assert values[:, 0, :, 0].tolist() == [[one + 100, one + 110, place + 60] for place, one in enumerate(rows)]
-    assert len(tree.own[0][0]) <= 2 * len(rows)

@@ -1,0 +1,186 @@
+"""Rows that grow, branch, are cut, and take in tokens say what the network says about the same tokens from scratch."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from tests.tiny_models import save_tiny_bloom
+from tests.unit.language_model.conftest import FORMATS, Subject
+from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.kv_cache import CachedPrompt, CachedText, KVCache
+
+TOLERANCE = 1e-3
+PROMPT = "The shop had 520 shirts and sold 187 of them, so it has"
+OTHER = "Today is the first Friday of the year"
+RESULT = " [Calculator(520 - 187) -> 333]"
+
+
+def plain(subject: Subject, ids: Sequence[int]) -> torch.Tensor:
+    """Log probabilities of what follows, by one pass over all tokens."""
+    logits = subject.model.network(input_ids=torch.tensor([list(ids)])).logits[0, -1].float()
+    return logits.log_softmax(-1)
+
+
+def ids_of(subject: Subject, text: str) -> list[int]:
+    return [*subject.tokenization.start_ids, *subject.tokenization.ids(text)]
+
+
+def agree(model: CausalModel, hidden: torch.Tensor, expected: torch.Tensor) -> bool:
+    found = model.log_probabilities(hidden[None])[0]
+    return float((found - expected).abs().max()) <= TOLERANCE * max(1.0, float(expected.abs().max()))
+
+
+@pytest.fixture(params=[False, True], ids=["text by text", "texts together"])
+def either_way(request: pytest.FixtureRequest, any_subject: Subject) -> Iterator[Subject]:
+    """Each shape, as on a CPU and as elsewhere."""
+    any_subject.model.texts_together = request.param
+    yield any_subject
+    any_subject.model.texts_together = False
+
+
+@torch.inference_mode()
+def test_texts_that_step_are_cut_and_take_in_a_result_equal_the_plain_pass(either_way: Subject) -> None:
+    model = either_way.model
+    held = [ids_of(either_way, PROMPT), ids_of(either_way, OTHER), ids_of(either_way, PROMPT)[:1]]
+    result = list(either_way.tokenization.continuation(RESULT))
+    cache = KVCache(model)
+    head = CachedPrompt.read(model, held[0][:2])
+    cache.join([CachedText(head), CachedText(CachedPrompt()), CachedText(CachedPrompt())], [4, 7, 9])
+    states = cache.extend([4, 7, 9], [held[0][2:], *held[1:]])
+    assert [agree(model, one[-1], plain(either_way, ids)) for one, ids in zip(states, held, strict=True)] == [True] * 3
+
+    def step(tokens: dict[int, int]) -> list[bool]:
+        labels = cache.labels
+        rows = np.flatnonzero(np.isin(labels, list(tokens)))
+        hidden = cache.step(np.array([tokens[label] for label in labels[rows]]), rows)
+        found = []
+        for label, state in zip(labels[rows], hidden, strict=True):
+            of_row = held[[4, 7, 9].index(label)]
+            of_row.append(tokens[label])
+            found.append(agree(model, state, plain(either_way, of_row)))
+        return found
+
+    assert step({4: 5, 7: 6, 9: 8}) + step({4: 9, 9: 3}) == [True] * 5
+    cache.cut(4, len(held[0]) - 1)
+    del held[0][-1]
+    assert step({4: 11, 7: 2}) == [True] * 2
+    [state] = cache.extend([4], [result])
+    held[0] += result
+    assert agree(model, state[-1], plain(either_way, held[0]))
+    cache.cut(4, len(held[0]) - 2)  # into what was inserted
+    del held[0][-2:]
+    assert step({4: 3}) == [True]
+    left = np.flatnonzero(cache.labels != 7)
+    cache.keep(left, cache.labels[left])
+    assert sorted(cache.labels) == [4, 9]
+    assert step({4: 6, 9: 7}) == [True] * 2
+    assert dict(zip(cache.labels, cache.lengths, strict=True)) == {4: len(held[0]), 9: len(held[2])}
+    if model.shares_cache:
+        with pytest.raises(ValueError, match="prompt's 2 tokens"):
+            cache.cut(4, 1)
+
+
+@torch.inference_mode()
+def test_rows_that_share_texts_branch_and_leave_equal_the_plain_pass(either_way: Subject) -> None:
+    """Texts join while others grow; rows branch, move to other places, and leave until a text has none."""
+    model = either_way.model
+    texts = [
+        ids_of(either_way, PROMPT),
+        ids_of(either_way, OTHER),
+        ids_of(either_way, "Of 1400 participants 400 passed."),
+    ]
+    head = CachedPrompt.read(model, texts[0][:1])
+    reading = KVCache(model)
+    reading.join([CachedText(head)] * 3)
+    reading.extend(range(3), [ids[1:] for ids in texts])
+    read = reading.texts()
+    assert [list(text.ids) for text in read] == [ids[1:] for ids in texts]
+    cache = KVCache(model)
+    cache.share([(read[0], [4, 9], [0, 1]), (read[1], [3, len(texts[1])], [2, 3])])
+    held = {0: texts[0][:4], 1: texts[0][:9], 2: texts[1][:3], 3: list(texts[1])}
+
+    def step() -> bool:
+        labels = cache.labels.tolist()
+        tokens = [(7 * label + 3 * len(held[label])) % 200 for label in labels]
+        hidden = cache.step(np.array(tokens))
+        for label, token in zip(labels, tokens, strict=True):
+            held[label] = [*held[label], token]
+        return all(agree(model, one, plain(either_way, held[label])) for one, label in zip(hidden, labels, strict=True))
+
+    def keep(*wanted: int) -> None:
+        labels = cache.labels.tolist()
+        parents = sorted(labels.index(label) for label in wanted)
+        before = dict(held)
+        held.clear()
+        held.update({100 + number: before[labels[parent]] for number, parent in enumerate(parents)})
+        cache.keep(np.array(parents), 100 + np.arange(len(parents)))
+
+    assert step()
+    keep(0, 0, 0, 1, 2, 3, 3)
+    assert step()
+    cache.share([(read[2], [5], [50])])
+    held[50] = texts[2][:5]
+    assert step()
+    assert step()
+    keep(100, 102, 102, 103, 105, 50, 50, 50)
+    assert step()
+    keep(*[label for label in cache.labels.tolist() if held[label][:9] == texts[0][:9]], *cache.labels.tolist()[-2:])
+    for _ in range(8):  # beyond the first capacity
+        assert step()
+    keep(int(cache.labels[-1]))
+    assert step()
+
+
+@pytest.mark.parametrize(("shape", "dtype"), FORMATS)
+@torch.inference_mode()
+def test_on_a_cpu_a_row_has_the_same_bits_whatever_grows_beside_it(
+    subject_of: Callable[..., Subject], shape: str, dtype: str
+) -> None:
+    subject = subject_of(shape, dtype)
+    model = subject.model
+    ids = [ids_of(subject, PROMPT), ids_of(subject, OTHER), ids_of(subject, RESULT)]
+
+    def grown(chosen: Sequence[int]) -> dict[int, list[torch.Tensor]]:
+        """Of each text the hidden states of a prefill, of a step of three rows that share it, and of a step of the text itself."""
+        cache, branches = KVCache(model), KVCache(model)
+        cache.join([CachedText(CachedPrompt())] * len(chosen), chosen)
+        states = cache.extend(chosen, [ids[number] for number in chosen])
+        texts = dict(zip(sorted(chosen), cache.texts(), strict=True))
+        for number in chosen:
+            branches.share([(texts[number], [2, 3, 5], range(3 * number, 3 * number + 3))])
+        found = {number: [state] for number, state in zip(chosen, states, strict=True)}
+        for hidden, labels in (
+            (branches.step(branches.labels + 5), branches.labels // 3),
+            (cache.step(cache.labels + 9), cache.labels),
+        ):
+            for number in chosen:
+                found[number].append(hidden[torch.from_numpy(labels == number)])
+        return found
+
+    together = grown([2, 0, 1])
+    for number in range(3):
+        alone = grown([number])[number]
+        assert [torch.equal(one, other) for one, other in zip(alone, together[number], strict=True)] == [True] * 3
+
+
+def test_whether_a_cache_is_shared_is_decided_in_float32(subject_of: Callable[..., Subject]) -> None:
+    """The configuration decides for most, a comparison for the others; rounding to bfloat16 does not."""
+    found = {shape: subject_of(shape, dtype).model.shares_cache for shape, dtype in FORMATS if dtype == "float32"}
+    assert found == {"bloom": False, "gemma": True, "gpt2": True, "gptj": True, "llama": True, "mistral": True}
+    low = subject_of("llama", "bfloat16").model
+    assert low.shares_cache
+    assert {weight.dtype for weight in low.network.parameters()} == {torch.bfloat16}
+    assert low.network.get_input_embeddings().weight.data_ptr() == next(low.network.parameters()).data_ptr()
+
+
+def test_a_network_that_cannot_share_says_how_much_slower_it_is(
+    tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        LanguageModel.load(str(save_tiny_bloom(tmp_path_factory.mktemp("bloom") / "bloom")))
+    assert "cannot share a KV cache" in caplog.text
+    assert "with a prompt of 500 tokens about 500 times the arithmetic" in caplog.text
