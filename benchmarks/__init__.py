@@ -9,6 +9,7 @@
     measuring.py      works A and B: everything side by side in one process
     many_texts.py     work C: time a text and memory against the number of texts
     gpu.py            work D: large models on a GPU
+    launches.py       operations and device reads of a decode step, counted
     window.py         what `scoring_context_tokens` costs and keeps
     report.py         JSON and Markdown
 

@@ -12,6 +12,7 @@ import torch
 import typer
 
 from benchmarks.gpu import measure_gpu
+from benchmarks.launches import measure_launches
 from benchmarks.many_texts import measure_workers
 from benchmarks.measuring import disagreements, measure_jobs
 from benchmarks.random_models import gpt2_config, saved_model
@@ -27,7 +28,7 @@ from toolformer_ops.tools.registry import PAPER_TOOLS
 
 logger = logging.getLogger("benchmarks")
 
-WORKS = ("A", "B", "C", "D", "window")
+WORKS = ("A", "B", "C", "D", "window", "launches")
 DEFAULT_TEXTS = {"A": 1, "B": 1, "D": 16, "window": 8}
 """Texts of a work (B: of each tool; window: sums of each kind) unless told otherwise: about half an hour of CPU time."""
 
@@ -90,6 +91,8 @@ class _Choices:
 
 def _measure(settings: Settings, work: str, choices: _Choices) -> dict[str, Any]:
     texts = choices.texts or DEFAULT_TEXTS.get(work, 0)
+    if work == "launches":
+        return {"launches": measure_launches()}
     if work == "D":
         return {"D": measure_gpu(settings, texts)}
     if work == "A":

@@ -5,5 +5,6 @@
     together.py       many texts at once: one decode step for all of them, tool calls run together
     writer.py         one text: its tokens, which token follows, when a call starts, and how it ends
 
-The KV caches are `language_model/rows.py`. Does not train (`finetuning/`) and does not judge what was written (`evaluation/`).
+KV cache and decode loop are those of `language_model/`. Does not train (`finetuning/`), and does not judge what was written
+(`evaluation/`).
 """

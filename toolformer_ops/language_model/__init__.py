@@ -5,19 +5,15 @@
     tokenization.py   one encoding of a text, word starts, start token
     prompts.py        a tool's prompt and its slot
     windows.py        texts longer than the model's window
-    causal_model.py   hidden states, log probabilities
+    causal_model.py   passes through the network, log probabilities
     packing.py        passes over sequences of many texts, without padding
-    branches.py       a cache that branches
-    trees.py          a text's rows while they are decoded
-    tree_attention.py attention of many texts in one pass, text by text
-    tree_decoding.py  passes: one token more a row, or several more a text
-    rows.py           texts that are written side by side, for decoding with tools
+    kv_cache.py       the KV cache: prompt, texts, and each sequence's own tokens
+    attention.py      attention of one pass over a group of texts
+    decode_loop.py    prefill, share, decode step, choose, end
     memory.py         budgets from the device's free memory; a batch that does not fit is halved
     context.py        prompt and text, computed once for all positions and samples
     positions.py      p(" [") at word starts
-    draws.py          random numbers that belong to a sample
-    samples.py        one sampled call while it grows
-    sampling.py       calls
+    sampling.py       calls, and the random numbers that belong to each
     losses.py         the weights of a loss, and the keep rule
     scoring.py        three losses a call
     perplexity.py     the loss of whole texts, calls disabled

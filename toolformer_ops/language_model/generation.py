@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from toolformer_ops.errors import ModelError
@@ -66,7 +67,9 @@ def continuation_log_probabilities(
     prompt_part = CachedPrompt.read(model, ids[:-1])
     cache = KVCache(model)
     cache.join([CachedText(prompt_part)] * len(rows))
-    hidden = torch.cat(cache.extend(range(len(rows)), [(ids[-1], *row[:-1]) for row in rows]))  # what predicts each token
+    hidden = torch.cat(
+        cache.extend(range(len(rows)), [(ids[-1], *row[:-1]) for row in rows])
+    )  # what predicts each token
     found = iter(model.token_log_probabilities(hidden, [token for row in rows for token in row]))
     return [sum(next(found) for _ in row) for row in rows]
 

@@ -387,15 +387,13 @@ class KVCache:
 
     def _whole_sequences(self, asked: Sequence["_NewTokens"]) -> Tensor:
         """The same from each row's first token, for a network that cannot share a cache."""
-        sequences = [
-            [*one.group.ids[row], *ids.tolist()]
-            for one in asked
-            if one.group.ids is not None
-            for row, ids in one.by_row()
-        ]
-        counts = [count for one in asked for count in one.counts]
-        rows = [range(len(ids) - count, len(ids)) for ids, count in zip(sequences, counts, strict=True)]
-        return torch.cat(self._model.hidden_states(sequences, rows))
+        found: list[Tensor] = []
+        for one in asked:
+            held = one.group.ids or []
+            sequences = [[*held[row], *ids.tolist()] for row, ids in one.by_row()]
+            rows = [range(len(ids) - count, len(ids)) for ids, count in zip(sequences, one.counts, strict=True)]
+            found += self._model.hidden_states(sequences, rows)
+        return torch.cat(found)
 
 
 @dataclass(frozen=True)

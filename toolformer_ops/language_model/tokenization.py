@@ -131,7 +131,7 @@ class Tokenization:
     @functools.cached_property
     def size(self) -> int:
         """One more than the largest id."""
-        return 1 + max(self._backend.get_vocab(with_added_tokens=True).values())
+        return 1 + max(int(id_) for id_ in self._backend.get_vocab(with_added_tokens=True).values())
 
     def ids(self, text: str) -> tuple[int, ...]:
         """`text` encoded by itself, without start token."""

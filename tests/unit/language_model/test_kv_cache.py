@@ -1,7 +1,7 @@
 """Rows that grow, branch, are cut, and take in tokens say what the network says about the same tokens from scratch."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ import torch
 
 from tests.tiny_models import save_tiny_bloom
 from tests.unit.language_model.conftest import FORMATS, Subject
-from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model import LanguageModel, attention
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.kv_cache import CachedPrompt, CachedText, KVCache
 
@@ -34,12 +34,13 @@ def agree(model: CausalModel, hidden: torch.Tensor, expected: torch.Tensor) -> b
     return float((found - expected).abs().max()) <= TOLERANCE * max(1.0, float(expected.abs().max()))
 
 
-@pytest.fixture(params=[False, True], ids=["text by text", "texts together"])
-def either_way(request: pytest.FixtureRequest, any_subject: Subject) -> Iterator[Subject]:
-    """Each shape, as on a CPU and as elsewhere."""
-    any_subject.model.texts_together = request.param
-    yield any_subject
-    any_subject.model.texts_together = False
+@pytest.fixture(params=["cpu", "cuda"])
+def either_way(request: pytest.FixtureRequest, any_subject: Subject, monkeypatch: pytest.MonkeyPatch) -> Subject:
+    """Each shape, as on a CPU and as elsewhere: texts together, and fused attention from two tokens on."""
+    monkeypatch.setattr(any_subject.model, "texts_together", request.param != "cpu")
+    monkeypatch.setattr(any_subject.model, "kind", request.param)
+    monkeypatch.setitem(attention.LONG_TOKENS, "cpu", attention.LONG_TOKENS[request.param])
+    return any_subject
 
 
 @torch.inference_mode()
