@@ -64,9 +64,9 @@ class Counted:
     """Most reads of a step."""
 
 
-class _Operations(TorchDispatchMode):
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, count: Callable[[str], None], read: Callable[[], None]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._count = count
         self._read = read
 

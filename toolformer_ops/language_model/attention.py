@@ -146,7 +146,7 @@ class GroupPass:
         asking = queries
         if not self._single:
             asking, hidden = queries.index_select(0, pad), hidden.index_select(0, pad)
-        both = []
+        both: list[Tensor] = []
         for of_prompt, of_text in zip((0, 1), (keys, values), strict=True):
             columns = of_text.transpose(0, 1)  # (texts, key heads, columns, width)
             if self.group.prompt.length:
@@ -157,7 +157,7 @@ class GroupPass:
         mask = torch.zeros(hidden.shape, dtype=queries.dtype, device=queries.device)
         mask = mask.masked_fill_(hidden, torch.finfo(queries.dtype).min).view(texts, 1, -1, hidden.shape[-1])
         mixed = functional.scaled_dot_product_attention(
-            asking.view(texts, -1, heads, width).transpose(1, 2), *both, attn_mask=mask, scale=scale
+            asking.view(texts, -1, heads, width).transpose(1, 2), both[0], both[1], attn_mask=mask, scale=scale
         )  # (texts, heads, padded tokens, width)
         mixed = mixed.transpose(1, 2).reshape(texts * self._width, heads, -1)
         return mixed if self._single else mixed.index_select(0, unpad)

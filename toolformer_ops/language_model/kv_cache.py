@@ -282,7 +282,7 @@ class KVCache:
             ]
             states = torch.cat(self._run(asked))
             order = [number for numbers in by_group.values() for number in numbers]
-            found.update(zip(order, states.split([len(tokens[number]) for number in order]), strict=True))
+            found.update(zip(order, states.split([len(tokens[number]) for number in order]), strict=True))  # type: ignore[no-untyped-call]
         return [found[number] for number in range(len(tokens))]
 
     def keep(self, parents: np.ndarray, labels: np.ndarray) -> None:
@@ -361,7 +361,7 @@ class KVCache:
             if one.group.ids is not None:
                 for row, ids in one.by_row():
                     one.group.ids[row].extend(ids.tolist())
-        return list(states.split(counts))
+        return list(states.split(counts))  # type: ignore[no-untyped-call]
 
     def _over_cache(self, asked: Sequence["_NewTokens"]) -> Tensor:
         """Hidden states of new tokens, (tokens, hidden), in one pass over what is cached."""
