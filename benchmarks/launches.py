@@ -23,6 +23,7 @@ from toolformer_ops.decoding.model import WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.tokenization import Tokenization
 
 TEXTS = (1, 8, 64)
@@ -164,7 +165,8 @@ def tiny_model(architecture: str, layers: int) -> tuple[CausalModel, Any]:
     with torch.no_grad():  # no text ends before it is as long as it may be
         network.get_output_embeddings().weight[end] = 0.0
     model = CausalModel(network, 1024)
-    model.texts_together = True
+    model.kind, model.texts_together = "cuda", True
+    model.memory = DeviceMemory(network, free_bytes=2**36, like="cuda")
     return model, tokenizer
 
 

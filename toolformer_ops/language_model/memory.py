@@ -85,9 +85,12 @@ FEWEST = _Tokens(512, 64, 16)
 
 
 class DeviceMemory:
-    """The budgets of one network, made when its weights are on their devices. `free_bytes` stands in for what is free there."""
+    """The budgets of one network, made when its weights are on their devices.
 
-    def __init__(self, network: Any, free_bytes: int | None = None) -> None:
+    `free_bytes` stands in for what is free there, and `like` for the kind of the devices.
+    """
+
+    def __init__(self, network: Any, free_bytes: int | None = None, like: str | None = None) -> None:
         self.token_bytes = TokenBytes.of(network.config.get_text_config(decoder=True), network.dtype)
         weights: Counter[torch.device] = Counter()
         for parameter in network.parameters():
@@ -97,8 +100,8 @@ class DeviceMemory:
             # Each device holds its share of the layers, so of their keys and values: the fullest decides.
             free_bytes = min(int(_free_bytes(device) * weights.total() / weights[device]) for device in weights)
         self._devices = list(weights) if kind == "cuda" else []
-        self._usable = free_bytes * USABLE_SHARE[kind]
-        self._enough = ENOUGH[kind]
+        self._usable = free_bytes * USABLE_SHARE[like or kind]
+        self._enough = ENOUGH[like or kind]
 
     @property
     def cached_tokens(self) -> int:
