@@ -7,9 +7,9 @@ above it over calls at or above it, is at most `RATE`. Of the calls at one posit
 
 1. `sample`: a pool of samples for each text, at more places and with more samples a place than any setting takes. Samples do not
    depend on what is sampled beside them, so that a setting's calls are those of its places and of its first samples.
-2. `score`: losses of each distinct call of a pool with its own result and with those of `PLACEBOS` other calls, by scoring window.
-3. `time`: CPU seconds of each setting, run by itself on a part of the texts; the settings take turns.
-4. `report`: the table.
+2. `score`: losses of each distinct call of a pool with its own result and with that of another call, by scoring window. A setting's
+   CPU seconds are its texts' and its share of the pool's samples and scored calls; placebos are not counted.
+3. `report`: the table. `foretold` counts without scores.
 
 What is done already is in JSON Lines in `--out`, and is not done again.
 """
@@ -280,7 +280,7 @@ def score_pool(model: LanguageModel, lines: Sequence[dict[str, Any]], window: in
         name: [(key, result) for key, of_text in calls.items() if key.startswith(name) for *_, result in of_text]
         for name in TOOLS
     }
-    left = [line for line in lines if line["id"] not in done]
+    left = sorted((line for line in lines if line["id"] not in done), key=lambda line: bool(line["source"] != "demo"))
     for first in range(0, len(left), TOGETHER):
         group = left[first : first + TOGETHER]
         own, swapped, placebos = [], [], []
@@ -369,6 +369,9 @@ class Yield:
     kept_at_half: int
     """Places with a call of at least `LOWEST_THRESHOLD`, whatever the rate."""
     rate_at_half: float | None
+    informed_at_half: int
+    """Calls that reach `LOWEST_THRESHOLD` less placebos that do: how many are expected to be there for their own results. Steadier
+    than `kept` where calls are few."""
     cpu_seconds: float
     """A text."""
 
@@ -410,6 +413,10 @@ def yields(setting: Setting, lines: Sequence[dict[str, Any]], scores: dict[str, 
                 rate=None if threshold is None else false_discovery_rate(calls, threshold),
                 kept_at_half=len({(one.text, one.token) for one in calls if one.reduction >= LOWEST_THRESHOLD}),
                 rate_at_half=false_discovery_rate(calls, LOWEST_THRESHOLD),
+                informed_at_half=sum(
+                    (one.reduction >= LOWEST_THRESHOLD) - ((one.placebo_reduction or 0.0) >= LOWEST_THRESHOLD)
+                    for one in calls
+                ),
                 cpu_seconds=seconds / max(1, len(of_tool)),
             )
         )
@@ -469,11 +476,43 @@ def score(pools: str = "t0.7", windows: str = "0", tools: str = ",".join(TOOLS),
 
 
 @app.command()
+def foretold(pool: str = "t0.7", out: Out = DEFAULT_OUT) -> None:
+    """Count, without any loss, the places with a call of the Calculator whose result is the number that follows in the text."""
+    lines = [line for line in read_lines(out / f"samples-{pool}.jsonl") if line["tool"] == "Calculator"]
+    calls = executed_calls(lines)
+    typer.echo("| order | places | samples a place | samples | places foretold | in texts of the demo |")
+    typer.echo("|---|---|---|---|---|---|")
+    for order, most in PLACES.items():
+        for count, samples in itertools.product(range(1, most + 1), range(1, SAMPLES + 1)):
+            sampled, found = 0, set()
+            for line in lines:
+                places = [(CallPosition(token, char, p), loss) for token, char, p, loss in line["places"]]
+                chars = {position.token: position.char for position, _ in places}
+                chosen = set(best_places(places, count, order))
+                sampled += len(chosen) * samples
+                found |= {
+                    (line["source"], line["id"], token)
+                    for token, first_sample, _, result in calls[line["id"]]
+                    if token in chosen
+                    and first_sample < samples
+                    and next_number(line["text"][chars[token] :]) == result
+                }
+            of_demo = sum(source == "demo" for source, *_ in found)
+            typer.echo(f"| {order} | {count} | {samples} | {sampled} | {len(found)} | {of_demo} |")
+
+
+def next_number(text: str) -> str | None:
+    """The number that a text begins with, behind white space, `=` and a currency, as the Calculator writes it; or None."""
+    found = re.match(r"\s*=?\s*[$\u20ac\u00a3]?(\d[\d,]*(?:\.\d+)?)", text)
+    return found.group(1).replace(",", "") if found else None
+
+
+@app.command()
 def report(out: Out = DEFAULT_OUT) -> None:
     """Print the table of the settings whose pools are scored."""
     columns = (
         "setting", "tool", "texts", "calls", "kept at the rate", "of these in the demo's texts", "threshold", "places at 0.5 nats",
-        "rate there", "CPU s a text", "kept a CPU s",
+        "rate there", "calls less placebos there", "CPU s a text", "kept a CPU s", "calls less placebos a CPU s",
     )  # fmt: skip
     typer.echo(f"| {' | '.join(columns)} |")
     typer.echo("|---" * len(columns) + "|")
@@ -483,10 +522,13 @@ def report(out: Out = DEFAULT_OUT) -> None:
         for one in yields(setting, lines, scores) if scores else ():
             threshold = "none" if one.threshold is None else f"{one.threshold:.2f}"
             half = "" if one.rate_at_half is None else f"{one.rate_at_half:.2f}"
-            a_second = one.kept / (one.cpu_seconds * one.texts) if one.texts else 0.0
+            if not one.texts:
+                continue
+            seconds = one.cpu_seconds * one.texts
             cells = (
                 setting.name, one.tool, one.texts, one.calls, one.kept, one.kept_demo, threshold, one.kept_at_half, half,
-                f"{one.cpu_seconds:.2f}", f"{a_second:.3f}",
+                one.informed_at_half, f"{one.cpu_seconds:.2f}", f"{one.kept / seconds:.2f}",
+                f"{one.informed_at_half / seconds:.2f}",
             )  # fmt: skip
             typer.echo(f"| {' | '.join(map(str, cells))} |")
 

@@ -10,6 +10,7 @@ from benchmarks.yields import (
     best_places,
     false_discovery_rate,
     lowest_threshold,
+    next_number,
     placebo_of,
     yields,
 )
@@ -61,3 +62,9 @@ def test_a_second_round_is_where_the_first_saved_and_costs_its_samples() -> None
     assert (all_of_them.calls, all_of_them.kept, all_of_them.cpu_seconds) == (4, 2, 12.0)
     # the first call at 7 saves nothing: four of the six samples, three of the four calls
     assert (two_rounds.calls, two_rounds.kept, two_rounds.cpu_seconds) == (3, 1, 9.0)
+
+
+def test_the_next_number_is_read_behind_space_sign_and_currency() -> None:
+    assert [next_number(text) for text in (" 182 for the", "=$1,400 in all", " 0.5.", " of 12", "")] == [
+        "182", "1400", "0.5", None, None,
+    ]  # fmt: skip
