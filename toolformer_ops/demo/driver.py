@@ -179,17 +179,17 @@ def _run(
 
     try:
         state = watch(client, dag_id, run_id, look if dag_id == ANNOTATION_DAG else None, ProgressDisplay(console))
-    except KeyboardInterrupt:
-        say(console, f"\nThe run continues without this window. Look at it: {client.run_url(dag_id, run_id)}")
-        say(console, 'or ask Postgres: make sql Q="$(cat sql/examples/01_how_far_is_my_run.sql)"')
-        say(console, "`make down` stops it, and a later run continues where it stopped.")
-        raise
         if state == "success":
             return True
         if failed_causes(client, dag_id, run_id) == [RELEASE_TASK]:
             with database.transaction(engine) as connection:
                 if database.fetch_all(connection, "demo_kept_nothing", run_id=run_id)[0].kept_nothing:
                     return False
+    except KeyboardInterrupt:
+        say(console, f"\nThe run continues without this window. Look at it: {client.run_url(dag_id, run_id)}")
+        say(console, 'or ask Postgres: make sql Q="$(cat sql/examples/01_how_far_is_my_run.sql)"')
+        say(console, "`make down` stops it, and a later run continues where it stopped.")
+        raise
     finally:
         engine.dispose()
     print_failure(console, client, dag_id, run_id)

@@ -118,10 +118,8 @@ def print_lower_thresholds(console: Console, rows: Sequence[Row[Any]]) -> None:
         if not words:
             say(console, "\nWhich threshold would keep how many calls, in nats")
         keeps = ", ".join(f"{threshold:g} keeps {count}" for count, threshold in lower.items())
-        say(
-            console,
-            f"  {row.tool}: {keeps} (now {row.keep_threshold:g}; what is pruned below {row.prune_below:g} is not counted)",
-        )
+        pruned = f"; what is pruned below {row.prune_below:g} is not counted" if row.prune_below else ""
+        say(console, f"  {row.tool}: {keeps} (now {row.keep_threshold:g}{pruned})")
         words = words or f'THRESHOLDS="{row.tool}={lower[1]:g}"'
         if lower[1] < row.prune_below and "PARAMETERS" not in words:
             words += f" PARAMETERS='{{\"prune_below\": {lower[1]:g}}}'"

@@ -4,11 +4,15 @@ import io
 from collections.abc import Callable
 from types import TracebackType
 
+import pytest
 from rich.console import Console
+from sqlalchemy import create_engine
 
+from toolformer_ops.config import Settings
+from toolformer_ops.demo import driver
 from toolformer_ops.demo.driver import failed_causes, print_failure, watch
 from toolformer_ops.demo.progress import Snapshot
-from toolformer_ops.errors import AirflowError
+from toolformer_ops.errors import AirflowError, RunFailedError
 from toolformer_ops.local_services.airflow_client import TaskState
 
 
@@ -126,3 +130,20 @@ def test_a_run_that_failed_without_a_failed_task_is_told() -> None:
 def test_a_run_with_nothing_to_release_fails_by_its_release_alone() -> None:
     airflow = ScriptedAirflow([], [failed("release"), failed("finish_run", "2")])
     assert failed_causes(airflow, "annotate_corpus", "run-1") == ["release"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("state", ["success", "failed"])
+def test_a_run_that_succeeds_returns_and_one_that_fails_raises(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    airflow = ScriptedAirflow([state], [failed("build_index")] if state == "failed" else [])
+    airflow.open_dag = airflow.trigger = airflow.run_url = lambda *_: ""  # type: ignore[attr-defined]
+    monkeypatch.setattr(driver.database, "connect", lambda _: create_engine("sqlite://"))
+    console = Console(file=io.StringIO())
+
+    def run() -> bool:
+        return driver._run(console, airflow, Settings(_env_file=None), "build_wiki_index", "run-1", {})  # type: ignore[arg-type]
+
+    if state == "success":
+        assert run()
+    else:
+        with pytest.raises(RunFailedError, match="build_wiki_index run-1 ended as failed"):
+            run()
