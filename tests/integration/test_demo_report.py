@@ -54,9 +54,9 @@ def test_yields_stand_by_tool_and_threshold_with_the_tools_own_marked(
     connection: Connection, run: AnnotatedRun
 ) -> None:
     report = report_of(connection, run)
-    # tool, sampled, scored, calls (texts) that save 0.5, 1.0 and 2.0 nats
-    assert cells(report, "Calculator") == ["Calculator", "2", "2", "2 (1)*", "2 (1)", "1 (1)"]
-    assert cells(report, "Calendar") == ["Calendar", "2", "2", "2 (1)", "1 (1)*", "0 (0)"]
+    # tool, sampled, scored, calls (texts) that save 0.5, 1.0 and 2.0 nats, and what chance keeps
+    assert cells(report, "Calculator") == ["Calculator", "2", "2", "2 (1)*", "2 (1)", "1 (1)", "no placebos"]
+    assert cells(report, "Calendar") == ["Calendar", "2", "2", "2 (1)", "1 (1)*", "0 (0)", "no placebos"]
 
 
 def test_the_best_calls_stand_in_their_sentences_one_a_text(connection: Connection, run: AnnotatedRun) -> None:
