@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from sqlalchemy import Connection
 
+from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.run_page.calls import described
 from toolformer_ops.run_page.reading import Page, answer
 from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep, dag_run_of
@@ -20,6 +21,7 @@ from toolformer_ops.storage.database import fetch_all
 
 router = APIRouter()
 
+TOKEN_COLUMNS = ("without call", "without result", "with result", "without call, whole text")
 TEXT_CHARACTERS = 100_000
 """Of a longer text the characters around the call are shown."""
 CALLS_A_TOOL = 500
@@ -31,6 +33,17 @@ class Piece:
 
     text: str
     calls: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """One of the tokens that the losses weight."""
+
+    place: int
+    """From 1: the token directly behind the call."""
+    weight: float
+    log_probabilities: tuple[float | None, ...]
+    """Natural logarithms, in the order of `TOKEN_COLUMNS`; None where the loss was not computed."""
 
 
 @router.get("/call")
@@ -116,6 +129,13 @@ def _page(
         scoring_recipe_id=tool.scoring_recipe_id,
         dag_ids=dag_ids,
     )
+    tokens = fetch_all(
+        connection,
+        "page_call_tokens",
+        scoring_recipe_id=tool.scoring_recipe_id,
+        document_id=str(call["variant_id"]),
+        call_id=str(call_id),
+    )
     losses = [
         call[name] for name in ("loss_without_call", "loss_without_result", "loss_with_result", "loss_with_placebo")
     ]
@@ -129,6 +149,8 @@ def _page(
         "pieces": pieces(document.text, first, calls),
         "is_cut": document.characters > TEXT_CHARACTERS,
         "recipes": fetch_all(connection, "page_recipes", recipe_ids=recipe_ids),
+        "tokens": token_rows(tokens[0].log_probabilities) if tokens else [],
+        "token_columns": TOKEN_COLUMNS,
         "others": [
             {**row._mapping, "address": {"dag_id": row.dag_id, "run_id": dag_run_of(row.run_id, row.dag_id)}}
             for row in others
@@ -136,6 +158,19 @@ def _page(
         "largest_loss": max((loss for loss in losses if loss is not None), default=1.0),
     }
     return Page("call.html.j2", values, run.seconds_to_keep)
+
+
+def token_rows(stored: Sequence[Sequence[float | None]] | None) -> list[TokenRow]:
+    """The weighted tokens of a call, from its stored lists; none where nothing is stored."""
+    lists = [values or [] for values in stored or ()]
+    longest = max(map(len, lists), default=0)
+    return [
+        TokenRow(
+            place + 1, TOKEN_WEIGHTS[place], tuple(values[place] if place < len(values) else None for values in lists)
+        )
+        for place in range(min(longest, len(TOKEN_WEIGHTS)))
+        if any(place < len(values) and values[place] is not None for values in lists)
+    ]
 
 
 def pieces(text: str, first: int, calls: Sequence[Any]) -> list[Piece]:

@@ -1,0 +1,190 @@
+"""Calls on the page: every filter shows what SQL shows, every page follows the one before, and hostile rows stay text."""
+
+import dataclasses
+import html
+import re
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.api_fastapi import app as airflow_app
+from airflow.api_fastapi.core_api import security
+from fastapi.testclient import TestClient
+from pydantic import SecretStr
+from sqlalchemy import Connection
+from sqlalchemy import text as sql
+
+from tests.annotated_runs import AnnotatedRun
+from toolformer_ops.config import Settings
+from toolformer_ops.run_page import rights
+from toolformer_ops.run_page.app import create_app
+from toolformer_ops.run_page.call import token_rows
+from toolformer_ops.run_page.calls import Asked, find_calls
+from toolformer_ops.run_page.rights import AskedRun
+from toolformer_ops.run_page.shown_runs import ShownRun, load_run
+from toolformer_ops.storage import database
+
+HOSTILE = "</pre><script>document.title = 'taken'</script><img src=x onerror=alert(1)>' \" \u202e \\'; drop table documents; --"
+OF_RUN = "dag_id=annotate_corpus&run_id=run-1"
+QUESTION = Asked(tool="", status="scored", contains="", information=None, sort="most_saved", after="")
+
+
+@pytest.fixture
+def run(postgres_dsn: str) -> AnnotatedRun:
+    """Three tools over twelve texts; one text, one call and one result are hostile."""
+    settings = Settings(_env_file=None, database_dsn=SecretStr(postgres_dsn))
+    made = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 1.0, "QA": 1.0})
+    for number in range(12):
+        text = f"Text {number} has 12 eggs in 7 boxes. {HOSTILE if number == 3 else 'It ends here.'}"
+        document = made.add_text(text, f"https://x.example/2020/01/{number + 1:02}/{'a' if number % 2 else HOSTILE}")
+        made.add_call("Calculator", document, "7 boxes", "12 * 7", "84", saves=number / 8)
+        made.add_call("Calculator", document, "12 eggs", "1 / 0", None, reason="divides_by_zero")
+        made.add_call(
+            "Calendar", document, "It ends" if number != 3 else "eggs", "", "Today is Monday.", saves=1 - number / 16
+        )
+        if number % 3 == 0:
+            made.add_call("QA", document, "eggs", HOSTILE, HOSTILE, saves=number / 4, input_only_after=number == 6)
+    made.complete("Calculator", "Calendar", "QA")
+    return made
+
+
+@pytest.fixture
+def shown(run: AnnotatedRun, reader_dsn: str) -> Iterator[tuple[Connection, ShownRun]]:
+    """The run as the page reads it."""
+    with database.transaction(database.connect_dsn(reader_dsn, "TOOLFORMER_READER_DSN")) as connection:
+        yield connection, load_run(connection, AskedRun("annotate_corpus", "run-1", "somebody"))
+
+
+@pytest.fixture
+def client(run: AnnotatedRun, reader_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    manager = SimpleNamespace(
+        is_authorized_dag=lambda **_: True,
+        get_authorized_dag_ids=lambda **_: {"annotate_corpus"},
+        get_url_login=lambda **_: "/",
+    )
+    for module in (security, airflow_app, rights):
+        monkeypatch.setattr(module, "get_auth_manager", lambda: manager)
+    monkeypatch.setattr(security.DagModel, "get_team_name", lambda dag_id: None)
+    app = create_app(Settings(_env_file=None, reader_dsn=SecretStr(reader_dsn)))
+
+    async def user() -> Any:
+        return SimpleNamespace(get_name=lambda: "somebody")
+
+    app.dependency_overrides[security.get_user] = user
+    with TestClient(app) as client:
+        yield client
+
+
+BY_STATUS = {
+    "scored": "loss_reduction is not null",
+    "kept": "loss_reduction >= keep_threshold",
+    "near": "loss_reduction >= keep_threshold - 0.25 and loss_reduction < keep_threshold + 0.25",
+    "below": "loss_reduction < keep_threshold",
+    "released": "outcome = 'released'",
+    "input_only_after": "loss_reduction >= keep_threshold and input_only_after",
+    "not_scored": "outcome = 'sampled'",
+    "every": "true",
+    "reason:divides_by_zero": "reason = 'divides_by_zero'",
+}
+
+
+@pytest.mark.parametrize("sort", ["most_saved", "least_saved", "text_order"])
+@pytest.mark.parametrize("status", BY_STATUS)
+def test_all_pages_together_are_what_sql_finds(shown: tuple[Connection, ShownRun], status: str, sort: Any) -> None:
+    connection, run = shown
+    expected = connection.execute(
+        sql(f"select call_id from candidates where run_id = 'run-1' and {BY_STATUS[status]}")
+    ).scalars()
+    whole = find_calls(connection, run, dataclasses.replace(QUESTION, status=status, sort=sort), None, at_most=1000)
+    assert whole.is_whole
+    assert whole.next is None
+    ids = [row["call_id"] for row in whole.rows]
+    assert sorted(ids) == sorted(expected)
+    paged, after = [], ""
+    while True:
+        asked = dataclasses.replace(QUESTION, status=status, sort=sort, after=after)
+        page = find_calls(connection, run, asked, None, at_most=7)
+        paged += [row["call_id"] for row in page.rows]
+        if page.next is None:
+            break
+        after = page.next
+    assert paged == ids
+    reductions = [row["loss_reduction"] for row in whole.rows]
+    if sort != "text_order" and None not in reductions and reductions:
+        assert reductions == sorted(reductions, reverse=sort == "most_saved")
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["", "&status=kept", "&tool=QA", "&contains=TEXT+3+HAS", "&contains=' or 1=1 --", "&status=every",
+     "&status=reason:divides_by_zero", "&status=near&sort=least_saved"],
+)  # fmt: skip
+def test_copied_sql_finds_what_the_page_shows(
+    client: TestClient, shown: tuple[Connection, ShownRun], query: str
+) -> None:
+    page = client.get(f"/calls?{OF_RUN}{query}").text
+    found = re.search(r'<pre id="sql">(.*?)</pre>', page, re.DOTALL)
+    assert found
+    statement = html.unescape(found[1]).rstrip().removesuffix(";")
+    rows = shown[0].exec_driver_sql(statement.replace("%", "%%")).all()
+    assert page.count('<td class="number">') == len(rows)
+
+
+def test_hostile_rows_are_text_on_every_page(client: TestClient, shown: tuple[Connection, ShownRun]) -> None:
+    connection, run = shown
+    [row, *_] = find_calls(connection, run, dataclasses.replace(QUESTION, tool="QA"), None).rows
+    one_call = f"call?{OF_RUN}&tool=QA&document_id={row['variant_id']}&call_id={row['call_id']}"
+    pages = (f"calls?{OF_RUN}", f"calls?{OF_RUN}&status=every", f"run?{OF_RUN}", one_call,
+             f"thresholds?{OF_RUN}&threshold.QA=0.5", f"changes?{OF_RUN}")  # fmt: skip
+    for address in pages:
+        answer = client.get(f"/{address}")
+        assert answer.status_code == 200, address
+        assert "<script>document" not in answer.text
+        assert "<img" not in answer.text
+        assert "\u202e" not in answer.text
+    assert "&lt;script&gt;document.title" in client.get(f"/{one_call}").text
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [("&after=no", 422), ("&after=1~2", 422), ("&status=other", 422), ("&sort=other", 422), ("&information=x", 422),
+     ("&contains=%00", 404), ("&tool=Nothing", 200), ("&of=nobody", 200), (f"&contains={'x' * 5000}", 422)],
+)  # fmt: skip
+def test_a_question_that_cannot_be_asked_is_said(client: TestClient, query: str, status: int) -> None:
+    assert client.get(f"/calls?{OF_RUN}{query}").status_code == status
+
+
+def test_a_threshold_counts_what_sql_counts(client: TestClient, shown: tuple[Connection, ShownRun]) -> None:
+    for tool, threshold in (("Calculator", 0.75), ("Calendar", 0.5), ("QA", 2.0)):
+        counts = "select count(*), count(distinct document_id) from kept_calls_at('run-1', :tool, :at)"
+        calls, texts = shown[0].execute(sql(counts), {"tool": tool, "at": threshold}).one()
+        page = client.get(f"/thresholds?{OF_RUN}&threshold.{tool}={threshold}").text
+        row = page[page.index(f'<tr data-tool="{tool}">') :]
+        assert re.search(rf'data-count="calls">{calls}<', row)
+        assert re.search(rf'data-count="texts">{texts}<', row)
+    assert client.get(f"/thresholds?{OF_RUN}&threshold.QA=much").status_code == 422
+
+
+def test_the_funnel_is_that_of_sql(client: TestClient, shown: tuple[Connection, ShownRun]) -> None:
+    page = client.get(f"/run?{OF_RUN}").text
+    rows = (
+        shown[0]
+        .execute(
+            sql(
+                "select stage, reason, sum(count) from yield_by_stage where run_id = 'run-1' group by 1, 2 having sum(count) > 0"
+            )
+        )
+        .all()
+    )
+    assert rows
+    for stage, reason, count in rows:
+        row = page[page.index(f'data-row="{stage}.{reason}"') :]
+        assert f'<td class="number">{count:,}</td>' in row[: row.index("</tr>")]
+
+
+def test_tokens_are_those_that_are_stored() -> None:
+    rows = token_rows([[-1.0, -2.0, None, None, None], [None, None, None, None, None], [-0.5, -0.25, None, None, None]])
+    assert [(row.place, row.log_probabilities) for row in rows] == [(1, (-1.0, None, -0.5)), (2, (-2.0, None, -0.25))]
+    assert rows[0].weight == pytest.approx(1 / 3)
+    assert token_rows(None) == []
