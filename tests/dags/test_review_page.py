@@ -1,5 +1,6 @@
 """Review: calls and placebos are judged blind, once, by who may see them; the numbers are those of a plain computation."""
 
+import os
 import re
 import socket
 import threading
@@ -293,8 +294,10 @@ def test_judgements_are_exported_apart_from_the_release(
 
 @pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs {CHROMIUM}: apt-get install chromium")
 def test_calls_are_judged_by_key_in_a_browser(
-    app: FastAPI, sign_in: Callable[[str], TestClient], owner: Engine
+    app: FastAPI, sign_in: Callable[[str], TestClient], owner: Engine, tmp_path: Path
 ) -> None:
+    pictures = Path(os.environ.get("RUN_PAGE_PICTURES", tmp_path))  # those of docs/releases.md were made so
+    judge_all(sign_in("bob"), "useful", "useless")
     sign_in("ann")
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
@@ -303,7 +306,7 @@ def test_calls_are_judged_by_key_in_a_browser(
         try:
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-                page = browser.new_page()
+                page = browser.new_page(viewport={"width": 1280, "height": 500})
                 expect.set_options(timeout=60_000)
                 page.goto(f"http://127.0.0.1:{listening.getsockname()[1]}/review?release={RELEASE}")
                 page.get_by_role("button", name="Review").click()
@@ -311,18 +314,23 @@ def test_calls_are_judged_by_key_in_a_browser(
                     expect(page.get_by_text(f"{number - 1} of 3 judged.")).to_be_visible()
                     page.keyboard.press(key)
                 expect(page.get_by_text("2 of 3 judged.")).to_be_visible()
+                page.screenshot(path=pictures / "judge.png")
                 page.keyboard.press("b")  # back to the second, which is corrected by a button
                 expect(page.get_by_text("you said wrong")).to_be_visible()
                 page.get_by_role("button", name="useless").click()
                 expect(page.get_by_text("This is call 3")).to_be_visible()
                 page.keyboard.press("4")
                 expect(page.get_by_text("You have judged all 3 calls")).to_be_visible()
+                page.get_by_role("link", name="What reviewers said").click()
+                expect(page.get_by_role("heading", name="Agreement")).to_be_visible()
+                page.screenshot(path=pictures / "review.png", full_page=True)
                 browser.close()
         finally:
             server.should_exit = True
             thread.join()
-    assert [row.verdict for row in stored(owner)] == ["useful", "wrong", "useless", "skip"]
-    said = stored(owner, "select verdict from counted_judgements order by judged_at")
+    by_ann = [row for row in stored(owner) if row.reviewer == "ann"]
+    assert [row.verdict for row in by_ann] == ["useful", "wrong", "useless", "skip"]
+    said = stored(owner, "select verdict from counted_judgements where reviewer = 'ann' order by judged_at")
     assert [row.verdict for row in said] == ["useful", "useless", "skip"]
 
 
