@@ -54,7 +54,7 @@ lint: $(STAMP) ## Check style, types and who imports whom.
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(STAMP) ## Measure the engine: make bench WORK=A TEXTS=2 RUNS=3 DTYPE=float32 SIZES=10,100 OUT=folder
+bench: $(STAMP) ## Measure the engine: make bench WORK=A TEXTS=2 RUNS=3 DTYPE=float32 SIZES=10,100 OUT=folder; WORK=roofline predicts for GPUs
 	@$(BIN)/python -m benchmarks --work="$${WORK:-all}" --texts="$${TEXTS:-0}" --runs="$${RUNS:-2}" \
 	  --dtype="$${DTYPE:-float32,bfloat16}" --sizes="$${SIZES:-10,100}" --model="$${MODEL:-}" \
 	  --out="$${OUT:-$$TOOLFORMER_STATE_DIR/bench}"

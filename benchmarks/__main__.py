@@ -17,6 +17,7 @@ from benchmarks.many_texts import measure_workers
 from benchmarks.measuring import disagreements, measure_jobs
 from benchmarks.random_models import gpt2_config, saved_model
 from benchmarks.report import machine, markdown, write_report
+from benchmarks.roofline import predict
 from benchmarks.window import measure_lengths, measure_windows
 from benchmarks.works import Job, random_text_job, real_text_jobs
 from toolformer_ops.config import Settings, load_settings
@@ -28,7 +29,7 @@ from toolformer_ops.tools.registry import PAPER_TOOLS
 
 logger = logging.getLogger("benchmarks")
 
-WORKS = ("A", "B", "C", "D", "window", "launches")
+WORKS = ("A", "B", "C", "D", "window", "launches", "roofline")
 DEFAULT_TEXTS = {"A": 1, "B": 1, "D": 16, "window": 8}
 """Texts of a work (B: of each tool; window: sums of each kind) unless told otherwise: about half an hour of CPU time."""
 
@@ -91,8 +92,8 @@ class _Choices:
 
 def _measure(settings: Settings, work: str, choices: _Choices) -> dict[str, Any]:
     texts = choices.texts or DEFAULT_TEXTS.get(work, 0)
-    if work == "launches":
-        return {"launches": measure_launches()}
+    if work in ("launches", "roofline"):  # nothing is timed
+        return {work: measure_launches() if work == "launches" else predict()}
     if work == "D":
         return {"D": measure_gpu(settings, texts)}
     if work == "A":

@@ -52,6 +52,7 @@ def markdown(results: Mapping[str, Any]) -> str:
         "windows": "Context windows: calls kept at 0.5 nats",
         "lengths": "Scoring with a window of 16 against the text's length",
         "launches": "Operations and device reads of a decode step, texts attended to in one set of operations",
+        "roofline": "Predicted, not measured: seconds a text on GPUs, what limits each phase, and the share of the peak",
     }
     for name, title in sections.items():
         if name in results:

@@ -48,6 +48,7 @@ class FakeLanguageModel:
     texts_before_stop: int | None = None
     """After this many texts `find_positions` and `score_calls` raise."""
     identity: str = "fake"
+    number_format: str = "float32"
     sure_words: frozenset[str] = frozenset()
     """Words that it expects anyway: without a call their loss is 0.25 nats, so that no call can save more."""
     seen: list[str] = field(default_factory=list)
@@ -110,7 +111,11 @@ class FakeLanguageModel:
         return [with_terms(self._pruned(losses, prune_below)) for losses in exact]
 
     def losses_with_result_of_texts(
-        self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], *, context_tokens: int | None = None
+        self,
+        texts: Sequence[tuple[str, Sequence[PlacedCall]]],
+        *,
+        context_tokens: int | None = None,
+        number_format: str = "float32",
     ) -> list[list[float]]:
         return [[float(losses.with_result or 0.0) for losses in self.score_calls(*of_text)] for of_text in texts]
 

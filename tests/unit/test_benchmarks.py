@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks import roofline
 from benchmarks.agreement import compare_kept, compare_samples, loss_error
 from benchmarks.floor import Need, Shape, needs
 from benchmarks.measuring import agreement, disagreements, measure_jobs, run_reference
@@ -216,3 +217,39 @@ def test_rows_of_several_tools_are_added_up_and_set_against_the_reference() -> N
 
 def test_a_table_of_nothing_says_so() -> None:
     assert table([]) == "Nothing was measured."
+
+
+def test_the_arithmetic_of_a_predicted_layer_is_that_of_its_weights() -> None:
+    shape = {"hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 3, "num_attention_heads": 4}
+    shape |= {"num_key_value_heads": 2, "vocab_size": 1000}
+    layer, outside = roofline.layer_and_rest(shape, 48, torch.bfloat16)
+    # Queries and output 64 x 64, keys and values 64 x 32, gate, up and down 64 x 160; two operations a weight and token.
+    assert sum(layer.operations) == 2 * 48 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 160)
+    assert sum(outside.operations) == 0
+    # The product with `gate` reads its weights and 48 tokens and writes 48 rows, two bytes each.
+    assert 2 * (64 * 160 + 48 * 64 + 48 * 160) in layer.moved
+    assert len(layer.moved) > 20  # each is a launch
+
+
+def test_a_predicted_phase_is_limited_by_what_takes_longest() -> None:
+    device = roofline.Device("abacus", 1e9, 100.0, {torch.bfloat16: 1000.0})
+    computing, moving, waiting = roofline.Kernels(), roofline.Kernels(), roofline.Kernels()
+    computing.add(7500.0, 85.0)  # 10 s at 0.75 of the peak, 1 s at 0.85 of the bandwidth
+    moving.add(75.0, 850.0)
+    for _ in range(10):
+        waiting.add(0.0, 1e-5)
+    costs = [roofline.cost_of(kernels, device, torch.bfloat16) for kernels in (computing, moving, waiting)]
+    assert [cost.limit for cost in costs] == ["operations", "bytes", "launches"]
+    assert [cost.seconds for cost in costs] == pytest.approx([10.0, 10.0, 10 * roofline.LAUNCH_SECONDS])
+    assert (costs[0] * 2 + costs[1]).seconds == pytest.approx(30.0)
+    assert (costs[0] * 2 + costs[1]).limit == "operations"
+
+
+def test_every_predicted_figure_says_that_it_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = roofline.SHAPES["1B"] | {"hidden_size": 64, "intermediate_size": 64, "vocab_size": 100}
+    monkeypatch.setattr(roofline, "SHAPES", {"tiny": shape})
+    rows = roofline.predict()
+    assert len(rows) == 8  # two devices, four phases
+    assert {name for name in rows[0] if not name.startswith("predicted")} == {"device", "shape", "phase"}
+    assert {row["predicted limit"] for row in rows} == {"launches"}  # as in every tiny model
+    assert "Predicted, not measured" in markdown({"machine": MACHINE, "roofline": rows})

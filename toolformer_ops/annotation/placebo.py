@@ -59,8 +59,8 @@ class JudgedCall:
 
     @property
     def own_loss(self) -> float | None:
-        """L(e(c, r)) where it was computed in float32, as placebos are."""
-        return self.scored.loss_with_result if self.scored.number_format in (FLOAT32, None) else None
+        """L(e(c, r)) where it was computed; its placebos are computed in the same number format."""
+        return self.scored.loss_with_result
 
 
 @dataclass(frozen=True)
@@ -259,10 +259,21 @@ def _scored(
             put(key, None, call.known_bound, PRUNED)
         else:
             (alone if call.own_loss is not None or key[1] > 1 else anew).append(key)
-    # 2. L(e(c, r')) alone, in float32, where the call's other losses are in float32, too.
-    keys, given = placed(alone)
-    losses = model.losses_with_result_of_texts(given, context_tokens=window) if given else []
-    for key, loss in zip(keys, (loss for of_text in losses for loss in of_text), strict=True):
+    # 2. L(e(c, r')) alone, in the format of the call's own losses.
+    formats = list(dict.fromkeys((FLOAT32, model.number_format)))
+
+    def in_format(keys: Sequence[tuple[int, int]], number_format: str) -> list[tuple[int, int]]:
+        own = ((key, calls[key[0]].scored.number_format) for key in keys)
+        return [key for key, of_call in own if (of_call if of_call in formats else FLOAT32) == number_format]
+
+    found: dict[tuple[int, int], float] = {}
+    for number_format in formats:
+        keys, given = placed(in_format(alone, number_format))
+        if given:
+            losses = model.losses_with_result_of_texts(given, context_tokens=window, number_format=number_format)
+            found.update(zip(keys, (loss for of_text in losses for loss in of_text), strict=True))
+    for key in placed(alone)[0]:
+        loss = found[key]
         call, bound = calls[key[0]], calls[key[0]].known_bound - loss
         if call.scored.loss_without_result is not None or not math.isfinite(loss):
             put(key, loss, bound, None)
@@ -273,12 +284,14 @@ def _scored(
         else:
             anew.append(key)
     # 3. The few whose L(e(c, "")) was not computed with the call, since its own result saved too little.
-    keys, given = placed(anew)
-    computed = (
-        model.score_texts(given, prune_below=prune_below, float32_from=prune_below, context_tokens=window)
-        if given
-        else []
-    )
-    for key, one in zip(keys, (one for of_text in computed for one in of_text), strict=True):
-        put(key, one.with_result, one.reduction_bound, PRUNED if one.pruned else None)
+    for number_format in formats:
+        keys, given = placed(in_format(anew, number_format))
+        exact_from = prune_below if number_format == FLOAT32 else None
+        computed = (
+            model.score_texts(given, prune_below=prune_below, float32_from=exact_from, context_tokens=window)
+            if given
+            else []
+        )
+        for key, one in zip(keys, (one for of_text in computed for one in of_text), strict=True):
+            put(key, one.with_result, one.reduction_bound, PRUNED if one.pruned else None)
     return rows

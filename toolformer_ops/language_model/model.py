@@ -214,27 +214,42 @@ class LanguageModel:
         return found
 
     def losses_with_result(
-        self, text: str, calls: Sequence[PlacedCall], *, context_tokens: int | None = None
+        self,
+        text: str,
+        calls: Sequence[PlacedCall],
+        *,
+        context_tokens: int | None = None,
+        number_format: str = "float32",
     ) -> list[float]:
         """`losses_with_result_of_texts` for one text."""
-        [found] = self.losses_with_result_of_texts([(text, calls)], context_tokens=context_tokens)
+        [found] = self.losses_with_result_of_texts(
+            [(text, calls)], context_tokens=context_tokens, number_format=number_format
+        )
         return found
 
     @torch.inference_mode()
     def losses_with_result_of_texts(
-        self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], *, context_tokens: int | None = None
+        self,
+        texts: Sequence[tuple[str, Sequence[PlacedCall]]],
+        *,
+        context_tokens: int | None = None,
+        number_format: str = "float32",
     ) -> list[list[float]]:
-        """L(e(c, r)) of each call alone, nats, in order, in float32: the format of every call that reaches `float32_from`.
+        """L(e(c, r)) of each call alone, nats, in order, in float32 or in the model's own format.
 
         nan where a call is so long that the model's window has no room for text behind it.
 
         Raises:
-            ValueError: a call's position is not in 1..tokens - 1.
+            ValueError: a call's position is not in 1..tokens - 1, or the number format is neither.
         """
+        if number_format not in ("float32", self.number_format):
+            raise ValueError(f"expected float32 or {self.number_format}, found {number_format!r}")
         tokenized = [(self.tokenize(text), calls) for text, calls in texts]
-        return self._in_float32(
-            lambda model: scoring.losses_with_result(model, self._tokenization, tokenized, context_tokens)
-        )
+
+        def losses(model: CausalModel) -> list[list[float]]:
+            return scoring.losses_with_result(model, self._tokenization, tokenized, context_tokens)
+
+        return losses(self._model) if number_format == self.number_format else self._in_float32(losses)
 
     @torch.inference_mode()
     def rounding_differences(self, texts: Sequence[tuple[str, Sequence[PlacedCall]]]) -> list[float]:

@@ -34,6 +34,7 @@ class MadeModel:
     """Losses by a formula: a result saves the document's ease, a number made of call and result, and more where it is right."""
 
     seed: int
+    number_format: str = "float32"
 
     def loss(self, document: int, call: str, result: str) -> float:
         noise = np.random.default_rng([self.seed, *f"{call}={result}".encode()]).normal(0.0, SPREAD)
@@ -141,3 +142,47 @@ def test_swapped_results_are_recognised() -> None:
     assert total["information", True] > 0.9 * total["paper", True]
     assert total["information", False] < 0.65 * total["paper", False]
     assert all((one.with_information.false_discovery_rate or 0) < (one.rate.false_discovery_rate or 0) for one in found)
+
+
+def test_placebos_are_computed_in_the_format_of_the_calls_own_loss() -> None:
+    asked: list[tuple[str, int]] = []
+
+    class InLowPrecision(MadeModel):
+        def losses_with_result_of_texts(
+            self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **options: Any
+        ) -> list[list[float]]:
+            asked.append((options["number_format"], sum(len(calls) for _, calls in texts)))
+            return super().losses_with_result_of_texts(texts)
+
+    calls = [
+        JudgedCall(
+            content_uuid("call", str(number)),
+            content_uuid("document"),
+            1,
+            Call("Made", str(number)),
+            ScoredCall(
+                result="7",
+                loss_without_call=WITHOUT,
+                loss_without_result=WITHOUT,
+                loss_with_result=1.0,
+                number_format=number_format,
+                reduction_bound=WITHOUT - 1.0,
+            ),
+        )
+        for number, number_format in enumerate(["bfloat16", "float32", "bfloat16"])
+    ]
+    pool = Pool(
+        placebos=3,
+        sample_share=0.0,
+        results=[
+            PooledResult(
+                number, content_uuid("other", str(number)), content_uuid("elsewhere", str(number)), f"r{number}"
+            )
+            for number in range(6)
+        ],
+    )
+    model: Any = InLowPrecision(seed=1, number_format="bfloat16")
+    [found] = score_placebos(lambda: model, ScoringChoices(), [("0", calls)], PlaceboDraw(pool))
+    assert asked == [("float32", 3), ("bfloat16", 6)]  # three placebos a call
+    for placebos in found:
+        assert [one.information for one in placebos] == [one.loss_with_result - 1.0 for one in placebos]

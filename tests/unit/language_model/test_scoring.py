@@ -90,8 +90,8 @@ def test_a_text_has_the_same_bits_in_any_company(
     assert any(losses.pruned for of_text in together for losses in of_text) == (prune_below > 0)
     for (text, calls), losses in zip(texts, together, strict=True):
         assert subject.engine.score_calls(text, calls, prune_below=prune_below) == losses
-    alone = [subject.engine.losses_with_result(text, calls) for text, calls in texts]
-    assert subject.engine.losses_with_result_of_texts(texts) == alone
+    alone = [subject.engine.losses_with_result(text, calls, number_format=dtype) for text, calls in texts]
+    assert subject.engine.losses_with_result_of_texts(texts, number_format=dtype) == alone
     if prune_below == 0 and dtype == "float32":
         assert alone == [[losses.with_result for losses in of_text] for of_text in together]
 
@@ -407,6 +407,8 @@ def test_without_room_for_both_weights_they_take_turns_on_the_device(
     assert engine.score_calls(TEXT, calls, float32_from=-10.0) == tiny_engine.score_calls(TEXT, calls)
     assert moved == ["bfloat16 leaves", "bfloat16 returns"]
     assert engine._float32_model is None, "its weights are let go"
+    with pytest.raises(ValueError, match="expected float32 or bfloat16, found 'float16'"):
+        engine.losses_with_result(TEXT, calls, number_format="float16")
     with pytest.raises(ValueError, match="position"):
         engine.losses_with_result(TEXT, [calculator(1000)])
     assert moved[2:] == ["bfloat16 leaves", "bfloat16 returns"]
