@@ -22,7 +22,7 @@ OPS := $(BIN)/toolformer-ops
 STAMP := $(VENV)/.installed
 LOCK_TOOLS := .venv-tools
 
-.PHONY: help demo run test test-compose lint bench bench-database lock sbom audit-dependencies install up down status logs sql clean
+.PHONY: help demo run test test-compose faults lint bench bench-database lock sbom audit-dependencies install up down status logs sql clean
 
 help: ## Show this list.
 	@printf 'Toolformer as a system, on one machine:\n\n'
@@ -47,6 +47,9 @@ test: $(STAMP) ## Run all tests: unit, integration, DAGs, system. TESTS=tests/un
 
 test-compose: $(STAMP) ## Build the image and take the demo through docker-compose.yml; skipped where dockerd does not answer.
 	@tests/docker/compose-run
+
+faults: $(STAMP) ## Disturb whole runs, and write a table: make faults TIMES=50 FAULTS="sigkill s3-409" SEED=1 OUT=folder
+	@$(BIN)/python -m tests.faults --times="$${TIMES:-1}" --seed="$${SEED:-1}" --out="$${OUT:-$$TOOLFORMER_STATE_DIR/faults}" -- $${FAULTS:-}
 
 lint: $(STAMP) ## Check style, types and who imports whom.
 	@$(BIN)/ruff check .

@@ -99,6 +99,7 @@ def _no_settings_of_the_caller(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     for name in [name for name in os.environ if name.startswith("TOOLFORMER_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv(STATE_DIR_VARIABLE, str(tmp_path / "state"))
+    monkeypatch.setenv("TOOLFORMER_OUTAGE_SECONDS", "0")  # what is away in a test does not come back
     load_settings.cache_clear()
     yield
     load_settings.cache_clear()

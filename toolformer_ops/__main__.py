@@ -24,7 +24,9 @@ that the work needs is not there now (Postgres, S3, a model hub, a GPU, space on
 
 import gc
 import logging
+import os
 import sys
+import time
 
 import typer
 
@@ -40,8 +42,16 @@ from toolformer_ops.commands import (
     reporting,
     stages,
 )
+from toolformer_ops.config import load_settings
 from toolformer_ops.demo import commands as demo_commands
-from toolformer_ops.errors import EXIT_USAGE, TerminationRequest, ToolformerError, disk_full, exit_code
+from toolformer_ops.errors import (
+    EXIT_USAGE,
+    InfrastructureError,
+    TerminationRequest,
+    ToolformerError,
+    disk_full,
+    exit_code,
+)
 from toolformer_ops.local_services import commands as service_commands
 
 app = typer.Typer(
@@ -81,7 +91,13 @@ def main() -> None:
     for noisy in ("httpx", "httpcore", "botocore", "urllib3", "transformers", "great_expectations"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
-        app()
+        try:
+            app()
+        except Exception as error:
+            away = error if isinstance(error, InfrastructureError) else disk_full(error)
+            if away is not None and sys.argv[1:2] == ["stage"] and not termination.requested():
+                _begin_anew(away)
+            raise
     except (BrokenPipeError, KeyboardInterrupt):
         sys.exit(EXIT_USAGE)
     except (TerminationRequest, Exception) as error:
@@ -93,6 +109,31 @@ def main() -> None:
             raise
         logger.error("%s: %s", type(known).__name__, known)  # noqa: TRY400 - the message is the remedy; a traceback would hide it
         sys.exit(exit_code(known))
+
+
+OUTAGE_POLL_SECONDS = 10.0
+"""Between two tries of a stage for which something is not there now."""
+_WAITS_UNTIL = "_TOOLFORMER_WAITS_UNTIL"
+"""Environment variable by which a process that begins anew knows when to give up: seconds on this machine's steady clock."""
+
+
+def _begin_anew(error: InfrastructureError) -> None:
+    """Wait a moment and begin this stage anew, as the same process; return where it has waited for `outage_seconds`.
+
+    So a stage is at work again seconds after Postgres or S3 is, and Airflow's retries, of which there are few, count long outages.
+    What is committed stays, as with a retry.
+    """
+    waits_until = float(os.environ.setdefault(_WAITS_UNTIL, str(time.monotonic() + load_settings().outage_seconds)))
+    left = waits_until - time.monotonic()
+    if left <= 0:
+        return
+    pause = min(OUTAGE_POLL_SECONDS, left)
+    logger.warning("%s: %s", type(error).__name__, error)
+    logger.warning("beginning anew in %.0f s, for at most %.0f s more (TOOLFORMER_OUTAGE_SECONDS)", pause, left)
+    time.sleep(pause)
+    logging.shutdown()
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "toolformer_ops", *sys.argv[1:]])  # noqa: S606 - no shell
 
 
 if __name__ == "__main__":

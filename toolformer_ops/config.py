@@ -133,6 +133,11 @@ class Settings(BaseSettings):
     seconds_per_document: float = Field(
         default=2.0, gt=0, description="Guess of sampling time a text, used until the ledger holds measured times."
     )
+    outage_seconds: float = Field(
+        default=600.0,
+        ge=0,
+        description="How long a stage waits for what is not there now (Postgres, S3, a GPU, disk space) before it fails.",
+    )
     max_line_bytes: int = Field(default=10_000_000, ge=1000, description="Longest line of a corpus file.")
     max_unpacked_gib: float = Field(
         default=256.0, gt=0, description="Most that one packed file (gzip, Zstandard, Parquet) may hold unpacked, GiB."

@@ -1,1 +1,2 @@
-update annotation_runs set state = :state, finished_at = now() where run_id = :run_id
+-- Where the clock was set back meanwhile, the run took no time.
+update annotation_runs set state = :state, finished_at = greatest(now(), started_at) where run_id = :run_id

@@ -63,14 +63,16 @@ def test_an_error_of_its_own_is_tried_again_twice(error: BaseException) -> None:
     assert [tries.fail(error) for _ in range(3)] == [timedelta(seconds=15), timedelta(seconds=30), None]
 
 
-@pytest.mark.parametrize("status", [137, 139, 143])
-def test_what_was_killed_starts_again_at_once_and_often_enough_to_set_a_text_apart(status: int) -> None:
+@pytest.mark.parametrize("status", [137, 139, 143, 75])
+def test_what_was_killed_or_has_waited_in_vain_starts_again_at_once_and_often_enough_to_set_a_text_apart(
+    status: int,
+) -> None:
     tries = Tries()
     assert [tries.fail(ended(status)) for _ in range(21)] == [timedelta(seconds=15)] * 20 + [None]
 
 
 @pytest.mark.parametrize(
-    "error", [ended(75), failure(describe_lost_pod("sample-x1")), ConnectionResetError(), ApiException(status=503)]
+    "error", [failure(describe_lost_pod("sample-x1")), ConnectionResetError(), ApiException(status=503)]
 )
 def test_an_outage_is_waited_for_longer_each_time(error: BaseException) -> None:
     tries = Tries()

@@ -507,9 +507,7 @@ def test_no_rows_fulfil_every_check(postgres_dsn: str) -> None:
 
 
 def test_check_that_cannot_be_run_is_an_error_and_not_a_pass(postgres_dsn: str) -> None:
-    with pytest.raises(
-        DatabaseError, match=r"check probabilities_are_probabilities could not be run: .*position_probability"
-    ):
+    with pytest.raises(DatabaseError, match=r"check probabilities_are_probabilities: .*position_probability"):
         _probabilities(postgres_dsn, "select 'r1' as call_id")
 
 

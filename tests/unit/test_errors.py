@@ -3,12 +3,16 @@
 import ast
 import errno
 import inspect
+import os
 import re
+import sys
+import time
 
 import pytest
 
-from toolformer_ops import errors
-from toolformer_ops.config import REPOSITORY
+from toolformer_ops import __main__ as command_line
+from toolformer_ops import errors, termination
+from toolformer_ops.config import REPOSITORY, load_settings
 
 AIRFLOWS_KINDS = "pod_watching.py"
 """Its errors are Airflow's own kinds, which `errors.py` may not know."""
@@ -84,3 +88,50 @@ def test_a_full_disk_is_found_below_the_error_that_a_library_made_of_it() -> Non
     assert isinstance(found, errors.DiskFullError)
     assert "/state/part" in str(found)
     assert errors.disk_full(OSError(errno.ENOENT, "No such file")) is None
+
+
+class BegunAnewError(Exception):
+    """In place of what `os.execv` does."""
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "begins_anew"),
+    [
+        (errors.DatabaseUnreachableError("gone"), ["stage", "plan", "--run", "r"], True),
+        (errors.ObjectStoreUnreachableError("gone"), ["stage", "release"], True),
+        (OSError(errno.ENOSPC, "No space left on device"), ["stage", "release"], True),
+        (errors.DatabaseUnreachableError("gone"), ["sql"], False),
+        (errors.DatabaseLoginError("wrong"), ["stage", "plan"], False),
+        (errors.ObjectStoreError("refused"), ["stage", "release"], False),
+    ],
+)
+def test_a_stage_waits_for_what_is_not_there_now_and_begins_anew_until_its_time_is_up(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, words: list[str], begins_anew: bool
+) -> None:
+    begun: list[list[str]] = []
+    slept: list[float] = []
+
+    def begin(program: str, arguments: list[str]) -> None:
+        begun.append(arguments[1:])
+        raise BegunAnewError
+
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(os, "execv", begin)
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(termination, "install", lambda: None)
+    monkeypatch.setattr(command_line, "app", fail)
+    monkeypatch.setattr(sys, "argv", ["toolformer-ops", *words])
+    monkeypatch.setenv("TOOLFORMER_OUTAGE_SECONDS", "600")
+    monkeypatch.delenv(command_line._WAITS_UNTIL, raising=False)
+    load_settings.cache_clear()
+    with pytest.raises((BegunAnewError, SystemExit, OSError)):
+        command_line.main()
+    assert (begun, slept) == (([["-m", "toolformer_ops", *words]], [10.0]) if begins_anew else ([], []))
+    if begins_anew:  # the next one knows since when it waits
+        begun.clear()
+        monkeypatch.setenv(command_line._WAITS_UNTIL, str(time.monotonic() - 1))
+        with pytest.raises(SystemExit) as ended:
+            command_line.main()
+        assert (ended.value.code, begun) == (errors.EXIT_INFRASTRUCTURE, [])

@@ -16,7 +16,6 @@ import urllib3.exceptions
 from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from toolformer_ops.errors import EXIT_INFRASTRUCTURE
 from toolformer_ops.orchestration.endings import PodEnding
 
 if TYPE_CHECKING:
@@ -27,14 +26,14 @@ EXIT_CODES_NOT_RETRIED = frozenset({2, 3})
 
 OWN_RETRIES = 2
 INFRASTRUCTURE_RETRIES = 20
-"""Of a service that is away: the last comes nearly three hours after the first failure. Of a text that kills its process: enough to
-set two of them apart (`runs/micro_batches.py`)."""
+"""Of a service that is away: the last ends more than three hours after the first failure (`outage_seconds`). Of a text that kills
+its process: enough to set two of them apart (`runs/micro_batches.py`)."""
 
 RETRY_DELAY = timedelta(seconds=15)
-"""Before the first retry of an error, doubled before the second; and before each retry of a killed process. Short, since a retry
-starts at the next micro-batch."""
+"""Before the first retry of an error, doubled before the second; and before each retry of a killed process, or of a stage that has
+waited in vain. Short, since a retry starts at the next micro-batch."""
 OUTAGE_DELAY = timedelta(seconds=30)
-"""Before the first retry after an outage; doubled each time."""
+"""Before the first retry after an outage that the task itself met; doubled each time."""
 MAX_RETRY_DELAY = timedelta(minutes=10)
 
 COUNTS = "failures"
@@ -64,8 +63,9 @@ class StageRetries(RetryPolicy):
         count = _count(context, kind, try_number, max_tries)
         if count > allowed:
             return RetryDecision.fail(f"{count} failures of this kind ({kind}): no further try")
-        # A killed process or an ended pod can start again at once; what is away needs time.
-        at_once = ending is not None and ending.exit_code not in (None, EXIT_INFRASTRUCTURE)
+        # A killed process or an ended pod can start again at once, and a stage has waited itself for what is away. What is away for
+        # the task, or for a pod that did not start, needs time.
+        at_once = ending is not None and ending.exit_code is not None
         if outside and at_once:
             delay = RETRY_DELAY
         else:

@@ -25,11 +25,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, func, select, text
 from sqlalchemy import table as sql_table
-from sqlalchemy.exc import DBAPIError
 
 from toolformer_ops.call_syntax import NOT_IN_A_CALL, Call, WovenCall, call_opening, take_out, weave
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import DatabaseError, ParameterError, QualityError
+from toolformer_ops.errors import DatabaseError, DatabaseUnreachableError, ParameterError, QualityError
 from toolformer_ops.release.choosing import PAGE_TEXTS, KeptCounts, count_kept
 from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.micro_batches import RunTool, load_run_tool, members_beyond_finished
@@ -254,8 +253,15 @@ def run_checks(
     `write_rows` writes the tables that `checks` names, as temporary tables of the engine that it is given.
 
     Raises:
-        DatabaseError: a statement could not be run; nothing is known then, and no check counts as passed.
+        DatabaseError: a statement could not be run, or the connection broke; nothing is known then, and no check counts as passed.
     """
+    with database.translating("checks"):
+        return _run_by_great_expectations(engine, write_rows, checks)
+
+
+def _run_by_great_expectations(
+    engine: Engine, write_rows: Callable[[Engine], None], checks: Mapping[str, Sequence[str]]
+) -> list[CheckResult]:
     # 1. Great Expectations takes 3 to 11 s to import, and reads the environment while it is imported.
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     import great_expectations as gx
@@ -292,10 +298,8 @@ def run_checks(
                 counts[table] = connection.execute(select(func.count()).select_from(sql_table(table))).scalar_one()
             for (table, name), check in loaded.items():
                 statement = FIRST_ROWS.format(name=f"{table}_{name}", statement=check.statement)
-                try:
+                with database.translating(f"check {name}"):
                     connection.execute(text(statement.replace("{batch}", table)))
-                except DBAPIError as error:
-                    raise DatabaseError(f"check {name} could not be run: {error.orig}") from error
         # 4. One validation of all that was found.
         expectations = [
             expect.UnexpectedRowsExpectation(
@@ -314,8 +318,12 @@ def run_checks(
             table, name = result.expectation_config.meta["check"]
             information = result.exception_info or {}
             entries = [information] if "raised_exception" in information else information.values()
-            if raised := [entry["exception_message"] for entry in entries if entry.get("raised_exception")]:
-                raise DatabaseError(f"check {name} could not be run: {raised[0]}")
+            if raised := [entry for entry in entries if entry.get("raised_exception")]:
+                message = f"check {name}: {' '.join(str(raised[0]['exception_message']).split())}"
+                # All that GX keeps of an error is text. psycopg2 has subclasses for what Postgres refuses.
+                if "psycopg2.OperationalError" in str(raised[0]["exception_traceback"]):
+                    raise DatabaseUnreachableError(f"{message} Try again: what is committed stays.")
+                raise DatabaseError(message)
             found[table, name] = result.result["details"]["unexpected_rows"]
         results = [result_of(check, counts[table], found[table, name]) for (table, name), check in loaded.items()]
     finally:

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import itertools
 import re
+import shutil
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from io import StringIO
 from typing import Any, ClassVar, cast
 
 import psycopg2
+import psycopg2.errorcodes
 import psycopg2.errors
 from psycopg2 import sql
 from psycopg2.extensions import cursor as Cursor  # noqa: N812 - a class
@@ -26,8 +28,14 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from toolformer_ops import termination
-from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.errors import ConfigurationError, DatabaseError, DatabaseLoginError, DatabaseUnreachableError
+from toolformer_ops.config import REPOSITORY, Settings, state_dir
+from toolformer_ops.errors import (
+    ConfigurationError,
+    DatabaseError,
+    DatabaseLoginError,
+    DatabaseUnreachableError,
+    ToolformerError,
+)
 from toolformer_ops.storage.copy_format import copy_text
 
 SQL_DIR = REPOSITORY / "sql"
@@ -72,6 +80,8 @@ _COLUMN = re.compile(r"[a-z][a-z0-9_]*")
 _WRONG_LOGIN = re.compile(r"authentication failed|does not exist|no pg_hba\.conf entry|permission denied|not permitted")
 _NOT_THERE_NOW = ("08", "53", "57P01", "57P02", "57P03", "57P05", "58")
 """SQLSTATE classes: connection lost, no disk, memory or connection left, shutting down or starting, an error of the system."""
+_FULL_BYTES = 2**24
+"""A disk with less space than a segment of Postgres's log is full for it."""
 _NOT_MIGRATED = (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn, psycopg2.errors.UndefinedFunction)
 
 
@@ -114,7 +124,7 @@ def connect_dsn(dsn: str, setting: str, connections: int = 2, options: Mapping[s
                 f"expected to sign in to Postgres at {place} ({setting}), found: {reason}. Correct {setting}."
             ) from error
         raise DatabaseUnreachableError(
-            f"expected Postgres at {place} ({setting}), found: {reason}. "
+            f"expected Postgres at {place} ({setting}), found: {reason}. {_full_disk()}"
             f"Start it by `make up`, or set {setting} to where it is."
         ) from error
 
@@ -152,6 +162,26 @@ def transaction(on: Engine | Connection) -> Iterator[Connection]:
             yield connection
     except DBAPIError as error:
         raise _translated("transaction", error.orig or error) from error
+
+
+@contextmanager
+def translating(what: str) -> Iterator[None]:
+    """Within the block another library talks to Postgres: what psycopg2 raises through it becomes this project's error.
+
+    Raises:
+        DatabaseError: of any error that an error of psycopg2 led to; others are raised as they are.
+    """
+    try:
+        yield
+    except ToolformerError:
+        raise
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, (DBAPIError, psycopg2.Error)):
+                raise _translated(what, getattr(cause, "orig", None) or cause) from error
+            cause = cause.__cause__ or cause.__context__
+        raise
 
 
 @functools.cache
@@ -412,12 +442,29 @@ def _url(dsn: str, setting: str) -> URL:
 
 
 def _translated(what: str, error: BaseException) -> DatabaseError:
-    message = " ".join(str(error).split())[:1000]
+    message = " ".join(str(error).split())[:1000].rstrip(".")
     if isinstance(error, _NOT_MIGRATED):
         message += ". The database is not at this code's tables and views: `make up` or `toolformer-ops migrate` brings it there"
     code = getattr(error, "pgcode", None)
     # Without a code the server did not answer: the connection is gone.
     lost = isinstance(error, (psycopg2.OperationalError, psycopg2.InterfaceError)) and code is None
     if lost or (code or "").startswith(_NOT_THERE_NOW):
-        return DatabaseUnreachableError(f"{what}: Postgres cannot serve now: {message}.")
+        return DatabaseUnreachableError(f"{what}: Postgres cannot serve now: {message}. {_remedy(code)}")
     return DatabaseError(f"{what}: Postgres refused: {message}.")
+
+
+def _remedy(code: str | None) -> str:
+    """What to do where Postgres cannot serve, by SQLSTATE; None where the connection broke."""
+    if code == psycopg2.errorcodes.DISK_FULL:
+        cause = "Free space on the disk of Postgres"
+    elif code == psycopg2.errorcodes.TOO_MANY_CONNECTIONS:
+        cause = "Raise its max_connections, or start fewer stages at once"
+    else:
+        cause = f"{_full_disk()}Its log says why it ended, if it did (`make logs SERVICE=postgres`; a full disk ends it, too)"
+    return f"{cause}. Then try again: what is committed stays."
+
+
+def _full_disk() -> str:
+    """A sentence where the state folder, in which `make up` keeps its Postgres, is on a disk without space."""
+    folder = next(path for path in (state_dir(), *state_dir().parents) if path.exists())
+    return f"The disk of {folder} is full: free space there. " if shutil.disk_usage(folder).free < _FULL_BYTES else ""

@@ -72,6 +72,7 @@ READ_TRIES = 4
 CONFLICT_TRIES = 8
 """Tries of a conditional write while the store answers 409 (ConditionalRequestConflict): about 20 seconds in all."""
 _READ_BYTES = 2**20
+_REMEDY = "S3 cannot serve now: look at it (`make logs SERVICE=object_store`), and try again; what is written stays."
 
 _ask_again = tenacity.retry(
     retry=tenacity.retry_if_exception_type(WriteConflictError),
@@ -607,7 +608,9 @@ class ObjectStore:
         except ClientError as error:
             raise self._translated(error, operation, target) from error
         except (HTTPClientError, NoConnectionError) as error:  # no answer, or not a whole one
-            raise ObjectStoreUnreachableError(f"{operation} {target} failed: {error}{self._where()}") from error
+            raise ObjectStoreUnreachableError(
+                f"{operation} {target} failed: {error}{self._where()}. {_REMEDY}"
+            ) from error
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise ObjectStoreAccessError(
                 f"{operation} {target} was not sent: {error}. Set TOOLFORMER_S3_ACCESS_KEY_ID and "
@@ -643,8 +646,9 @@ class ObjectStore:
                 f"{operation} {target} was refused ({code}). Check TOOLFORMER_S3_ACCESS_KEY_ID and "
                 f"TOOLFORMER_S3_SECRET_ACCESS_KEY{self._where()}"
             )
-        kind = ObjectStoreUnreachableError if status in (408, 429) or (status or 500) >= 500 else ObjectStoreError
-        return kind(f"{operation} {target} failed: {code}: {error}{self._where()}")
+        is_away = status in (408, 429) or (status or 500) >= 500
+        kind, remedy = (ObjectStoreUnreachableError, f". {_REMEDY}") if is_away else (ObjectStoreError, "")
+        return kind(f"{operation} {target} failed: {code}: {error}{self._where()}{remedy}")
 
     def _where(self) -> str:
         endpoint = self._settings.s3_endpoint_url or "AWS"

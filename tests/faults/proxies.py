@@ -1,0 +1,275 @@
+"""Stand between the stages and Postgres or S3, and disturb what passes: late, cut off, answers lost, refused, half.
+
+Both proxies listen on one port for their whole life, in threads of this process. `rule` is asked for every statement, or every
+request, with its number since `reset`, and says what happens to it.
+"""
+
+import contextlib
+import http.client
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal
+
+LOOPBACK = "127.0.0.1"
+_SSL_REQUEST = struct.pack(">ii", 8, 80877103)
+
+StatementFate = Literal["pass", "late", "cut", "lose_reply"]
+LATE_SECONDS = 0.02
+
+
+class PostgresProxy:
+    """Passes connections on to a Postgres, and knows their statements: `commit`, or `statement` for all others."""
+
+    def __init__(self, target_port: int) -> None:
+        self.target_port = target_port
+        self.rule: Callable[[str, int], StatementFate] = lambda _kind, _number: "pass"
+        self.counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._away = False
+        self._listener = socket.create_server((LOOPBACK, 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def reset(self) -> None:
+        """Pass everything, and count from one again."""
+        self.rule = lambda _kind, _number: "pass"
+        self.counts.clear()
+        self._away = False
+
+    def go_away(self) -> None:
+        """Cut every connection, and end each new one at once."""
+        self._away = True
+        self.cut_all()
+
+    def come_back(self) -> None:
+        """Take connections again."""
+        self._away = False
+
+    def cut_all(self) -> None:
+        """Cut every connection."""
+        with self._lock:
+            ends = [*self._open]
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._listener.close()
+        self.cut_all()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            if self._away:
+                client.close()
+                continue
+            try:
+                server = socket.create_connection((LOOPBACK, self.target_port))
+            except OSError:
+                client.close()
+                continue
+            for end in (client, server):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self._open |= {client, server}
+            passing = _Passing(self, client, server)
+            for work in (passing.from_client, passing.from_server):
+                threading.Thread(target=self._pass, args=(work, client, server), daemon=True).start()
+
+    def _pass(self, work: Callable[[], None], *ends: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            work()
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            closed = self._open & set(ends)
+            self._open -= closed
+        time.sleep(0.05)  # the other thread leaves its read
+        for end in closed:
+            end.close()
+
+    def fate(self, kind: str) -> StatementFate:
+        """What happens to the statement that has just come."""
+        with self._lock:
+            self.counts[kind] += 1
+            return self.rule(kind, self.counts[kind])
+
+
+@dataclass
+class _Passing:
+    """One connection."""
+
+    proxy: PostgresProxy
+    client: socket.socket
+    server: socket.socket
+    loses_reply: bool = False
+
+    def from_client(self) -> None:
+        """Pass messages on; a message is a letter, four bytes of length (itself included) and its content."""
+        first = self._read(8)
+        while first == _SSL_REQUEST:
+            self.server.sendall(first)
+            first = self._read(8)
+        length = struct.unpack(">i", first[:4])[0]
+        self.server.sendall(first + self._read(length - 8))
+        while True:
+            head = self._read(5)
+            message = head + self._read(struct.unpack(">i", head[1:])[0] - 4)
+            if head[:1] == b"Q":
+                fate = self.proxy.fate("commit" if message[5:12].upper() == b"COMMIT\0" else "statement")
+                if fate == "late":
+                    time.sleep(LATE_SECONDS)
+                elif fate == "cut":
+                    return
+                self.loses_reply = fate == "lose_reply"
+            self.server.sendall(message)
+
+    def from_server(self) -> None:
+        """Pass the answers on, but for one that is lost: the server has given it, and the connection is cut."""
+        while block := self.server.recv(65536):
+            if self.loses_reply:
+                return
+            self.client.sendall(block)
+
+    def _read(self, size: int) -> bytes:
+        parts = []
+        while size:
+            part = self.client.recv(min(size, 65536))
+            if not part:
+                raise ConnectionError
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+
+RequestFate = Literal["pass", "late", "cut", "lose_reply", "truncate", "409", "409_written", "500", "503"]
+"""`cut`: before it is passed on; `lose_reply`: after; `409_written`: the answer 409 to a write that was carried out."""
+_CODES = {"409": "ConditionalRequestConflict", "500": "InternalError", "503": "SlowDown"}
+
+
+class ObjectStoreProxy:
+    """Passes requests on to an S3."""
+
+    def __init__(self, target_port: int) -> None:
+        self.target_port = target_port
+        self.rule: Callable[[str, int], RequestFate] = lambda _method, _number: "pass"
+        self.counts: Counter[str] = Counter()
+        self.away = False
+        self._lock = threading.Lock()
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+            def _any(self) -> None:
+                proxy.handle(self)
+
+            do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _any  # noqa: N815
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_: Any) -> None:
+                pass  # a client that was cut off
+
+        self._server = Server((LOOPBACK, 0), Handler)
+        self.port: int = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def reset(self) -> None:
+        """Pass everything, and count from one again."""
+        self.rule = lambda _method, _number: "pass"
+        self.counts.clear()
+        self.away = False
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def handle(self, request: BaseHTTPRequestHandler) -> None:  # noqa: PLR0912 - the fates
+        """Pass one request on, or not."""
+        with self._lock:
+            conditional = "If-None-Match" in request.headers
+            method = f"{request.command} if absent" if conditional else request.command
+            self.counts[method] += 1
+            fate: RequestFate = "cut" if self.away else self.rule(method, self.counts[method])
+        body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        if request.headers.get("Transfer-Encoding", "").lower() == "chunked":
+            body = b"".join(self._chunks(request))
+        if fate == "cut":
+            request.close_connection = True
+            return
+        if fate == "late":
+            time.sleep(LATE_SECONDS)
+        if fate in ("409", "500", "503"):
+            self._refuse(request, fate)
+            return
+        connection = http.client.HTTPConnection(LOOPBACK, self.target_port, timeout=30)
+        try:
+            connection.putrequest(request.command, request.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in request.headers.items():
+                if name.lower() not in ("expect", "transfer-encoding", "connection", "content-length"):
+                    connection.putheader(name, value)
+            connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body)
+            answer = connection.getresponse()
+            content = answer.read()
+        except OSError:  # it does not run
+            request.close_connection = True
+            return
+        finally:
+            connection.close()
+        if fate == "lose_reply":
+            request.close_connection = True
+            return
+        if fate == "409_written" and answer.status == 200:
+            self._refuse(request, "409")
+            return
+        request.send_response_only(answer.status, answer.reason)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("connection", "transfer-encoding", "content-length"):
+                request.send_header(name, value)
+        length = answer.getheader("Content-Length") if request.command == "HEAD" else str(len(content))
+        request.send_header("Content-Length", length or "0")
+        request.end_headers()
+        if fate == "truncate" and len(content) > 1:
+            request.wfile.write(content[: len(content) // 2])
+            request.wfile.flush()
+            request.close_connection = True
+            return
+        if request.command != "HEAD":
+            request.wfile.write(content)
+
+    def _refuse(self, request: BaseHTTPRequestHandler, status: str) -> None:
+        content = f"<Error><Code>{_CODES[status]}</Code><Message>by the test</Message></Error>".encode()
+        request.send_response_only(int(status))
+        request.send_header("Content-Type", "application/xml")
+        request.send_header("Content-Length", str(len(content)))
+        request.end_headers()
+        if request.command != "HEAD":
+            request.wfile.write(content)
+
+    @staticmethod
+    def _chunks(request: BaseHTTPRequestHandler) -> list[bytes]:
+        chunks = []
+        while size := int(request.rfile.readline().split(b";")[0], 16):
+            chunks.append(request.rfile.read(size))
+            request.rfile.readline()
+        request.rfile.readline()
+        return chunks
