@@ -68,8 +68,10 @@ bench-database: $(STAMP) ## Measure the database: make bench-database SIZE=10000
 lock: $(LOCK_TOOLS) ## Write the hashes of the lock files anew, after a version was changed in one.
 	@requirements/lock $(LOCK_TOOLS)/bin/uv
 
-sbom: $(STAMP) $(LOCK_TOOLS) ## List every part that is installed as CycloneDX: make sbom OUT=sbom.json
-	@$(LOCK_TOOLS)/bin/cyclonedx-py environment --output-reproducible --of JSON -o "$${OUT:-sbom.json}" $(BIN)/python && echo "wrote $${OUT:-sbom.json}"
+sbom: $(STAMP) $(LOCK_TOOLS) ## List every part that is installed, or those of an image, as CycloneDX: make sbom OUT=sbom.json IMAGE=name
+	@if [ -n "$${IMAGE:-}" ]; then docker run --rm --network none --entrypoint sh "$$IMAGE" -c "$$($(BIN)/python requirements/image_sbom.py)" | \
+	    $(BIN)/python requirements/image_sbom.py "$$IMAGE" > "$${OUT:-sbom.json}" && echo "wrote $${OUT:-sbom.json}"; exit; fi; \
+	  $(LOCK_TOOLS)/bin/cyclonedx-py environment --output-reproducible --of JSON -o "$${OUT:-sbom.json}" $(BIN)/python && echo "wrote $${OUT:-sbom.json}"
 
 audit-dependencies: $(LOCK_TOOLS) ## Look for known weaknesses of what the lock files name; says loudly where no advisory database answers.
 	@$(LOCK_TOOLS)/bin/python requirements/advisories.py $(LOCK_TOOLS)/bin/pip-audit $(LOCKS) requirements/torch.lock

@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from toolformer_ops.config import load_settings
-from toolformer_ops.orchestration import run_outcome
+from toolformer_ops.orchestration import run_outcome, stopped_runs
 from toolformer_ops.orchestration.run_outcome import FinishRun, GatherTools, close_failed_run, failed_tasks
 from toolformer_ops.stages import run_setup
 
@@ -201,3 +201,14 @@ def test_a_night_that_failed_without_its_last_task_is_closed_under_the_id_of_its
     monkeypatch.setattr(run_setup, "close_run", lambda settings, run_id: closed.append(run_id))
     close_failed_run({"dag": SimpleNamespace(dag_id="nightly_posts"), "run_id": "night-1", "reason": "timed_out"})  # type: ignore[typeddict-item]
     assert closed == ["nightly_posts.night-1"]
+
+
+def test_a_run_that_a_person_ended_is_closed_and_those_of_other_dags_are_nothing_to_us(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(run_setup, "close_run", lambda settings, run_id: closed.append(run_id))
+    for dag_id in ("annotate_corpus", "finetune_release", "nightly_posts", "audit", "somebody_elses"):
+        if thread := stopped_runs.close_in_background(dag_id, "night-1"):
+            thread.join()
+    assert closed == ["night-1", "night-1", "nightly_posts.night-1"]

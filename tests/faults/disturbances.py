@@ -31,8 +31,6 @@ class Disturbance:
     name: ClassVar[str]
     says: ClassVar[str] = r"$^"
     """Regular expression; by default no command may end with an error."""
-    kills: ClassVar[bool] = False
-    """Whether processes end without a word."""
     processes = 1
     small_disk = False
 
@@ -70,14 +68,14 @@ class Disturbance:
 
 
 class AtMoments(Disturbance):
-    """Something happens at `times` moments of the chain, drawn by how long its steps take."""
+    """Something happens at `times` moments, each in a step that is drawn, at a moment of the time that the step takes."""
 
     times: ClassVar[int] = 1
     steps: ClassVar[tuple[str, ...]] = tuple(STEPS)
 
     def begin(self) -> None:
         seconds = self.world.seconds
-        chosen = self.draw.choices(self.steps, [seconds[step] for step in self.steps], k=self.times)
+        chosen = self.draw.choices(self.steps, k=self.times)
         self.moments: dict[str, list[float]] = {}
         for step in chosen:
             self.moments.setdefault(step, []).append(self.draw.uniform(0, 0.9 * seconds[step]))
@@ -343,11 +341,10 @@ class DiskFull(Disturbance):
 
 
 class Terminated(AtMoments):
-    """Two commands are told to end."""
+    """Three commands are told to end."""
 
     name = "sigterm"
-    kills = True
-    times = 2
+    times = 3
     sent: ClassVar[signal.Signals] = signal.SIGTERM
 
     def happen(self, process_id: int) -> None:
@@ -356,7 +353,7 @@ class Terminated(AtMoments):
 
 
 class Killed(Terminated):
-    """Two commands are killed."""
+    """Three commands are killed."""
 
     name = "sigkill"
     sent = signal.SIGKILL

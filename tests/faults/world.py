@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,17 +143,20 @@ class Outcome:
 
 
 class Server:
-    """A process that can be killed and started again under the same address."""
+    """A process that can be killed and started again under the same address.
 
-    def __init__(self, command: Sequence[str], log: Path, port: int, **options: Any) -> None:
-        self.command, self.log, self.port, self.options = command, log, port, options
+    It is started by the thread of `keeper`, which lives as long as the world: it would end with the thread that started it.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path, port: int, keeper: Executor, **options: Any) -> None:
+        self.command, self.log, self.port, self.keeper, self.options = command, log, port, keeper, options
         self.start()
 
     def ready(self) -> bool:
         return accepts_connections(self.port)
 
     def start(self) -> None:
-        self.process = started(self.command, self.log, self.ready, **self.options)
+        self.process = self.keeper.submit(started, self.command, self.log, self.ready, **self.options).result()
 
     def kill(self) -> None:
         self.process.kill()
@@ -169,13 +173,15 @@ class Server:
 class PostgresServer(Server):
     """Killed and restarted, it takes connections when it has recovered."""
 
-    def __init__(self, address: PostgresAddress, cluster: Cluster, inside: Sequence[str], log: Path) -> None:
+    def __init__(
+        self, address: PostgresAddress, cluster: Cluster, inside: Sequence[str], log: Path, keeper: Executor
+    ) -> None:
         self.address = address
         self.set_environment = lambda values: self._command(cluster, inside, values)
         quick = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "64MB"}  # commits reach the system's cache
         quick |= {"min_wal_size": "32MB", "shared_buffers": "32MB"}
         self._options = [word for name, value in quick.items() for word in ("-c", f"{name}={value}")]
-        super().__init__(self._command(cluster, inside, {}), log, address.port, directory=log.parent)
+        super().__init__(self._command(cluster, inside, {}), log, address.port, keeper, directory=log.parent)
 
     def _command(self, cluster: Cluster, inside: Sequence[str], environment: Mapping[str, str]) -> list[str]:
         # Set for Postgres alone: what starts it is root.
@@ -292,6 +298,7 @@ class World:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder = folder
         self.log = folder / "commands.log"
+        keeper = stack.enter_context(ThreadPoolExecutor(1, "keeper"))
         # 1. Postgres, on a small disk where we may mount one.
         password = secrets.token_urlsafe(24)
         cluster = prepare_cluster(folder / "postgres", password)
@@ -310,7 +317,7 @@ class World:
             cluster = Cluster(data, cluster.programs, cluster.account)
             inside = self.disk.inside
         self.postgres = PostgresServer(
-            PostgresAddress(choose_port(), password), cluster, inside, folder / "postgres.log"
+            PostgresAddress(choose_port(), password), cluster, inside, folder / "postgres.log", keeper
         )
         stack.callback(lambda: stop(self.postgres.process, signal.SIGINT))
         self.postgres_proxy = PostgresProxy(self.postgres.address.port)
@@ -325,7 +332,7 @@ class World:
             ports: dict[str, int] = {}
             for name in WEED_PORTS:
                 ports[name] = choose_port(avoid=ports.values(), name=name)
-            return ports, Server(weed_command(data, identities, ports), folder / "s3.log", ports["s3"])
+            return ports, Server(weed_command(data, identities, ports), folder / "s3.log", ports["s3"], keeper)
 
         ports, self.weed = tried(start_s3)
         stack.callback(remove_sockets, ports)
@@ -364,6 +371,8 @@ class World:
 
     def _fresh(self) -> None:
         """An empty database, bucket and state folder."""
+        for server in (self.postgres, self.weed):
+            server.restart_if_dead()
         for proxy in (self.postgres_proxy, self.s3_proxy):
             proxy.reset()
         with closing(psycopg2.connect(self.postgres.address.dsn("postgres"))) as connection:

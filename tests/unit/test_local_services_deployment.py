@@ -184,3 +184,21 @@ def test_ci_runs_what_people_run() -> None:
     assert "set -euo pipefail" in script
     assert {"make test", "make lint"} <= set(script.splitlines())
     assert (REPOSITORY / ".ci" / "run").stat().st_mode & 0o111
+
+
+def test_the_parts_of_an_image_are_listed_with_their_addresses() -> None:
+    command = [sys.executable, REQUIREMENTS / "image_sbom.py"]
+    script = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "dpkg-query" in script
+    listed = "tini 0.19.0-1 amd64\nlibc6 2.36-9+deb12u13 amd64\n\ndebian\n" + json.dumps(
+        [{"name": "zstandard", "version": "0.25.0"}, {"name": "torch", "version": "2.13.0+cpu"}]
+    )
+    printed = subprocess.run([*command, "ops:1"], input=listed, capture_output=True, text=True, check=True).stdout
+    found = json.loads(printed)
+    assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.6")
+    assert [part["purl"] for part in found["components"]] == [
+        "pkg:deb/debian/libc6@2.36-9%2Bdeb12u13?arch=amd64",
+        "pkg:deb/debian/tini@0.19.0-1?arch=amd64",
+        "pkg:pypi/torch@2.13.0%2Bcpu",
+        "pkg:pypi/zstandard@0.25.0",
+    ]

@@ -1,4 +1,4 @@
-"""What Airflow loads (entry point `airflow.plugins`): the page's application, the tabs of a DAG run, and the navigation.
+"""What Airflow loads (entry point `airflow.plugins`): the page's application, the tabs of a DAG run, the navigation, a listener.
 
 Light: Airflow loads plugins in all its processes, so the application is made on first use. Addresses are relative to Airflow's own,
 which may be below a path.
@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.plugins_manager import AirflowPlugin
+
+from toolformer_ops.orchestration import stopped_runs
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -45,6 +47,7 @@ class RunPagePlugin(AirflowPlugin):
     """Registers the application and where Airflow shows it."""
 
     name = "toolformer_run_page"
+    listeners: list[Any] = [stopped_runs]  # noqa: RUF012
     fastapi_apps: list[Any] = [{"app": serve, "url_prefix": URL_PREFIX, "name": "toolformer_run_page"}]  # noqa: RUF012 - as Airflow declares it
     external_views: list[Any] = [  # noqa: RUF012
         _view("Annotation", "annotation", f"run{OF_A_RUN}"),

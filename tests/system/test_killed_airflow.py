@@ -1,0 +1,88 @@
+"""Airflow's scheduler, API server and triggerer are killed by -9 while a run is at work, and supervisord starts them again.
+
+The rows are those of an undisturbed run. And a run that a person ends does not stay open.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from sqlalchemy import text as sql
+
+from tests.system.conftest import (
+    ANNOTATE,
+    FINETUNE,
+    SECONDS_FOR_A_RUN,
+    annotate_anew,
+    rows_of_calls,
+    wait_until_ended,
+)
+from toolformer_ops.config import Settings
+from toolformer_ops.local_services.airflow_client import AirflowClient
+from toolformer_ops.storage import database
+
+pytestmark = pytest.mark.system
+
+COMPONENTS = ("scheduler", "triggerer", "api-server")
+BACK_SECONDS = 60
+"""A component answers again after its start, which takes 10 to 20 s of CPU time on a busy machine."""
+
+
+def processes_of(settings: Settings, component: str) -> list[psutil.Process]:
+    """The processes of a component of this state folder's Airflow."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        words = " ".join(process.info["cmdline"] or []).replace(
+            "_", "-"
+        )  # some name themselves anew: airflow api_server
+        if f"airflow {component}" in words and str(process.info["cwd"]).startswith(str(settings.state_dir)):
+            found.append(process)
+    return found
+
+
+def ask(settings: Settings, statement: str) -> list[tuple[Any, ...]]:
+    with database.transaction(database.connect(settings)) as connection:
+        return [tuple(row) for row in connection.execute(sql(statement))]
+
+
+def wait_for(settings: Settings, statement: str) -> None:
+    """Until the statement returns rows."""
+    until = time.monotonic() + SECONDS_FOR_A_RUN
+    while not ask(settings, statement):
+        assert time.monotonic() < until, statement
+        time.sleep(0.1)
+
+
+def test_a_run_goes_through_the_death_of_each_part_of_airflow(
+    services: Settings,
+    airflow: AirflowClient,
+    sums: Path,
+    writing_model_dir: Path,
+    undisturbed: dict[str, list[tuple[Any, ...]]],
+    tuning: str,
+) -> None:
+    wait_until_ended(airflow, FINETUNE, tuning)  # it is not to be disturbed
+    annotate_anew(services, airflow, "orphaned", sums, writing_model_dir)
+    for stage, component in zip(("filter", "sample", "score"), COMPONENTS, strict=True):
+        wait_for(services, f"select 1 from stage_ledger where stage = '{stage}'")
+        killed = processes_of(services, component)
+        assert killed, component
+        for process in killed:
+            process.kill()
+    assert wait_until_ended(airflow, ANNOTATE, "orphaned") == "success"
+    assert rows_of_calls(services) == undisturbed
+    until = time.monotonic() + BACK_SECONDS
+    while set(airflow.health().values()) != {"healthy"}:
+        assert time.monotonic() < until, airflow.health()
+        time.sleep(0.5)
+
+
+def test_a_run_that_a_person_ends_is_closed(
+    services: Settings, airflow: AirflowClient, sums: Path, writing_model_dir: Path
+) -> None:
+    annotate_anew(services, airflow, "ended-by-hand", sums, writing_model_dir)
+    wait_for(services, "select 1 from annotation_runs where run_id = 'ended-by-hand' and state = 'running'")
+    airflow.end_run(ANNOTATE, "ended-by-hand")
+    wait_for(services, "select 1 from annotation_runs where run_id = 'ended-by-hand' and state = 'failed'")

@@ -1,0 +1,28 @@
+"""The threat model and the page about reliability name tests that are there."""
+
+import re
+
+import pytest
+
+from toolformer_ops.config import REPOSITORY
+
+NAMED = re.compile(r"`(tests/[a-z0-9_/]+\.py)::(test_[a-z0-9_]+)`")
+
+
+@pytest.mark.parametrize(("page", "at_least"), [("security.md", 60), ("reliability.md", 3)])
+def test_every_claim_names_tests_that_exist(page: str, at_least: int) -> None:
+    named = NAMED.findall((REPOSITORY / "docs" / page).read_text(encoding="utf-8"))
+    missing = []
+    for path, test in named:
+        file = REPOSITORY / path
+        if not (file.exists() and re.search(rf"^def {test}\(", file.read_text(encoding="utf-8"), re.MULTILINE)):
+            missing.append(f"{path}::{test}")
+    assert missing == []
+    assert len(named) >= at_least
+
+
+def test_each_claim_of_the_threat_model_names_a_test() -> None:
+    text = (REPOSITORY / "docs" / "security.md").read_text(encoding="utf-8")
+    claims = text.partition("## Claims")[2].partition("## What is not defended")[0]
+    rows = [line for line in claims.splitlines() if line.startswith("| ") and not line.startswith("| claim |")]
+    assert [row for row in rows if not NAMED.search(row)] == []
