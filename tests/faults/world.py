@@ -360,7 +360,8 @@ class World:
         from toolformer_ops.storage import database, schema
 
         address = self.postgres.address
-        passwords = {postgres.OWNER: OWNER_PASSWORD, postgres.READER: "reader", postgres.AIRFLOW: "airflow"}
+        passwords = {postgres.OWNER: OWNER_PASSWORD, postgres.READER: "reader", postgres.REVIEWER: "reviewer"}
+        passwords[postgres.AIRFLOW] = "airflow"
         postgres.ensure_roles(address, passwords)
         postgres.ensure_database(address, "template", postgres.OWNER)
         postgres.allow_reader(address, "template")

@@ -525,3 +525,11 @@ def test_only_the_first_offending_rows_leave_postgres(postgres_dsn: str, monkeyp
     result = _probabilities(postgres_dsn, rows)
     assert result.observed["unexpected"] == 400_000
     assert fetched == [5]
+
+
+def test_a_check_that_is_repeated_finds_what_the_first_one_did(settings: Settings, run: AnnotatedRun) -> None:
+    first = check_tool(settings, run.run_id, TOOL)
+    again = check_tool(settings, run.run_id, TOOL)
+    assert [(result.check.name, result.message) for result in again] == [
+        (result.check.name, result.message) for result in first
+    ]

@@ -192,10 +192,13 @@ def members_of_run(run: RunTool) -> dict[str, object]:
     }
 
 
-def members_beyond_finished(connection: Connection, run: RunTool, *recipe_ids: str) -> dict[str, object]:
+def members_beyond_finished(
+    connection: Connection, run: RunTool, *recipe_ids: str, own_work_too: bool = False
+) -> dict[str, object]:
     """The same for the documents of the run that are not finished under all these recipes.
 
     The finished work of an earlier version of the corpus, or of a run with a document limit, spares what both have in common.
+    `own_work_too`: also those that this very run has finished.
     """
     members = members_of_run(run)
     bases = database.fetch_all(
@@ -205,6 +208,7 @@ def members_beyond_finished(connection: Connection, run: RunTool, *recipe_ids: s
         corpus_id=run.corpus_id,
         at_version=run.corpus_version,
         below_ordinal=run.ordinal_limit,
+        but_of_run=run.run_id if own_work_too else None,
     )
     return {**members, "base_version": bases[0].version, "base_ordinal": bases[0].ordinal_limit} if bases else members
 

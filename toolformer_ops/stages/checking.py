@@ -120,7 +120,8 @@ def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
     database.analyze_grown(engine)  # the last stage ended just now
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, run_id, tool)
-        members = members_beyond_finished(connection, run, *run.recipe_ids)
+        # A check that is repeated, since its answer was lost or somebody cleared it, finds what the first one did.
+        members = members_beyond_finished(connection, run, *run.recipe_ids, own_work_too=True)
         store_rates(connection, run)
     counted: list[KeptCounts] = []
     results = run_checks(engine, lambda own: counted.append(write_rows_of_tool(own, run, members)), TOOL_CHECKS)
