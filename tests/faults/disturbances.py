@@ -19,7 +19,7 @@ from tests.faults.world import STEPS, Outcome, World
 from toolformer_ops.errors import EXIT_TERMINATED
 
 AWAY_SECONDS = 1.5
-POSTGRES_SAYS = r"Postgres (cannot serve now|at)|expected Postgres at"
+POSTGRES_SAYS = r"Postgres (cannot serve now|broke)|expected Postgres at"
 S3_SAYS = r"S3|s3://|object store"
 DISK_SAYS = r"[Nn]o space left|[Dd]isk"
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")

@@ -12,7 +12,14 @@ from sqlalchemy.engine import CursorResult
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import DatabaseError, ObjectStoreError, ParameterError, QualityError, ToolError
+from toolformer_ops.errors import (
+    DatabaseError,
+    DatabaseUnreachableError,
+    ObjectStoreError,
+    ParameterError,
+    QualityError,
+    ToolError,
+)
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter, read_release
 from toolformer_ops.stages.checking import (
     RELEASE_CHECKS,
@@ -533,3 +540,20 @@ def test_a_check_that_is_repeated_finds_what_the_first_one_did(settings: Setting
     assert [(result.check.name, result.message) for result in again] == [
         (result.check.name, result.message) for result in first
     ]
+
+
+def test_a_connection_that_breaks_in_the_middle_is_an_outage_and_no_wrong_check(
+    settings: Settings, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tables to check are temporary: another session has none of them."""
+    sessions = iter((1, 2))
+
+    def no_such_table(_name: str) -> None:
+        raise DatabaseError("relation does not exist")
+
+    monkeypatch.setattr("toolformer_ops.stages.checking.Check.load", no_such_table)
+    with pytest.raises(DatabaseError, match="relation does not exist"):
+        check_tool(settings, run.run_id, TOOL)
+    monkeypatch.setattr("toolformer_ops.stages.checking._backend_of", lambda _connection: next(sessions))
+    with pytest.raises(DatabaseUnreachableError, match="Postgres broke"):
+        check_tool(settings, run.run_id, TOOL)

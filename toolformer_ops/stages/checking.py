@@ -288,6 +288,8 @@ def _run_by_great_expectations(
         )
     own_engine: Engine = source.get_execution_engine().engine
     expect: Any = gx.expectations
+    with database.transaction(own_engine) as connection:
+        backend = _backend_of(connection)
     try:
         # 2. The rows to check.
         write_rows(own_engine)
@@ -323,13 +325,28 @@ def _run_by_great_expectations(
                 message = f"check {name}: {' '.join(str(raised[0]['exception_message']).split())}"
                 # All that GX keeps of an error is text. psycopg2 has subclasses for what Postgres refuses.
                 if "psycopg2.OperationalError" in str(raised[0]["exception_traceback"]):
-                    raise DatabaseUnreachableError(f"{message} Try again: what is committed stays.")
-                raise DatabaseError(message)
+                    raise DatabaseUnreachableError(
+                        f"{message}. Postgres cannot serve now: try again; what is committed stays."
+                    )
+                raise DatabaseError(message)  # noqa: TRY301 - the handler below looks at it, too
             found[table, name] = result.result["details"]["unexpected_rows"]
         results = [result_of(check, counts[table], found[table, name]) for (table, name), check in loaded.items()]
+    except DatabaseError as error:
+        # Another session has none of the temporary tables: what is wrong is not what Postgres then says.
+        with database.transaction(own_engine) as connection:
+            if not isinstance(error, DatabaseUnreachableError) and _backend_of(connection) != backend:
+                message = "checks: the connection to Postgres broke, and with it the tables to check. Try again"
+                raise DatabaseUnreachableError(f"{message}: what is committed stays.") from error
+        raise
     finally:
         own_engine.dispose()
     return results
+
+
+def _backend_of(connection: Connection) -> int:
+    """The process of Postgres that serves this connection."""
+    driver: Any = connection.connection.dbapi_connection
+    return int(driver.get_backend_pid())
 
 
 def result_of(check: Check, rows: int, offending: Sequence[Mapping[str, Any]]) -> CheckResult:
