@@ -48,6 +48,12 @@ class SlowModel(FakeLanguageModel):
         self._saw("score", text)
         return super().score_calls(text, *arguments, **options)
 
+    def losses_with_result_of_texts(self, texts: Sequence[Any], **options: Any) -> Any:
+        for text, _ in texts:
+            self._saw("placebo", text)
+        quick = FakeLanguageModel(self.script, sure_words=self.sure_words)  # which is not seen to score
+        return quick.losses_with_result_of_texts(texts, **options)
+
 
 def fake_training(*arguments: Any) -> Any:
     """In place of `train_on_release`: the files of a model, the same bytes each time."""
@@ -80,6 +86,7 @@ def prepare() -> Any:
         filtering,
         finetuning,
         ingestion,
+        placebo,
         planning,
         release,
         run_setup,

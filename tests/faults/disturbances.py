@@ -189,7 +189,7 @@ class PostgresDiskFull(AtMoments):
 
     name = "postgres-disk-full"
     says = POSTGRES_SAYS + "|" + DISK_SAYS
-    steps = ("ingest", "start-run", "filter", "sample", "execute", "score", "check")
+    steps = ("ingest", "start-run", "filter", "sample", "execute", "score", "placebo", "check")
 
     @staticmethod
     def why_not(world: World) -> str:
