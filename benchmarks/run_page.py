@@ -105,7 +105,7 @@ def measure(bench: Bench) -> list[dict[str, str]]:
     with (
         mock.patch.object(security, "get_auth_manager", Allowed),
         mock.patch.object(rights, "get_auth_manager", Allowed),
-        mock.patch.object(security.DagModel, "get_team_name", return_value=None),
+        mock.patch("airflow.models.dag.DagModel.get_team_name", return_value=None),
         mock.patch.object(reading.Reader, "_keep"),
     ):
         application = create_app(bench.settings)

@@ -27,7 +27,7 @@ router = APIRouter()
 CALLS_A_PAGE = 50
 NEAR_NATS = 0.25
 """How far from its keep threshold a call is near it."""
-FIRST_LOOK, LONGEST_LOOK = 64, 8192
+FIRST_LOOK, LONGEST_LOOK = 64, 2048
 """Calls (texts, in the order of the corpus) that one query looks at: more each time, while the page is not full."""
 SECONDS_TO_LOOK = 0.5
 MAX_TEXT = 200

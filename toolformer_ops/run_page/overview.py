@@ -22,7 +22,7 @@ from toolformer_ops.tools.registry import get_tool, tool_names
 
 router = APIRouter()
 
-SECONDS_TO_COUNT = 2.0
+SECONDS_TO_COUNT = 0.7
 RECENT_SECONDS = 900.0
 """The pace of a run is what it did in this time."""
 FUNNEL_NAMES = {
