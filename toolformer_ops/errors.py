@@ -44,6 +44,8 @@
     |   +-- AirflowError
     |   |   +-- AirflowNotReadyError
     |   +-- RunFailedError
+    |   +-- NoSuchRunError
+    |   +-- BusyError
     +-- RejectedInputError
     |   +-- NoValueError
     |   +-- RejectedRecordError
@@ -238,6 +240,14 @@ class AirflowNotReadyError(AirflowError):
 
 class RunFailedError(ToolformerError):
     """A DAG run did not end in success; the message names the task, the last line of its log, and where to look."""
+
+
+class NoSuchRunError(ToolformerError):
+    """A DAG has no such run in Postgres; the message says what that may mean."""
+
+
+class BusyError(ToolformerError):
+    """More questions to the run page wait than can be answered soon."""
 
 
 # Caught in the room that raises them

@@ -165,7 +165,7 @@ ALL_OF_EVALUATION = evaluation("lama", "math", "qa", "mlqa", "temporal", "perple
         ({"finetune": False, "evaluation_suites": ["temporal"]}, MODELS | BASELINE | ALL_OF_EVALUATION),
         ({"preset": "only_look"}, MODELS | BASELINE | ALL_OF_EVALUATION),
     ],
-    ids=str,
+    ids=["as it is", "a baseline", "no model", "only look"],
 )
 def test_what_nobody_asked_for_is_left_out_of_the_run(
     local_dags: dict[str, DAG], corpus: str, conf: dict[str, Any], expected: set[str]

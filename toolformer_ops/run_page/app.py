@@ -7,11 +7,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError, DatabaseError, ToolformerError
+from toolformer_ops.errors import BusyError, ConfigurationError, DatabaseError, NoSuchRunError, ToolformerError
 from toolformer_ops.run_page import call, calls, changes, corpora, evaluation, overview, pages, reviewing, thresholds
-from toolformer_ops.run_page.reading import STATEMENT_SECONDS, BusyError, Reader, took_too_long
+from toolformer_ops.run_page.reading import STATEMENT_SECONDS, Reader, took_too_long
 from toolformer_ops.run_page.rights import SignedInDep
-from toolformer_ops.run_page.shown_runs import NoSuchRunError
 
 logger = logging.getLogger(__name__)
 

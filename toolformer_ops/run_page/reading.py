@@ -20,7 +20,7 @@ from fastapi import Request, Response
 from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import DatabaseError, ToolformerError
+from toolformer_ops.errors import BusyError, DatabaseError
 from toolformer_ops.run_page import pages
 from toolformer_ops.storage import database
 
@@ -54,10 +54,6 @@ class Page:
     seconds: float = 0.0
     """How long the answer holds for everybody who may ask for it; 0: it is not kept."""
     status: int = 200
-
-
-class BusyError(ToolformerError):
-    """More questions wait than can be answered soon."""
 
 
 @dataclass

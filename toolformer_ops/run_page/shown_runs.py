@@ -7,17 +7,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from toolformer_ops.errors import ToolformerError
+from toolformer_ops.errors import NoSuchRunError
 from toolformer_ops.run_page.rights import AskedRun, dag_of, dag_run_of, is_ours
 from toolformer_ops.storage.database import fetch_all
 
 SECONDS_WHILE_RUNNING = 4.0
 """How long an answer about a run that works holds; that of a finished run holds longer, since its numbers are stored."""
 SECONDS_WHEN_FINISHED = 60.0
-
-
-class NoSuchRunError(ToolformerError):
-    """This DAG has no such run in Postgres; the message says what that may mean."""
 
 
 @dataclass(frozen=True)
