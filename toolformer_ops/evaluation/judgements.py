@@ -130,7 +130,7 @@ def agreements(judgements: Sequence[Judgement]) -> list[Agreement]:
         pairs = [(one[key], other[key]) for key in one.keys() & other.keys()] if tool == other_tool else []
         if pairs:
             same = sum(left == right for left, right in pairs)
-            found.append(Agreement(first, second, tool, len(pairs), same, cohens_kappa(pairs)))
+            found.append(Agreement(first, second, tool, both=len(pairs), same=same, kappa=cohens_kappa(pairs)))
     return found
 
 

@@ -19,6 +19,7 @@
     perplexity.py     the loss of whole texts, calls disabled
     generation.py     greedy text, for tools that ask the model
     model.py          `LanguageModel`, the door to all of it
+    publishing.py     a model's folder goes to S3
     conversion.py     GGUF to safetensors, for the demo's model
 
 Importing this package loads no torch; the names that need it are loaded when they are first used.

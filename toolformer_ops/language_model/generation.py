@@ -38,7 +38,8 @@ def generate_texts(
             )
     shared = _shared_length(sequences)
     prompt = CachedPrompt.read(model, sequences[0][:shared] if sequences else ())
-    task = _Continuations(model, tokenization, prompt, [ids[shared:] for ids in sequences], max_new_tokens, stop)
+    own = [ids[shared:] for ids in sequences]
+    task = _Continuations(model, tokenization, prompt, own, max_new_tokens=max_new_tokens, stop=stop)
     loop = DecodeLoop(KVCache(model), task)
     while loop.step():
         pass

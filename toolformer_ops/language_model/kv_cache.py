@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from toolformer_ops.language_model.causal_model import CausalModel
 
 ROW_MULTIPLE = 16
-"""A CPU's passes are filled up to a multiple of so many rows."""
+"""A CPU's passes are filled up to a multiple of so many rows, or tokens of packed sequences."""
 _HALVED_TO = 8
 """Parts of the rows of one group that a pass can be cut into."""
 _OWN_STEP = 8

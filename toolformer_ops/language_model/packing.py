@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-ROW_MULTIPLE = 16
-"""A pass is filled up to a multiple of this many tokens."""
+from toolformer_ops.language_model.kv_cache import ROW_MULTIPLE
 
 
 def fill_passes(lengths: Sequence[int], at_most: int) -> Iterator[list[int]]:

@@ -239,13 +239,13 @@ def _shown(connection: Connection, sample: Sample, drawn: Row[Any]) -> ShownCall
     before, after = call.text[: call.position_char], call.text[call.position_char :]
     return ShownCall(
         drawn,
-        before if len(before) <= CONTEXT_CHARACTERS else f"… {before[-CONTEXT_CHARACTERS:]}",
-        f"[{call.call_text} {ARROW} {clean_result(result)}]",
-        after if len(after) <= CONTEXT_CHARACTERS else f"{after[:CONTEXT_CHARACTERS]} …",
-        call.url,
-        call.title,
-        source_call_id is not None,
-        source_call_id,
+        text_before=before if len(before) <= CONTEXT_CHARACTERS else f"… {before[-CONTEXT_CHARACTERS:]}",
+        call=f"[{call.call_text} {ARROW} {clean_result(result)}]",
+        text_after=after if len(after) <= CONTEXT_CHARACTERS else f"{after[:CONTEXT_CHARACTERS]} …",
+        url=call.url,
+        title=call.title,
+        is_placebo=source_call_id is not None,
+        source_call_id=source_call_id,
     )
 
 

@@ -131,7 +131,7 @@ def _of_tool(
         moved = find_calls(connection, run, asked, release_id, at_most=EXAMPLES)
     now = _kept(connection, run, tool, tau, counts)
     then = now if threshold == tau else _kept(connection, run, tool, threshold, counts)
-    return ToolThreshold(tool, threshold, top, now, then, moved)
+    return ToolThreshold(tool, threshold, top=top, now=now, then=then, moved=moved)
 
 
 def _kept(
