@@ -1,7 +1,9 @@
 """Placebos through the stage and Postgres, with a scripted language model: what is drawn, stored, counted and shown."""
 
 import json
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -24,6 +26,7 @@ from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.placebo import placebo_stage, placebos_of_run
 from toolformer_ops.stages.planning import tools_to_do
+from toolformer_ops.stages.release import release
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.storage import database
 
@@ -257,3 +260,47 @@ def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubl
     # 3. The corpus has more than twice the documents: a new pool. The numbers of the first night are what they were.
     assert night("night-3", range(2, 16)) != first
     assert rows(settings, f"{numbers} where run_id = 'night-1' order by threshold") == of_first
+
+
+def test_two_that_count_the_rates_at_once_store_them_once(
+    settings: Settings, tmp_path: Path, use_model: UseModel
+) -> None:
+    corpus = written(tmp_path / "c.jsonl", range(2, 8))
+    use_model(sums(range(2, 8)))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "run-1", choices(corpus))
+    annotate(settings, "run-1")
+    placebo_stage(settings, "run-1", "Calculator", "0/1")
+    engine = database.connect(settings)
+
+    def count() -> dict[float, Any]:
+        with database.transaction(engine) as connection:
+            return dict(store_rates(connection, load_run_tool(connection, "run-1", "Calculator")))
+
+    with ThreadPoolExecutor(1) as second:
+        with database.transaction(engine) as connection:
+            first = store_rates(connection, load_run_tool(connection, "run-1", "Calculator"))
+            waiting = second.submit(count)
+            while not rows(settings, "select 1 from pg_stat_activity where wait_event_type = 'Lock'"):
+                assert not waiting.done()
+                time.sleep(0.01)
+        assert waiting.result() == first
+    assert rows(settings, "select count(*) from placebo_rates") == [(len(first),)]
+
+
+def test_a_release_of_a_night_without_a_check_says_the_same_rates(
+    settings: Settings, tmp_path: Path, use_model: UseModel
+) -> None:
+    corpus = written(tmp_path / "c.jsonl", range(2, 14))
+    use_model(sums(range(2, 14)))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "night-1", choices(corpus, min_kept_texts=1))
+    annotate(settings, "night-1")
+    placebo_stage(settings, "night-1", "Calculator", "0/1")
+    check_tool(settings, "night-1", "Calculator")
+    first = release(settings, "night-1")
+    finish_run(settings, "night-1", "success")
+    # Nothing is new in the second night, so that its stages and checks are skipped.
+    start_run(settings, "night-2", choices(corpus, min_kept_texts=1))
+    assert tools_to_do(settings, "night-2").tools == []
+    assert release(settings, "night-2") == first

@@ -24,6 +24,7 @@ from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_te
 from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_released_calls
 from toolformer_ops.runs.choices import ReleaseChoices, RunChoices
 from toolformer_ops.runs.micro_batches import load_run_tool, unfinished_documents
+from toolformer_ops.runs.placebo_rates import store_missing_rates
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import Manifest, registered_sha256, require_registered
@@ -83,8 +84,10 @@ def release(settings: Settings, run_id: str) -> str:
     engine = database.connect(settings)
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="release-", dir=settings.state_dir) as folder:
-        # 1. Choose the calls and write the files.
+        # 1. Choose the calls and write the files. A night without new texts skips the checks, which count the rates.
         with database.transaction(engine) as connection:
+            for tool in database.fetch_all(connection, "numbers_tools", run_id=run_id):
+                store_missing_rates(connection, load_run_tool(connection, run_id, tool.tool))
             tools = tools_of_run(connection, run_id)
             written = write_release(connection, run_id, tools, Path(folder))
         # 2. Publish.

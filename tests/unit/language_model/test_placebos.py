@@ -43,7 +43,7 @@ def judged(subject: Subject, choices: ScoringChoices) -> list[JudgedCall]:
         for token in (3, 7, 12)
         for number, call_input in enumerate(("520 - 187", "7 * 7", "1 + 1"))
     ]
-    [scored] = score_texts(lambda: subject.engine, choices, [ExecutedText(TEXT, calls, None)])
+    [scored] = score_texts(lambda: subject.engine, choices, 0.5, [ExecutedText(TEXT, calls, None)])
     return [
         JudgedCall(content_uuid("here", str(index)), DOCUMENT, call.token, call.call, found)
         for index, (call, found) in enumerate(zip(calls, scored, strict=True))
