@@ -500,8 +500,10 @@ def skip_where_no_cluster_runs() -> None:
             ["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True, text=True, check=False
         )
         reason = tried.stderr.strip()
+        if not reason and Path("/tmp") in REPOSITORY.parents:  # noqa: S108
+            reason = f"{REPOSITORY} lies under /tmp, which a pod's own volume hides"
     if reason:
-        needs = "they need Linux, root and the right to make namespaces"
-        message = f"tests on Kubernetes are skipped: {needs}; {reason}. Run them as root."
+        needs = "they need Linux, root, the right to make namespaces, and a checkout that pods see"
+        message = f"tests on Kubernetes are skipped: {needs}; {reason}."
         warnings.warn(message, stacklevel=2)
         pytest.skip(message)
