@@ -230,11 +230,12 @@ def test_a_running_run_shows_how_far_it_is(page: Page, services: Settings, pictu
     page.screenshot(path=pictures / "running.png")
 
 
-def test_the_navigation_leads_to_the_calls_of_the_newest_run(page: Page, services: Settings, pictures: Path) -> None:
+def test_the_navigation_leads_to_the_calls_of_the_runs(page: Page, services: Settings, pictures: Path) -> None:
     page.goto(f"{services.airflow_url}/plugin/calls")
     frame = page.frame_locator('iframe[title="Calls"]')
-    frame.locator('select[name="of"]').select_option(FINISHED)
-    expect(frame.get_by_role("heading", name=FINISHED)).to_be_visible()
+    runs = frame.locator('select[name="of"] option')
+    for run_id in (FINISHED, RED, RUNNING):
+        expect(runs.filter(has_text=run_id)).to_have_count(1)
     for width, scheme in ((800, "light"), (1920, "dark")):
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
