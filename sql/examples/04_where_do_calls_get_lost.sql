@@ -1,6 +1,6 @@
 -- Where do calls get lost, and why?
 -- Every reason for which a paragraph, a sample or a call went no further, the most frequent first in each stage.
--- About the newest run that finished; another one: make sql RUN=night-1 Q=..., or psql --set=run=night-1.
+-- About the newest run that finished; another one: toolformer-ops sql --run=night-1 ..., or psql --set=run=night-1.
 \if :{?run} \else \set run '' \endif
 select tool, stage, reason, count
 from yield_by_stage

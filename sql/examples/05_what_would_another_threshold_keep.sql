@@ -1,6 +1,6 @@
 -- What would another threshold keep?
 -- A run at thresholds from 0 to 2 nats in steps of half a nat, as far down as the run computed all calls; needs no GPU.
--- About the newest run that finished; another one: make sql RUN=night-1 Q=..., or psql --set=run=night-1.
+-- About the newest run that finished; another one: toolformer-ops sql --run=night-1 ..., or psql --set=run=night-1.
 \if :{?run} \else \set run '' \endif
 with thresholds as materialized (
     select t.run_id, t.tool, t.keep_threshold, cast(step * 0.5 as double precision) as threshold

@@ -1,7 +1,7 @@
 -- What was tried in a document, and with what losses?
 -- Every candidate call of one document, with what became of it; here of the one with the best call of the run. Put your own document's
 -- id in place of the subquery.
--- About the newest run that finished; another one: make sql RUN=night-1 Q=..., or psql --set=run=night-1.
+-- About the newest run that finished; another one: toolformer-ops sql --run=night-1 ..., or psql --set=run=night-1.
 \if :{?run} \else \set run '' \endif
 select tool, position_char, call_text, result, outcome, reason, loss_without_call, loss_without_result, loss_with_result,
        loss_reduction, reduction_bound

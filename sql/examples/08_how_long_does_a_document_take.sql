@@ -1,6 +1,6 @@
 -- How long does a document take?
 -- Seconds of work by tool and stage, over the documents of a run, whichever run did the work.
--- About the newest run that finished; another one: make sql RUN=night-1 Q=..., or psql --set=run=night-1.
+-- About the newest run that finished; another one: toolformer-ops sql --run=night-1 ..., or psql --set=run=night-1.
 \if :{?run} \else \set run '' \endif
 select t.tool, l.stage, count(*) as documents, round(avg(l.seconds)::numeric, 3) as seconds_a_document,
        round((sum(l.seconds) / 3600)::numeric, 3) as hours

@@ -1,6 +1,6 @@
 -- What did the quality checks find?
 -- The checks of a run that did not succeed; "fail" stopped the tool or the release, "warn" did not.
--- About the newest run that finished; another one: make sql RUN=night-1 Q=..., or psql --set=run=night-1.
+-- About the newest run that finished; another one: toolformer-ops sql --run=night-1 ..., or psql --set=run=night-1.
 \if :{?run} \else \set run '' \endif
 select subject, check_name, severity, message, observed
 from quality_results

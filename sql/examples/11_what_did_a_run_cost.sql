@@ -1,6 +1,6 @@
 -- What did a run cost, and what was it expected to?
 -- By tool: the estimate of `toolformer-ops estimate --store`, and what the run took.
--- About the newest run that finished; another one: make sql RUN=night-1 Q=..., or psql --set=run=night-1.
+-- About the newest run that finished; another one: toolformer-ops sql --run=night-1 ..., or psql --set=run=night-1.
 \if :{?run} \else \set run '' \endif
 with chosen as (
     select estimate, cost from annotation_runs where run_id = run_or_newest(:'run')

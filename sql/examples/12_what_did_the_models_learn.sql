@@ -1,7 +1,7 @@
 -- What did the models learn?
 -- A row for each data set: the share of right answers (or the perplexity) of the language model,
 -- of the one finetuned without calls, and of the one finetuned with calls, with tools disabled and with tools.
--- About the run that was evaluated last; another one: make sql RUN=night-1 Q=..., or psql --set=run=night-1.
+-- About the run that was evaluated last; another one: toolformer-ops sql --run=night-1 ..., or psql --set=run=night-1.
 \if :{?run} \else \set run '' \endif
 with chosen as (
     select run_id

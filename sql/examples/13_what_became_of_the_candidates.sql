@@ -1,6 +1,6 @@
 -- What became of the candidate calls?
 -- By tool and outcome, with each reason, the most frequent first.
--- About the newest run that finished; another one: make sql RUN=night-1 Q=..., or psql --set=run=night-1.
+-- About the newest run that finished; another one: toolformer-ops sql --run=night-1 ..., or psql --set=run=night-1.
 \if :{?run} \else \set run '' \endif
 select tool, outcome, reason, count(*) as calls, count(distinct document_id) as texts
 from candidates

@@ -1,6 +1,6 @@
 -- What does a kept call cost?
 -- Seconds of work by tool, over the documents of a run, whichever run did the work.
--- About the newest run that finished; another one: make sql RUN=night-1 Q=..., or psql --set=run=night-1.
+-- About the newest run that finished; another one: toolformer-ops sql --run=night-1 ..., or psql --set=run=night-1.
 \if :{?run} \else \set run '' \endif
 select tool, kept_calls, released_calls, round(seconds::numeric, 1) as seconds, round(own_seconds::numeric, 1) as own_seconds,
        round(seconds_per_kept_call::numeric, 2) as seconds_per_kept_call,

@@ -1,7 +1,7 @@
 -- What would other weights keep?
 -- The five tokens behind a call have the weights 5/15 to 1/15 in the paper; here each has a fifth. From the log probabilities that are
 -- stored with each call, so that no model is asked. What was pruned by the paper's weights is not among them.
--- About the newest run that finished; another one: make sql RUN=night-1 Q=..., or psql --set=run=night-1.
+-- About the newest run that finished; another one: toolformer-ops sql --run=night-1 ..., or psql --set=run=night-1.
 \if :{?run} \else \set run '' \endif
 with weighted as (
     select call.tool, call.loss_reduction >= call.keep_threshold as kept,

@@ -89,7 +89,7 @@ def test_where_nothing_is_kept_the_nearest_calls_and_lower_thresholds_are_shown(
         r"^  Calculator: 2\.25 keeps 1 \(now 3; what is pruned below [0-9.]+ is not counted\)$", report, re.M
     )
     assert "Calendar: " not in report  # no threshold keeps a call that makes the text less likely
-    assert 'make run CORPUS=... THRESHOLDS="Calculator=2.25"' in report
+    assert "toolformer-ops run CORPUS --thresholds=Calculator=2.25" in report
 
 
 def test_a_run_that_found_all_done_says_so(connection: Connection, run: AnnotatedRun) -> None:
@@ -141,7 +141,7 @@ def test_the_query_at_the_end_is_answered_to_the_reader(settings: Settings) -> N
     reader.dispose()
     assert isinstance(console.file, io.StringIO)
     said = console.file.getvalue()
-    assert 'make sql Q="$(cat sql/examples/04_where_do_calls_get_lost.sql)"' in said
+    assert "toolformer-ops sql - < sql/examples/04_where_do_calls_get_lost.sql" in said
     assert "below_threshold" in said  # the Calendar call that saves 0.75 nats
 
 

@@ -210,7 +210,7 @@ def test_up_from_another_shell_restarts_nothing_and_says_what_it_left(
     monkeypatch.setenv("PATH", f"/somewhere/else:{os.environ['PATH']}")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert processes(up(load_settings(), ["postgres"])) == before
-    assert "`make down` before `make up`, if they are to see the new OMP_NUM_THREADS" in caplog.text
+    assert "`toolformer-ops down` before `toolformer-ops up`, if they are to see the new OMP_NUM_THREADS" in caplog.text
 
 
 def test_only_the_service_with_other_settings_is_restarted_and_up_says_so_before(

@@ -112,7 +112,7 @@ def test_a_server_error_is_repeated() -> None:
 
 def test_an_airflow_that_is_not_there_is_an_error_with_the_remedy() -> None:
     airflow = ScriptedAirflow(GET=httpx.ConnectError("refused"))
-    with pytest.raises(AirflowError, match=r"expected Airflow at http://airflow, found: refused.*make up"):
+    with pytest.raises(AirflowError, match=r"expected Airflow at http://airflow, found: refused.*toolformer-ops up"):
         airflow.client(patience_seconds=0.05).run_state("d", "r")
 
 

@@ -102,7 +102,7 @@ def test_a_running_service_keeps_its_port(paths: StatePaths, taken_port: int, ca
     asked = choose_port()
     settled = settle_ports(paths, {"postgres": asked}, running={"postgres"})
     assert settled["postgres"] == taken_port
-    assert "make down" in caplog.text
+    assert "toolformer-ops down" in caplog.text
 
 
 def test_a_stopped_service_moves_off_a_taken_port_and_says_so(
@@ -170,7 +170,7 @@ def test_secrets_do_not_show_when_printed() -> None:
 def test_a_broken_file_of_secrets_is_an_error_with_its_remedy(tmp_path: Path) -> None:
     path = tmp_path / "secrets.json"
     path.write_text('{"postgres_owner": ')
-    with pytest.raises(ServiceError, match=r"make clean"):
+    with pytest.raises(ServiceError, match=r"toolformer-ops clean"):
         load_or_make_secrets(path)
 
 

@@ -157,7 +157,7 @@ def test_schedules_are_shown_to_airflow_in_containers_as_by_make_up(compose: dic
     from toolformer_ops.local_services.state_folder import GeneratedSecrets, rendered_template
 
     rendered = rendered_template(
-        "airflow.cfg.jinja", repository="/r", home="/h", passwords="/p", username="u", secrets=GeneratedSecrets(),
+        "airflow.cfg.jinja", dags_folder="/r/dags", home="/h", passwords="/p", username="u", secrets=GeneratedSecrets(),
         task_slots=2, port=1, url="http://u", database_dsn="d",
     )  # fmt: skip
     parser = configparser.RawConfigParser()

@@ -52,12 +52,12 @@ def made(bin_folder: Path, *words: str, **environment: str) -> tuple[list[str], 
 def test_everything_that_is_said_of_a_run_arrives_literally(bin_folder: Path, harmful: str) -> None:
     names = ("TOOLS", "LIMIT", "THRESHOLDS", "PARAMETERS")
     arguments, _ = made(bin_folder, "run", f"CORPUS={harmful}", *(f"{name}={harmful}" for name in names))
-    assert arguments == ["run-corpus", *(f"--{name.lower()}={harmful}" for name in names), "--", harmful]
+    assert arguments == ["run", *(f"--{name.lower()}={harmful}" for name in names), "--", harmful]
     assert made(bin_folder, "run", "CORPUS=x", 'PARAMETERS={"seed": 1}')[0][1] == '--parameters={"seed": 1}'
 
 
 def test_a_run_without_tools_and_limit_gives_the_corpus_alone(bin_folder: Path) -> None:
-    assert made(bin_folder, "run", "CORPUS=--help")[0] == ["run-corpus", "--", "--help"]
+    assert made(bin_folder, "run", "CORPUS=--help")[0] == ["run", "--", "--help"]
 
 
 def test_a_run_without_a_corpus_says_what_is_missing(bin_folder: Path) -> None:
@@ -108,7 +108,7 @@ def test_any_other_variable_is_not_expanded_either(bin_folder: Path, harmful: st
 
 def test_variables_of_the_environment_are_not_expanded(bin_folder: Path, harmful: str) -> None:
     arguments, environment = made(bin_folder, "run", CORPUS=harmful, TOOLFORMER_STATE_DIR=harmful)
-    assert arguments == ["run-corpus", "--", harmful]
+    assert arguments == ["run", "--", harmful]
     assert environment["TOOLFORMER_STATE_DIR"] == harmful
 
 

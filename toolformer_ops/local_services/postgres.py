@@ -7,7 +7,7 @@ and `airflow db migrate` do.
 | role | database | may |
 |---|---|---|
 | `toolformer` | `toolformer` | own and write everything there: the stages use it |
-| `toolformer_reader` | `toolformer` | read, for at most five minutes a statement: people use it (`make sql`) |
+| `toolformer_reader` | `toolformer` | read, for at most five minutes a statement: people use it (`toolformer-ops sql`) |
 | `airflow` | `airflow` | own Airflow's tables |
 """
 
@@ -25,7 +25,7 @@ import psycopg2
 from psycopg2 import extensions, sql
 from sqlalchemy.engine import URL, make_url
 
-from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.config import SHIPPED, Settings
 from toolformer_ops.errors import ConfigurationError, ServiceError
 from toolformer_ops.local_services.accounts import (
     Account,
@@ -222,8 +222,9 @@ def is_ready(address: PostgresAddress) -> bool:
         if "password authentication failed" in str(error):
             raise ServiceError(
                 f"expected the Postgres on port {address.port} to know our password, it does not: another server has taken "
-                f"the port, or the secrets in the state directory were lost. `make down`, then `make up` with another "
-                f"TOOLFORMER_POSTGRES_PORT; or `make clean` to begin with an empty database."
+                f"the port, or the secrets in the state directory were lost. `toolformer-ops down`, then `toolformer-ops up` "
+                f"with another "
+                f"TOOLFORMER_POSTGRES_PORT; or `toolformer-ops clean` to begin with an empty database."
             ) from error
         return False
 
@@ -287,7 +288,7 @@ def allow_reader(address: PostgresAddress, database: str) -> None:
             "alter default privileges for role {owner} in schema public grant select on tables to {reader}",
         ):
             cursor.execute(sql.SQL(statement).format(**names))
-        cursor.execute((REPOSITORY / "sql" / "reader_limits.sql").read_text(encoding="utf-8"))
+        cursor.execute((SHIPPED / "sql" / "reader_limits.sql").read_text(encoding="utf-8"))
 
 
 def allow_reviewer(address: PostgresAddress, database: str) -> None:
@@ -314,7 +315,7 @@ def psql(settings: Settings) -> tuple[list[str], dict[str, str]]:
     if not address:
         raise ConfigurationError(
             f"expected the read-only address in TOOLFORMER_READER_DSN or in {settings.state_dir / 'environment'}, found none. "
-            f"`make up` writes it."
+            f"`toolformer-ops up` writes it."
         )
     try:
         program = shutil.which(str(_wheel_programs() / "bin" / "psql"))
@@ -322,7 +323,9 @@ def psql(settings: Settings) -> tuple[list[str], dict[str, str]]:
         program = None
     program = program or shutil.which("psql")
     if program is None:
-        raise ServiceError("expected the program psql, found none. Install postgresql-client, or run `make install`.")
+        raise ServiceError(
+            "expected the program psql, found none. Install postgresql-client, or the extra toolformer-ops[local]."
+        )
     url = make_url(address)
     shown = URL.create("postgresql", username=url.username, host=url.host, port=url.port, database=url.database)
     environment = {"PGPASSWORD": str(url.password or ""), "PGAPPNAME": "toolformer-ops sql"}
@@ -337,8 +340,8 @@ def _wheel_programs() -> Path:
         if (programs / "bin" / "postgres").exists():
             return programs
     raise ServiceError(
-        f"expected Postgres 18 in the Python package {_WHEEL}, found none. Run `make install`, or use a Postgres of your "
-        f"own (docs/operations.md)."
+        f"expected Postgres 18 in the Python package {_WHEEL}, found none. Install the extra "
+        "toolformer-ops[local], or use a Postgres of your own (docs/operations.md)."
     )
 
 

@@ -25,7 +25,7 @@ SERVICES = (POSTGRES, OBJECT_STORE, AIRFLOW)
 
 _ENVIRONMENT_HEADER = (
     "# Settings of this machine, read by toolformer_ops.config; mode 600, for it holds passwords.\n"
-    "# `make up` rewrites the lines of the services that it starts. Lines for other settings may be added and are kept.\n"
+    "# `toolformer-ops up` rewrites the lines of the services that it starts. Lines for other settings may be added and are kept.\n"
 )
 
 
@@ -143,7 +143,8 @@ def load_or_make_secrets(path: Path) -> GeneratedSecrets:
             known = dict(json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
             raise ServiceError(
-                f"{path}: expected JSON with the services' passwords, found: {error}. Put a copy of the file back, or `make clean`."
+                f"{path}: expected JSON with the services' passwords, found: {error}. Put a copy of the file back, or "
+                "`toolformer-ops clean`."
             ) from error
     names = {entry.name for entry in fields(GeneratedSecrets)}
     complete = GeneratedSecrets(**{name: value for name, value in known.items() if name in names})

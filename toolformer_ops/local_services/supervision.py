@@ -198,8 +198,8 @@ class Supervisor:
         if self.answers():
             if other := self._other_variables():
                 logger.warning(
-                    "the services keep the environment in which they were started: `make down` before `make up`, if they are to "
-                    "see the new %s",
+                    "the services keep the environment in which they were started: `toolformer-ops down` before "
+                    "`toolformer-ops up`, if they are to see the new %s",
                     ", ".join(other),
                 )
             return

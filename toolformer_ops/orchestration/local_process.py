@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
-from toolformer_ops.config import REPOSITORY
+from toolformer_ops.config import SHIPPED
 from toolformer_ops.orchestration.defaults import (
     describe_assets,
     with_shard,
@@ -69,7 +69,7 @@ class RunningProcess:
         self._on_line = on_line
         self._process = subprocess.Popen(
             list(argv),
-            cwd=REPOSITORY,
+            cwd=SHIPPED,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

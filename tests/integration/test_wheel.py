@@ -1,0 +1,174 @@
+"""The wheel, in an environment of its own and an empty folder: everything that the package reads came with it.
+
+The environment takes the other packages from the one that runs the tests, so that nothing is downloaded.
+"""
+
+import filecmp
+import os
+import re
+import shutil
+import site
+import subprocess
+import sys
+import tarfile
+import tomllib
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from toolformer_ops.config import REPOSITORY
+from toolformer_ops.errors import EXTRA_OF_MODULE
+
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+SHIPPED_FOLDERS = ("dags", "sql", "deploy/pod-templates")
+
+
+@dataclass(frozen=True)
+class Installation:
+    """The wheel in a new environment."""
+
+    python: Path
+    package: Path
+    """Folder of the installed package."""
+    sdist: Path
+    folder: Path
+    """Empty, to start commands in."""
+
+    def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """The command line of the installation, as a user starts it in `folder`; its state is below it."""
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(("TOOLFORMER_", "PYTHON"))
+        }
+        path = f"{self.python.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return subprocess.run(
+            [self.python.with_name("toolformer-ops"), *words],
+            cwd=self.folder,
+            env=inherited | {"PATH": path, "XDG_DATA_HOME": str(self.folder.parent / "data")} | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    top = tmp_path_factory.mktemp("wheel")
+    top.chmod(0o711)  # Postgres, which is not root, passes through it
+    # 1. The sdist, and the wheel from it, as `pip install toolformer-ops.tar.gz` builds it.
+    build = [sys.executable, "-m", "hatchling", "build", "-d"]
+    subprocess.run([*build, top / "dist", "-t", "sdist"], cwd=REPOSITORY, check=True, capture_output=True)
+    [sdist] = (top / "dist").glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(top / "source", filter="data")
+    [source] = (top / "source").iterdir()
+    subprocess.run([*build, top / "dist", "-t", "wheel"], cwd=source, check=True, capture_output=True)
+    shutil.rmtree(top / "source")
+    [wheel] = (top / "dist").glob("*.whl")
+    # 2. An environment with the wheel and, behind it, the packages of ours. Their .pth files are not read: no checkout.
+    venv.create(top / "environment", symlinks=True)
+    python = top / "environment" / "bin" / "python"
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--no-compile",
+    ]
+    subprocess.run([*install, wheel], check=True, capture_output=True)
+    [packages] = (top / "environment" / "lib").glob("python3*/site-packages")
+    (packages / "others.pth").write_text("\n".join(site.getsitepackages()))
+    folder = top / "empty"
+    folder.mkdir()
+    return Installation(python, packages / "toolformer_ops", sdist, folder)
+
+
+def test_the_wheel_has_every_file_that_the_package_reads(installation: Installation) -> None:
+    listed = ["git", "ls-files", "--", "toolformer_ops", *SHIPPED_FOLDERS]
+    found = subprocess.run(listed, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(found) > 500
+    lacking = []
+    for name in found:
+        inside = name.removeprefix("toolformer_ops/") if name.startswith("toolformer_ops/") else f"shipped/{name}"
+        there = installation.package / inside
+        if not there.is_file() or not filecmp.cmp(REPOSITORY / name, there, shallow=False):
+            lacking.append(name)
+    assert lacking == []
+
+
+def test_the_services_start_from_any_folder_and_the_database_has_its_tables(installation: Installation) -> None:
+    folder = installation.run("dags-folder")
+    assert (folder.returncode, folder.stdout) == (0, f"{installation.package}/shipped/dags\n"), folder.stderr
+    pools = re.search(r"airflow pools import (\S+)", folder.stderr)
+    assert pools is not None
+    assert Path(pools[1]).is_file()
+    state = installation.folder.parent / "data" / "toolformer-ops"
+    try:
+        started = installation.run("up", "--only", "postgres", "--only", "object_store")
+        assert started.returncode == 0, started.stderr
+        asked = installation.run("sql", "select count(*) as kept from kept_calls")
+        assert (asked.returncode, asked.stdout.split()[2]) == (0, "0"), asked.stderr
+        configuration = (state / "airflow" / "airflow.cfg").read_text()
+        assert f"dags_folder = {installation.package}/shipped/dags\n" in configuration
+    finally:
+        cleaned = installation.run("clean", "--yes")
+    assert (cleaned.returncode, cleaned.stdout.splitlines()[-1]) == (0, f"deleted {state}"), cleaned.stderr
+    assert list(installation.folder.iterdir()) == []
+
+
+BASE_ALONE = f"""
+import importlib, pkgutil, sys
+sys.modules.update(dict.fromkeys({[*EXTRA_OF_MODULE]!r}))  # importing one of them says that it is not there
+import toolformer_ops.__main__ as command_line
+loaded = [name for name in ("torch", "transformers", "sqlalchemy", "boto3", "pandas", "pyarrow") if name in sys.modules]
+assert not loaded, loaded
+for room in ("stages", "one_process", "language_model", "annotation", "release"):
+    package = importlib.import_module("toolformer_ops." + room)
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(package.__name__ + "." + module.name)
+sys.argv[1:] = ["up"]
+command_line.main()
+"""
+
+
+def test_stages_need_no_extra_and_what_needs_one_says_which(installation: Installation) -> None:
+    finished = subprocess.run(
+        [installation.python, "-c", BASE_ALONE], cwd=installation.folder, capture_output=True, text=True, check=False,
+        env={"PATH": os.environ["PATH"], "HOME": str(installation.folder.parent), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert finished.returncode == 2, finished.stderr
+    assert 'pip install "toolformer-ops[local]"' in finished.stderr
+
+
+def test_the_versions_that_are_locked_are_within_the_ranges_of_the_metadata() -> None:
+    locks = "".join((REPOSITORY / "requirements" / f"{name}.lock").read_text() for name in ("run", "local", "torch"))
+    locked = dict(re.findall(r"^([a-z0-9][a-z0-9.-]*)==([^ \n]+)", locks, re.MULTILINE))
+    asked = [Requirement(line) for group in (PROJECT["dependencies"], *EXTRAS.values()) for line in group]
+    asked = [one for one in asked if one.name != PROJECT["name"] and (one.marker is None or one.marker.evaluate())]
+    assert len(asked) > 40
+    assert [str(one) for one in asked if locked.get(one.name, "0") not in one.specifier] == []
+    direct = (REPOSITORY / "requirements" / "direct.in").read_text()
+    # What only the image, tests and the demo's data need, and what comes along with others.
+    shipped = direct.partition("# The demo")[0]
+    named = {line.split()[0] for line in shipped.splitlines() if line and not line.startswith("#")}
+    assert named - {one.name for one in asked} == set()
+
+
+def test_every_extra_that_a_message_names_is_there() -> None:
+    assert set(EXTRA_OF_MODULE.values()) <= set(EXTRAS)
+    assert {"demo", "kubernetes", "finetune", "search"} <= set(EXTRAS)
+
+
+def test_the_sdist_can_be_worked_on(installation: Installation) -> None:
+    with tarfile.open(installation.sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"Makefile", "requirements/run.lock", "tests/conftest.py", "docs/tools.md", "Dockerfile", "LICENSE"} <= names
+    assert not any(name.startswith((".venv", ".toolformer")) or name.endswith(".pyc") for name in names)
