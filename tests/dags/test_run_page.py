@@ -12,6 +12,7 @@ from airflow.api_fastapi.core_api import security
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 from fastapi import FastAPI
+from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from pydantic import SecretStr
@@ -214,6 +215,14 @@ def test_equal_questions_at_once_are_answered_once(client: TestClient) -> None:
     answers = asyncio.run(ask())
     assert len(made) == 1
     assert len({answer.body for answer in answers}) == 1
+
+
+def test_a_kept_answer_is_packed_anew_for_each_request(client: TestClient) -> None:
+    packing = TestClient(GZipMiddleware(client.app, minimum_size=1))
+    answers = [packing.get(f"/changes?{OF_R1}") for _ in range(3)]
+    assert {answer.headers["content-encoding"] for answer in answers} == {"gzip"}
+    assert len({answer.text for answer in answers}) == 1
+    assert "</html>" in answers[0].text
 
 
 # The report of evaluations

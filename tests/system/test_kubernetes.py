@@ -5,6 +5,7 @@ and evaluation data on S3; settings from a Secret; the Role of `deploy/kubernete
 `test_killed_stages.py`, whose stages are processes and which nothing disturbs.
 """
 
+import gzip
 import json
 import re
 import time
@@ -336,11 +337,13 @@ def test_no_fault_loses_or_repeats_a_row_and_what_cannot_succeed_is_not_tried_ag
         },
     )
 
-    # 3. A corpus that is not there: exit status 2. The run itself ends with a check that does not pass: exit status 3.
-    assert run(airflow, INGEST, "no-corpus", corpus=ObjectStore(services).uri("corpora/none.jsonl")) == "failed"
+    # 3. A corpus that is half copied: exit status 2. The run itself ends with a check that does not pass: exit status 3.
+    store = ObjectStore(services)
+    store.put("corpora/cut.jsonl.gz", gzip.compress(b'{"text": "A text."}\n')[:-8], "application/gzip")
+    assert run(airflow, INGEST, "cut-corpus", corpus=store.uri("corpora/cut.jsonl.gz")) == "failed"
     assert wait_until_ended(airflow, ANNOTATE, "faults") == "failed"
     for dag_id, run_id, task_id, exit_code in (
-        (INGEST, "no-corpus", "ingest", 2),
+        (INGEST, "cut-corpus", "ingest", 2),
         (ANNOTATE, "faults", "Calculator.check", 3),
     ):
         found = {task.name: task.try_number for task in airflow.tasks(dag_id, run_id, "failed")}
