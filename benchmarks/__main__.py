@@ -24,7 +24,7 @@ from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.demo.model import prepare_demo_model
 from toolformer_ops.errors import EXIT_NO_RESULT, ParameterError, ToolformerError, exit_code
 from toolformer_ops.language_model import LanguageModel
-from toolformer_ops.language_model.loading import DTYPES
+from toolformer_ops.models.loading import DTYPES
 from toolformer_ops.tools.registry import PAPER_TOOLS
 
 logger = logging.getLogger("benchmarks")

@@ -193,7 +193,7 @@ class NoBucket:
 def weightless() -> Iterator[None]:
     """Stages load the model, the tools and the bucket that cost nothing."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch("toolformer_ops.language_model.model_identity", return_value="weightless@1"))
+        stack.enter_context(mock.patch("toolformer_ops.models.model_identity", return_value="weightless@1"))
         stack.enter_context(mock.patch.object(release, "ObjectStore", NoBucket))
         stack.enter_context(mock.patch.object(models, "load_run_model", lambda _, run: WeightlessModel(run.tool)))
         for name in PAPER_TOOLS:

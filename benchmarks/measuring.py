@@ -24,7 +24,7 @@ from benchmarks.works import Job, place_calls
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model import LanguageModel
-from toolformer_ops.language_model.loading import DTYPES
+from toolformer_ops.models.loading import DTYPES
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall
 
 logger = logging.getLogger(__name__)
@@ -192,7 +192,7 @@ def _warm_up(model: LanguageModel, job: Job) -> None:
     text = job.texts[0].text
     model.find_positions(job.prompt, ["one text before the first"], at_most=1, threshold=0.0)
     token = model.tokenize(text).word_starts[-1]
-    model.score_calls(text, [PlacedCall(token, Call("Calculator", "1 + 1"), "2")])
+    model.score_texts([(text, [PlacedCall(token, Call("Calculator", "1 + 1"), "2")])])
 
 
 def _reference_row(job: Job, plain: ReferenceRun) -> dict[str, Any]:

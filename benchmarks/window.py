@@ -96,7 +96,7 @@ def measure_lengths(model: LanguageModel, runs: int, lengths: Sequence[int] = (2
             places = [token for token in model.tokenize(text).word_starts if length - 60 <= token < length - 5][:20]
             calls = [PlacedCall(token, Call("Calculator", f"640 - {token}"), str(640 - token)) for token in places]
             started = time.process_time()
-            model.score_calls(text, calls, context_tokens=16)
+            model.score_texts([(text, calls)], context_tokens=16)
             whole = time.process_time() - started
             started = time.process_time()
             model.losses_without_call([(text, places)])
@@ -192,7 +192,7 @@ def _window_row(model: LanguageModel, name: str, sums: Sequence[PlacedSum], wind
 
 def _score(model: LanguageModel, item: PlacedSum, result: str, window: int | None) -> CallLosses:
     placed = PlacedCall(item.token, Call("Calculator", item.expression), result)
-    [losses] = model.score_calls(item.text, [placed], float32_from=THRESHOLD, context_tokens=window)
+    [[losses]] = model.score_texts([(item.text, [placed])], float32_from=THRESHOLD, context_tokens=window)
     return losses
 
 

@@ -110,7 +110,7 @@ class FakeLanguageModel:
         exact = [replace(self._exact_losses(text, call), without_call_full_context=full_context) for call in calls]
         return [with_terms(self._pruned(losses, prune_below)) for losses in exact]
 
-    def losses_with_result_of_texts(
+    def losses_with_result(
         self,
         texts: Sequence[tuple[str, Sequence[PlacedCall]]],
         *,

@@ -48,11 +48,11 @@ class SlowModel(FakeLanguageModel):
         self._saw("score", text)
         return super().score_calls(text, *arguments, **options)
 
-    def losses_with_result_of_texts(self, texts: Sequence[Any], **options: Any) -> Any:
+    def losses_with_result(self, texts: Sequence[Any], **options: Any) -> Any:
         for text, _ in texts:
             self._saw("placebo", text)
         quick = FakeLanguageModel(self.script, sure_words=self.sure_words)  # which is not seen to score
-        return quick.losses_with_result_of_texts(texts, **options)
+        return quick.losses_with_result(texts, **options)
 
 
 def fake_training(*arguments: Any) -> Any:
@@ -93,7 +93,7 @@ def prepare() -> Any:
     )
 
     model = SlowModel(SCRIPT, sure_words=frozenset({"things"}))
-    toolformer_ops.language_model.model_identity = lambda *_, **__: model.identity  # type: ignore[assignment]
+    toolformer_ops.models.model_identity = lambda *_, **__: model.identity  # type: ignore[assignment]
     toolformer_ops.runs.models.load_run_model = model.load  # type: ignore[assignment]
     return command_line.main
 

@@ -16,7 +16,7 @@ from sqlalchemy import text as sql
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel, StoppedError
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError, ToolError
-from toolformer_ops.language_model.losses import weighted_loss
+from toolformer_ops.losses import weighted_loss
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.explaining import explain_stored
 from toolformer_ops.runs.recipes import SAMPLING_VERSION
@@ -49,7 +49,7 @@ def use_model(monkeypatch: pytest.MonkeyPatch) -> UseModel:
     """Puts a scripted model where the stages load theirs."""
 
     def use(model: FakeLanguageModel) -> FakeLanguageModel:
-        monkeypatch.setattr("toolformer_ops.language_model.model_identity", lambda *_, **__: model.identity)
+        monkeypatch.setattr("toolformer_ops.models.model_identity", lambda *_, **__: model.identity)
         monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
         return model
 

@@ -141,7 +141,7 @@ def make(state: State, folder: Path) -> None:
 
 
 def use_the_model(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("toolformer_ops.language_model.model_identity", lambda *_, **__: MODEL.identity)
+    patch.setattr("toolformer_ops.models.model_identity", lambda *_, **__: MODEL.identity)
     patch.setattr("toolformer_ops.runs.models.load_run_model", lambda *_: MODEL)
 
 

@@ -33,7 +33,7 @@ SURE = frozenset({"and"})
 def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
     """A scripted model where the stages load theirs."""
     fake = FakeLanguageModel(SCRIPT, sure_words=SURE)
-    monkeypatch.setattr("toolformer_ops.language_model.model_identity", lambda *_, **__: fake.identity)
+    monkeypatch.setattr("toolformer_ops.models.model_identity", lambda *_, **__: fake.identity)
     monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", fake.load)
     return fake
 

@@ -80,7 +80,7 @@ class Nights:
 
     def use_model(self, **fields: Any) -> Model:
         model = Model(("Calculator(2 + 3)", "Calendar()"), identity=self.model, **fields)
-        self.monkeypatch.setattr("toolformer_ops.language_model.model_identity", lambda *_, **__: self.model)
+        self.monkeypatch.setattr("toolformer_ops.models.model_identity", lambda *_, **__: self.model)
         self.monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
         return model
 

@@ -39,7 +39,7 @@ def use_model(monkeypatch: pytest.MonkeyPatch) -> UseModel:
     """Puts a scripted model where the stages load theirs."""
 
     def use(model: FakeLanguageModel) -> FakeLanguageModel:
-        monkeypatch.setattr("toolformer_ops.language_model.model_identity", lambda *_, **__: model.identity)
+        monkeypatch.setattr("toolformer_ops.models.model_identity", lambda *_, **__: model.identity)
         monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
         return model
 

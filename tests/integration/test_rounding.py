@@ -1,10 +1,14 @@
 """The margin of a model in low precision is measured once a model, device and format, and stored."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.runs import rounding
+from toolformer_ops.runs.models import load_scoring_model
 from toolformer_ops.storage import database
 
 
@@ -31,6 +35,25 @@ def test_rounding_is_measured_once_and_every_process_takes_what_was_stored_first
     assert another.surely_below(0.5 - 1.01 * stored.margin, 0.5)
 
     rounding.allow_measured_rounding(settings, LanguageModel.load(str(tiny_model_dir)))  # float32 needs no margin
+
+
+def test_commands_without_a_database_measure_it_once_too(
+    tiny_model_dir: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(state_dir=tmp_path / "state", dtype="bfloat16", device="cpu")
+    model = load_scoring_model(settings, str(tiny_model_dir))
+    [margin] = json.loads((tmp_path / "state" / rounding.FILE).read_text()).values()
+    assert 0.0 < margin < 0.25
+    assert model.surely_below(0.5 - 1.01 * margin, 0.5)
+    assert not model.surely_below(0.5 - 0.99 * margin, 0.5)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rounding, "example_calls", lambda _: pytest.fail("measured twice"))
+        assert load_scoring_model(settings, str(tiny_model_dir)).surely_below(0.5 - 1.01 * margin, 0.5)
+        load_scoring_model(settings.model_copy(update={"dtype": "float32"}), str(tiny_model_dir))
+
+    (tmp_path / "state" / rounding.FILE).write_text("{damaged")
+    assert load_scoring_model(settings, str(tiny_model_dir)).surely_below(0.5 - 1.01 * margin, 0.5)
 
 
 def test_example_calls_are_a_few_hundred(tiny_model_dir: str) -> None:

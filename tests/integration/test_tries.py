@@ -41,7 +41,7 @@ DEATHS_OF_ONE = 3 + 2  # at 4 documents three, at 2 and at 1 another
 def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
     """What the stages of this process load: a model that no text harms."""
     model = FakeLanguageModel()
-    monkeypatch.setattr("toolformer_ops.language_model.model_identity", lambda *_, **__: model.identity)
+    monkeypatch.setattr("toolformer_ops.models.model_identity", lambda *_, **__: model.identity)
     monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
     return model
 

@@ -270,7 +270,7 @@ def _scored(
     for number_format in formats:
         keys, given = placed(in_format(alone, number_format))
         if given:
-            losses = model.losses_with_result_of_texts(given, context_tokens=window, number_format=number_format)
+            losses = model.losses_with_result(given, context_tokens=window, number_format=number_format)
             found.update(zip(keys, (loss for of_text in losses for loss in of_text), strict=True))
     for key in placed(alone)[0]:
         loss = found[key]

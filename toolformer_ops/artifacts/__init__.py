@@ -5,7 +5,7 @@
     cache.py         an artifact's files in a local folder: downloaded once a node, verified, kept while there is room
 
 A local folder is never copied: whoever names one uses it where it is. What makes a folder a model or an index is known by
-`language_model/identity.py` and `retrieval/wiki_index.py`.
+`models/identity.py` and `retrieval/wiki_index.py`.
 """
 
 from toolformer_ops.artifacts.cache import fetch

@@ -16,7 +16,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.demo.corpus import OWN_KINDS, demo_size
 from toolformer_ops.demo.model import demo_model_path
 from toolformer_ops.errors import CorpusError, ModelError, ParameterError
-from toolformer_ops.language_model.identity import S3
+from toolformer_ops.models.identity import S3
 from toolformer_ops.runs.choices import THRESHOLD_OF, RunChoices, values_in
 from toolformer_ops.tools.registry import get_tool, tool_names
 

@@ -24,10 +24,10 @@ from toolformer_ops.demo.model import demo_model_path, prepare_demo_model
 from toolformer_ops.demo.progress import ProgressDisplay, Snapshot, read_progress
 from toolformer_ops.demo.report import EXAMPLES, print_next_query, print_report, say, sql_command
 from toolformer_ops.errors import AirflowError, NoKeptCallError, RunFailedError
-from toolformer_ops.language_model.publishing import publish_model
 from toolformer_ops.local_services.airflow_client import ENDED_STATES, AirflowClient, TaskState
 from toolformer_ops.local_services.lifecycle import up
 from toolformer_ops.local_services.state_folder import write_environment
+from toolformer_ops.models.publishing import publish_model
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore

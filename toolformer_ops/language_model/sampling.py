@@ -33,8 +33,7 @@ from toolformer_ops.language_model.context import AnnotationContext, ContextBuil
 from toolformer_ops.language_model.decode_loop import DecodeLoop, NextTokens
 from toolformer_ops.language_model.kv_cache import KVCache
 from toolformer_ops.language_model.memory import give_back
-from toolformer_ops.language_model.prompts import AnnotationPrompt
-from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
+from toolformer_ops.language_model.tokenization import AnnotationPrompt, Tokenization, TokenizedText
 from toolformer_ops.records import SampledContinuation
 
 

@@ -7,7 +7,7 @@ start token directly. Weights are those of `losses.py`; near the end of a text f
 Context. The paper gives all the text before i. Where a window of W tokens is asked for, or where text and prefix exceed the
 model's window, a call is scored with less: its three losses then see the same part of the text, and L- has a fourth term, the
 loss without a call under the full context, so that no call wins because context was withheld. Full context is all that the
-model's window holds of the text when nothing stands before it (`windows.py`).
+model's window holds of the text when nothing stands before it (`tokenization.py`).
 
 Shortcuts that change no kept call:
 
@@ -30,9 +30,8 @@ from dataclasses import dataclass
 import torch
 
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.losses import SCORED_TOKENS, TOKEN_WEIGHTS, weighted_loss
-from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
-from toolformer_ops.language_model.windows import MIN_WINDOW, owner, plan_windows
+from toolformer_ops.language_model.tokenization import MIN_WINDOW, Tokenization, TokenizedText, owner, plan_windows
+from toolformer_ops.losses import SCORED_TOKENS, TOKEN_WEIGHTS, weighted_loss
 from toolformer_ops.records import CallLosses, PlacedCall, TokenLogProbabilities
 
 RESERVE_STEP = 64

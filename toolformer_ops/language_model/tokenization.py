@@ -1,14 +1,21 @@
-r"""From text to token ids and back: one encoding of a text that every step uses, its word starts, and the model's start token.
+r"""What the model reads: a text's one encoding, its word starts and windows, a tool's prompt, and the model's start token.
 
-A text x is encoded once, by itself. The same ids are used for positions, for sampling and for all three losses, so that a
-position found by one step means the same to the next. What stands before x (the prompt, or a call as prefix z with its newline)
-is encoded by itself, too, and the ids are joined. So the border never moves with what is joined, at the price that a
-vocabulary with a token for "]\n" does not use it there, in any of the three losses.
+A text x is encoded once, without context. Positions, sampling and all three losses use the same ids, so a position has the same
+meaning in every step. The prompt, and a call as prefix z with its newline, are encoded separately, and the ids are concatenated.
+So no token spans the border between prefix and text: a vocabulary with a token for "]\n" does not use it there, in any of the
+three losses.
 
 In the prompt x follows `Input:` and `Output:` with a space, and is tokenised as it reads there: the first word may be other tokens
 than at the start of a text (` Fiscal` for `F` `iscal`). From the second word on the ids are the same, and positions refer to them.
 
 Special tokens are never read from text: a document that holds `<|endoftext|>` gets the characters, not the token.
+
+A text longer than the model's window is cut into overlapping windows of its encoding (`plan_windows`). Exactly one window owns each
+position. The owner holds at least half a window of text before the position and at least the five scored tokens from it on, where
+the text has them. No position is lost; a position late in a long text sees less of the text before it. The windows depend on the
+text's length and on the window's size alone.
+
+Prompt files belong to the tools; `AnnotationPrompt` finds the slot in their text. Imports no torch.
 """
 
 import functools
@@ -17,10 +24,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolformer_ops.call_syntax import CALL_END, CALL_START
-from toolformer_ops.errors import ModelError
+from toolformer_ops.errors import ModelError, PromptError
+from toolformer_ops.losses import SCORED_TOKENS
 
 DOCUMENT_SEPARATORS = ("<|endoftext|>", "<|end_of_text|>")
 """Tokens that stand between documents in pre-training, by the names that model families use."""
+MIN_WINDOW = 4 * SCORED_TOKENS
+"""Tokens; below this a window would be all overlap."""
+TEXT_SLOT = "{text}"
 
 
 @dataclass(frozen=True)
@@ -229,3 +240,77 @@ def _end_token_ids(tokenizer: Any) -> frozenset[int]:
     vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=True)
     names = (*DOCUMENT_SEPARATORS, tokenizer.eos_token)
     return frozenset(vocabulary[name] for name in names if name in vocabulary)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokens `start` to `end` of a text, and the positions in it that are this window's own."""
+
+    start: int
+    end: int
+    """Exclusive."""
+    owned_start: int
+    owned_end: int
+    """Exclusive."""
+
+
+def plan_windows(tokens: int, size: int) -> list[Window]:
+    """Windows of at most `size` tokens for a text of `tokens` tokens, ascending; one where the text fits.
+
+    Raises:
+        ValueError: `size` is below `MIN_WINDOW` and the text does not fit.
+    """
+    if tokens <= size:
+        return [Window(0, tokens, 0, tokens)]
+    if size < MIN_WINDOW:
+        raise ValueError(f"expected windows of at least {MIN_WINDOW} tokens, found {size}")
+    windows: list[Window] = []
+    owned_start = 0
+    while owned_start < tokens:
+        start = min(max(0, owned_start - size // 2), tokens - size)
+        end = start + size
+        owned_end = tokens if end == tokens else end - SCORED_TOKENS + 1
+        windows.append(Window(start, end, owned_start, owned_end))
+        owned_start = owned_end
+    return windows
+
+
+def owner(windows: list[Window], token: int) -> Window:
+    """The one window that owns `token`."""
+    return next(window for window in windows if window.owned_start <= token < window.owned_end)
+
+
+@dataclass(frozen=True)
+class AnnotationPrompt:
+    """A tool's prompt with its slot."""
+
+    name: str
+    """The tool's name, for messages."""
+    template: str
+    """The prompt's text, with `{text}` once, followed by what asks for the output (`Output:`)."""
+
+    def __post_init__(self) -> None:
+        found = self.template.count(TEXT_SLOT)
+        if found != 1:
+            raise PromptError(
+                f"prompt of {self.name}: expected '{TEXT_SLOT}' once, found {found}. Put it after the last 'Input:'."
+            )
+        if not self.after_text:
+            raise PromptError(
+                f"prompt of {self.name}: expected words such as 'Output:' after '{TEXT_SLOT}', found none. Add them."
+            )
+
+    @property
+    def before_text(self) -> str:
+        """The instructions and demonstrations, up to the slot, without the spaces just before it."""
+        return self.template.partition(TEXT_SLOT)[0].rstrip(" ")
+
+    @property
+    def after_text(self) -> str:
+        """From the slot to the last word; white space at the end of the file is not part of the prompt."""
+        return self.template.partition(TEXT_SLOT)[2].rstrip()
+
+    @property
+    def separator(self) -> str:
+        """What stands between a label and the text, in the slot and again in the output: a space, as a rule."""
+        return self.template.partition(TEXT_SLOT)[0][len(self.before_text) :]

@@ -26,7 +26,7 @@ from toolformer_ops.corpus.records import Record, Rejection, read_file
 from toolformer_ops.errors import CorpusError, ParameterError
 from toolformer_ops.records import Document, Paragraph, normal_uri
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.runs.models import load_model
+from toolformer_ops.runs.models import load_model, load_scoring_model
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, run_tool
 from toolformer_ops.tools.registry import get_tool
 
@@ -117,7 +117,7 @@ def annotate_file(
     """
     tool = get_tool(tool_name)
     choices = RunChoices.parse({"tools": (tool.spec.name,), **values, "corpus": str(corpus), "model": model_name})
-    model = functools.cache(functools.partial(load_model, settings, model_name))
+    model = functools.cache(functools.partial(load_scoring_model, settings, model_name))
     annotator = Annotator(settings=settings, tool=tool, choices=choices, model=model)
     documents = (record.document() for _, record in read_corpus(settings, corpus) if isinstance(record, Record))
     for number, document in enumerate(documents):

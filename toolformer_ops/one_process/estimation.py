@@ -22,7 +22,7 @@ from toolformer_ops.errors import ParameterError
 from toolformer_ops.one_process.annotator import Annotator, read_corpus
 from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.runs.models import load_model
+from toolformer_ops.runs.models import load_scoring_model
 from toolformer_ops.storage import database
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
@@ -192,7 +192,7 @@ def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PRO
     """
     tools = [get_tool(name) for name in choices.tools]
     kept = count_kept(distinct_documents(settings, choices.corpus, choices.document_limit), tools, probe_texts)
-    model = functools.cache(lambda: load_model(settings, choices.model))
+    model = functools.cache(lambda: load_scoring_model(settings, choices.model))
     return [
         extrapolate(tool, kept[tool.spec.name], probe_tool(settings, model, tool, choices, kept[tool.spec.name].probe))
         for tool in tools

@@ -14,7 +14,7 @@ from toolformer_ops.errors import ParameterError
 from toolformer_ops.one_process.annotator import document_of
 from toolformer_ops.records import PlacedCall
 from toolformer_ops.runs.choices import ScoringChoices
-from toolformer_ops.runs.models import load_model, load_tokenization
+from toolformer_ops.runs.models import load_scoring_model, load_tokenization
 from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.registry import get_tool
 
@@ -63,7 +63,7 @@ def explain_call(
     effective_input = tool.effective_input(call.input, tool.spec.as_read(document))
     if effective_input is None:
         return {**explanation, "reason": "document_cannot_answer"}
-    model = functools.cache(lambda: load_model(settings, model_name))
+    model = functools.cache(lambda: load_scoring_model(settings, model_name))
     [output] = run_tool(tool.open(settings, model), [effective_input], settings.tool_time_limit_seconds)
     # 3. The losses, and the same token by token.
     executed = ExecutedCall(token=token, call=call, results=output.results, reason=output.reason)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import RecipeMismatchError
-from toolformer_ops.language_model.identity import S3
+from toolformer_ops.models.identity import S3
 from toolformer_ops.runs.micro_batches import RunTool
-from toolformer_ops.runs.rounding import allow_measured_rounding
+from toolformer_ops.runs.rounding import allow_measured_rounding, allow_rounding_without_database
 from toolformer_ops.runs.start_up import StartUp
 
 if TYPE_CHECKING:
@@ -45,14 +45,25 @@ def load_model(settings: Settings, model: str) -> "LanguageModel":
     )
 
 
+def load_scoring_model(settings: Settings, model: str) -> "LanguageModel":
+    """The same, for scoring without a database: with the rounding of a low-precision format measured as a run would measure it.
+
+    Raises:
+        ModelError: it is not there.
+    """
+    loaded = load_model(settings, model)
+    allow_rounding_without_database(settings, loaded)
+    return loaded
+
+
 def load_tokenization(settings: Settings, model: str) -> "Tokenization":
     """How the model reads text: its tokenizer alone, which loads in a second where the network takes many.
 
     Raises:
         ModelError: there is no such model.
     """
-    from toolformer_ops.language_model.loading import load_tokenizer
     from toolformer_ops.language_model.tokenization import Tokenization
+    from toolformer_ops.models.loading import load_tokenizer
 
     return Tokenization(load_tokenizer(*split_revision(model), settings))
 

@@ -3,12 +3,18 @@
 A network in bfloat16 or float16 decides near a threshold by rounding. So calls whose loss reduction is nearer to a threshold than a
 margin are computed again in float32. The margin is `ROOM` times the largest difference over a few hundred calls, in texts that
 every installation has: the examples in the prompts of the tools, with the word that follows as the result, which makes large
-reductions, and with another one. Every process takes the margin that was stored first. Owns the table `rounding_margins`.
+reductions, and with another one.
+
+A run's margin is in the table `rounding_margins`, which this module owns: every process takes the one that was stored first. The
+commands without a database have theirs in a file of the state folder.
 """
 
+import json
 import logging
+import os
 import re
 import statistics
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolformer_ops.call_syntax import Call
@@ -27,11 +33,13 @@ ROOM = 2.0
 """The margin, as a multiple of the largest difference that was seen."""
 CALLS_A_TEXT = 14
 """Of which one half get the word that follows as the result."""
+FILE = "rounding_margins.json"
+"""In the state folder: an object with a margin, nats, for each model, device and format."""
 _EXAMPLE = re.compile(r"^Input: (.+)$", re.MULTILINE)
 
 
 def allow_measured_rounding(settings: Settings, model: "LanguageModel") -> None:
-    """Let a model in low precision allow for the rounding that was measured for it on this device; measure it where nobody did."""
+    """Let a model in low precision allow for the rounding that Postgres has for it on this device; measure it where nobody did."""
     if model.number_format == "float32":
         return
     key = {
@@ -43,22 +51,53 @@ def allow_measured_rounding(settings: Settings, model: "LanguageModel") -> None:
     with database.transaction(engine) as connection:
         stored = database.fetch_all(connection, "rounding_margin", **key)
     if not stored:
-        differences = model.rounding_differences(example_calls(model))
-        if not differences:
-            raise ModelError(
-                f"{model.identity}: expected finite losses of example calls in {model.number_format}, found none."
-            )
-        measured = {
-            "calls": len(differences),
-            "mean_difference": statistics.fmean(differences),
-            "largest_difference": max(differences),
-            "margin": ROOM * max(differences),
-        }
-        logger.info("rounding of %s: %s", model.number_format, measured)
+        measured = _measured(model)
         with database.transaction(engine) as connection:
             database.execute(connection, "insert_rounding_margin", **key, **measured)
             stored = database.fetch_all(connection, "rounding_margin", **key)
     model.allow_rounding(stored[0].margin)
+
+
+def allow_rounding_without_database(settings: Settings, model: "LanguageModel") -> None:
+    """The same with the margin in the state folder. Two processes that measure at once find the same number on one device."""
+    if model.number_format == "float32":
+        return
+    file, key = settings.state_dir / FILE, f"{model.identity} {device_name(settings.device)} {model.number_format}"
+    margins = _margins_in(file)
+    if key not in margins:
+        margins[key] = _measured(model)["margin"]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = file.with_name(f"{file.name}.{os.getpid()}")
+        unfinished.write_text(json.dumps({**_margins_in(file), **margins}, indent=1) + "\n", encoding="utf-8")
+        unfinished.replace(file)
+    model.allow_rounding(margins[key])
+
+
+def _margins_in(file: Path) -> dict[str, float]:
+    """By model, device and format; none where the file is not there or damaged: they are measured again."""
+    try:
+        return {str(key): float(margin) for key, margin in json.loads(file.read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _measured(model: "LanguageModel") -> dict[str, float]:
+    """The columns of `rounding_margins` that say how far the example calls' reductions are from those in float32, in nats."""
+    logger.info("measuring the rounding of %s in %s, once", model.identity, model.number_format)
+    differences = model.rounding_differences(example_calls(model))
+    if not differences:
+        raise ModelError(
+            f"{model.identity}: expected finite losses of example calls in {model.number_format}, found none. Use "
+            "TOOLFORMER_DTYPE=float32, or another model."
+        )
+    measured = {
+        "calls": len(differences),
+        "mean_difference": statistics.fmean(differences),
+        "largest_difference": max(differences),
+        "margin": ROOM * max(differences),
+    }
+    logger.info("rounding of %s: %s", model.number_format, measured)
+    return measured
 
 
 def device_name(device: str) -> str:

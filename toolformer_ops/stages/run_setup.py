@@ -46,7 +46,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
         ParameterError: a keep threshold is below `prune_below`, or is for a tool that was not chosen.
         RecipeMismatchError: the run exists with other choices or recipes.
     """
-    from toolformer_ops.language_model import model_identity
+    from toolformer_ops.models import model_identity
 
     # 1. Thresholds, model, prompts and tools, each as the run will find it.
     thresholds = choices.kept_from()
@@ -171,7 +171,7 @@ def start_finetuning(settings: Settings, run_id: str, release_id: str, parameter
         ModelError: the model that the release was made with is not there.
         RecipeMismatchError: it is another one by now, or the run exists with other choices or another release.
     """
-    from toolformer_ops.language_model import model_identity
+    from toolformer_ops.models import model_identity
 
     chosen = values_in(parameters)
     unknown = sorted(name for name in chosen if not name.startswith(CHOSEN_ANEW))

@@ -49,7 +49,7 @@ class QuestionAnswering(Tool):
         if settings.qa_reader != "best_sentence":
             identity = model_identity
             if settings.qa_reader == "sequence_to_sequence" or settings.qa_reader_model is not None:
-                from toolformer_ops.language_model.identity import model_identity as identity_of
+                from toolformer_ops.models.identity import model_identity as identity_of
 
                 identity = identity_of(_checkpoint(settings), settings.qa_reader_revision, settings=settings)
             prompt = content_uuid(load_prompt(model_readers.PROMPT)).hex[:16]

@@ -9,7 +9,7 @@ from typing import Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolError
-from toolformer_ops.language_model.identity import (
+from toolformer_ops.models.identity import (
     S3,
     hub_failed,
     hub_model_missing,

@@ -44,9 +44,7 @@ class MadeModel:
     def surely_below(self, bound: float, prune_below: float) -> bool:
         return prune_below > 0 and bound < prune_below
 
-    def losses_with_result_of_texts(
-        self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **_: Any
-    ) -> list[list[float]]:
+    def losses_with_result(self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **_: Any) -> list[list[float]]:
         return [[self.loss(int(text), call.call.input, call.result) for call in calls] for text, calls in texts]
 
 
@@ -148,11 +146,11 @@ def test_placebos_are_computed_in_the_format_of_the_calls_own_loss() -> None:
     asked: list[tuple[str, int]] = []
 
     class InLowPrecision(MadeModel):
-        def losses_with_result_of_texts(
+        def losses_with_result(
             self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **options: Any
         ) -> list[list[float]]:
             asked.append((options["number_format"], sum(len(calls) for _, calls in texts)))
-            return super().losses_with_result_of_texts(texts)
+            return super().losses_with_result(texts)
 
     calls = [
         JudgedCall(

@@ -14,9 +14,9 @@ from tests.tiny_models import SHAPES, save_tiny_gpt2
 from tests.unit.language_model.plain_reference import ContinuedReference, PlainReference
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.loading import load_network
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.records import CallPosition, SampledContinuation
+from toolformer_ops.models.loading import load_network
+from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation
 
 PROMPT = AnnotationPrompt(
     "Calculator",
@@ -44,6 +44,18 @@ def sample_calls(
     for item in texts:
         sampler.add(item.text, [position.token for position in item.positions], item.seed_key)
     return sampler.finish()
+
+
+def score_calls(engine: LanguageModel, text: str, calls: Sequence[PlacedCall], **settings: Any) -> list[CallLosses]:
+    """The losses of one text's calls."""
+    [found] = engine.score_texts([(text, calls)], **settings)
+    return found
+
+
+def losses_with_result(engine: LanguageModel, text: str, calls: Sequence[PlacedCall], **settings: Any) -> list[float]:
+    """The loss with result alone of one text's calls."""
+    [found] = engine.losses_with_result([(text, calls)], **settings)
+    return found
 
 
 @dataclass(frozen=True)

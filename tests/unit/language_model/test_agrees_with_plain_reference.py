@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.language_model.conftest import PROMPT, TEXT, Subject, TextToSample, sample_calls
+from tests.unit.language_model.conftest import PROMPT, TEXT, Subject, TextToSample, sample_calls, score_calls
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.records import CallPosition, PlacedCall
@@ -66,7 +66,7 @@ def test_samples_are_those_of_plain_decoding_with_the_same_draws(any_subject: Su
 def test_losses_are_those_of_one_plain_pass_a_call(any_subject: Subject) -> None:
     positions = any_subject.engine.find_positions(PROMPT, [TEXT], at_most=100, threshold=0.0)[0]
     calls = calls_at(positions)
-    for call, losses in zip(calls, any_subject.engine.score_calls(TEXT, calls), strict=True):
+    for call, losses in zip(calls, score_calls(any_subject.engine, TEXT, calls), strict=True):
         expected = any_subject.reference.losses(TEXT, call)
         assert losses.without_call == pytest.approx(expected.without_call, abs=TOLERANCE_NATS)
         assert losses.without_result == pytest.approx(expected.without_result, abs=TOLERANCE_NATS)
@@ -89,7 +89,7 @@ def test_a_real_model_on_real_text_agrees_with_the_plain_reference(smollm2: Subj
             reference.sample(PROMPT.template, text, position, number, seed_key="3", **settings) for number in range(2)
         ]
     calls = calls_at(positions)
-    for call, losses in zip(calls, engine.score_calls(text, calls), strict=True):
+    for call, losses in zip(calls, score_calls(engine, text, calls), strict=True):
         expected = reference.losses(text, call)
         for name in ("without_call", "without_result", "with_result"):
             assert getattr(losses, name) == pytest.approx(getattr(expected, name), abs=TOLERANCE_NATS)
@@ -99,7 +99,7 @@ def test_a_real_model_finds_that_the_right_result_helps_and_a_wrong_one_does_not
     text = REAL_TEXTS[1]
     token = smollm2.engine.tokenize(text).starts.index(text.index(" 327"))
     right, wrong = (PlacedCall(token, Call("Calculator", "520 - 193"), result) for result in ("327", "815"))
-    with_right, with_wrong = smollm2.engine.score_calls(text, [right, wrong])
+    with_right, with_wrong = score_calls(smollm2.engine, text, [right, wrong])
     assert min(with_right.without_call, with_right.without_result) - with_right.with_result > 0.5
     assert min(with_wrong.without_call, with_wrong.without_result) - with_wrong.with_result < 0.0
 
@@ -125,8 +125,8 @@ def test_a_real_model_keeps_the_same_calls_with_every_shortcut(smollm2: Subject,
             for found in (right, "815", f"{right}0")
         ]
         plain = [smollm2.reference.losses(text, call).reduction_bound for call in calls]
-        exact = smollm2.engine.score_calls(text, calls, prune_below=0.5)
-        half = [] if screened else low_precision.score_calls(text, calls, prune_below=0.5, float32_from=0.5)
+        exact = score_calls(smollm2.engine, text, calls, prune_below=0.5)
+        half = [] if screened else score_calls(low_precision, text, calls, prune_below=0.5, float32_from=0.5)
         for threshold in (0.5, 1.0, 2.0):
             expected = [reduction >= threshold for reduction in plain]
             for scored in filter(None, (exact, half)):

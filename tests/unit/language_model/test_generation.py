@@ -63,7 +63,7 @@ def test_more_prompts_than_fit_together_are_done_in_groups(
     tiny_engine: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = tiny_engine.generate_texts(PROMPTS, 5)
-    monkeypatch.setattr("toolformer_ops.language_model.generation.MAX_PROMPTS_TOGETHER", 2)
+    monkeypatch.setattr("toolformer_ops.language_model.decode_loop.MAX_PROMPTS_TOGETHER", 2)
     assert tiny_engine.generate_texts(PROMPTS, 5) == together
 
 

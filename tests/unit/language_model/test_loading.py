@@ -15,15 +15,16 @@ import httpx2
 import pytest
 from huggingface_hub.errors import HfHubHTTPError
 
-from tests.unit.language_model.conftest import PROMPT, TEXT, TextToSample, sample_calls
+from tests.unit.language_model.conftest import PROMPT, TEXT, TextToSample, sample_calls, score_calls
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ModelError, ModelHubError, NoDeviceError, ToolError
-from toolformer_ops.language_model import LanguageModel, model_identity
+from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.identity import HASH_CACHE, hub_model_missing
-from toolformer_ops.language_model.loading import answer_on_first_device, load_tokenizer, load_weights
 from toolformer_ops.language_model.tokenization import Tokenization
+from toolformer_ops.models import model_identity
+from toolformer_ops.models.identity import HASH_CACHE, hub_model_missing
+from toolformer_ops.models.loading import answer_on_first_device, load_tokenizer, load_weights
 from toolformer_ops.records import PlacedCall
 from toolformer_ops.tools.sequence_to_sequence import load_checkpoint
 
@@ -121,7 +122,7 @@ def test_a_process_reads_a_model_once(folder: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_name_is_known_without_loading_torch(folder: Path) -> None:
     program = (
-        "import sys; from toolformer_ops.language_model import AnnotationPrompt, model_identity; "
+        "import sys; from toolformer_ops.language_model import AnnotationPrompt; from toolformer_ops.models import model_identity; "
         "print(model_identity(sys.argv[1]), 'torch' in sys.modules, 'transformers' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=True)
@@ -301,7 +302,7 @@ def test_a_model_whose_layers_are_spread_computes_the_same_bits(folder: Path, tm
         positions = model.find_positions(PROMPT, [TEXT], at_most=3, threshold=0.0)
         text = TextToSample(TEXT, positions[0], "key")
         settings = {"samples": 3, "max_new_tokens": 12, "call_start": " [", "temperature": 1.0, "top_p": 1.0}
-        return [positions, sample_calls(model, [text], **settings), model.score_calls(TEXT, [call])]
+        return [positions, sample_calls(model, [text], **settings), score_calls(model, TEXT, [call])]
 
     assert numbers(spread) == numbers(plain)
 
@@ -339,7 +340,7 @@ def test_the_demos_model_is_whole_and_says_nothing_of_its_quantisation(smollm2_d
 
 
 def test_a_conversion_without_its_file_is_refused(tmp_path: Path) -> None:
-    from toolformer_ops.language_model import convert_gguf
+    from toolformer_ops.models.conversion import convert_gguf
 
     with pytest.raises(ModelError, match="expected a GGUF file, found nothing"):
         convert_gguf(tmp_path / "none.gguf", tmp_path / "out")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tests.unit.language_model.conftest import TEXT, Subject, TextToSample, sample_calls
+from tests.unit.language_model.conftest import TEXT, Subject, TextToSample, sample_calls, score_calls
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.errors import DeviceMemoryError
 from toolformer_ops.language_model.causal_model import CausalModel
@@ -155,7 +155,7 @@ def test_scores_and_samples_are_the_same_with_little_memory(subject: Subject, mo
         "temperature": 1.0,
         "top_p": 1.0,
     }
-    expected = subject.engine.score_calls(TEXT, calls), sample_calls(subject.engine, texts, **settings)
+    expected = score_calls(subject.engine, TEXT, calls), sample_calls(subject.engine, texts, **settings)
     forward = type(subject.model.network.base_model).forward
     refused: list[int] = []
     too_many = range(129, 10_000)
@@ -169,7 +169,7 @@ def test_scores_and_samples_are_the_same_with_little_memory(subject: Subject, mo
 
     monkeypatch.setattr(type(subject.model.network.base_model), "forward", short)
     monkeypatch.setattr(subject.model, "memory", DeviceMemory(subject.model.network))  # which will shrink
-    scored = subject.engine.score_calls(TEXT, calls)
+    scored = score_calls(subject.engine, TEXT, calls)
     assert len(refused) > 0
     before = len(refused)
     too_many = range(17, 64)

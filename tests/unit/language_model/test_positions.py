@@ -6,8 +6,7 @@ import pytest
 
 from tests.unit.language_model.conftest import FORMATS, PROMPT, TEXT, Subject, passes_over
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
-from toolformer_ops.language_model.context import ContextBuilder
-from toolformer_ops.language_model.positions import best_positions
+from toolformer_ops.language_model.context import ContextBuilder, best_positions
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.records import CallPosition
 

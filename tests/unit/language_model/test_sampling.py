@@ -15,9 +15,9 @@ from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.context import ContextBuilder
 from toolformer_ops.language_model.kv_cache import ROW_MULTIPLE
-from toolformer_ops.language_model.loading import load_network
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.tokenization import Tokenization
+from toolformer_ops.models.loading import load_network
 from toolformer_ops.records import CallPosition, SampledContinuation
 
 SETTINGS: dict[str, Any] = {

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.language_model.conftest import FORMATS, TEXT, Subject, passes_over
+from tests.unit.language_model.conftest import FORMATS, TEXT, Subject, losses_with_result, passes_over, score_calls
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import LanguageModel, scoring
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.memory import DeviceMemory
-from toolformer_ops.language_model.windows import owner, plan_windows
+from toolformer_ops.language_model.tokenization import owner, plan_windows
 from toolformer_ops.records import CallLosses, PlacedCall
 
 LONG_TEXT = " ".join(f"Shop {number} sold {number * 7} shirts." for number in range(60))
@@ -38,16 +38,16 @@ def test_a_batch_of_one_equals_a_batch_of_many(subject: Subject) -> None:
     calls = [
         calculator(token, result) for token in (1, 5, 9, 14) for result in ("333", "7", "a much longer result, padded")
     ]
-    together = subject.engine.score_calls(TEXT, calls)
+    together = score_calls(subject.engine, TEXT, calls)
     for call, losses in zip(calls, together, strict=True):
-        assert close(subject.engine.score_calls(TEXT, [call])[0], losses)
+        assert close(score_calls(subject.engine, TEXT, [call])[0], losses)
 
 
 def test_the_same_calls_give_the_same_bits_whatever_came_before(subject: Subject) -> None:
     calls = [calculator(token) for token in (2, 6, 11)]
-    first = subject.engine.score_calls(TEXT, calls)
-    subject.engine.score_calls("Another text, with words.", [calculator(1)])
-    assert subject.engine.score_calls(TEXT, calls) == first
+    first = score_calls(subject.engine, TEXT, calls)
+    score_calls(subject.engine, "Another text, with words.", [calculator(1)])
+    assert score_calls(subject.engine, TEXT, calls) == first
 
 
 @pytest.mark.parametrize("context_tokens", [None, 6])
@@ -57,7 +57,7 @@ def test_each_loss_comes_with_the_log_probabilities_of_its_tokens(
 ) -> None:
     end = len(subject.engine.tokenize(TEXT))
     calls = [*(calculator(token) for token in (2, 6, 11, 14)), calculator(end - 3)]
-    found = subject.engine.score_calls(TEXT, calls, prune_below=prune_below, context_tokens=context_tokens)
+    found = score_calls(subject.engine, TEXT, calls, prune_below=prune_below, context_tokens=context_tokens)
     assert any(losses.pruned for losses in found) == (prune_below > 0)
     for call, losses in zip(calls, found, strict=True):
         tokens = losses.token_log_probabilities
@@ -89,9 +89,9 @@ def test_a_text_has_the_same_bits_in_any_company(
     together = subject.engine.score_texts(texts, prune_below=prune_below)
     assert any(losses.pruned for of_text in together for losses in of_text) == (prune_below > 0)
     for (text, calls), losses in zip(texts, together, strict=True):
-        assert subject.engine.score_calls(text, calls, prune_below=prune_below) == losses
-    alone = [subject.engine.losses_with_result(text, calls, number_format=dtype) for text, calls in texts]
-    assert subject.engine.losses_with_result_of_texts(texts, number_format=dtype) == alone
+        assert score_calls(subject.engine, text, calls, prune_below=prune_below) == losses
+    alone = [losses_with_result(subject.engine, text, calls, number_format=dtype) for text, calls in texts]
+    assert subject.engine.losses_with_result(texts, number_format=dtype) == alone
     if prune_below == 0 and dtype == "float32":
         assert alone == [[losses.with_result for losses in of_text] for of_text in together]
 
@@ -118,7 +118,7 @@ def test_neither_padding_nor_packing_changes_a_loss(
     expected = [subject.reference.losses(TEXT, call) for call in calls]
     monkeypatch.setattr(DeviceMemory, "pass_tokens", batch_tokens)
     monkeypatch.setattr(subject.model, "packs", packs)
-    for found, plain in zip(subject.engine.score_calls(TEXT, calls), expected, strict=True):
+    for found, plain in zip(score_calls(subject.engine, TEXT, calls), expected, strict=True):
         assert close(found, plain)
 
 
@@ -128,7 +128,7 @@ def test_near_the_end_fewer_tokens_count_and_no_weight_is_scaled_up(subject: Sub
     call = calculator(len(tokens) - left)
     details = subject.engine.score_details(TEXT, call)
     assert [item.weight for item in details] == [5 / 15, 4 / 15, 3 / 15, 2 / 15, 1 / 15][:left]
-    losses = subject.engine.score_calls(TEXT, [call])[0]
+    losses = score_calls(subject.engine, TEXT, [call])[0]
     assert losses.with_result == pytest.approx(-sum(item.weight * item.log_p_with_result for item in details), abs=1e-6)
     assert losses.without_call == pytest.approx(
         -sum(item.weight * item.log_p_without_call for item in details), abs=1e-6
@@ -148,7 +148,7 @@ def test_tokens_more_than_five_after_the_call_do_not_count(subject: Subject) -> 
     call = calculator(3)
     shortened = TEXT[: tokens.starts[8]]
     assert subject.engine.tokenize(shortened).ids == tokens.ids[:8]
-    assert close(subject.engine.score_calls(shortened, [call])[0], subject.engine.score_calls(TEXT, [call])[0])
+    assert close(score_calls(subject.engine, shortened, [call])[0], score_calls(subject.engine, TEXT, [call])[0])
 
 
 def test_a_call_far_into_the_text_is_scored_with_all_the_text_before_it(subject: Subject) -> None:
@@ -156,7 +156,7 @@ def test_a_call_far_into_the_text_is_scored_with_all_the_text_before_it(subject:
     token = len(subject.engine.tokenize(text)) - 6
     assert token > 100
     call = calculator(token)
-    losses = subject.engine.score_calls(text, [call])[0]
+    losses = score_calls(subject.engine, text, [call])[0]
     assert close(losses, subject.reference.losses(text, call))
     assert losses.with_result != pytest.approx(losses.without_call, abs=1e-5), "the prefix is out of reach"
 
@@ -164,9 +164,9 @@ def test_a_call_far_into_the_text_is_scored_with_all_the_text_before_it(subject:
 def test_equal_prefixes_of_a_text_are_one_pass(subject: Subject) -> None:
     today = [PlacedCall(token, Call("Calendar", ""), "Today is Monday.") for token in (1, 5, 9, 14)]
     with passes_over(subject.model.network) as passes:
-        found = subject.engine.score_calls(TEXT, today)
+        found = score_calls(subject.engine, TEXT, today)
     with passes_over(subject.model.network) as passes_of_the_last:
-        subject.engine.score_calls(TEXT, today[-1:])
+        score_calls(subject.engine, TEXT, today[-1:])
     assert passes == passes_of_the_last, "no call, the call, the call with its result"
     for call, losses in zip(today, found, strict=True):
         assert close(losses, subject.reference.losses(TEXT, call))
@@ -179,19 +179,19 @@ def test_losses_that_are_not_finite_are_returned_as_they_are(subject_of: Callabl
     try:
         with torch.no_grad():
             bias[0] = math.nan
-        assert all(map(math.isnan, numbers(engine.score_calls(TEXT, [calculator(3)])[0])))
+        assert all(map(math.isnan, numbers(score_calls(engine, TEXT, [calculator(3)])[0])))
     finally:
         with torch.no_grad():
             bias.copy_(before)
-    assert all(map(math.isfinite, numbers(engine.score_calls(TEXT, [calculator(3)])[0])))
+    assert all(map(math.isfinite, numbers(score_calls(engine, TEXT, [calculator(3)])[0])))
 
 
 def test_a_position_outside_the_text_is_refused(subject: Subject) -> None:
     tokens = len(subject.engine.tokenize(TEXT))
     for token in (0, tokens):
         with pytest.raises(ValueError, match=f"expected a position in 1..{tokens - 1}, found {token}"):
-            subject.engine.score_calls(TEXT, [calculator(token)])
-    assert subject.engine.score_calls(TEXT, []) == []
+            score_calls(subject.engine, TEXT, [calculator(token)])
+    assert score_calls(subject.engine, TEXT, []) == []
 
 
 def test_in_a_long_text_the_three_losses_see_one_and_the_same_window(long_subject: Subject) -> None:
@@ -204,7 +204,7 @@ def test_in_a_long_text_the_three_losses_see_one_and_the_same_window(long_subjec
     assert len(prefix) <= 64
     start = owner(plan_windows(len(tokens), 256 - 1 - 64), token).start
     assert start > 0
-    losses = engine.score_calls(LONG_TEXT, [call])[0]
+    losses = score_calls(engine, LONG_TEXT, [call])[0]
 
     def loss(z: Sequence[int]) -> float:
         ids = tokens.ids[start : start + 191]
@@ -224,14 +224,14 @@ def test_in_a_long_text_the_three_losses_see_one_and_the_same_window(long_subjec
 def test_every_position_of_a_long_text_has_finite_losses(long_subject: Subject) -> None:
     tokens = long_subject.engine.tokenize(LONG_TEXT)
     calls = [calculator(token) for token in range(1, len(tokens), 37)]
-    losses = long_subject.engine.score_calls(LONG_TEXT, calls)
+    losses = score_calls(long_subject.engine, LONG_TEXT, calls)
     assert all(math.isfinite(value) for item in losses for value in numbers(item))
 
 
 def test_a_call_that_leaves_no_room_for_text_has_no_losses(long_subject: Subject) -> None:
     too_long = calculator(3, "3" * 1000)
     assert len(long_subject.engine.tokenize(too_long.with_result)) > 256
-    both = long_subject.engine.score_calls(TEXT, [too_long, calculator(3)])
+    both = score_calls(long_subject.engine, TEXT, [too_long, calculator(3)])
     assert all(map(math.isnan, numbers(both[0])))
     assert all(map(math.isfinite, numbers(both[1])))
     assert long_subject.engine.score_details(TEXT, too_long) == []
@@ -241,8 +241,8 @@ def test_bfloat16_losses_are_near_those_of_float32(
     tiny_engine: LanguageModel, tiny_engine_bfloat16: LanguageModel
 ) -> None:
     for token in (2, 7, 12):
-        exact = tiny_engine.score_calls(TEXT, [calculator(token)])[0]
-        assert close(tiny_engine_bfloat16.score_calls(TEXT, [calculator(token)])[0], exact, nats=0.3)
+        exact = score_calls(tiny_engine, TEXT, [calculator(token)])[0]
+        assert close(score_calls(tiny_engine_bfloat16, TEXT, [calculator(token)])[0], exact, nats=0.3)
 
 
 RESULTS = ("333", "7", "64", "520 shirts", "187", "in April it sold")
@@ -257,11 +257,11 @@ def test_pruning_keeps_the_same_calls_at_every_threshold_from_its_own_on(
     subject: Subject, context_tokens: int | None
 ) -> None:
     calls = many_calls()
-    plain = subject.engine.score_calls(TEXT, calls, context_tokens=context_tokens)
+    plain = score_calls(subject.engine, TEXT, calls, context_tokens=context_tokens)
     reductions = [losses.reduction_bound for losses in plain]
     assert not any(losses.pruned for losses in plain)
     prune_below = sorted(reductions)[-8]  # tiny random models lower losses by little: seven calls and more reach this
-    pruned = subject.engine.score_calls(TEXT, calls, prune_below=prune_below, context_tokens=context_tokens)
+    pruned = score_calls(subject.engine, TEXT, calls, prune_below=prune_below, context_tokens=context_tokens)
     assert any(losses.pruned for losses in pruned)
     for losses, exact in zip(pruned, plain, strict=True):
         if losses.pruned:
@@ -274,7 +274,7 @@ def test_pruning_keeps_the_same_calls_at_every_threshold_from_its_own_on(
 
 def test_where_the_loss_without_a_call_is_below_the_bound_no_call_is_run(subject: Subject) -> None:
     with passes_over(subject.model.network) as passes:
-        losses = subject.engine.score_calls(TEXT, many_calls(), prune_below=20.0)
+        losses = score_calls(subject.engine, TEXT, many_calls(), prune_below=20.0)
     assert [sequences for sequences, _ in passes] == [1]  # the text alone, once for all positions
     assert all(item.without_result is None and item.with_result is None for item in losses)
     assert all(item.reduction_bound == item.without_call for item in losses)
@@ -283,7 +283,7 @@ def test_where_the_loss_without_a_call_is_below_the_bound_no_call_is_run(subject
 def test_the_loss_without_a_call_of_many_positions_is_that_of_scoring(subject: Subject) -> None:
     tokens = [1, 4, 9, 14]
     [found] = subject.engine.losses_without_call([(TEXT, tokens)])
-    scored = subject.engine.score_calls(TEXT, [calculator(token) for token in tokens])
+    scored = score_calls(subject.engine, TEXT, [calculator(token) for token in tokens])
     assert found == pytest.approx([losses.without_call for losses in scored], abs=1e-6)
 
 
@@ -294,7 +294,7 @@ def test_with_a_context_window_the_call_sees_only_the_last_tokens_before_it(
     token, text = 14, TEXT
     tokens = subject.engine.tokenize(text)
     start = max(0, token - context_tokens)
-    [losses] = subject.engine.score_calls(text, [calculator(token)], context_tokens=context_tokens)
+    [losses] = score_calls(subject.engine, text, [calculator(token)], context_tokens=context_tokens)
     reference = subject.reference
 
     def loss(z: str | None) -> float:
@@ -331,8 +331,8 @@ def test_a_bound_proves_something_only_beyond_the_rounding_of_the_number_format(
 
 def test_bfloat16_screens_and_float32_decides(tiny_engine: LanguageModel, tiny_engine_bfloat16: LanguageModel) -> None:
     calls = many_calls()
-    exact = tiny_engine.score_calls(TEXT, calls)
-    rechecked = tiny_engine_bfloat16.score_calls(TEXT, calls, float32_from=0.25)
+    exact = score_calls(tiny_engine, TEXT, calls)
+    rechecked = score_calls(tiny_engine_bfloat16, TEXT, calls, float32_from=0.25)
     formats = {losses.number_format for losses in rechecked}
     assert formats == {"float32", "bfloat16"}
     for losses, right in zip(rechecked, exact, strict=True):
@@ -345,8 +345,8 @@ def test_bfloat16_screens_and_float32_decides(tiny_engine: LanguageModel, tiny_e
 @pytest.mark.parametrize("context_tokens", [None, 6])
 def test_the_loss_with_a_result_alone_is_that_of_scoring(subject: Subject, context_tokens: int | None) -> None:
     calls = [calculator(token, result) for token in (2, 6, 11) for result in ("333", "7")]
-    alone = subject.engine.losses_with_result(TEXT, calls, context_tokens=context_tokens)
-    together = subject.engine.score_calls(TEXT, calls, context_tokens=context_tokens)
+    alone = losses_with_result(subject.engine, TEXT, calls, context_tokens=context_tokens)
+    together = score_calls(subject.engine, TEXT, calls, context_tokens=context_tokens)
     assert alone == pytest.approx([losses.with_result for losses in together], abs=1e-5)
     if context_tokens is None:
         assert alone == pytest.approx([subject.reference.losses(TEXT, call).with_result for call in calls], abs=1e-4)
@@ -356,9 +356,9 @@ def test_a_result_is_scored_in_float32_and_where_it_leaves_no_room_it_has_no_los
     long_subject: Subject, tiny_engine: LanguageModel, tiny_engine_bfloat16: LanguageModel
 ) -> None:
     calls = [calculator(5), calculator(9)]
-    assert tiny_engine_bfloat16.losses_with_result(TEXT, calls) == tiny_engine.losses_with_result(TEXT, calls)
+    assert losses_with_result(tiny_engine_bfloat16, TEXT, calls) == losses_with_result(tiny_engine, TEXT, calls)
     endless = calculator(5, "7 " * long_subject.engine.max_positions)
-    fitting, lost = long_subject.engine.losses_with_result(LONG_TEXT, [calculator(5), endless])
+    fitting, lost = losses_with_result(long_subject.engine, LONG_TEXT, [calculator(5), endless])
     assert math.isfinite(fitting)
     assert math.isnan(lost)
 
@@ -404,11 +404,11 @@ def test_without_room_for_both_weights_they_take_turns_on_the_device(
     monkeypatch.setattr(CausalModel, "leave_device", lambda self: moved.append(f"{self.number_format} leaves"))
     monkeypatch.setattr(CausalModel, "return_to_device", lambda self: moved.append(f"{self.number_format} returns"))
     calls = many_calls()[:4]
-    assert engine.score_calls(TEXT, calls, float32_from=-10.0) == tiny_engine.score_calls(TEXT, calls)
+    assert score_calls(engine, TEXT, calls, float32_from=-10.0) == score_calls(tiny_engine, TEXT, calls)
     assert moved == ["bfloat16 leaves", "bfloat16 returns"]
     assert engine._float32_model is None, "its weights are let go"
     with pytest.raises(ValueError, match="expected float32 or bfloat16, found 'float16'"):
-        engine.losses_with_result(TEXT, calls, number_format="float16")
+        losses_with_result(engine, TEXT, calls, number_format="float16")
     with pytest.raises(ValueError, match="position"):
-        engine.losses_with_result(TEXT, [calculator(1000)])
+        losses_with_result(engine, TEXT, [calculator(1000)])
     assert moved[2:] == ["bfloat16 leaves", "bfloat16 returns"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolformer_ops.language_model.windows import MIN_WINDOW, Window, owner, plan_windows
+from toolformer_ops.language_model.tokenization import MIN_WINDOW, Window, owner, plan_windows
 
 
 def test_a_text_that_fits_is_one_window() -> None:

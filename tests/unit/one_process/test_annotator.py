@@ -17,7 +17,7 @@ SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
     fake = FakeLanguageModel(("Calculator(2 + 3)",), sure_words=frozenset({"and"}))
-    monkeypatch.setattr("toolformer_ops.one_process.annotator.load_model", lambda *_: fake)
+    monkeypatch.setattr("toolformer_ops.one_process.annotator.load_scoring_model", lambda *_: fake)
     return fake
 
 

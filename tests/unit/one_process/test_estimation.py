@@ -129,7 +129,7 @@ def test_a_corpus_without_a_usable_record_is_named(settings: Settings, tmp_path:
 def test_the_command_prints_the_same_counts_as_a_table_and_as_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimation, "load_model", lambda *_: FakeLanguageModel(SCRIPT))
+    monkeypatch.setattr(estimation, "load_scoring_model", lambda *_: FakeLanguageModel(SCRIPT))
     path = corpus_of(tmp_path, [*SUMS, NO_SUM])
     chosen = ["--parameters", '{"max_positions": 3, "samples_per_position": 3, "prune_below": 0}']
     words = ["estimate", str(path), "--tool", "Calculator", "--model", "fake", "--limit", "10", *chosen]

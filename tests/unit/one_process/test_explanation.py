@@ -7,7 +7,7 @@ import pytest
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.language_model.losses import is_kept
+from toolformer_ops.losses import is_kept
 from toolformer_ops.one_process.explanation import explain_call, explanation_table, token_at
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
@@ -56,7 +56,7 @@ def test_an_offset_that_cannot_be_used_is_refused_before_the_model_and_the_tool_
     def load(*_: object) -> NoReturn:
         pytest.fail("loaded")
 
-    monkeypatch.setattr("toolformer_ops.one_process.explanation.load_model", load)
+    monkeypatch.setattr("toolformer_ops.one_process.explanation.load_scoring_model", load)
     monkeypatch.setattr("toolformer_ops.one_process.explanation.run_tool", load)
     for at in (999, -1, 0):
         with pytest.raises(ParameterError, match=rf"--at: expected .* {len(SUM)} characters, found {at}\."):

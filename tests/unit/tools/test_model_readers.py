@@ -8,8 +8,8 @@ import pytest
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, ToolError
-from toolformer_ops.language_model import model_identity
-from toolformer_ops.language_model.publishing import publish_model
+from toolformer_ops.models import model_identity
+from toolformer_ops.models.publishing import publish_model
 from toolformer_ops.retrieval.bm25_index import FoundPassage
 from toolformer_ops.tools import model_readers
 from toolformer_ops.tools.model_readers import (

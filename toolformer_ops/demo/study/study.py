@@ -147,13 +147,13 @@ def annotate(settings: Settings, model: str, plan: StudyPlan, file: Path) -> lis
     """Return one record a text, with all its `calls` that have a result; what `file` holds already is not annotated again."""
     from toolformer_ops.annotation.candidates import filter_document, kept_paragraphs
     from toolformer_ops.one_process.annotator import Annotator
-    from toolformer_ops.runs.models import load_model
+    from toolformer_ops.runs.models import load_scoring_model
     from toolformer_ops.tools.registry import get_tool
 
     done = read_whole_groups(file)
     documents = [item.document for item in plan.source.training(plan.texts, plan.seed)]
     tool = get_tool(plan.tool)
-    load = functools.cache(lambda: load_model(settings, model))
+    load = functools.cache(lambda: load_scoring_model(settings, model))
     annotator = Annotator(settings=settings, tool=tool, choices=plan.choices(model), model=load)
     left = documents[len(done) :]
     for first in range(0, len(left), TEXTS_TOGETHER):
@@ -191,7 +191,7 @@ def inform(settings: Settings, model: str, plan: StudyPlan, annotated: Sequence[
                 continue
             others = placebo_results(call, pool)
             placed = [PlacedCall(starts[call["position_char"]], parse_call(call["call"]), other) for other in others]
-            losses = engine.losses_with_result(record["text"], placed) if placed else []
+            [losses] = engine.losses_with_result([(record["text"], placed)])
             finite = [loss for loss in losses if math.isfinite(loss)]
             call["information"] = sum(finite) / len(finite) - call["loss_with_result"] if finite else None
     unfinished = file.with_name(file.name + ".part")
@@ -274,7 +274,7 @@ def train(
     """Return the folder of the model that is trained on these texts; trained now unless it is there."""
     from toolformer_ops.finetuning.recipe import FinetuningRecipe
     from toolformer_ops.finetuning.release_training import train_on_release
-    from toolformer_ops.language_model import model_identity
+    from toolformer_ops.models import model_identity
     from toolformer_ops.runs.models import split_revision
     from toolformer_ops.storage.publication import file_sha256
 

@@ -6,7 +6,7 @@ import torch
 
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ModelError, NoDeviceError, ToolformerError
-from toolformer_ops.language_model.identity import (
+from toolformer_ops.models.identity import (
     hub_model_missing,
     hub_options,
     local_folder,

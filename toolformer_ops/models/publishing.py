@@ -11,7 +11,7 @@ from pathlib import Path
 from toolformer_ops import artifacts
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import AlreadyPublishedError, ModelError, ParameterError
-from toolformer_ops.language_model.identity import (
+from toolformer_ops.models.identity import (
     S3,
     hub_model_missing,
     hub_options,
