@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from benchmarks.works import Job
 from toolformer_ops.annotation.candidates import sample_texts
-from toolformer_ops.config import Settings
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation
 from toolformer_ops.runs.choices import ToolSamplingChoices
@@ -18,7 +17,7 @@ from toolformer_ops.runs.choices import ToolSamplingChoices
 STAGES = ("positions", "sampling", "scoring")
 LOWEST_THRESHOLD = 0.5
 """The lowest keep threshold of interest, in nats: what is pruned and what is computed in float32 follow from it."""
-TEXTS_TOGETHER = int(Settings.model_fields["micro_batch_documents"].default)
+TEXTS_TOGETHER = 16
 """Texts whose samples grow together."""
 
 

@@ -131,11 +131,17 @@ class Settings(BaseSettings):
     translator_revision: str | None = Field(default=None, description="Commit of the translator where it is a hub id.")
     tool_time_limit_seconds: float = Field(default=30.0, gt=0, description="Time limit of one tool call.")
 
+    micro_batch_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Tokens of text that a stage with a model works on together and commits in one transaction; empty: 4,096 on a "
+        "CPU, 32,768 on a GPU. A longer document is a micro-batch alone.",
+    )
     micro_batch_documents: int = Field(
-        default=16,
+        default=256,
         ge=1,
         le=4096,
-        description="Documents that a stage works on together and commits in one transaction.",
+        description="Most documents of a micro-batch, however short they are.",
     )
     shard_seconds: float = Field(default=60.0, ge=10.0, description="Work that one mapped task should hold, at least.")
     start_up_seconds: float = Field(

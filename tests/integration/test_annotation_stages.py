@@ -107,6 +107,12 @@ def forget(settings: Settings) -> None:
         )
 
 
+def micro_batches(settings: Settings, *stages: str) -> list[int]:
+    """How many documents each micro-batch of these stages had, ascending."""
+    found = rows_of(settings, "micro_batches", "stage, documents, tool, batch_id")
+    return sorted(documents for stage, documents, *_ in found if stage in stages)
+
+
 def counts_of(settings: Settings, stage: str, document_text: str) -> dict[str, int]:
     with database.transaction(database.connect(settings)) as connection:
         found = connection.execute(
@@ -281,6 +287,23 @@ def test_a_stage_that_stops_and_runs_again_gives_the_rows_of_an_undisturbed_run(
             use_model(FakeLanguageModel(SCRIPT))
         run_stage(small, "r", "Calculator", "0/1")
     assert snapshot(small) == undisturbed
+
+
+def test_rows_do_not_depend_on_how_many_tokens_a_micro_batch_has(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus))
+    annotate(settings, "r")
+    together = snapshot(settings)
+    large = micro_batches(settings, "sample", "score")
+    assert len(large) == 2  # all documents at once, in each of the two stages
+    forget(settings)
+
+    annotate(settings.model_copy(update={"micro_batch_tokens": 1}), "r")
+    assert snapshot(settings) == together
+    assert micro_batches(settings, "sample", "score") == sorted([*large, *[1] * sum(large)])
 
 
 def test_one_process_gives_the_rows_of_the_three_stages_and_loads_the_model_once(

@@ -56,6 +56,7 @@ SETTINGS_OF_TEMPLATES = (
     "device",
     "hub_offline",
     "micro_batch_documents",
+    "micro_batch_tokens",
     "search_threads",
     "spread_layers",
     "threads",

@@ -15,7 +15,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,6 +40,12 @@ Done = TypeVar("Done")
 
 ALL_ORDINALS = 2**31 - 1
 """The exclusive bound of a run without a document limit; no ordinal reaches it."""
+
+MICRO_BATCH_TOKENS = {"cpu": 4_096, "cuda": 32_768}
+"""Tokens of a micro-batch by kind of device. The sampler's KV cache holds a text twice, and its calls: so many tokens fill a CPU's
+budget (`language_model/memory.py`), and about half of a GPU's, where a kill would else lose more than some minutes of work."""
+CHARACTERS_A_TOKEN = 4
+"""Of English prose, about."""
 
 Activity = Literal["computing", "reading", "writing", "waiting_for_reading", "waiting_for_writing"]
 
@@ -248,6 +254,14 @@ def documents_after(
     return [row.document_id for row in rows]
 
 
+def kept_tokens(connection: Connection, run: RunTool, document_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, int]:
+    """About how many tokens the filter kept of each document, by its characters: no tokenizer is loaded for it."""
+    rows = database.fetch_all(
+        connection, "kept_characters", filter_recipe_id=run.filter_recipe_id, document_ids=list(document_ids)
+    )
+    return {row.document_id: -(-row.characters // CHARACTERS_A_TOKEN) for row in rows}
+
+
 @dataclass(frozen=True)
 class MicroBatch:
     """What a stage computed for some documents."""
@@ -259,7 +273,7 @@ class MicroBatch:
 
 @dataclass
 class StageWork(ABC, Generic[Loaded]):
-    """What one stage does for one shard of a run's documents. Only `undone` and `load` read Postgres.
+    """What one stage does for one shard of a run's documents. Only `undone`, `tokens` and `load` read Postgres.
 
     `load` and `compute` run in different threads, and `load` may run before the two micro-batches that precede it are written.
     """
@@ -277,6 +291,10 @@ class StageWork(ABC, Generic[Loaded]):
     @abstractmethod
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
         """Documents of the shard without a ledger row under the recipe, in the order in which they are to be done."""
+
+    def tokens(self, connection: Connection, document_ids: Sequence[uuid.UUID]) -> Mapping[uuid.UUID, int]:
+        """About how many tokens of each document a model reads; none for a stage without one, which counts documents alone."""
+        return {}
 
     @abstractmethod
     def load(self, connection: Connection, documents: Sequence[Document]) -> Loaded:
@@ -311,7 +329,13 @@ def work_off(
     # 1. What is to be done, and in which micro-batches.
     with database.transaction(engine) as connection:
         pending = list(work.undone(connection))
-        batches = plan_batches(pending, tries.left(connection) if pending else [], settings.micro_batch_documents)
+        batches = plan_batches(
+            pending,
+            tries.left(connection) if pending else [],
+            settings.micro_batch_documents,
+            work.tokens(connection, pending),
+            settings.micro_batch_tokens or MICRO_BATCH_TOKENS["cpu" if settings.device == "cpu" else "cuda"],
+        )
     suspect = sum(len(batch.document_ids) for batch in batches if batch.deaths)
     suspected = f", {suspect} of them in micro-batches at which a process died, which come last" if suspect else ""
     logger.info("%s: %d documents to do%s", work.stage, len(pending), suspected)

@@ -18,8 +18,9 @@ the model: that is an error. The process's memory while it loads its model is no
 import contextlib
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from sqlalchemy import Connection, Engine
 
@@ -81,13 +82,21 @@ class Try:
     document_ids: Sequence[uuid.UUID]
 
 
-def plan_batches(pending: Sequence[uuid.UUID], tries: Sequence[Try], size: int) -> list[PlannedBatch]:
-    """Cut documents into micro-batches of `size`; those at which a process died come last, and are cut as the module says.
+def plan_batches(
+    pending: Sequence[uuid.UUID],
+    tries: Sequence[Try],
+    size: int,
+    tokens: Mapping[uuid.UUID, int] = MappingProxyType({}),
+    most_tokens: int = 0,
+) -> list[PlannedBatch]:
+    """Cut documents into micro-batches; those at which a process died come last, and are cut as the module says.
 
     Args:
         pending: the documents to be done, in their order.
         tries: those of the stage under the recipe that were left behind, oldest first.
-        size: documents of a micro-batch.
+        size: most documents of a micro-batch.
+        tokens: of each document, how many tokens it counts for; one that is not named counts for none.
+        most_tokens: most tokens of a micro-batch; a document with more is one alone.
     """
     # 1. The tries of each document. Documents with the same last try were at work together.
     of_document: dict[uuid.UUID, list[Try]] = {document_id: [] for document_id in pending}
@@ -101,8 +110,19 @@ def plan_batches(pending: Sequence[uuid.UUID], tries: Sequence[Try], size: int) 
         if of_document[document_id]:
             together.setdefault(of_document[document_id][-1].try_id, []).append(document_id)
 
-    # 2. Micro-batches.
-    batches = [PlannedBatch(clean[first : first + size]) for first in range(0, len(clean), size)]
+    # 2. Micro-batches of the others.
+    parts: list[list[uuid.UUID]] = []
+    held = 0
+    for document_id in clean:
+        own = tokens.get(document_id, 0)
+        if not parts or len(parts[-1]) == size or held + own > most_tokens > 0:
+            parts.append([])
+            held = 0
+        parts[-1].append(document_id)
+        held += own
+    batches = [PlannedBatch(part) for part in parts]
+
+    # 3. Those at which a process died.
     for _, documents in sorted(together.items()):
         deaths = max(len(of_document[document_id]) for document_id in documents)
         last = of_document[documents[0]][-1]

@@ -33,6 +33,9 @@ from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import ToolOutput, ToolRunner, run_tool
 from toolformer_ops.tools.registry import get_tool
 
+MOST_DOCUMENTS = 128
+"""Of a micro-batch: eight times those of the other stages, up to this many."""
+
 
 @dataclass(frozen=True)
 class CallResultRow(TableRow):
@@ -185,7 +188,8 @@ def execute_stage(
         )
     of_run = model or RunModel(settings)
     runner = functools.cache(lambda: tool.open(settings, lambda: of_run.of(run)))
-    batches = settings.model_copy(update={"micro_batch_documents": settings.micro_batch_documents * 8})
+    at_most = min(settings.micro_batch_documents * 8, MOST_DOCUMENTS)
+    batches = settings.model_copy(update={"micro_batch_documents": at_most})
     work = ExecuteWork(
         run=run, shard=Shard.parse(shard), runner=runner, time_limit_seconds=settings.tool_time_limit_seconds
     )

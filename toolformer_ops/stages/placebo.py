@@ -11,7 +11,7 @@ import logging
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ from toolformer_ops.runs.micro_batches import (
     Shard,
     StageWork,
     documents_after,
+    kept_tokens,
     load_run_tool,
     work_off,
 )
@@ -88,6 +89,10 @@ class PlaceboWork(StageWork[Loaded]):
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
         """The shard's scored documents whose placebos were not scored."""
         return documents_after(connection, self.run, self.shard, self.stage, "score")
+
+    def tokens(self, connection: Connection, document_ids: Sequence[uuid.UUID]) -> Mapping[uuid.UUID, int]:
+        """Those of the kept paragraphs."""
+        return kept_tokens(connection, self.run, document_ids)
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> Loaded:
         """The documents' calls that have a result and losses."""

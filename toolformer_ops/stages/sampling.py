@@ -7,7 +7,7 @@ with the loss that proves it. Does not run tools.
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from toolformer_ops.runs.micro_batches import (
     Shard,
     StageWork,
     documents_after,
+    kept_tokens,
     load_run_tool,
     work_off,
 )
@@ -119,6 +120,10 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
         """The shard's documents with a kept paragraph that were not sampled."""
         return documents_after(connection, self.run, self.shard, self.stage, "filter")
+
+    def tokens(self, connection: Connection, document_ids: Sequence[uuid.UUID]) -> Mapping[uuid.UUID, int]:
+        """Those of the kept paragraphs."""
+        return kept_tokens(connection, self.run, document_ids)
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> dict[uuid.UUID, list[Paragraph]]:
         """The kept paragraphs of each document."""

@@ -7,7 +7,7 @@ losses or with the reason why there are none. Does not decide what is kept: `sql
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from toolformer_ops.runs.micro_batches import (
     Shard,
     StageWork,
     documents_after,
+    kept_tokens,
     load_run_tool,
     work_off,
 )
@@ -92,6 +93,10 @@ class ScoreWork(StageWork[Loaded]):
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
         """The shard's executed documents that were not scored."""
         return documents_after(connection, self.run, self.shard, self.stage, "execute")
+
+    def tokens(self, connection: Connection, document_ids: Sequence[uuid.UUID]) -> Mapping[uuid.UUID, int]:
+        """Those of the kept paragraphs."""
+        return kept_tokens(connection, self.run, document_ids)
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> Loaded:
         """The documents' calls with their results and the bounds of their paragraphs."""

@@ -24,6 +24,13 @@ def test_documents_without_a_death_are_cut_in_their_order() -> None:
     assert plan_batches([], left([1, 2]), 3) == []
 
 
+def test_a_micro_batch_is_full_at_so_many_tokens_or_documents() -> None:
+    lengths = (40, 30, 40, 300, 100, 1, 1, 1, 1)
+    tokens = dict(zip(DOCUMENTS, lengths, strict=False))
+    batches = plan_batches(DOCUMENTS[: len(lengths)], [], 3, tokens, 100)
+    assert numbers(batches) == [[0, 1], [2], [3], [4], [5, 6, 7], [8]]
+
+
 @pytest.mark.parametrize("deaths", [1, 2])
 def test_a_micro_batch_at_which_a_process_died_comes_last_as_it_was(deaths: int) -> None:
     batches = plan_batches(DOCUMENTS[:6], left(*[[0, 1]] * deaths), 2)
