@@ -6,6 +6,7 @@
     generate         a model writes, with tools at hand
     evaluate dateset what a model learned, on the paper's suites; the questions of DATESET
     publish-model    a model on S3, for every machine and pod
+    push download    a release or model on a hub; in a folder
     export report    a release in the formats of other programs; the page of a run's evaluations
     export-judgements
                      what reviewers said of a release's calls
@@ -90,7 +91,16 @@ def main() -> None:
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
     )
-    for noisy in ("httpx", "httpcore", "botocore", "urllib3", "transformers", "great_expectations"):
+    for noisy in (
+        "httpx",
+        "httpcore",
+        "httpx2",
+        "httpcore2",
+        "botocore",
+        "urllib3",
+        "transformers",
+        "great_expectations",
+    ):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
         try:

@@ -381,7 +381,7 @@ def test_a_release_is_shown_with_its_card_as_text(
     app.state.reader.settings = s3_settings.model_copy(update={"reader_dsn": reader_dsn})
     page = sign_in("ann").get(f"/release?release={RELEASE}").text
     assert "# A card\n&lt;script&gt;alert(1)&lt;/script&gt; is text here" in page
-    assert f'fetch("releases/{RELEASE}"' in page
+    assert f"/releases/{RELEASE} {RELEASE}</pre>" in page
     assert f"export --format chat {store.uri(manifest.prefix)}" in page
     store.delete(manifest.key)
     assert "Its card cannot be read" in sign_in("ann").get(f"/release?release={RELEASE}").text

@@ -1,4 +1,7 @@
-"""`toolformer-ops publish-model | export-judgements`: a model on S3, where every machine finds it; what reviewers said of calls."""
+"""`toolformer-ops publish-model | push | download | export-judgements`: what leaves the factory, and a model that comes into it.
+
+A model on S3, where every machine finds it; a release or model on a hub, or in a folder; what reviewers said of calls.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -30,6 +33,57 @@ def publish_model(
     from toolformer_ops.runs.models import split_revision
 
     typer.echo(publish(load_settings(), *split_revision(model), name or None).address)
+
+
+@app.command("push")
+def push(
+    name: Annotated[
+        str, typer.Argument(help="Id or s3:// address of a release or a model.", metavar="RELEASE-or-MODEL")
+    ],
+    repository: Annotated[str, typer.Argument(help="On the hub: owner/name.", metavar="OWNER/NAME")],
+    public: Annotated[
+        bool, typer.Option("--public", help="Everybody may read a new repository; without, its owner alone.")
+    ] = False,
+    licence: Annotated[
+        str, typer.Option("--license", help="Licence of the texts, as the hub names it: cc-by-sa-4.0.")
+    ] = "",
+    language: Annotated[
+        list[str] | None,
+        typer.Option(help="Language, as en; may be repeated. None: identified in the release's texts."),
+    ] = None,
+    source: Annotated[
+        list[str] | None, typer.Option(help="Where the texts come from, in words; none: the address of the corpus.")
+    ] = None,
+) -> None:
+    """Put a release or model into a repository of the Hugging Face Hub, and print its page and revision; private by default.
+
+    All files become visible at once. A push that broke off continues when it is started again. The token is that of HF_TOKEN or of
+    `hf auth login`; another hub is named by HF_ENDPOINT.
+
+    Example: toolformer-ops push 0123456789abcdef my-team/sums-with-calls --license cc-by-sa-4.0
+    """
+    from toolformer_ops.release import hub
+
+    described = hub.Described(licence=licence, languages=tuple(language or ()), sources=tuple(source or ()))
+    pushed = hub.push(load_settings(), name, repository, described, public=public)
+    typer.echo(f"{pushed.address}\nrevision {pushed.revision}")
+
+
+@app.command("download")
+def download(
+    name: Annotated[
+        str, typer.Argument(help="Id or s3:// address of a release or a model.", metavar="RELEASE-or-MODEL")
+    ],
+    folder: Annotated[Path, typer.Argument(help="Where to; a new folder.")],
+) -> None:
+    """Copy a release or model from S3 into a folder, with every file's hash checked; started again, it continues.
+
+    Example: toolformer-ops download 0123456789abcdef my-release
+    """
+    from toolformer_ops.release import hub
+
+    manifest = hub.download(load_settings(), name, folder)
+    typer.echo(f"{folder}: {len(manifest.files)} files, {manifest.size:,} bytes")
 
 
 @app.command("export-judgements")

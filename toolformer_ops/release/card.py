@@ -16,12 +16,14 @@ from toolformer_ops.release.format import COLUMN_MEANINGS, ReleasedText
 
 @dataclass
 class ReleaseCounts:
-    """What a release holds, in numbers."""
+    """What a release holds, in numbers, and its first text."""
 
     texts: int = 0
     calls: int = 0
     texts_by_tool: Counter[str] = field(default_factory=Counter)
     calls_by_tool: Counter[str] = field(default_factory=Counter)
+    first_text: str = ""
+    """With its calls."""
 
     @classmethod
     def of(cls, texts: Iterable[ReleasedText]) -> "ReleaseCounts":
@@ -34,6 +36,7 @@ class ReleaseCounts:
     def add(self, text: ReleasedText) -> None:
         """Count one more text."""
         self.texts += 1
+        self.first_text = self.first_text or text.text
         self.calls += len(text.calls)
         self.texts_by_tool.update(text.tools)
         self.calls_by_tool.update(call.tool for call in text.calls)

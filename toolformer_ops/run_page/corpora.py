@@ -144,7 +144,7 @@ async def release(request: Request, visitor: VisitorDep, release: ReleaseQuery) 
         except ToolformerError:
             logger.exception("the card of release %s cannot be read", chosen.release_id)
         shown = card.decode("utf-8", "replace") if card is not None else None
-        values = {"release": chosen, "prefix": prefix, "card": shown}
+        values = {"release": chosen, "card": shown}
         return pages.response("release.html.j2", values)
 
     return await asyncio.get_running_loop().run_in_executor(reader.threads, make)

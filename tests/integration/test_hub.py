@@ -1,0 +1,209 @@
+"""Releases and models on a hub and in a folder, by a server that speaks the hub's API."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import RepoCard
+from huggingface_hub import constants as hub_constants
+
+from tests.annotated_runs import AnnotatedRun
+from tests.hub_server import TOKEN, Hub, Repository, running_hub
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import (
+    BusyError,
+    ConfigurationError,
+    CorruptObjectError,
+    ModelHubError,
+    ParameterError,
+    ToolformerError,
+)
+from toolformer_ops.release.format import read_release
+from toolformer_ops.release.hub import MANIFEST_ON_HUB, Described, download, published, push
+from toolformer_ops.stages.release import release
+from toolformer_ops.storage.object_store import ObjectStore
+
+REPO = "a-team/sums"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """An empty hub, to which this process writes."""
+    with running_hub() as server:
+        monkeypatch.setattr(hub_constants, "ENDPOINT", server.url)
+        monkeypatch.setattr(hub_constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        monkeypatch.setattr(time, "sleep", lambda _: None)  # between the library's own tries
+        yield server
+
+
+def released(settings: Settings, *sums: tuple[int, int]) -> str:
+    """The id of a release of a text a sum."""
+    run = AnnotatedRun(settings, {"Calculator": 0.5}, run_id=f"run-{sums[0][0]}")
+    for total, part in sums:
+        document = run.add_text(f"Out of {total} people, {part} passed, that is {part / total:.2f} of them all.")
+        run.add_call("Calculator", document, " of them", f"{part} / {total}", f"{part / total:.2f}", saves=1.25)
+    run.complete("Calculator")
+    run.engine.dispose()
+    return release(settings, run.run_id)
+
+
+def published_model(settings: Settings, folder: Path) -> str:
+    """The name of a model on S3, with weights of random bytes."""
+    record = {"definition": {"base_model": f"someone/small@{'a' * 40}"}}
+    contents = {
+        "model-00001.safetensors": os.urandom(5000),
+        "model-00002.safetensors": os.urandom(5000),
+        "finetuning.json": json.dumps(record).encode(),
+        "README.md": b"# Finetuned model\n",
+    }
+    folder.mkdir()
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    ObjectStore(settings).publish("models/tuned", {name: folder / name for name in contents})
+    return "tuned"
+
+
+def test_a_release_is_pushed_with_a_whole_card_and_read_back(settings: Settings, hub: Hub, tmp_path: Path) -> None:
+    release_id = released(settings, (1400, 700), (1500, 300))
+    # 1. By the command line, to the hub that HF_ENDPOINT names.
+    words = ["push", release_id, REPO, "--license", "cc-by-sa-4.0"]
+    environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1"}
+    command = [sys.executable, "-m", "toolformer_ops", *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    repository = hub.repositories[f"datasets/{REPO}"]
+    assert done.stdout == f"{hub.url}/datasets/{REPO}\nrevision {repository.head}\n"
+    assert TOKEN not in done.stderr + done.stdout
+    # 2. All of it in one commit, private; the files are those of S3.
+    assert repository.private
+    assert len(repository.commits) == 2
+    manifest = published(settings, release_id)
+    assert repository.files.keys() == {".gitattributes", "README.md", MANIFEST_ON_HUB, "part-00000.parquet"}
+    assert repository.files[MANIFEST_ON_HUB] == manifest.to_bytes()
+    copy = tmp_path / "copy"
+    assert download(settings, release_id, copy) == manifest
+    assert repository.files["part-00000.parquet"] == (copy / "part-00000.parquet").read_bytes()
+    # 3. The card.
+    text = repository.files["README.md"].decode()
+    card = RepoCard(text)
+    data = card.data.to_dict()
+    assert data["license"] == "cc-by-sa-4.0"
+    assert data["language"] == ["en"]
+    assert data["size_categories"] == ["n<1K"]
+    assert data["configs"] == [{"config_name": "default", "data_files": [{"split": "train", "path": "part-*.parquet"}]}]
+    assert "the corpus `run-1400`, version 1" in card.text  # of a file its name alone
+    assert "annotated by the language model `no-such-model" in card.text
+    assert "| Calculator | 2 | 2 | 0.5 |" in card.text
+    assert any(f"````text\n{read.text}\n````" in card.text for read in read_release(copy))
+    # 4. The same again is no new commit.
+    assert push(settings, release_id, REPO, Described(licence="cc-by-sa-4.0")).revision == repository.head
+    assert len(repository.commits) == 2
+    # 5. Another release takes its place, and leaves no file of the one before.
+    repository.commits["1" * 40] = repository.files | {"part-00001.parquet": b"of a larger release"}
+    other = released(settings, (90, 9))
+    revision = push(settings, other, REPO, Described(languages=("en",), sources=("a course",))).revision
+    assert revision == repository.head
+    assert "part-00001.parquet" not in repository.files
+    assert "- a course\n\nLicence: not said" in repository.files["README.md"].decode()
+    assert list((settings.state_dir / "hub").iterdir()) == []
+
+
+def test_a_push_that_broke_off_continues_and_shows_nothing_before(
+    s3_settings: Settings, hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    name = published_model(s3_settings, tmp_path / "model")
+    hub.uploads_before_break = 1
+    with pytest.raises(
+        ModelHubError, match=r"expected the hub to answer, found: .*503.*the same command continues"
+    ) as broken:
+        push(s3_settings, name, REPO, Described())
+    repository = hub.repositories[f"models/{REPO}"]
+    assert repository.files.keys() == {".gitattributes"}
+    hub.uploads_before_break = None
+    pushed = push(s3_settings, f"s3://{s3_settings.s3_bucket}/models/tuned", REPO, Described(licence="apache-2.0"))
+    assert (pushed.address, pushed.revision) == (f"{hub.url}/{REPO}", repository.head)
+    assert len(hub.uploads) == len(set(hub.uploads)) == 2  # the first was not sent again
+    assert repository.files["model-00002.safetensors"] == (tmp_path / "model" / "model-00002.safetensors").read_bytes()
+    data = RepoCard(repository.files["README.md"].decode()).data
+    assert (data["base_model"], data["license"], data["library_name"]) == (
+        "someone/small",
+        "apache-2.0",
+        "transformers",
+    )
+    said = caplog.text + str(broken.value)
+    assert TOKEN not in said
+    assert "X-Amz-Signature" not in said
+
+
+def test_a_hub_that_refuses_is_told_with_the_remedy_and_gets_nothing(
+    s3_settings: Settings, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = published_model(s3_settings, tmp_path / "model")
+
+    def refused(kind: type[ToolformerError], repo: str = REPO, publication: str = name) -> str:
+        with pytest.raises(kind) as caught:
+            push(s3_settings, publication, repo, Described())
+        return str(caught.value)
+
+    # 1. Requests that are wrong.
+    assert "expected a repository such as owner/name, found 'sums'" in refused(ParameterError, "sums")
+    assert "expected a repository such as owner/name" in refused(ParameterError, "a/b/../c")
+    assert "nothing published at s3://" in refused(ParameterError, publication="0123")
+    assert "neither. An index" in refused(ParameterError, publication=f"s3://{s3_settings.s3_bucket}/indices/wiki")
+    # 2. No rights.
+    monkeypatch.setenv("HF_TOKEN", "hf_of_somebody_else")
+    said = refused(ConfigurationError)
+    assert "expected a token with the right to write there, found one that the hub refuses" in said
+    assert "hf_of_somebody_else" not in said
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    # 3. Repositories that are not ours to replace, or public.
+    hub.repositories["models/a-team/thesis"] = Repository(True, {"1" * 40: {"thesis.pdf": b"a year of work"}})
+    assert "found 1 other files, such as thesis.pdf" in refused(ParameterError, "a-team/thesis")
+    hub.repositories["models/a-team/open"] = Repository(private=False)
+    assert "expected a private repository, found a public one. Say --public" in refused(ParameterError, "a-team/open")
+    # 4. Somebody else commits meanwhile; a .gitignore of the repository leaves a file out.
+    hub.moves_meanwhile = True
+    assert "found another commit. Nothing was published" in refused(BusyError)
+    hub.moves_meanwhile = False
+    hub.ignored = frozenset({"finetuning.json"})
+    assert "found none or another finetuning.json" in refused(ModelHubError)
+    # 5. No network, and a deployment that asks no hub.
+    monkeypatch.setattr(hub_constants, "ENDPOINT", "http://127.0.0.1:9")
+    assert "expected the hub to answer" in refused(ModelHubError)
+    offline = s3_settings.model_copy(update={"hub_offline": True})
+    with pytest.raises(ConfigurationError, match="TOOLFORMER_HUB_OFFLINE"):
+        push(offline, name, REPO, Described())
+
+
+def test_a_download_continues_and_never_mixes_folders(s3_settings: Settings, tmp_path: Path) -> None:
+    name = published_model(s3_settings, tmp_path / "model")
+    store, folder = ObjectStore(s3_settings), tmp_path / "copy"
+    manifest = published(s3_settings, name)
+    # 1. A damaged object is refused, and the folder is not there.
+    [lost] = [file for file in manifest.files if file.name == "model-00002.safetensors"]
+    content = store.get(manifest.key_of(lost))
+    store.delete(manifest.key_of(lost))
+    store.put_if_absent(manifest.key_of(lost), bytes(len(content)))
+    with pytest.raises(CorruptObjectError, match=r"model-00002\.safetensors: expected content"):
+        download(s3_settings, name, folder)
+    assert not folder.exists()
+    store.delete(manifest.key_of(lost))
+    store.put_if_absent(manifest.key_of(lost), content)
+    # 2. Whole, again, and where other files are.
+    folder.mkdir()
+    for _ in range(2):
+        download(s3_settings, name, folder)
+        assert {path.name for path in folder.iterdir()} == {file.name for file in manifest.files}
+    (folder / "model-00001.safetensors").write_bytes(b"another")
+    with pytest.raises(ParameterError, match=r"found another model-00001\.safetensors, or none"):
+        download(s3_settings, name, folder)
+    assert (folder / "model-00001.safetensors").read_bytes() == b"another"
+    assert not folder.with_name("copy.part").exists()

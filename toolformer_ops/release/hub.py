@@ -1,0 +1,332 @@
+"""Releases and finetuned models from S3 on the Hugging Face Hub, or on another server that speaks its API (`HF_ENDPOINT`).
+
+All files of a publication become visible in one commit, so that nobody sees half of them. Their contents are sent before it; what
+arrived stays on the hub under its hash, so that the next try sends the rest. The hub gets the files as they are on S3, but for
+README.md, whose header and last section say what only the publisher knows, and `toolformer-ops.json`, the manifest.
+
+The token is huggingface_hub's matter (`HF_TOKEN`, `hf auth login`): it is never an argument, and in no message.
+"""
+
+import json
+import logging
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow.parquet as pq
+
+from toolformer_ops.artifacts.downloading import download as download_parts
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import BusyError, ConfigurationError, ModelHubError, ParameterError, ToolformerError
+from toolformer_ops.language_model.identity import hub_failed
+from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import Manifest, file_sha256, registered_sha256, require_registered
+from toolformer_ops.tools.languages import identify
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+logger = logging.getLogger(__name__)
+
+RepoType = Literal["dataset", "model"]
+REPO_TYPES: dict[str, RepoType] = {"releases": "dataset", "models": "model"}
+"""By the first part of a publication's prefix."""
+MANIFEST_ON_HUB = "toolformer-ops.json"
+"""A repository is ours where it has this file."""
+CARD = "README.md"
+HUBS_OWN = frozenset({".gitattributes"})
+"""The file that the hub puts into a new repository."""
+LANGUAGE_TEXTS = 1_000
+"""Texts of a release whose language is looked at."""
+LANGUAGE_SHARE = 0.02
+"""A language is named in the card from this share of the texts on; below, most are mistakes of the identification."""
+SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+LARGEST_SIZE = "1M<n<10M"
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What is on the hub."""
+
+    address: str
+    """Of the repository's page."""
+    revision: str
+    """Of the commit, 40 hex digits."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """What the publisher says on the card; empty: not said."""
+
+    licence: str = ""
+    """As the hub names licences, such as `cc-by-sa-4.0`."""
+    languages: tuple[str, ...] = ()
+    """ISO codes. None: those of the release's texts are identified."""
+    sources: tuple[str, ...] = ()
+    """Words in place of the corpus' address."""
+
+
+def published(settings: Settings, name: str) -> Manifest:
+    """The manifest of the release or model with this id, or at this s3:// address.
+
+    Raises:
+        ParameterError: nothing is published there, or neither a release nor a model.
+        CorruptObjectError: the manifest is damaged, or is not the one that Postgres registered.
+        ObjectStoreError, DatabaseError: S3 or Postgres do not answer.
+    """
+    store = ObjectStore(settings)
+    if name.startswith("s3://"):
+        prefixes = [store.key_of(name.rstrip("/"))]
+    elif re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        prefixes = [f"{folder}/{name}" for folder in REPO_TYPES]
+    else:
+        prefixes = []
+    for prefix in prefixes:
+        if prefix.partition("/")[0] not in REPO_TYPES:
+            raise ParameterError(
+                f"expected a release or a model, found {name}, which is neither. An index is built where it is used."
+            )
+        manifest = store.read_manifest(prefix)
+        if manifest is not None:
+            require_registered(manifest, registered_sha256(settings, store.uri(prefix)))
+            return manifest
+    looked = ", ".join(store.uri(prefix) for prefix in prefixes)
+    raise ParameterError(
+        f"expected the id or the s3:// address of a release or a model, found {name!r}"
+        f"{f', and nothing published at {looked}' if looked else ''}. The table dataset_releases lists releases, finetuned_models "
+        "models."
+    )
+
+
+def download(settings: Settings, name: str, folder: Path) -> Manifest:
+    """Copy a release or model from S3 into a folder, each file compared with its hash; a download that broke off continues.
+
+    The folder is there once it is whole; before, its parts are in `<folder>.part` beside it.
+
+    Raises:
+        ParameterError: the folder holds something else. What else `published` raises.
+        CorruptObjectError: a file is not what the manifest says.
+        ObjectStoreError: S3 does not answer, or lacks a file.
+    """
+    manifest = published(settings, name)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        others = [
+            file.name
+            for file in manifest.files
+            if not (folder / file.name).is_file() or file_sha256(folder / file.name) != file.sha256
+        ]
+        if others:
+            raise ParameterError(
+                f"{folder}: expected a folder that is empty or not there, or an earlier download of {manifest.prefix}, found "
+                f"another {others[0]}, or none. Give another folder, or remove this one."
+            )
+        return manifest
+    part = folder.with_name(f"{folder.name}.part")
+    part.mkdir(parents=True, exist_ok=True)
+    files = download_parts(ObjectStore(settings), manifest, part)
+    if folder.is_dir():
+        folder.rmdir()
+    files.rename(folder)
+    shutil.rmtree(part)
+    return manifest
+
+
+def push(settings: Settings, name: str, repo: str, described: Described, *, public: bool = False) -> Pushed:
+    """Put a release or model into the repository `owner/name` of the hub; a new repository is private unless `public`.
+
+    Pushing the same again changes nothing; another release replaces the one that is there, as a new commit.
+
+    Raises:
+        ParameterError: there is no such publication; the repository's name is none; it holds something else, or is public.
+        ConfigurationError: the hub refuses the token, or this deployment asks no hub.
+        ModelHubError: the hub does not answer, or refuses for another reason. What was sent stays there.
+        BusyError: somebody else changed the repository in the meantime.
+    """
+    import httpx2
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.utils import disable_progress_bars, validate_repo_id
+
+    if settings.hub_offline:
+        raise ConfigurationError("expected a deployment that may ask a hub, found TOOLFORMER_HUB_OFFLINE=true.")
+    try:
+        validate_repo_id(repo)
+    except ValueError as error:
+        raise ParameterError(f"expected a repository such as owner/name, found {repo!r}: {error}") from error
+    if repo.count("/") != 1:
+        raise ParameterError(f"expected a repository such as owner/name, found {repo!r}. Name its owner.")
+
+    # 1. The files, from S3; they stay for the next try where this one fails.
+    manifest = published(settings, name)
+    repo_type = REPO_TYPES[manifest.prefix.partition("/")[0]]
+    place = settings.state_dir / "hub" / manifest.content_sha256[:16]
+    download(settings, name, place / "files")
+    files = {file.name: place / "files" / file.name for file in manifest.files}
+
+    # 2. The card, completed.
+    card = place / CARD
+    card.write_text(completed_card(settings, manifest, place / "files", described), encoding="utf-8")
+    listing = place / MANIFEST_ON_HUB
+    listing.write_bytes(manifest.to_bytes())
+    files |= {CARD: card, MANIFEST_ON_HUB: listing}
+
+    # 3. The repository, all contents, and one commit that shows them.
+    disable_progress_bars()
+    # Both name whole addresses of requests, and those of uploads are signed.
+    for library in ("huggingface_hub", "httpx2"):
+        logging.getLogger(library).setLevel(logging.ERROR)
+    api = HfApi()
+    page = f"{api.endpoint}/{'datasets/' if repo_type == 'dataset' else ''}{repo}"
+    try:
+        api.create_repo(repo, repo_type=repo_type, private=not public, exist_ok=True)
+        before: Any = api.repo_info(repo, repo_type=repo_type)
+        there = {sibling.rfilename for sibling in before.siblings or ()} - HUBS_OWN
+        if there and MANIFEST_ON_HUB not in there:
+            raise ParameterError(
+                f"{page}: expected a repository that is new or was pushed by this command, found {len(there)} other files, such as "
+                f"{min(there)}. Choose another name: pushing replaces all files."
+            )
+        if not before.private and not public:
+            raise ParameterError(
+                f"{page}: expected a private repository, found a public one. Say --public, or make it private."
+            )
+        size = sum(path.stat().st_size for path in files.values())
+        logger.info("sending %d files, %.1f MiB, to %s", len(files), size / 2**20, page)
+        operations = [
+            *(CommitOperationAdd(path_in_repo=file, path_or_fileobj=path) for file, path in sorted(files.items())),
+            *(CommitOperationDelete(path_in_repo=file) for file in sorted(there - set(files))),
+        ]
+        commit = api.create_commit(
+            repo,
+            operations,
+            commit_message=f"{manifest.prefix}, content {manifest.content_sha256[:16]}",
+            repo_type=repo_type,
+            parent_commit=before.sha,
+        )
+        _require_there(api, repo, repo_type, commit.oid, files)
+    except (HfHubHTTPError, httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
+        raise _translated(error, api, page) from error
+    shutil.rmtree(place)
+    return Pushed(page, commit.oid)
+
+
+def completed_card(settings: Settings, manifest: Manifest, folder: Path, described: Described) -> str:
+    """The publication's README.md with what hubs read in its header, and where its texts come from at its end."""
+    from huggingface_hub import RepoCard
+
+    original = folder / CARD
+    text = original.read_text(encoding="utf-8") if original.is_file() else f"# {manifest.prefix}\n"
+    card = RepoCard(text if text.startswith("---") else f"---\n{{}}\n---\n\n{text}", ignore_metadata_errors=True)
+    sources = described.sources or tuple(_sources(settings, manifest))
+    languages = described.languages
+    if REPO_TYPES[manifest.prefix.partition("/")[0]] == "dataset":
+        parts = sorted(folder.glob("part-*.parquet"))
+        texts = sum(pq.read_metadata(part).num_rows for part in parts)
+        languages = languages or languages_of(parts)
+        card.data["size_categories"] = [next((name for most, name in SIZES if texts < most), LARGEST_SIZE)]
+        card.data["task_categories"] = ["text-generation"]
+    else:
+        card.data["library_name"] = "transformers"
+        card.data["pipeline_tag"] = "text-generation"
+        card.data["tags"] = ["toolformer", "tool-use"]
+        record = folder / "finetuning.json"
+        base = json.loads(record.read_bytes())["definition"]["base_model"] if record.is_file() else ""
+        if of_hub := re.fullmatch(r"([^@/]+/[^@/]+)@[0-9a-f]{40}", base):
+            card.data["base_model"] = of_hub[1]
+    card.data["license"] = described.licence or "unknown"
+    if languages:
+        card.data["language"] = list(languages)
+    said = described.licence or "not said by who published this; that of the sources holds"
+    lines = [
+        "",
+        "## Where the texts come from",
+        "",
+        *(f"- {source}" for source in sources or ["not known to who published this"]),
+        "",
+        f"Licence: {said}. Languages: {', '.join(languages) or 'not known'}.",
+        f"Published as `{manifest.prefix}`; `{MANIFEST_ON_HUB}` has the SHA-256 of every file but this one.",
+        "",
+    ]
+    return f"{str(card).rstrip()}\n" + "\n".join(lines)
+
+
+def languages_of(parts: Sequence[Path]) -> tuple[str, ...]:
+    """The languages of the first texts of a release, the most frequent first, by fastText's identification."""
+    found: Counter[str] = Counter()
+    for text in _plain_texts(parts):
+        language = identify(text)
+        if language is not None:
+            found[language.label] += 1
+    return tuple(label for label, count in found.most_common() if count >= max(1, LANGUAGE_SHARE * sum(found.values())))
+
+
+def _plain_texts(parts: Sequence[Path]) -> Iterable[str]:
+    left = LANGUAGE_TEXTS
+    for part in parts:
+        with pq.ParquetFile(part) as file:
+            for batch in file.iter_batches(LANGUAGE_TEXTS, columns=["plain_text"]):
+                yield from batch.column(0).to_pylist()[:left]
+                left -= batch.num_rows
+                if left <= 0:
+                    return
+
+
+def _sources(settings: Settings, manifest: Manifest) -> list[str]:
+    """The corpora of the run that made a publication; of a file on a machine its name alone. None where no database is set."""
+    if not settings.database_dsn.get_secret_value():
+        return []
+    uri = ObjectStore(settings).uri(manifest.prefix)
+    with database.transaction(database.connect(settings)) as connection:
+        rows = database.fetch_all(connection, "publication_sources", uri=uri)
+    return [
+        f"the corpus `{row.corpus_uri.rpartition('/')[2] if row.corpus_uri.startswith('file:') else row.corpus_uri}`"
+        f"{'' if row.corpus_version is None else f', version {row.corpus_version}'}"
+        for row in rows
+    ]
+
+
+def _require_there(api: "HfApi", repo: str, repo_type: RepoType, revision: str, files: dict[str, Path]) -> None:
+    """Fail unless the commit has each file in its size: a hub may leave out what a .gitignore of the repository names."""
+    info: Any = api.repo_info(repo, repo_type=repo_type, revision=revision, files_metadata=True)
+    sizes = {sibling.rfilename: sibling.size for sibling in info.siblings or ()}
+    lacking = [name for name, path in sorted(files.items()) if sizes.get(name) != path.stat().st_size]
+    if lacking:
+        raise ModelHubError(
+            f"{repo}: expected all {len(files)} files in the commit {revision}, found none or another {', '.join(lacking[:5])}. "
+            "Remove .gitignore from the repository, where it has one, and push again."
+        )
+
+
+def _translated(error: Exception, api: "HfApi", page: str) -> ToolformerError:
+    """The error to show: what was expected of the hub, what it said, what to do; without the query of an address, and no token."""
+    from huggingface_hub import get_token
+    from huggingface_hub.errors import HfHubHTTPError
+
+    cause: BaseException = error
+    while isinstance(cause, RuntimeError) and cause.__cause__ is not None:  # "Error while uploading ..."
+        cause = cause.__cause__
+    status = cause.response.status_code if isinstance(cause, HfHubHTTPError) else None
+    token = get_token()
+    reason = re.sub(r"\?\S+", "?...", " ".join(str(cause).split())[:400] or type(cause).__name__)
+    if token:
+        reason = reason.replace(token, "(the token)")
+    if status in (401, 403, 404):
+        held = "one that the hub refuses" if token else "none"
+        return ConfigurationError(
+            f"{page}: expected a token with the right to write there, found {held} ({reason}). Make one at "
+            f"{api.endpoint}/settings/tokens, and give it in HF_TOKEN or by `hf auth login`. Nothing was published."
+        )
+    if status == 412:
+        return BusyError(
+            f"{page}: expected the repository as it was when this began, found another commit. Nothing was published: push again."
+        )
+    away = hub_failed(cause) or hub_failed(error)
+    return ModelHubError(
+        f"{page}: expected the hub to {'answer' if away else 'take the files'}, found: {reason}. No revision is "
+        "announced; what was sent stays, and the same command continues."
+    )
