@@ -166,10 +166,11 @@ def test_the_task_that_only_gathers_is_not_named_as_a_cause(tmp_path: Path) -> N
         finish(tmp_path / "argv").execute(context(**changes))
 
 
-def test_a_run_that_was_never_opened_is_not_closed(tmp_path: Path) -> None:
+def test_a_run_that_never_started_is_recorded_with_what_failed(tmp_path: Path) -> None:
     with pytest.raises(AirflowFailException, match=r"failed: start_run\. There is no release"):
         finish(tmp_path / "argv").execute(context(start_run="failed", release="upstream_failed"))
-    assert not (tmp_path / "argv").exists()
+    *_, state, _, problem = json.loads((tmp_path / "argv").read_text())
+    assert (state, problem) == ("failed", "failed: start_run. There is no release.")
 
 
 def test_a_suite_that_failed_makes_the_run_red_though_the_model_is_out(tmp_path: Path) -> None:
@@ -206,9 +207,11 @@ def test_a_night_that_failed_without_its_last_task_is_closed_under_the_id_of_its
 def test_a_run_that_a_person_ended_is_closed_and_those_of_other_dags_are_nothing_to_us(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    closed: list[str] = []
-    monkeypatch.setattr(run_setup, "close_run", lambda settings, run_id: closed.append(run_id))
+    closed: list[tuple[str, bool]] = []
+    monkeypatch.setattr(
+        run_setup, "close_run", lambda settings, run_id, *, is_failure: closed.append((run_id, is_failure))
+    )
     for dag_id in ("annotate_corpus", "finetune_release", "nightly_posts", "audit", "somebody_elses"):
-        if thread := stopped_runs.close_in_background(dag_id, "night-1"):
+        if thread := stopped_runs.close_in_background(dag_id, "night-1", is_failure=dag_id != "finetune_release"):
             thread.join()
-    assert closed == ["night-1", "night-1", "nightly_posts.night-1"]
+    assert closed == [("night-1", True), ("night-1", False), ("nightly_posts.night-1", True)]

@@ -153,6 +153,13 @@ def test_a_run_id_that_is_no_run_is_said_as_text(client: TestClient, run_id: str
     assert client.get(f"/run?dag_id=annotate_corpus&run_id={'x' * 5000}").status_code == 422
 
 
+def test_a_run_that_never_started_says_which_tasks_failed(client: TestClient, rows: Callable[..., None]) -> None:
+    rows("insert into runs_not_started (run_id, problem) values ('r9', 'failed: ingest. There is no release.')")
+    answer = client.get("/run?dag_id=annotate_corpus&run_id=r9")
+    assert answer.status_code == 404
+    assert "The run r9 never started; failed: ingest." in answer.text
+
+
 def test_pages_allow_no_script_but_ours_and_nothing_inline(client: TestClient) -> None:
     app: Any = client.app
     for path in paths(app):

@@ -26,7 +26,7 @@ from toolformer_ops.stages.execution import ExecuteWork, execute_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.planning import plan_shards, shard_count
-from toolformer_ops.stages.run_setup import close_run, finish_run, start_run, tell_of_older_calls
+from toolformer_ops.stages.run_setup import ENDED_BEFORE_START, close_run, finish_run, start_run, tell_of_older_calls
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
 from toolformer_ops.storage import database
@@ -630,6 +630,28 @@ def test_a_night_that_was_ended_before_its_last_task_is_closed_as_failed_by_the_
     }
     assert states() == expected
 
-    for run_id in ("nightly_posts.2", "never-started", "of-another"):
+    for run_id in ("nightly_posts.2", "of-another"):
         close_run(settings, run_id)
     assert states() == expected | {"nightly_posts.2": "failed"}
+
+
+def test_a_run_that_ends_before_it_starts_is_recorded_until_it_starts(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    def not_started() -> dict[str, str]:
+        with database.transaction(database.connect(settings)) as connection:
+            rows = database.fetch_all(connection, "runs_not_started", run_id="", at_most=9)
+            return {row.run_id: row.problem for row in rows}
+
+    use_model(FakeLanguageModel(SCRIPT))
+    failed = "failed: ingest. There is no release."
+    assert finish_run(settings, "r1", "failed", failed) == ""
+    for run_id in ("r1", "r2"):
+        close_run(settings, run_id)
+    close_run(settings, "skipped", is_failure=False)
+    assert not_started() == {"r1": failed, "r2": ENDED_BEFORE_START}
+
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r1", parameters(corpus))
+    close_run(settings, "r1")
+    assert not_started() == {"r2": ENDED_BEFORE_START}

@@ -235,6 +235,8 @@ def runs(
 ) -> None:
     """List the runs, the newest first: state, schedule, corpus version, documents, kept calls, release and own work.
 
+    Then come those that ended before they started, with the tasks that failed.
+
     Example: toolformer-ops runs --limit 7
     """
     from toolformer_ops.runs.summary import list_runs
@@ -242,8 +244,11 @@ def runs(
 
     with database.transaction(database.connect(load_settings())) as connection:
         found = list_runs(connection, at_most)
+        not_started = database.fetch_all(connection, "runs_not_started", run_id="", at_most=at_most)
     if as_json:
-        typer.echo(json.dumps([asdict(run) for run in found], default=str, indent=2))
+        listed = [asdict(run) for run in found]
+        listed += [{"run_id": run.run_id, "state": "not started", "problem": run.problem} for run in not_started]
+        typer.echo(json.dumps(listed, default=str, indent=2))
         return
     _print_table(
         ("run", "state", "schedule", "corpus", "documents", "kept calls", "release", "texts", "own work", "device s"),
@@ -263,6 +268,8 @@ def runs(
             for run in found
         ],
     )
+    for run in not_started:
+        typer.echo(f"{run.run_id} never started ({run.ended_at:%Y-%m-%d %H:%M} UTC); {run.problem}")
 
 
 @app.command("changes")

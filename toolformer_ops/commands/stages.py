@@ -294,12 +294,16 @@ def audit_all(
 
 
 @app.command("finish-run")
-def finish_run(run: Run, state: Annotated[str, typer.Option(help="success or failed.")] = "success") -> None:
+def finish_run(
+    run: Run,
+    state: Annotated[str, typer.Option(help="success or failed.")] = "success",
+    problem: Annotated[str, typer.Option(help="What failed, for a run that never started.")] = "",
+) -> None:
     """Record how a run ended, store its numbers, and print its summary as JSON, where it annotates.
 
     Example: toolformer-ops stage finish-run --run night-1 --state success
     """
     from toolformer_ops.stages.run_setup import finish_run as finish
 
-    if summary := finish(load_settings(), run, state):
+    if summary := finish(load_settings(), run, state, problem):
         _print_result({"summary": summary})

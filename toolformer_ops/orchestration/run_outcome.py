@@ -105,12 +105,12 @@ class GatherTools(BaseOperator):
 
 
 class FinishRun(StageProcess):
-    """Closes the run in `annotation_runs`, and is red where any task of the DAG run failed.
+    """Closes the run in `annotation_runs`, or records that it never started, and is red where any task of the DAG run failed.
 
     Sets the run's note: what failed, and the summary that the stage prints.
 
     Args:
-        opened_by: id of the task that opened the run; where it did not succeed there is nothing to close.
+        opened_by: id of the task that opened the run; where it did not succeed the run never started.
         gathered_by: id of a task that fails only where others did, and so is not named as a cause; None where there is none.
         made_by: id of the task after which there is what the run is for.
         product: what that is, in one word.
@@ -148,6 +148,8 @@ class FinishRun(StageProcess):
         if states.get(self.opened_by) == SUCCESS:
             ending = self.run_stage([*self.arguments, "--state", FAILED if failed else SUCCESS])
             summary = ending.last_output and json.loads(ending.last_output)["summary"]
+        else:
+            self.run_stage([*self.arguments, "--state", FAILED, "--problem", problem])
         if text := "\n\n".join(part for part in (problem, summary) if part):
             context["ti"].xcom_push(key=SUMMARY, value=text)
             set_note(context, text)

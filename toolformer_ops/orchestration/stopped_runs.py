@@ -27,31 +27,32 @@ BY_HAND = ("annotate_corpus", "finetune_release")
 @hookimpl
 def on_dag_run_failed(dag_run: "DagRun", msg: str) -> None:
     """A run is over, and it failed or somebody ended it."""
-    close_in_background(dag_run.dag_id, dag_run.run_id)
+    close_in_background(dag_run.dag_id, dag_run.run_id, is_failure=True)
 
 
 @hookimpl
 def on_dag_run_success(dag_run: "DagRun", msg: str) -> None:
     """A run is over; where somebody said that it is a success, it was not finished all the same."""
-    close_in_background(dag_run.dag_id, dag_run.run_id)
+    close_in_background(dag_run.dag_id, dag_run.run_id, is_failure=False)
 
 
-def close_in_background(dag_id: str, run_id: str) -> threading.Thread | None:
+def close_in_background(dag_id: str, run_id: str, *, is_failure: bool) -> threading.Thread | None:
     """Close the annotation run of this DAG run in a thread, so that neither the scheduler nor a person's request waits for it.
 
     Returns the thread; None for a DAG that has no annotation runs.
     """
     if dag_id not in BY_HAND and not dag_id.startswith(NIGHTLY):
         return None
-    thread = threading.Thread(target=_close, args=(annotation_run_id(dag_id, run_id),), daemon=True, name="close-run")
+    arguments = (annotation_run_id(dag_id, run_id), is_failure)
+    thread = threading.Thread(target=_close, args=arguments, daemon=True, name="close-run")
     thread.start()
     return thread
 
 
-def _close(run_id: str) -> None:
+def _close(run_id: str, is_failure: bool) -> None:
     from toolformer_ops.stages.run_setup import close_run
 
     try:
-        close_run(load_settings(), run_id)
+        close_run(load_settings(), run_id, is_failure=is_failure)
     except ToolformerError as error:
         logger.warning("run %s could not be closed: %s", run_id, error)

@@ -92,9 +92,14 @@ def load_run(connection: Connection, asked: AskedRun) -> ShownRun:
     found = fetch_all(connection, "page_run", run_id=asked.run_id)
     run = _shown(found[0]) if found else None
     if run is None or run.dag_id != asked.dag_id:
+        for ended in fetch_all(connection, "runs_not_started", run_id=asked.run_id, at_most=1):
+            raise NoSuchRunError(
+                f"The run {asked.dag_run_id} never started; {ended.problem} Open the log of the first task that failed, mend its "
+                "cause, and clear it."
+            )
         raise NoSuchRunError(
             f"{asked.dag_id} has no run {asked.dag_run_id} in the database of annotations. A run gets there by its task start_run: "
-            "if that has failed, its log in Airflow says why; if it has not run yet, look again in a moment."
+            "if it has not run yet, look again in a moment."
         )
     return run
 

@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 RUN_STATES = ("success", "failed")
 RUNNING = "running"
+ENDED_BEFORE_START = "ended by a person, or by its time limit."
 """The state of a run that is started and not finished."""
 
 
@@ -236,6 +237,7 @@ def _register_run(
         image=settings.image,
         schedule=schedule,
     )
+    database.execute(connection, "run_started_after_all", run_id=run_id)
     [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
     # Parsed, so that a run from before a choice existed is the same run with that choice's default.
     if RunChoices.parse(run.parameters) != choices:
@@ -267,20 +269,24 @@ def tell_of_older_calls(connection: Connection, tool: str = "", alike: Mapping[s
         )
 
 
-def close_run(settings: Settings, run_id: str) -> None:
+def close_run(settings: Settings, run_id: str, *, is_failure: bool = True) -> None:
     """Record as failed a run whose DAG run is over and that was not finished: its time was up, or somebody ended it.
 
-    Does nothing where the run was finished, or never started.
+    Does nothing where the run was finished; records in runs_not_started one that never started, if its DAG run is a failure.
     """
     with database.transaction(database.connect(settings)) as connection:
         runs = database.fetch_all(connection, "run_by_id", run_id=run_id)
+        if is_failure and not runs and not database.fetch_all(connection, "runs_not_started", run_id=run_id, at_most=1):
+            database.execute(connection, "run_not_started", run_id=run_id, problem=ENDED_BEFORE_START)
     if runs and runs[0].state == RUNNING:
         logger.warning("run %s was ended before it was finished", run_id)
         finish_run(settings, run_id, "failed")
 
 
-def finish_run(settings: Settings, run_id: str, state: str) -> str:
+def finish_run(settings: Settings, run_id: str, state: str, problem: str = "") -> str:
     """Record the end of a run, what it took next to the estimate (`one_process/estimation.py`), and its numbers.
+
+    Of a run that never started only the `problem` is recorded, in runs_not_started.
 
     Returns the summary of the run, as Markdown; nothing for a run that annotates nothing.
 
@@ -291,7 +297,10 @@ def finish_run(settings: Settings, run_id: str, state: str) -> str:
         raise ParameterError(f"--state: expected one of {', '.join(RUN_STATES)}, found {state!r}.")
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
-        database.execute(connection, "finish_run", run_id=run_id, state=state)
+        if not database.execute(connection, "finish_run", run_id=run_id, state=state):
+            database.execute(connection, "run_not_started", run_id=run_id, problem=problem or ENDED_BEFORE_START)
+            logger.info("run %s never started", run_id)
+            return ""
         on_device = [name for name in tool_names() if get_tool(name).spec.needs_device]
         database.execute(connection, "store_run_cost", run_id=run_id, device_tools=on_device)
         earlier = runs_without_numbers(connection, run_id)
