@@ -3,13 +3,17 @@
 The database is that of `benchmarks.database`, with the Calculator alone: four calls in each document. Asked through the
 application itself, by one visitor, without the cache: the time from the question to the whole page, and the CPU time of this
 process and Postgres in it. Two runs are asked about: one that ended, and one with another threshold that works on the same rows
-and whose numbers are not stored.
+and whose numbers are not stored. For that one the first answer comes before anything is counted, and the others while it is
+counted or after; the counts are timed apart.
 """
 
+import functools
 import logging
 import statistics
 import tempfile
 import time
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -25,8 +29,9 @@ from benchmarks.database import CALLS_PER_DOCUMENT, TOOL, Bench, cpu_seconds, ru
 from benchmarks.report import machine, table
 from toolformer_ops.config import Settings
 from toolformer_ops.local_services import postgres
-from toolformer_ops.run_page import reading, rights
+from toolformer_ops.run_page import overview, reading, rights, thresholds
 from toolformer_ops.run_page.app import create_app
+from toolformer_ops.run_page.shown_runs import load_run
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.stages import ingestion, release, run_setup
 from toolformer_ops.storage import database, schema
@@ -76,6 +81,7 @@ def views(bench: Bench) -> dict[str, str]:
         many=min(50 * 999, bench.size),
     )
     done, working = (f"dag_id={DAG}&run_id={run_id}" for run_id in (DONE, WORKING))
+    [release] = bench.sql("select release_id from run_releases where run_id = 'done'")
     return {
         "Run": f"run?{done}",
         "Run, while it works": f"run?{working}",
@@ -91,7 +97,11 @@ def views(bench: Bench) -> dict[str, str]:
         "Thresholds": f"thresholds?{done}",
         "Thresholds, a slider moved up": f"thresholds?{done}&threshold.Calculator=1.5",
         "Thresholds, a slider moved down": f"thresholds?{done}&threshold.Calculator=0.25",
+        "Thresholds, while it works": f"thresholds?{working}&threshold.Calculator=1.5",
         "Changes": f"changes?dag_id={DAG}&run_id={WORKING}&before={DONE}",
+        "Corpora and releases": "corpora",
+        "Review": f"review?release={release.release_id}",
+        "Review, a call": f"judge?release={release.release_id}&seed=7",
     }
 
 
@@ -102,6 +112,22 @@ def measure(bench: Bench) -> list[dict[str, str]]:
         return SimpleNamespace(get_name=lambda: "benchmark")
 
     rows = []
+
+    def ask(name: str, question: Callable[[], object], times: int = TIMES) -> None:
+        milliseconds, cpu = [], []
+        for _ in range(times):
+            spent, started = cpu_seconds(bench.server), time.monotonic()
+            question()
+            milliseconds.append(1000 * (time.monotonic() - started))
+            cpu.append(1000 * (cpu_seconds(bench.server) - spent))
+        figures = {
+            "median, ms": statistics.median(milliseconds),
+            "maximum, ms": max(milliseconds),
+            "CPU, median, ms": statistics.median(cpu),
+        }
+        rows.append({"page": name} | {figure: f"{value:,.0f}" for figure, value in figures.items()})
+        logger.info("%s", rows[-1])
+
     with (
         mock.patch.object(security, "get_auth_manager", Allowed),
         mock.patch.object(rights, "get_auth_manager", Allowed),
@@ -111,24 +137,23 @@ def measure(bench: Bench) -> list[dict[str, str]]:
         application = create_app(bench.settings)
         application.dependency_overrides[security.get_user] = user
         with TestClient(application) as client:
+
+            def get(address: str) -> None:
+                answer = client.get(f"/{address}")
+                if answer.status_code != 200:
+                    raise RuntimeError(f"{address}: expected a page, found {answer.status_code}: {answer.text[:500]}")
+
             for name, address in views(bench).items():
-                times, cpu = [], []
-                for _ in range(TIMES):
-                    spent, started = cpu_seconds(bench.server), time.monotonic()
-                    answer = client.get(f"/{address}")
-                    times.append(1000 * (time.monotonic() - started))
-                    cpu.append(1000 * (cpu_seconds(bench.server) - spent))
-                    if answer.status_code != 200:
-                        raise RuntimeError(
-                            f"{address}: expected a page, found {answer.status_code}: {answer.text[:500]}"
-                        )
-                figures = {
-                    "median, ms": statistics.median(times),
-                    "maximum, ms": max(times),
-                    "CPU, median, ms": statistics.median(cpu),
-                }
-                rows.append({"page": name} | {figure: f"{value:,.0f}" for figure, value in figures.items()})
-                logger.info("%s", rows[-1])
+                ask(name, functools.partial(get, address))
+        # What is counted beside the pages.
+        with application.state.reader.engine().connect() as connection:
+            database.execute(connection, "page_time_limit", milliseconds=f"{1000 * reading.SECONDS_TO_COUNT:.0f}ms")
+            working = load_run(connection, rights.AskedRun(DAG, WORKING, "benchmark"))
+            asked = {"run_id": WORKING, "before_run_id": DONE, "reason": None, "change": None}
+            first = {"after_document_id": str(uuid.UUID(int=0)), "after_position": -1, "at_most": 101}
+            ask("counting the run that works", lambda: overview.count_numbers(connection, working), 3)
+            ask("counting for its sliders", lambda: thresholds.load_counts(connection, working), 3)
+            ask("comparing two releases", lambda: database.fetch_all(connection, "page_changes", **asked, **first), 3)
     return rows
 
 

@@ -3,6 +3,9 @@ select 'finished_run_thresholds' as relation, tool, cast(threshold as text) as n
        jsonb_build_array(calls, texts, releasable_calls) as numbers
 from threshold_counts where run_id = :run_id
 union all
+select 'finished_run_reductions', tool, cast(bucket as text), jsonb_build_array(calls, texts, releasable_calls, placebos)
+from reduction_histogram where run_id = :run_id
+union all
 select 'finished_run_progress', tool, stage, jsonb_build_array(done, total) from annotation_progress where run_id = :run_id
 union all
 select 'finished_run_yield', tool, stage || ' ' || reason, jsonb_build_array(count, documents)

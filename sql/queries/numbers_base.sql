@@ -1,6 +1,12 @@
 -- The run whose stored numbers those of a tool of a run follow from: the newest with the same recipes and threshold, all of whose documents
--- were done. None of its rows was deleted since.
-select base.run_id, base.corpus_version, base.ordinal_limit
+-- were done. None of its rows was deleted since. And whether its histogram is stored, of the same placebos.
+select base.run_id, base.corpus_version, base.ordinal_limit,
+       exists (select from finished_run_reductions where run_id = base.run_id and tool = :tool)
+           and (tool.placebo_recipe_id is null and base_tool.placebo_recipe_id is null
+                -- Rates are counted where all placebos are scored.
+                or exists (
+                    select from placebo_rates
+                    where run_id = base.run_id and tool = :tool and placebo_recipe_id = tool.placebo_recipe_id)) as has_histogram
 from annotation_runs run
 join run_tools tool on tool.run_id = run.run_id and tool.tool = :tool
 join run_tools base_tool

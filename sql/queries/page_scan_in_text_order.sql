@@ -1,5 +1,5 @@
 -- Candidate calls of one tool of a run in the order of the corpus, from a place in that order on, scored or not. Looks at :scanned texts
--- at most; the columns scanned and last_ordinal say how far it came, also where no call matches.
+-- at most; the columns scanned and last_* say how far it came, also where no call matches.
 with members as materialized (
     select document_id, case when :reads_record then coalesce(variant_id, document_id) else document_id end as variant_id, ordinal
     from corpus_documents
@@ -31,7 +31,7 @@ matching as (
         offset 0
     ) loss on true
     where (members.ordinal > :after_ordinal
-           or (call.position_char, call.call_id) > (cast(:after_position as integer), cast(:after_call_id as uuid)))
+           or (call.position_char, call.call_id) > (cast(:after_position_char as integer), cast(:after_call_id as uuid)))
       and (:every_call
            or (cast(:reason as text) is not null and loss.reason = :reason)
            or (:not_scored_yet and loss.call_id is null)
@@ -50,7 +50,8 @@ matching as (
     order by members.ordinal, call.position_char, call.call_id
     limit :at_most
 )
-select last.scanned, last.ordinal as last_ordinal, matching.*
+select last.scanned, last.ordinal + 1 as last_ordinal, -1 as last_position_char, '00000000-0000-0000-0000-000000000000'::uuid as last_call_id,
+       matching.*
 from last
 left join matching on true
 order by matching.ordinal, matching.position_char, matching.call_id

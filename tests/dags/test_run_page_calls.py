@@ -3,6 +3,7 @@
 import dataclasses
 import html
 import re
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -17,12 +18,15 @@ from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.config import Settings
-from toolformer_ops.run_page import rights
+from toolformer_ops.run_page import overview, rights, thresholds
 from toolformer_ops.run_page.app import create_app
 from toolformer_ops.run_page.call import token_rows
 from toolformer_ops.run_page.calls import Asked, find_calls
+from toolformer_ops.run_page.reading import Reader
 from toolformer_ops.run_page.rights import AskedRun
 from toolformer_ops.run_page.shown_runs import ShownRun, load_run
+from toolformer_ops.run_page.thresholds import PLACES_A_NAT, load_counts
+from toolformer_ops.stages.run_setup import finish_run
 from toolformer_ops.storage import database
 
 HOSTILE = "</pre><script>document.title = 'taken'</script><img src=x onerror=alert(1)>' \" \u202e \\'; drop table documents; --"
@@ -67,6 +71,7 @@ def client(run: AnnotatedRun, reader_dsn: str, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(module, "get_auth_manager", lambda: manager)
     monkeypatch.setattr(security.DagModel, "get_team_name", lambda dag_id: None)
     app = create_app(Settings(_env_file=None, reader_dsn=SecretStr(reader_dsn)))
+    app.state.reader.seconds_to_wait = 60.0
 
     async def user() -> Any:
         return SimpleNamespace(get_name=lambda: "somebody")
@@ -155,15 +160,62 @@ def test_a_question_that_cannot_be_asked_is_said(client: TestClient, query: str,
     assert client.get(f"/calls?{OF_RUN}{query}").status_code == status
 
 
-def test_a_threshold_counts_what_sql_counts(client: TestClient, shown: tuple[Connection, ShownRun]) -> None:
-    for tool, threshold in (("Calculator", 0.75), ("Calendar", 0.5), ("QA", 2.0)):
-        counts = "select count(*), count(distinct document_id) from kept_calls_at('run-1', :tool, :at)"
-        calls, texts = shown[0].execute(sql(counts), {"tool": tool, "at": threshold}).one()
-        page = client.get(f"/thresholds?{OF_RUN}&threshold.{tool}={threshold}").text
-        row = page[page.index(f'<tr data-tool="{tool}">') :]
-        assert re.search(rf'data-count="calls">{calls}<', row)
-        assert re.search(rf'data-count="texts">{texts}<', row)
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_every_place_of_a_slider_counts_what_sql_counts(
+    client: TestClient, shown: tuple[Connection, ShownRun], run: AnnotatedRun, postgres_dsn: str, is_finished: bool
+) -> None:
+    if is_finished:
+        finish_run(Settings(_env_file=None, database_dsn=SecretStr(postgres_dsn)), "run-1", "success")
+    connection, asked = shown[0], AskedRun("annotate_corpus", "run-1", "somebody")
+    found = load_run(connection, asked)
+    assert (found.has_stored_numbers, found.has_histogram) == (is_finished, is_finished)
+    counts = load_counts(connection, found)
+    kept = sql(
+        "select count(*), count(distinct document_id), count(*) filter (where releasable) "
+        "from kept_calls_at('run-1', :tool, :at)"
+    )
+    some = 0
+    for tool in ("Calculator", "Calendar", "QA"):
+        for place in range(round(0.5 * PLACES_A_NAT), round(2.5 * PLACES_A_NAT)):  # from prune_below on
+            at = counts.at(tool, place)
+            expected = connection.execute(kept, {"tool": tool, "at": float(f"{place / PLACES_A_NAT:.2f}")}).one()
+            assert (at.calls, at.texts, at.releasable_calls) == tuple(expected), (tool, place)
+            some += at.calls
+    assert some
+    page = client.get(f"/thresholds?{OF_RUN}&threshold.Calculator=0.7504").text
+    row = page[page.index('<tr data-tool="Calculator">') :]
+    [calls, texts, _] = connection.execute(kept, {"tool": "Calculator", "at": 0.75}).one()
+    assert re.search(rf'data-count="calls">{calls}<', row)
+    assert re.search(rf'data-count="texts">{texts}<', row)
+    assert '<td class="number">0.75<' in row
     assert client.get(f"/thresholds?{OF_RUN}&threshold.QA=much").status_code == 422
+
+
+def test_what_takes_long_to_count_is_said_and_shown_later(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader: Reader = client.app.state.reader  # type: ignore[attr-defined]
+    may_count = threading.Event()
+
+    def slowly(count: Any) -> Any:
+        def counting(*arguments: Any) -> Any:
+            may_count.wait()
+            return count(*arguments)
+
+        return counting
+
+    monkeypatch.setattr(overview, "count_numbers", slowly(overview.count_numbers))
+    monkeypatch.setattr(thresholds, "load_counts", slowly(thresholds.load_counts))
+    reader.seconds_to_wait = 0.0
+    asked = (f"/run?{OF_RUN}", f"/thresholds?{OF_RUN}&threshold.Calculator=0.75")
+    first = [client.get(address).text for address in asked]
+    assert "This run is being counted." in first[0]
+    assert 'id="total-kept"' not in first[0]
+    assert "data-look-again" in first[1]
+    may_count.set()
+    reader.seconds_to_wait = 60.0
+    # Another address than before, since the answer about a run that works holds for some seconds.
+    then = [client.get(f"{address}&again=1").text for address in asked]
+    assert 'id="total-kept"' in then[0]
+    assert "being counted" not in "".join(then)
 
 
 def test_the_funnel_is_that_of_sql(client: TestClient, shown: tuple[Connection, ShownRun]) -> None:

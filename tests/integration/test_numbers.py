@@ -1,5 +1,6 @@
 """The numbers of a finished run: stored once, the same as the views compute, and untouched by what comes later."""
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ CALCULATOR = Tool("Calculator")
 TOOLS = (CALCULATOR, Tool("Calendar", reads_record=True))
 VIEWS = {
     "threshold_counts": "tool, threshold, is_keep_threshold, calls, texts, releasable_calls",
+    "reduction_histogram": "tool, bucket, at_least, calls, texts, releasable_calls, placebos",
     "annotation_progress": "tool, step, stage, done, total",
     "yield_by_stage": "tool, step, stage, reason, is_loss, count, documents",
     "run_work": "tool, step, stage, documents, documents_reused, micro_batches, rows_written, seconds",
@@ -235,3 +237,29 @@ def test_two_runs_that_store_the_numbers_of_one_at_once_wait_for_each_other(nigh
         connection.commit()
         waiting.result()
     assert stored_and_computed(nights, "one")[0] == stored
+
+
+def test_a_bound_of_the_histogram_is_the_number_that_its_decimals_are_read_as(nights: Nights) -> None:
+    places = list(range(-40, 2000))
+    bounds = [float(f"{place / 20:.2f}") for place in places]
+    numbers = [*bounds, *(math.nextafter(bound, -math.inf) for bound in bounds), 1e300, math.inf]
+    statement = (
+        "select reduction_bucket(nats) from unnest(cast(:numbers as double precision[])) with ordinality as one (nats, n) "
+        "order by n"
+    )
+    with nights.engine.connect() as connection:
+        buckets = list(connection.execute(text(statement), {"numbers": numbers}).scalars())
+    assert buckets == [*places, *(place - 1 for place in places), 20_000_000, 20_000_000]
+
+
+def test_a_run_of_before_the_histogram_is_counted_when_it_is_asked_and_is_no_base_of_one(nights: Nights) -> None:
+    nights.ingest(*texts(*range(20)))
+    night(nights, "one", *TOOLS)
+    stored, _ = stored_and_computed(nights, "one")
+    with database.transaction(nights.engine) as connection:
+        connection.execute(text("delete from finished_run_reductions"))
+    assert stored_and_computed(nights, "one")[0] == stored
+    nights.ingest(*texts(*range(3, 25)))
+    assert night(nights, "two", *TOOLS) == ["one", "one"]
+    stored, computed = stored_and_computed(nights, "two")
+    assert stored == computed

@@ -251,7 +251,18 @@ def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubl
     assert rows(
         settings, f"{sources} member.document_id = placebo.source_document_id where placebo.run_id = 'night-2'"
     ) == (rows(settings, "select count(*) from call_placebos where run_id = 'night-2' and source_call_id is not null"))
-    # 2. What was counted from the first night is what is counted from all rows.
+    # 2. What was counted from the first night is what is counted from all rows; so is the histogram, whose sums are these counts.
+    columns = "bucket, calls, texts, releasable_calls, placebos"
+    histogram = f"select {columns} from reduction_histogram where run_id = 'night-2' order by bucket"
+    by_bucket = rows(settings, histogram)
+    for _, threshold, calls, placebos, *_ in rows(settings, f"{numbers} where run_id = 'night-2' order by threshold"):
+        reached = [row for row in by_bucket if row[0] >= 20 * threshold]
+        assert (sum(row[1] for row in reached), sum(row[4] for row in reached)) == (calls, placebos)
+    assert any(row[4] for row in by_bucket)
+    with database.connect(settings).connect() as connection:
+        database.execute(connection, "numbers_forget", run_id="night-2")
+        assert [tuple(row) for row in connection.execute(sql(histogram))] == by_bucket
+        connection.rollback()
     stored = rows(settings, f"{numbers} where run_id = 'night-2' order by threshold")
     with database.transaction(database.connect(settings)) as connection:
         connection.execute(sql("delete from placebo_counts where run_id = 'night-1'"))  # no base

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from toolformer_ops.losses import TOKEN_WEIGHTS
-from toolformer_ops.run_page.calls import described
+from toolformer_ops.run_page.calls import described_calls, largest_loss
 from toolformer_ops.run_page.reading import Page, answer
 from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep, dag_run_of
 from toolformer_ops.run_page.shown_runs import ShownRun, load_run
@@ -74,8 +74,8 @@ def _page(
     call_id: uuid.UUID,
     dag_ids: list[str],
 ) -> Page:
+    # 1. The call among all of its text.
     tool = run.tool(tool_name)
-    # 1. The text, and every call in it.
     place = {
         "corpus_id": run.corpus_id,
         "corpus_version": run.corpus_version,
@@ -85,60 +85,29 @@ def _page(
     documents = fetch_all(connection, "page_document", **place, first=0, at_most=0)
     if tool is None or not documents:
         raise HTTPException(404)
-    document = documents[0]
-    released = fetch_all(connection, "release_of_run", run_id=run.run_id)
-    calls = []
-    for of in run.tools:
-        read_as = document.variant_id if of.reads_record else document.document_id
-        keys = fetch_all(
-            connection,
-            "page_calls_of_document",
-            sampling_recipe_id=of.sampling_recipe_id,
-            document_id=str(read_as),
-            at_most=CALLS_A_TOOL,
-        )
-        rows = fetch_all(
-            connection,
-            "page_call_rows",
-            tool=of.tool,
-            sampling_recipe_id=of.sampling_recipe_id,
-            scoring_recipe_id=of.scoring_recipe_id,
-            placebo_recipe_id=of.placebo_recipe_id,
-            release_id=released[0].release_id if released else None,
-            document_ids=[str(key.document_id) for key in keys],
-            call_ids=[str(key.call_id) for key in keys],
-        )
-        calls += [described(row, of) for row in rows]
-    calls.sort(key=lambda call: (call["position_char"], call["tool"], call["call_text"], call["call_id"]))
+    calls = calls_of_text(connection, run, documents[0])
     call = next((call for call in calls if call["call_id"] == call_id and call["tool"] == tool.tool), None)
     if call is None:
         raise HTTPException(404)
-    first = max(call["position_char"] - TEXT_CHARACTERS // 2, 0) if document.characters > TEXT_CHARACTERS else 0
+    # 2. The text, or the part around the call.
+    is_cut = documents[0].characters > TEXT_CHARACTERS
+    first = max(call["position_char"] - TEXT_CHARACTERS // 2, 0) if is_cut else 0
     [document] = fetch_all(connection, "page_document", **place, first=first, at_most=TEXT_CHARACTERS)
-    # 2. Where its numbers come from, and the same call elsewhere.
-    recipe_ids = [tool.sampling_recipe_id, tool.execution_recipe_id, tool.scoring_recipe_id]
+    # 3. Where its numbers come from, and the same call in other runs.
+    row = {"scoring_recipe_id": tool.scoring_recipe_id, "document_id": str(call["variant_id"])}
+    tokens = fetch_all(connection, "page_call_tokens", **row, call_id=str(call_id))
     others = fetch_all(
         connection,
         "page_call_in_runs",
+        **row,
         run_id=run.run_id,
         corpus_id=run.corpus_id,
         tool=tool.tool,
-        document_id=str(call["variant_id"]),
         position_char=call["position_char"],
         call_text=call["call_text"],
-        scoring_recipe_id=tool.scoring_recipe_id,
         dag_ids=dag_ids,
     )
-    tokens = fetch_all(
-        connection,
-        "page_call_tokens",
-        scoring_recipe_id=tool.scoring_recipe_id,
-        document_id=str(call["variant_id"]),
-        call_id=str(call_id),
-    )
-    losses = [
-        call[name] for name in ("loss_without_call", "loss_without_result", "loss_with_result", "loss_with_placebo")
-    ]
+    recipe_ids = [tool.sampling_recipe_id, tool.execution_recipe_id, tool.scoring_recipe_id]
     values = {
         "run": run,
         "view": "call",
@@ -147,7 +116,7 @@ def _page(
         "calls": calls,
         "document": document,
         "pieces": pieces(document.text, first, calls),
-        "is_cut": document.characters > TEXT_CHARACTERS,
+        "is_cut": is_cut,
         "recipes": fetch_all(connection, "page_recipes", recipe_ids=recipe_ids),
         "tokens": token_rows(tokens[0].log_probabilities) if tokens else [],
         "token_columns": TOKEN_COLUMNS,
@@ -155,9 +124,30 @@ def _page(
             {**row._mapping, "address": {"dag_id": row.dag_id, "run_id": dag_run_of(row.run_id, row.dag_id)}}
             for row in others
         ],
-        "largest_loss": max((loss for loss in losses if loss is not None), default=1.0),
+        "largest_loss": largest_loss([call]),
     }
     return Page("call.html.j2", values, run.seconds_to_keep)
+
+
+def calls_of_text(connection: Connection, run: ShownRun, document: Row[Any]) -> list[dict[str, Any]]:
+    """Every candidate call in a text (a row of `page_document.sql`), of all tools of the run, in the order of their places."""
+    released = fetch_all(connection, "release_of_run", run_id=run.run_id)
+    found = []
+    for tool in run.tools:
+        keys = fetch_all(
+            connection,
+            "page_calls_of_document",
+            sampling_recipe_id=tool.sampling_recipe_id,
+            document_id=str(document.variant_id if tool.reads_record else document.document_id),
+            at_most=CALLS_A_TOOL,
+        )
+        found += described_calls(
+            connection,
+            tool,
+            [(key.document_id, key.call_id) for key in keys],
+            released[0].release_id if released else None,
+        )
+    return sorted(found, key=lambda call: (call["position_char"], call["tool"], call["call_text"], call["call_id"]))
 
 
 def token_rows(stored: Sequence[Sequence[float | None]] | None) -> list[TokenRow]:

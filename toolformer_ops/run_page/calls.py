@@ -1,13 +1,14 @@
 """Calls: every candidate call of a run in its text, with what became of it; filtered, sorted, and page by page by keyset.
 
-A page is read in two steps: one query a tool finds keys in the order that was asked for (`page_scan_*.sql`), one reads what is
-shown of them (`page_call_rows.sql`). A key is where the page before ended, so that page 1,000 costs what page 1 costs. No index
-serves a filter by text: such a page looks at some thousand calls, shows what it found, and says how far it came.
+A page is read in two steps: one query a tool finds keys in the order that was asked for (`page_scan.sql`, or
+`page_scan_in_text_order.sql`), one reads what is shown of them (`page_call_rows.sql`). A key is where the page before ended, so
+that page 1,000 costs what page 1 costs. No index serves a filter by text: such a page looks at calls for `SECONDS_TO_LOOK`, shows
+what it found, and says how far it came.
 """
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -29,7 +30,8 @@ NEAR_NATS = 0.25
 """How far from its keep threshold a call is near it."""
 FIRST_LOOK, LONGEST_LOOK = 64, 2048
 """Calls (texts, in the order of the corpus) that one query looks at: more each time, while the page is not full."""
-SECONDS_TO_LOOK = 0.5
+SECONDS_TO_LOOK = 0.12
+"""Then the page is shown as far as it came. A query looks at no more than it can in the time that is left."""
 MAX_TEXT = 200
 INFINITY = float("inf")
 NO_ID = uuid.UUID(int=0)
@@ -55,7 +57,11 @@ IN_TEXT_ORDER = ("not_scored", "every", "reason:pruned_below")
 OF_KEPT = ("kept", "released", "not_released", "input_only_after")
 """Statuses of kept calls."""
 REASON = "reason:"
+LOSSES = ("loss_without_call", "loss_without_result", "loss_with_result", "loss_with_placebo")
+"""The bars of a call."""
 Key = tuple[Any, ...]
+UNASKED: Mapping[str, None] = MappingProxyType({"after_loss_reduction": None, "after_document_id": None})
+"""Parameters of `page_scan.sql` that not every order compares with."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,7 @@ class Asked:
 
     @property
     def order(self) -> str:
-        """The order in which the calls come: that of a query `page_scan_*.sql`."""
+        """The order in which the calls come: one of `page_scan.sql`, or that of the corpus."""
         if self.document_id or self.status in IN_TEXT_ORDER or (self.sort == "text_order"):
             return "in_text_order"
         return "by_reason" if self.reason else self.sort
@@ -177,17 +183,6 @@ def _page(connection: Connection, run: ShownRun, asked: Asked, runs: Sequence[Ma
     if any(tool.prune_below > 0 for tool in run.tools):
         reasons.append("pruned_below")
     found = find_calls(connection, run, asked, release_id)
-    losses = [
-        loss
-        for row in found.rows
-        for loss in (
-            row["loss_without_call"],
-            row["loss_without_result"],
-            row["loss_with_result"],
-            row["loss_with_placebo"],
-        )
-        if loss is not None
-    ]
     values = {
         "run": run,
         "view": "calls",
@@ -198,7 +193,7 @@ def _page(connection: Connection, run: ShownRun, asked: Asked, runs: Sequence[Ma
             **{f"{REASON}{reason}": f"not scored: {reason.replace('_', ' ')}" for reason in reasons},
         },
         "found": found,
-        "largest_loss": max(losses, default=1.0),
+        "largest_loss": largest_loss(found.rows),
         "sql": as_sql(connection, run, asked),
         "thresholds": {tool.tool: tool.keep_threshold for tool in run.tools},
     }
@@ -224,14 +219,14 @@ class FoundCalls:
 
 @dataclass(frozen=True)
 class _Order:
-    """How keys of one order are read, written and compared."""
+    """How keys of one order are read, sorted, and compared with by its query."""
 
     parse: Callable[[Sequence[str]], Key]
     start: Key
     sorted_by: Callable[[Key], Any]
     """What Python sorts keys by, as Postgres does."""
     columns: tuple[str, ...]
-    last_columns: tuple[str, ...]
+    """Of a key in the rows of the query; with `last_` before them the place that the query came to."""
 
 
 def _by_reduction(start: float, sign: int) -> _Order:
@@ -240,7 +235,6 @@ def _by_reduction(start: float, sign: int) -> _Order:
         start=(start, NO_ID),
         sorted_by=lambda key: (sign * key[0], key[1]),
         columns=("loss_reduction", "call_id"),
-        last_columns=("last_reduction", "last_call_id"),
     )
 
 
@@ -253,14 +247,12 @@ _ORDERS: Mapping[str, _Order] = MappingProxyType(
             start=(NO_ID, NO_ID),
             sorted_by=lambda key: key,
             columns=("document_id", "call_id"),
-            last_columns=("last_document_id", "last_call_id"),
         ),
         "in_text_order": _Order(
             parse=lambda parts: (int(parts[0]), int(parts[1]), uuid.UUID(parts[2])),
             start=(0, -1, NO_ID),
             sorted_by=lambda key: key,
             columns=("ordinal", "position_char", "call_id"),
-            last_columns=("last_ordinal",),
         ),
     }
 )
@@ -302,19 +294,8 @@ def find_calls(
     by_id = {}
     for tool in tools:
         ids = [(document_id, call_id) for _, of, document_id, call_id in shown if of is tool]
-        if ids:
-            for row in fetch_all(
-                connection,
-                "page_call_rows",
-                tool=tool.tool,
-                sampling_recipe_id=tool.sampling_recipe_id,
-                scoring_recipe_id=tool.scoring_recipe_id,
-                placebo_recipe_id=tool.placebo_recipe_id,
-                release_id=release_id,
-                document_ids=[str(document_id) for document_id, _ in ids],
-                call_ids=[str(call_id) for _, call_id in ids],
-            ):
-                by_id[tool.tool, row.variant_id, row.call_id] = described(row, tool)
+        for row in described_calls(connection, tool, ids, release_id):
+            by_id[tool.tool, row["variant_id"], row["call_id"]] = row
     return FoundCalls(
         rows=[by_id[tool.tool, document_id, call_id] for _, tool, document_id, call_id in shown],
         next="~".join(map(str, next_key)) if next_key is not None else None,
@@ -323,18 +304,43 @@ def find_calls(
     )
 
 
-def described(row: Row[Any], tool: RunTool) -> dict[str, Any]:
-    """A row with what became of the call, in words."""
+def largest_loss(rows: Iterable[Mapping[str, Any]]) -> float:
+    """Where the scale of the bars of these calls ends, nats; 1 where they have no losses."""
+    losses = [row[name] for row in rows for name in LOSSES]
+    return max((loss for loss in losses if loss is not None), default=1.0)
+
+
+def described_calls(
+    connection: Connection, tool: RunTool, ids: Sequence[tuple[uuid.UUID, uuid.UUID]], release_id: str | None
+) -> list[dict[str, Any]]:
+    """The rows of `page_call_rows.sql` for a tool's calls, given by document and call, with what became of each in words."""
+    if not ids:
+        return []
+    rows = fetch_all(
+        connection,
+        "page_call_rows",
+        tool=tool.tool,
+        sampling_recipe_id=tool.sampling_recipe_id,
+        scoring_recipe_id=tool.scoring_recipe_id,
+        placebo_recipe_id=tool.placebo_recipe_id,
+        release_id=release_id,
+        document_ids=[str(document_id) for document_id, _ in ids],
+        call_ids=[str(call_id) for _, call_id in ids],
+    )
+    return [_described(row, tool) for row in rows]
+
+
+def _described(row: Row[Any], tool: RunTool) -> dict[str, Any]:
     saves = row.has_losses and row.reason is None and row.loss_reduction >= tool.keep_threshold
     kept = saves and (tool.tau_information is None or (row.information or 0.0) >= tool.tau_information)
     if not row.has_losses:
         outcome = "not scored yet"
     elif row.reason is not None:
         outcome = row.reason.replace("_", " ")
+    elif row.is_released:
+        outcome = "released"
     else:
-        outcome = (
-            "released" if row.is_released else "kept" if kept else "says too little" if saves else "below threshold"
-        )
+        outcome = "kept" if kept else "says too little" if saves else "below threshold"
     return {**row._mapping, "keep_threshold": tool.keep_threshold, "is_kept": kept, "outcome": outcome}
 
 
@@ -375,6 +381,7 @@ def _scan(
         "reason": asked.reason,
     }
     if asked.order == "in_text_order":
+        query = "page_scan_in_text_order"
         has_range = asked.reason is None and asked.status not in IN_TEXT_ORDER
         values |= {
             "document_id": asked.document_id and str(asked.document_id),
@@ -383,18 +390,19 @@ def _scan(
             "at_least": at_least if has_range else None,
             "below": below,
         }
-    elif asked.order != "by_reason":
-        values |= {"at_least": at_least, "below": below}
+    else:
+        query = "page_scan"
+        values |= {"sort": asked.order, "at_least": at_least, "below": below}
     found: list[tuple[Key, uuid.UUID, uuid.UUID]] = []
     look, looked_at = FIRST_LOOK, 0
     while True:
+        started = time.monotonic()
+        place = {
+            f"after_{name}": str(value) if isinstance(value, uuid.UUID) else value
+            for name, value in zip(order.columns, after, strict=True)
+        }
         rows = fetch_all(
-            connection,
-            f"page_scan_{asked.order}",
-            **values,
-            **_place(asked.order, after),
-            scanned=look,
-            at_most=at_most - len(found),
+            connection, query, **values, **{**UNASKED, **place}, scanned=look, at_most=at_most - len(found)
         )
         scanned = rows[0].scanned if rows else 0
         looked_at += scanned
@@ -407,19 +415,12 @@ def _scan(
             return found, found[-1][0], looked_at
         if scanned < look:
             return found, None, looked_at
-        last = tuple(getattr(rows[0], name) for name in order.last_columns)
-        after = (last[0] + 1, -1, NO_ID) if asked.order == "in_text_order" else last
-        if time.monotonic() > until:
+        after = tuple(getattr(rows[0], f"last_{name}") for name in order.columns)
+        now = time.monotonic()
+        fits = int(look * (until - now) / (now - started))
+        if fits < FIRST_LOOK:
             return found, after, looked_at
-        look = min(look * 4, LONGEST_LOOK)
-
-
-def _place(order: str, key: Key) -> dict[str, Any]:
-    if order == "in_text_order":
-        return {"after_ordinal": key[0], "after_position": key[1], "after_call_id": str(key[2])}
-    if order == "by_reason":
-        return {"after_document_id": str(key[0]), "after_call_id": str(key[1])}
-    return {"after_reduction": key[0], "after_call_id": str(key[1])}
+        look = min(look * 4, LONGEST_LOOK, fits)
 
 
 # The same question for psql

@@ -1,7 +1,7 @@
 """Run: what a run is doing, what it found, whether that is good, and what to do when it is red.
 
-A finished run's numbers are stored, and come in milliseconds. Those of a run that works are counted, as far as that takes no longer
-than `SECONDS_TO_COUNT`; of a run that is too large for it the sums of its own micro-batches are shown, which says so.
+A finished run's numbers are stored, and come in milliseconds. Those of a run that works are counted beside the page
+(`Reader.counted`): it shows the newest count with its time, and before the first one the sums of the run's own micro-batches.
 
 What a failed task said is in Airflow's log of it, and who may read a log is Airflow's matter: so the visitor's own browser asks
 Airflow for it (`assets/page.js`), and this server never does.
@@ -14,7 +14,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from sqlalchemy import Connection
 
-from toolformer_ops.run_page.reading import Page, answer, within
+from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.rights import AskedRunDep
 from toolformer_ops.run_page.shown_runs import SECONDS_WHILE_RUNNING, ShownRun, load_run
 from toolformer_ops.storage.database import fetch_all
@@ -22,7 +22,6 @@ from toolformer_ops.tools.registry import get_tool, tool_names
 
 router = APIRouter()
 
-SECONDS_TO_COUNT = 0.7
 RECENT_SECONDS = 900.0
 """The pace of a run is what it did in this time."""
 FUNNEL_NAMES = {
@@ -84,33 +83,58 @@ class FunnelRow:
         return sum(self.counts.values())
 
 
+@dataclass(frozen=True)
+class Numbers:
+    """What is counted over all documents of a run: rows of the queries of these names."""
+
+    progress: Sequence[Any]
+    funnel: Sequence[Any]
+    thresholds: Sequence[Any]
+    given_up: Sequence[Any]
+
+
+def count_numbers(connection: Connection, run: ShownRun) -> Numbers:
+    """The numbers of a run, stored or counted."""
+
+    def rows(name: str) -> list[Any]:
+        return fetch_all(connection, name, run_id=run.run_id) if run.tools else []
+
+    return Numbers(rows("page_progress"), rows("page_yield"), rows("page_thresholds"), rows("page_given_up"))
+
+
 @router.get("/run")
 async def show(request: Request, asked: AskedRunDep) -> Response:
     """The view of one run."""
+    reader: Reader = request.app.state.reader
 
     def make(connection: Connection) -> Page:
         run = load_run(connection, asked)
         ours = {"run_id": run.run_id}
+        # 1. Numbers over all documents: stored ones, or the newest count; None while a large run is counted for the first time.
+        counted = None
+        if run.has_stored_numbers:
+            numbers: Numbers | None = count_numbers(connection, run)
+        else:
+            counted = reader.counted(("numbers", run.run_id), lambda connection: count_numbers(connection, run))
+            numbers = counted.values if counted else None
+        # 2. What the run did itself, and what it made.
         work = fetch_all(connection, "page_work", **ours, recent_seconds=RECENT_SECONDS)
-        progress = within(connection, SECONDS_TO_COUNT, "page_progress", **ours) if run.tools else []
-        counted = within(connection, SECONDS_TO_COUNT, "page_yield", **ours) if progress is not None else None
-        thresholds = within(connection, SECONDS_TO_COUNT, "page_thresholds", **ours) if counted is not None else None
-        is_counted = counted is not None
-        tools = tool_progress(run, progress, work)
+        tools = tool_progress(run, numbers.progress if numbers else None, work)
         outputs = fetch_all(connection, "page_outputs", **ours)
         checks = fetch_all(connection, "page_quality", **ours)
         values = {
             "run": run,
             "view": "run",
             "tools": tools,
-            "is_counted": is_counted,
+            "is_counted": numbers is not None,
+            "counted": counted,
             "seconds_left": seconds_left(tools, work) if run.state == "running" else None,
-            "funnel": funnel(counted if counted is not None else fetch_all(connection, "page_own_counts", **ours)),
-            "thresholds": thresholds,
+            "funnel": funnel(numbers.funnel if numbers else fetch_all(connection, "page_own_counts", **ours)),
+            "thresholds": numbers.thresholds if numbers else None,
             "output": outputs[0] if outputs else None,
             "failed_checks": [check for check in checks if not check.success],
             "passed_checks": sum(check.success for check in checks),
-            "given_up": fetch_all(connection, "page_given_up", **ours) if is_counted else [],
+            "given_up": numbers.given_up if numbers else [],
             "device_hours": device_hours(run, work),
             "refresh": None if run.has_stored_numbers else SECONDS_WHILE_RUNNING,
         }

@@ -2,8 +2,9 @@
 
 Airflow's API server answers everybody from one process. So queries and templates run in a few threads of this room and not in those
 that Airflow's own routes share; a statement is ended after `STATEMENT_SECONDS`; equal questions that come while one is being
-answered wait for that answer; and an answer is kept for as long as it holds, at least ten times as long as it took.
-Connects as the role `toolformer_reader` alone.
+answered wait for that answer; and an answer is kept for as long as it holds, at least ten times as long as it took. What takes
+longer and is not stored, such as the numbers of a large run that works, is counted in a thread beside them, one count after the
+other (`Reader.counted`): a page shows the newest count. Connects as the role `toolformer_reader` alone.
 """
 
 import asyncio
@@ -17,10 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import Request, Response
-from sqlalchemy import Connection, Engine, Row
+from sqlalchemy import Connection, Engine
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import BusyError, DatabaseError
+from toolformer_ops.errors import BusyError, ToolformerError
 from toolformer_ops.run_page import pages
 from toolformer_ops.storage import database
 
@@ -35,6 +36,13 @@ STATEMENT_SECONDS = 8.0
 QUERY_CANCELED = "57014"
 """SQLSTATE of a statement that took too long."""
 CACHE_BYTES = 32 * 2**20
+SECONDS_TO_COUNT = 60.0
+"""A statement that counts is given up after so long, and the count is asked for again after ten times as long."""
+SECONDS_TO_WAIT = 0.15
+"""A page waits so long for a count: that of a small run is there by then."""
+SECONDS_OF_A_COUNT, OLDEST_COUNT = 4.0, 600.0
+"""A count is made anew after so many seconds where somebody asks, and after so many it is not shown any more."""
+MOST_COUNTS = 64
 KEPT_LONGER_THAN_IT_TOOK = 10.0
 OPTIONS = {
     "statement_timeout": f"{STATEMENT_SECONDS:.0f}s",
@@ -56,6 +64,33 @@ class Page:
     status: int = 200
 
 
+@dataclass(frozen=True)
+class Counted:
+    """Numbers that were counted."""
+
+    values: Any
+    at: float
+    """When the counting began, seconds since 1970."""
+    seconds: float
+    """How long it took."""
+
+    @property
+    def age(self) -> float:
+        """Seconds since then."""
+        return time.time() - self.at
+
+
+@dataclass
+class _Count:
+    """The state of one count."""
+
+    newest: Counted | None = None
+    next_at: float = 0.0
+    """Not before this monotonic time is it made again."""
+    under_way: threading.Event | None = None
+    """Set when the count that is being made is there."""
+
+
 @dataclass
 class Reader:
     """The reader's pool, the threads and the cache of one application."""
@@ -70,6 +105,10 @@ class Reader:
     _kept_bytes: int = 0
     _asked: dict[Hashable, "asyncio.Task[Response]"] = field(default_factory=dict)
     _waiting: int = 0
+    seconds_to_wait: float = SECONDS_TO_WAIT
+    _counts: "OrderedDict[Hashable, _Count]" = field(default_factory=OrderedDict)
+    _counts_lock: threading.Lock = field(default_factory=threading.Lock)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def engine(self) -> Engine:
         """The reader's connections.
@@ -80,7 +119,7 @@ class Reader:
         with self._connecting:
             if self._engine is None:
                 dsn = self.settings.reader_dsn.get_secret_value()
-                self._engine = database.connect_dsn(dsn, READER_SETTING, connections=THREADS, options=OPTIONS)
+                self._engine = database.connect_dsn(dsn, READER_SETTING, connections=THREADS + 1, options=OPTIONS)
             return self._engine
 
     async def answer(self, key: Hashable, make: Callable[[Connection], Page]) -> Response:
@@ -118,6 +157,45 @@ class Reader:
             page = make(connection)
         return pages.response(page.template, page.values, page.status), page.seconds
 
+    def counted(self, key: Hashable, count: Callable[[Connection], Any]) -> Counted | None:
+        """What `count` read lately; None while it counts for the first time, and where that takes longer than `SECONDS_TO_COUNT`.
+
+        `count` is made again beside the page, at most every `SECONDS_OF_A_COUNT`, or ten times as long as it takes. Waits for
+        `seconds_to_wait`, so call it in a thread.
+        """
+        with self._counts_lock:
+            state = self._counts.setdefault(key, _Count())
+            self._counts.move_to_end(key)
+            while len(self._counts) > MOST_COUNTS:
+                self._counts.popitem(last=False)
+            if state.under_way is None and time.monotonic() >= state.next_at:
+                state.under_way = threading.Event()
+                # A daemon, so that the server's end waits for no count.
+                threading.Thread(target=self._count, args=(state, count), name="run-page-count", daemon=True).start()
+            under_way = state.under_way
+        if under_way is not None:
+            under_way.wait(self.seconds_to_wait)
+        newest = state.newest
+        return newest if newest is not None and newest.age < OLDEST_COUNT else None
+
+    def _count(self, state: _Count, count: Callable[[Connection], Any]) -> None:
+        with self._counting:
+            began, started = time.time(), time.monotonic()
+            try:
+                with database.transaction(self.engine()) as connection:
+                    database.execute(connection, "page_time_limit", milliseconds=f"{1000 * SECONDS_TO_COUNT:.0f}ms")
+                    values = count(connection)
+                state.newest = Counted(values, began, time.monotonic() - started)
+            except ToolformerError as error:
+                logger.warning("a page shows no counts: %s", error)
+            finally:
+                took = time.monotonic() - started
+                with self._counts_lock:
+                    state.next_at = time.monotonic() + max(SECONDS_OF_A_COUNT, took * KEPT_LONGER_THAN_IT_TOOK)
+                    if state.under_way is not None:
+                        state.under_way.set()
+                    state.under_way = None
+
     def _keep(self, key: Hashable, response: Response, seconds: float) -> None:
         if (replaced := self._kept.pop(key, None)) is not None:
             self._kept_bytes -= len(replaced[1].body)
@@ -126,26 +204,6 @@ class Reader:
         while self._kept_bytes > CACHE_BYTES:
             _, (_, oldest) = self._kept.popitem(last=False)
             self._kept_bytes -= len(oldest.body)
-
-
-def within(connection: Connection, seconds: float, name: str, **parameters: object) -> list[Row[Any]] | None:
-    """The rows of `sql/queries/NAME.sql`, or None where they take longer than this.
-
-    Raises:
-        DatabaseError: Postgres refuses the statement for another reason.
-    """
-    nested = connection.begin_nested()
-    try:
-        database.execute(connection, "page_time_limit", milliseconds=f"{1000 * seconds:.0f}ms")
-        rows = database.fetch_all(connection, name, **parameters)
-    except DatabaseError as error:
-        nested.rollback()
-        if took_too_long(error):
-            return None
-        raise
-    database.execute(connection, "page_time_limit", milliseconds=OPTIONS["statement_timeout"])
-    nested.commit()
-    return rows
 
 
 def took_too_long(error: BaseException) -> bool:

@@ -1,13 +1,14 @@
 """Thresholds: what another keep threshold would keep, with examples that come in and go out; no GPU and no new run.
 
-The counts of the run's own thresholds come from the view `threshold_counts`; those of another are counted as in `kept_calls_at`.
+The counts of the run's own threshold come from the view `threshold_counts`, those of a slider's place from `reduction_histogram`,
+which is stored with a finished run: the places of a slider are the histogram's bounds, so that both are exact.
 "Trigger" starts a run of `annotate_corpus` with the run's choices and these thresholds. Its losses are there, so that it computes
 nothing again but what the corpus has anew. Airflow's form cannot be filled in by an address (3.3), so the page shows what will be
 sent, and the visitor's browser sends it to Airflow's API with the visitor's own rights.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,18 +17,17 @@ from sqlalchemy import Connection
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration.forms import annotation_form
-from toolformer_ops.run_page.calls import Asked, FoundCalls, find_calls
-from toolformer_ops.run_page.reading import Page, answer, within
+from toolformer_ops.run_page.calls import Asked, FoundCalls, find_calls, largest_loss
+from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.rights import ANNOTATE, AskedRunDep
 from toolformer_ops.run_page.shown_runs import RunTool, ShownRun, load_run
 from toolformer_ops.storage.database import fetch_all
 
 router = APIRouter()
 
-SECONDS_TO_COUNT = 4.0
 EXAMPLES = 10
-STEP = 0.05
-"""Nats between two places of a slider."""
+PLACES_A_NAT = 20
+"""Places of a slider, at multiples of 0.05 nats: the bounds of the view `reduction_histogram`."""
 SMALLEST_TOP = 2.0
 """A slider reaches at least so far, nats."""
 OF_TOOL = "threshold."
@@ -52,10 +52,12 @@ class ToolThreshold:
     tool: RunTool
     threshold: float
     """The one that is asked about, nats."""
+    bottom: float
+    """Where the slider begins."""
     top: float
-    """Where the slider ends."""
+    """Where it ends."""
     now: Kept | None
-    """At the run's own threshold; None where that takes too long to count."""
+    """At the run's own threshold; None where it is being counted. So is the next."""
     then: Kept | None
     moved: FoundCalls | None
     """Calls that come in, or go out."""
@@ -72,34 +74,73 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
             except ValueError:
                 raise HTTPException(422, f"{name}: expected a number of nats, found {value!r:.80}") from None
 
+    reader: Reader = request.app.state.reader
+
     def make(connection: Connection) -> Page:
         run = load_run(connection, asked)
-        stored = within(connection, SECONDS_TO_COUNT, "page_thresholds", run_id=run.run_id) or []
-        counts = {(row.tool, row.threshold): row for row in stored}
+        if run.has_stored_numbers and run.has_histogram:
+            counts: Counts | None = load_counts(connection, run)
+            counted = None
+        else:
+            counted = reader.counted(("histogram", run.run_id), lambda connection: load_counts(connection, run))
+            counts = counted.values if counted else None
         released = fetch_all(connection, "release_of_run", run_id=run.run_id)
         release_id = released[0].release_id if released else None
         tools = [_of_tool(connection, run, tool, chosen.get(tool.tool), counts, release_id) for tool in run.tools]
-        losses = [
-            loss
-            for tool in tools if tool.moved
-            for row in tool.moved.rows
-            for loss in (row["loss_without_call"], row["loss_without_result"], row["loss_with_result"], row["loss_with_placebo"])
-            if loss is not None
-        ]  # fmt: skip
         thresholds = {tool.tool.tool: tool.threshold for tool in tools}
         values = {
             "run": run,
             "view": "thresholds",
             "tools": tools,
-            "step": STEP,
-            "largest_loss": max(losses, default=1.0),
+            "step": 1 / PLACES_A_NAT,
+            "is_counted": counts is not None,
+            "counted": counted,
+            "largest_loss": largest_loss(row for tool in tools if tool.moved for row in tool.moved.rows),
             "conf": conf_with(run.parameters, thresholds) if tools else {},
             "annotate": ANNOTATE,
             "is_moved": any(tool.threshold != tool.tool.keep_threshold for tool in tools),
         }
-        return Page("thresholds.html.j2", values, run.seconds_to_keep)
+        # What is being counted is asked for again in a moment.
+        return Page("thresholds.html.j2", values, run.seconds_to_keep if counts is not None else 0.0)
 
     return await answer(request, make)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What thresholds keep of the tools of a run."""
+
+    at_own: Mapping[str, Kept]
+    """By tool, at its own keep threshold."""
+    histogram: Mapping[str, Sequence[Any]]
+    """By tool, rows of `page_histogram.sql`: calls by what they save."""
+    calls_a_placebo: Mapping[str, float | None]
+    """By tool with placebos, how many calls a sampled placebo stands for."""
+
+    def at(self, tool: str, place: int) -> Kept:
+        """What a tool keeps at a slider's place, `place / PLACES_A_NAT` nats."""
+        rows = [row for row in self.histogram.get(tool, ()) if row.bucket >= place]
+        calls = sum(row.calls for row in rows)
+        stands_for = self.calls_a_placebo.get(tool)
+        rate = stands_for * sum(row.placebos for row in rows) / calls if calls and stands_for is not None else None
+        return Kept(calls, sum(row.texts for row in rows), sum(row.releasable_calls for row in rows), rate)
+
+
+def load_counts(connection: Connection, run: ShownRun) -> Counts:
+    """The counts of a run, stored or counted."""
+    own = fetch_all(connection, "page_thresholds", run_id=run.run_id)
+    histogram: dict[str, list[Any]] = {}
+    for row in fetch_all(connection, "page_histogram", run_id=run.run_id):
+        histogram.setdefault(row.tool, []).append(row)
+    return Counts(
+        {
+            row.tool: Kept(row.calls, row.texts, row.releasable_calls, row.false_discovery_rate)
+            for row in own
+            if row.is_keep_threshold
+        },
+        histogram,
+        {row.tool: row.calls_a_placebo for row in fetch_all(connection, "page_false_discovery", run_id=run.run_id)},
+    )
 
 
 def _of_tool(
@@ -107,59 +148,36 @@ def _of_tool(
     run: ShownRun,
     tool: RunTool,
     chosen: float | None,
-    counts: Mapping[tuple[str, float], Any],
+    counts: Counts | None,
     release_id: str | None,
 ) -> ToolThreshold:
+    # 1. The places of the slider: from the first one at which all calls were computed.
     [found] = fetch_all(connection, "page_largest_reduction", scoring_recipe_id=tool.scoring_recipe_id)
-    top = max(SMALLEST_TOP, 2 * tool.keep_threshold, math.ceil(found.largest or 0.0))
     tau = tool.keep_threshold
-    threshold = tau
-    # A slider that nobody moved is at the place nearest to the run's own threshold.
-    if chosen is not None and math.isfinite(chosen) and abs(chosen - tau) > STEP / 2:
-        threshold = min(max(round(chosen, 4), tool.prune_below), top)
-    moved = None
-    if threshold != tau:
-        asked = Asked(
-            tool=tool.tool,
-            status="kept",
-            contains="",
-            information=None,
-            sort="most_saved",
-            after="",
-            between=(min(tau, threshold), max(tau, threshold)),
-        )
-        moved = find_calls(connection, run, asked, release_id, at_most=EXAMPLES)
-    now = _kept(connection, run, tool, tau, counts)
-    then = now if threshold == tau else _kept(connection, run, tool, threshold, counts)
-    return ToolThreshold(tool, threshold, top=top, now=now, then=then, moved=moved)
-
-
-def _kept(
-    connection: Connection, run: ShownRun, tool: RunTool, threshold: float, counts: Mapping[tuple[str, float], Any]
-) -> Kept | None:
-    if (stored := counts.get((tool.tool, threshold))) is not None:
-        return Kept(stored.calls, stored.texts, stored.releasable_calls, stored.false_discovery_rate)
-    values = {
-        "run_id": run.run_id,
-        "tool": tool.tool,
-        "threshold": threshold,
-        "tau_information": tool.tau_information,
-    }
-    recipes = {
-        "sampling_recipe_id": tool.sampling_recipe_id,
-        "scoring_recipe_id": tool.scoring_recipe_id,
-        "placebo_recipe_id": tool.placebo_recipe_id,
-    }
-    rows = within(connection, SECONDS_TO_COUNT, "page_threshold_count", **values, **recipes)
-    if rows is None:
-        return None
-    [row] = rows
-    rate = None
-    by_chance = within(connection, SECONDS_TO_COUNT, "page_false_discovery", **values) if tool.placebo_recipe_id else []
-    if by_chance and by_chance[0].placebos_scored and row.calls:
-        [chance] = by_chance
-        rate = chance.placebos / chance.placebos_scored * float(chance.calls_with_result or 0.0) / row.calls
-    return Kept(row.calls, row.texts, row.releasable_calls, rate)
+    first = round(tool.prune_below * PLACES_A_NAT)
+    first += first / PLACES_A_NAT < tool.prune_below
+    last = max(first, PLACES_A_NAT * math.ceil(max(SMALLEST_TOP, 2 * tau, found.largest or 0.0)))
+    # 2. Where it stands. One that nobody moved is at the place nearest to the run's own threshold.
+    place = None
+    if chosen is not None and math.isfinite(chosen) and abs(chosen - tau) > 0.5 / PLACES_A_NAT:
+        place = min(max(round(chosen * PLACES_A_NAT), first), last)
+    threshold = tau if place is None else place / PLACES_A_NAT
+    now = counts.at_own.get(tool.tool) if counts else None
+    if place is None or threshold == tau:
+        return ToolThreshold(tool, tau, first / PLACES_A_NAT, last / PLACES_A_NAT, now=now, then=now, moved=None)
+    # 3. What it keeps there, and calls that come in or go out.
+    asked = Asked(
+        tool=tool.tool,
+        status="kept",
+        contains="",
+        information=None,
+        sort="most_saved",
+        after="",
+        between=(min(tau, threshold), max(tau, threshold)),
+    )
+    moved = find_calls(connection, run, asked, release_id, at_most=EXAMPLES)
+    then = counts.at(tool.tool, place) if counts else None
+    return ToolThreshold(tool, threshold, first / PLACES_A_NAT, last / PLACES_A_NAT, now=now, then=then, moved=moved)
 
 
 def conf_with(parameters: Mapping[str, Any], thresholds: Mapping[str, float]) -> dict[str, Any]:

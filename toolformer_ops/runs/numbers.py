@@ -1,11 +1,13 @@
 """Store a run's numbers when it finishes: they stay as they are, whatever later runs and versions of the corpus bring.
 
-The views `threshold_counts`, `annotation_progress`, `yield_by_stage` and `run_work` show the stored rows of finished runs and
-compute those of the others. All numbers are sums over documents. So those of a run are those of an earlier one with the same
-recipes and threshold (its base), plus the documents that joined, minus those that left: what this costs follows what changed.
+The views `threshold_counts`, `reduction_histogram`, `annotation_progress`, `yield_by_stage` and `run_work` show the stored rows
+of finished runs and compute those of the others. All numbers are sums over documents. So those of a run are those of an earlier
+one with the same recipes and threshold (its base), plus the documents that joined, minus those that left: what this costs follows
+what changed.
 Without a base the views count once over all documents.
 
-Owns the tables `finished_run_thresholds`, `finished_run_progress`, `finished_run_yield` and `finished_run_work`.
+Owns the tables `finished_run_thresholds`, `finished_run_reductions`, `finished_run_progress`, `finished_run_yield` and
+`finished_run_work`.
 """
 
 import logging
@@ -37,6 +39,7 @@ def store_numbers(connection: Connection, run_id: str) -> None:
         bases = database.fetch_all(connection, "numbers_base", run_id=run_id, tool=tool.tool)
         if not bases:
             database.execute(connection, "numbers_compute", run_id=run_id, tool=tool.tool)
+            database.execute(connection, "numbers_compute_reductions", run_id=run_id, tool=tool.tool)
             logger.info("numbers of run %s, %s: counted over all documents", run_id, tool.tool)
             continue
         [base] = bases
@@ -60,6 +63,12 @@ def store_numbers(connection: Connection, run_id: str) -> None:
         calls = {name: recipes[name] for name in ("sampling_recipe_id", "scoring_recipe_id")}
         rule = {"tau_information": tool.tau_information, "placebo_recipe_id": tool.placebo_recipe_id}
         database.execute(connection, "numbers_add_thresholds", **places, **calls, **rule)
+        if base.has_histogram:
+            database.execute(
+                connection, "numbers_add_reductions", **places, **calls, **rule, prune_below=tool.prune_below
+            )
+        else:
+            database.execute(connection, "numbers_compute_reductions", run_id=run_id, tool=tool.tool)
         database.execute(connection, "numbers_add_progress", **places, **recipes)
         database.execute(connection, "numbers_add_yield", **places, **recipes, keep_threshold=tool.keep_threshold)
         logger.info("numbers of run %s, %s: those of run %s and what changed", run_id, tool.tool, base.run_id)

@@ -26,6 +26,7 @@ async function refresh(address) {
       const fresh = made.querySelector('[data-live="' + part.dataset.live + '"]');
       if (fresh) part.replaceWith(fresh);
     }
+    lookAgain(address);
     return true;
   } catch (error) {
     return false;
@@ -33,6 +34,13 @@ async function refresh(address) {
     if (number === newest) document.body.classList.remove("waiting");
   }
 }
+
+// What is being counted is there in a moment.
+function lookAgain(address) {
+  const number = newest;
+  if (document.querySelector("[data-look-again]")) setTimeout(function () { if (number === newest) refresh(address); }, 2000);
+}
+lookAgain(location.href);
 
 // A run that works: look again while somebody looks.
 const again = Number(document.body.dataset.refreshSeconds || 0);
