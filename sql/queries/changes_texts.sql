@@ -1,9 +1,10 @@
--- Texts of two releases: those that only the newer one has, those that only the older one has, and those of both with other calls.
+-- Texts of the calls of two runs that are compared: those that only the newer one has, those that only the older one has, and those of both
+-- with other calls.
 with now as (
-    select distinct document_id from release_calls where release_id = :release_id
+    select distinct document_id from calls_to_compare(:run_id, cast(:before_run_id as text))
 ),
 before as (
-    select distinct document_id from release_calls where release_id = :before_release_id
+    select distinct document_id from calls_to_compare(cast(:before_run_id as text), :run_id)
 ),
 touched as (
     select distinct document_id from compared_calls

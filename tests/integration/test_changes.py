@@ -364,3 +364,34 @@ def released_texts(nights: Nights, run_id: str) -> set[tuple[Any, ...]]:
             {"run_id": run_id},
         )
         return {tuple(row) for row in rows}
+
+
+def test_two_runs_without_a_release_are_compared_by_what_they_keep(nights: Nights) -> None:
+    nights.ingest(*texts(*range(30)))
+    low, high = replace(CALCULATOR, threshold=0.5), replace(CALCULATOR, threshold=2.0)
+    for run_id, tools in (("one", (low,)), ("two", (high,)), ("three", (high, CALENDAR)), ("last", (low,))):
+        nights.start(run_id, *tools)
+        nights.work(run_id, *tools)
+    kept = "select document_id, position_char, call_id from kept_calls where run_id = :run and tool = 'Calculator' and releasable"
+    with database.transaction(nights.engine) as connection:
+        calls_of = {run: set(connection.execute(text(kept), {"run": run})) for run in ("one", "two")}
+    found, calls = changes(nights, "two", "one")
+    assert reasons(calls) == {(False, "threshold")}
+    assert {(call.document_id, call.position_char) for call in calls} == {
+        one[:2] for one in calls_of["one"] - calls_of["two"]
+    }
+    assert found.before is not None
+    assert (found.before.release_id, found.now.release_id) == (None, None)
+    assert found.calls_unchanged == len({one[:2] for one in calls_of["two"]}) > 0
+    assert {row.change for row in compared(nights, "two", "one")} == {"gone"}
+    # A second tool wins some places, and has others for itself.
+    found, calls = changes(nights, "three", "two")
+    assert {call.reason for call in calls} <= {"tool_lacking", "better_call_at_place"}
+    assert {call.tool for call in calls if call.is_added} == {"Calendar"}
+    # Of two runs with one release the other has none of its calls, as before.
+    nights.release("last")
+    _, calls = changes(nights, "last", "two")
+    assert {call.is_added for call in calls} == {True}
+    # Alone, a run without a release has nothing to show.
+    with database.transaction(nights.engine) as connection:
+        assert not connection.execute(text("select from calls_to_compare('two', null)")).all()

@@ -1,14 +1,15 @@
 """Changes: how the release of a run differs from that of another, place by place, each with the one reason why.
 
-Reads the view `run_comparison`; what is the same call, and which reason comes first, is decided there.
+Reads the view `run_comparison`; what is the same call, and which reason comes first, is decided there. Comparing reads both
+releases whole, so that it is done beside the page (`Reader.counted`), which says so where it takes longer than a moment.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from sqlalchemy import Connection
 
-from toolformer_ops.run_page.reading import Page, answer
+from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep
 from toolformer_ops.run_page.shown_runs import find_run, load_run
 from toolformer_ops.runs.changes import REASONS
@@ -38,6 +39,8 @@ async def show(
     except ValueError:
         raise HTTPException(422, "expected the address of a next page, found another place") from None
 
+    reader: Reader = request.app.state.reader
+
     def make(connection: Connection) -> Page:
         run = load_run(connection, asked)
         # 1. The run that it is compared with: one that the visitor may see.
@@ -51,10 +54,27 @@ async def show(
         is_later = other is not None and other.started_at > run.started_at
         earlier, later = (run, other) if is_later else (other, run)
         # 2. How often each reason is, and a page of places.
-        pair = {"run_id": later and later.run_id, "before_run_id": earlier and earlier.run_id}
-        rows = fetch_all(
-            connection, "page_changes", **pair, **place, reason=reason or None, change=change or None, at_most=PLACES_A_PAGE + 1
-        ) if earlier else []  # fmt: skip
+        rows: list[Any] = []
+        compared = None
+        if earlier and later:
+            question = {
+                "run_id": later.run_id,
+                "before_run_id": earlier.run_id,
+                "reason": reason or None,
+                "change": change or None,
+            }
+            compared = reader.counted(
+                ("changes", *question.values(), after),
+                lambda connection: fetch_all(
+                    connection, "page_changes", **question, **place, at_most=PLACES_A_PAGE + 1
+                ),
+            )
+            rows = compared.values if compared else []
+        released = {
+            one.run_id: bool(fetch_all(connection, "release_of_run", run_id=one.run_id))
+            for one in (earlier, later)
+            if one
+        }
         counts = [row for row in rows if row.is_count]
         places = [row for row in rows if not row.is_count]
         last = places[PLACES_A_PAGE - 1] if len(places) > PLACES_A_PAGE else None
@@ -69,6 +89,8 @@ async def show(
             "change": change,
             "after": after,
             "runs": fetch_all(connection, "page_runs", dag_ids=sorted(visitor.dag_ids)),
+            "is_compared": compared is not None or not earlier,
+            "released": released,
             "counts": counts,
             "places": places[:PLACES_A_PAGE],
             "next": f"{last.document_id}~{last.position_char if last.position_char is not None else -1}"
@@ -76,6 +98,7 @@ async def show(
             else None,
             "reasons": REASONS,
         }
-        return Page("changes.html.j2", values, max(run.seconds_to_keep, 10.0))
+        # What is being compared is asked for again in a moment.
+        return Page("changes.html.j2", values, max(run.seconds_to_keep, 10.0) if values["is_compared"] else 0.0)
 
     return await answer(request, make, visitor.dag_ids)

@@ -1,5 +1,7 @@
 """What changed between the releases of two runs: every call that only one of them holds, with the one reason why.
 
+Where neither made a release, the calls are compared that they keep (`calls_to_compare`).
+
 Postgres decides: the function `release_changes_between`, which the views `release_changes` and `run_comparison` ask, too. A call is
 the same in both where text, tool, place, call and result are the same. The reason is the first, in the order in which a run
 decides, for which the run without the call does not release it (`REASONS`). Owns no table; `compared_calls` is a temporary
@@ -56,9 +58,9 @@ class ComparedRun:
     release_id: str | None
     """None where it made no release."""
     texts: int
-    """Texts of the release."""
+    """Texts of the release; where neither of the compared runs made one, texts with a call that one would hold."""
     calls: int
-    """Calls of the release."""
+    """Calls of the release, likewise."""
     lacking_tools: tuple[str, ...]
 
 
@@ -148,11 +150,9 @@ def find_changes(connection: Connection, run_id: str, other: str | None = None) 
     if other is None:  # the stored previous run may have been started in the same instant
         rows.sort(key=lambda row: row.run_id == ids[-1])
     now, before = rows[-1], rows[0] if len(rows) > 1 else None
-    before_run_id, before_release_id = (before.run_id, before.release_id) if before else (None, None)
-    database.execute(connection, "changes_find", run_id=now.run_id, before_run_id=before_run_id)
-    [texts] = database.fetch_all(
-        connection, "changes_texts", release_id=now.release_id, before_release_id=before_release_id
-    )
+    pair = {"run_id": now.run_id, "before_run_id": before.run_id if before else None}
+    database.execute(connection, "changes_find", **pair)
+    [texts] = database.fetch_all(connection, "changes_texts", **pair)
     return ReleaseChanges(
         before=_compared(before) if before else None,
         now=_compared(now),

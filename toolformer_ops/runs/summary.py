@@ -128,7 +128,10 @@ class RunSummary:
             lines.append("")
         # 3. The release.
         if self.release_id is None:
-            lines.append("Release: none.")
+            neither = self.previous_run_id and self.previous_release_id is None
+            lines.append(
+                f"Release: none{', as before: new and dropped are the calls that the runs keep' if neither else ''}."
+            )
         elif self.release_id == self.previous_release_id:
             lines.append(f"Release: {self.release_id} as before, {self.examples:,} texts.")
         else:
@@ -242,7 +245,7 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
         device_seconds=float(sum(row.device_seconds for row in rows.values())),
         release_id=changes.now.release_id,
         previous_release_id=changes.before.release_id if changes.before else None,
-        examples=changes.now.texts,
+        examples=changes.now.texts if changes.now.release_id else 0,
         examples_added=changes.texts_added,
         examples_removed=changes.texts_removed,
         examples_with_other_calls=changes.texts_changed,
