@@ -3,6 +3,8 @@
     stage ...        one subcommand a stage; what an Airflow task runs
     call filter explain annotate parameters
                      for people at a terminal, without Airflow or Postgres
+    new-tool refresh-tool
+                     a tool file from an MCP server or an OpenAPI document, and what its server says today
     generate         a model writes, with tools at hand
     evaluate dateset what a model learned, on the paper's suites; the questions of DATESET
     publish-model    a model on S3, for every machine and pod
@@ -43,6 +45,7 @@ from toolformer_ops.commands import (
     publishing,
     reporting,
     stages,
+    tools,
 )
 from toolformer_ops.config import load_settings
 from toolformer_ops.demo import commands as demo_commands
@@ -68,6 +71,7 @@ app.add_typer(stages.app, name="stage")
 for part in (
     people.app,
     placebos.app,
+    tools.app,
     decoding.app,
     evaluation.app,
     publishing.app,
@@ -96,6 +100,8 @@ def main() -> None:
         "httpcore",
         "httpx2",
         "httpcore2",
+        "mcp",
+        "fastmcp",
         "botocore",
         "urllib3",
         "transformers",

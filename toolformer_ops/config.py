@@ -129,6 +129,11 @@ class Settings(BaseSettings):
     )
     translator_model: str | None = Field(default=None, description="NLLB checkpoint: a path, or a hub id.")
     translator_revision: str | None = Field(default=None, description="Commit of the translator where it is a hub id.")
+    tools_dir: Path | None = Field(
+        default=None,
+        description="Folder of tool files, each a tool of an MCP server or of an OpenAPI service; empty means `tools` in the state "
+        "folder.",
+    )
     tool_time_limit_seconds: float = Field(default=30.0, gt=0, description="Time limit of one tool call.")
 
     micro_batch_tokens: int | None = Field(
@@ -221,6 +226,11 @@ class Settings(BaseSettings):
     def cache_folder(self) -> Path:
         """Folder of the cache of models and indices from S3."""
         return self.cache_dir or self.state_dir / "cache"
+
+    @property
+    def tools_folder(self) -> Path:
+        """Folder of the tool files."""
+        return self.tools_dir or self.state_dir / "tools"
 
     @model_validator(mode="before")
     @classmethod

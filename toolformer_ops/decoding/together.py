@@ -27,7 +27,7 @@ from torch import Tensor
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.writer import Choice, Continuation, State, Writer
-from toolformer_ops.errors import ModelError, ToolformerError
+from toolformer_ops.errors import InfrastructureError, ModelError, ToolformerError
 from toolformer_ops.language_model.decode_loop import RESTS, DecodeLoop, NextTokens
 from toolformer_ops.language_model.kv_cache import CachedPrompt, CachedText, KVCache
 from toolformer_ops.language_model.tokenization import Tokenization
@@ -99,7 +99,11 @@ class ToolRuns:
                     document = Document.of(writer.text_before_call, document_date=today)
                     inputs.append(tool.effective_input(writer.waiting_call.input, tool.spec.as_read(document)))
                 asked = [item for item in inputs if item is not None]
-                found = iter(run_tool(runner, asked, self._settings.tool_time_limit_seconds))
+                try:
+                    found = iter(run_tool(runner, asked, self._settings.tool_time_limit_seconds))
+                except InfrastructureError as error:
+                    logger.warning("%s does not answer: %s", name, error)
+                    found = iter([ToolOutput.none(NOT_AVAILABLE)] * len(asked))
                 outputs = [ToolOutput.none("input_not_usable") if item is None else next(found) for item in inputs]
             seconds = time.monotonic() - started
             for writer, output in zip(asking, outputs, strict=True):

@@ -135,6 +135,8 @@ class AnnotatedParagraph:
     """One for each call with a result, in the order of the text."""
     counts: Counter[str]
     """As the stages count in the ledger."""
+    answers: Counter[str]
+    """Of its distinct inputs: `with_result`, and the reasons of those without one."""
     seconds: dict[str, float]
     """By stage; in sampling, the paragraph's share of the seconds of those that were sampled together."""
 
@@ -171,11 +173,15 @@ class Annotator:
         # 2. Execution.
         texts: list[ExecutedText] = []
         execution_seconds: list[float] = []
+        answers: list[Counter[str]] = []
         for of_text in sampled:
             started = time.perf_counter()
             inputs = [candidate.effective_input for candidate in of_text.candidates]
             outputs = run_tool(self.runner, inputs, self.settings.tool_time_limit_seconds) if inputs else []
             execution_seconds.append(time.perf_counter() - started)
+            answers.append(
+                Counter(found.reason or "with_result" for found in dict(zip(inputs, outputs, strict=True)).values())
+            )
             calls = [
                 ExecutedCall(
                     token=candidate.position.token, call=candidate.call, results=output.results, reason=output.reason
@@ -189,7 +195,9 @@ class Annotator:
         scored = score_texts(self.model, self.choices, self._keep_threshold, texts)
         weights = [len(text.calls) * len(text.text) for text in texts]
         seconds_a_weight = (time.perf_counter() - started) / max(1, sum(weights))
-        for of_text, found_of_text, weight, seconds in zip(sampled, scored, weights, execution_seconds, strict=True):
+        for of_text, found_of_text, weight, seconds, answered in zip(
+            sampled, scored, weights, execution_seconds, answers, strict=True
+        ):
             yield AnnotatedParagraph(
                 lines=[
                     call_line(of_text.paragraph, candidate, found, self._keep_threshold)
@@ -202,6 +210,7 @@ class Annotator:
                         "inputs": len({candidate.effective_input for candidate in of_text.candidates}),
                     }
                 ),
+                answers=answered,
                 seconds={
                     "sample": of_text.seconds,
                     "execute": seconds,

@@ -38,8 +38,6 @@ CONTINUE = "Continue the text. Call a tool where its result helps.\n\n"
 """Before the opening of a text."""
 WRITE = "Write a text. Call a tool where its result helps."
 """Where the opening is empty."""
-ARGUMENT = "input"
-"""The one argument of every tool: one name for all, so that rows of different tools have one shape."""
 FILE_NAME = "train.jsonl"
 """The file's name where only a folder is given; readers of data sets take it for the split `train`."""
 _WORD_END = re.compile(r"\S(?=\s)")
@@ -57,7 +55,7 @@ def conversation(text: ReleasedText, seed: int) -> list[Message]:
         written = text.plain_text[cut : call.position_char]
         cut = call.position_char
         call_id = f"call{number:05d}"
-        arguments = {ARGUMENT: call.input} if get_tool(call.tool).spec.takes_input else {}
+        arguments = get_tool(call.tool).arguments(call.input)
         tool_call = {"id": call_id, "type": "function", "function": {"name": call.tool, "arguments": arguments}}
         messages.append({"role": "assistant", "content": written, "tool_calls": [tool_call]})
         messages.append({"role": "tool", "tool_call_id": call_id, "name": call.tool, "content": call.result})
@@ -94,12 +92,8 @@ def tool_schemas(names: Iterable[str]) -> list[dict[str, Any]]:
     known = [name for name in tool_names() if name in wanted]
     schemas = []
     for name in (*known, *sorted(wanted - set(known))):
-        spec = get_tool(name).spec
-        parameters: dict[str, Any] = {"type": "object", "properties": {}}
-        if spec.takes_input:
-            parameters["properties"] = {ARGUMENT: {"type": "string", "description": "What the tool is given."}}
-            parameters["required"] = [ARGUMENT]
-        function = {"name": spec.name, "description": spec.purpose, "parameters": parameters}
+        tool = get_tool(name)
+        function = {"name": tool.spec.name, "description": tool.spec.purpose, "parameters": tool.parameters}
         schemas.append({"type": "function", "function": function})
     return schemas
 
@@ -137,7 +131,8 @@ def template_warnings(settings: Settings, model: str, tools: list[dict[str, Any]
     function = next((tool["function"] for tool in tools if "required" in tool["function"]["parameters"]), None)
     if function is None:  # tools without input alone, or none
         function = {"name": tools[0]["function"]["name"] if tools else "Tool"}
-    call = {"name": function["name"], "arguments": {ARGUMENT: "4711 * 2"} if "parameters" in function else {}}
+    required = function.get("parameters", {}).get("required", ())
+    call = {"name": function["name"], "arguments": dict.fromkeys(required, "4711 * 2")}
     messages: list[Message] = [
         {"role": "user", "content": f"{CONTINUE}It is"},
         {"role": "assistant", "content": "", "tool_calls": [{"id": "call00001", "type": "function", "function": call}]},

@@ -14,10 +14,10 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import PromptError
+from toolformer_ops.errors import InfrastructureError, PromptError
 from toolformer_ops.records import Document
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ MAX_INPUT_CHARACTERS = 4000
 TIMED_OUT = "timed_out"
 TOOL_ERROR = "tool_error"
 INPUT_TOO_LONG = "input_too_long"
+ARGUMENT = "input"
+"""The one argument of a tool that says no more of its input, in function calling."""
 
 logger = logging.getLogger(__name__)
 
@@ -124,14 +126,18 @@ class ToolRunner(Protocol):
     """An open tool; it may hold an index or a model."""
 
     def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
-        """One output an input, in order; an input without a result gets a reason."""
+        """One output an input, in order; an input without a result gets a reason.
+
+        Raises:
+            InfrastructureError: what answers is not there now, so that nothing may be said of the inputs.
+        """
         ...
 
 
 class Tool:
     """A tool before it is opened. Derived classes set `spec` and override `run` or `open`, and what else they do differently."""
 
-    spec: ClassVar[ToolSpec]
+    spec: ToolSpec
 
     @functools.cached_property
     def prompt(self) -> str:
@@ -163,6 +169,22 @@ class Tool:
         Here: never.
         """
         return False
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """JSON Schema of the arguments of a call, as function calling has it; here: one text, or none."""
+        if not self.spec.takes_input:
+            return {"type": "object", "properties": {}}
+        properties = {ARGUMENT: {"type": "string", "description": "What the tool is given."}}
+        return {"type": "object", "properties": properties, "required": [ARGUMENT]}
+
+    def arguments(self, call_input: str) -> dict[str, Any]:
+        """The arguments of a call with this input, by the names of `parameters`.
+
+        Raises:
+            RejectedInputError: the input does not say them.
+        """
+        return {ARGUMENT: call_input} if self.spec.takes_input else {}
 
     def version(self, settings: Settings, model_identity: str) -> str:
         """Names everything that decides the answers, for the execution recipe; here: the code's version.
@@ -209,7 +231,12 @@ def run_tool(runner: ToolRunner, inputs: Sequence[str], time_limit_seconds: floa
     """One output an input, in order; equal inputs are run once.
 
     An input that is too long, takes longer than `time_limit_seconds`, or makes the tool raise, has a reason instead of a result.
+    A runner may have an attribute `time_limit_seconds` of its own, where it ends slow calls itself.
+
+    Raises:
+        InfrastructureError: what answers is not there now.
     """
+    time_limit_seconds = getattr(runner, "time_limit_seconds", time_limit_seconds)
     outputs: dict[str, ToolOutput] = {
         item: ToolOutput.none(INPUT_TOO_LONG) for item in inputs if len(item) > MAX_INPUT_CHARACTERS
     }
@@ -243,6 +270,8 @@ def _run_batch(runner: ToolRunner, inputs: Sequence[str], time_limit_seconds: fl
         logger.warning(
             "%d inputs: no answer within %g s each, the first is %r", len(inputs), time_limit_seconds, inputs[0][:80]
         )
+    except InfrastructureError:
+        raise
     except Exception as error:
         reason = TOOL_ERROR
         logger.warning("%d inputs failed: %s: %s", len(inputs), type(error).__name__, error, exc_info=len(inputs) == 1)

@@ -1,8 +1,9 @@
 """Which tools there are, by the name in a call; capitals do not matter when a tool is looked up.
 
-The paper's five, and those that installed packages offer as entry points in the group `toolformer_ops.tools`. An entry point
-that cannot be used (it does not import, is no tool, lacks its prompt, or has another tool's name) is left out with a warning,
-and asking for it by name raises its error; the other tools work. Importing this module imports no tool.
+The paper's five, those that installed packages offer as entry points in the group `toolformer_ops.tools`, and those of the tool
+files in `Settings.tools_folder`. An entry point or a file that cannot be used (it does not import, is no tool, lacks its prompt,
+or has another tool's name) is left out with a warning, and asking for it by name raises its error; the other tools work.
+Importing this module imports no tool, and no server of a tool file is started here.
 """
 
 import functools
@@ -13,8 +14,10 @@ from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 
 from toolformer_ops.call_syntax import TOOL_NAME
-from toolformer_ops.errors import ToolError
+from toolformer_ops.config import load_settings
+from toolformer_ops.errors import PromptError, ToolError
 from toolformer_ops.tools.base import Tool, ToolSpec
+from toolformer_ops.tools.tool_file import FileTool, tool_files
 
 ENTRY_POINT_GROUP = "toolformer_ops.tools"
 
@@ -30,7 +33,7 @@ logger = logging.getLogger(__name__)
 @functools.cache
 def tool_names() -> tuple[str, ...]:
     """Names of all tools that can be used: the paper's five first."""
-    return (*PAPER_TOOLS, *(tool.spec.name for tool in _entry_point_tools()[0].values()))
+    return (*PAPER_TOOLS, *(tool.spec.name for tool in _added_tools()[0].values()))
 
 
 @functools.cache
@@ -38,13 +41,13 @@ def get_tool(name: str) -> Tool:
     """The tool of that name, in any capitals.
 
     Raises:
-        ToolError: there is none, and the message lists those there are; or its entry point cannot be used, and it says why.
+        ToolError: there is none, and the message lists those there are; or its entry point or file cannot be used, and it says why.
     """
     for paper_name, module in zip(PAPER_TOOLS, _MODULES, strict=True):
         if paper_name.lower() == name.lower():
             tool: Tool = importlib.import_module(f"toolformer_ops.tools.{module}").TOOL
             return tool
-    tools, refused = _entry_point_tools()
+    tools, refused = _added_tools()
     if name.lower() in refused:
         raise ToolError(refused[name.lower()])
     if name.lower() not in tools:
@@ -53,8 +56,11 @@ def get_tool(name: str) -> Tool:
 
 
 @functools.cache
-def _entry_point_tools() -> tuple[dict[str, Tool], dict[str, str]]:
-    """The tools of installed packages, and why each other entry point is left out; both by their names in small letters."""
+def _added_tools() -> tuple[dict[str, Tool], dict[str, str]]:
+    """The tools of packages and files, and why each other is left out; both by their names in small letters.
+
+    A file that cannot be read is refused by the file's name.
+    """
     by_name: dict[str, list[EntryPoint]] = defaultdict(list)
     for point in entry_points(group=ENTRY_POINT_GROUP):
         by_name[point.name.lower()].append(point)
@@ -65,6 +71,20 @@ def _entry_point_tools() -> tuple[dict[str, Tool], dict[str, str]]:
             tools[name] = _load(points)
         except ToolError as error:
             refused[name] = str(error)
+            logger.warning("a tool is left out: %s", error)
+    for path in tool_files(load_settings().tools_folder):
+        name = path.stem.lower()
+        try:
+            tool = FileTool(path)
+            name = tool.spec.name.lower()
+            if name in {one.lower() for one in PAPER_TOOLS} | set(tools):
+                raise ToolError(  # noqa: TRY301
+                    f"tool file {path}: another tool is called {tool.spec.name}. Rename one of them."
+                )
+            tool.prompt  # noqa: B018 - read and checked here, before a run starts
+            tools[name] = tool
+        except (ToolError, PromptError) as error:
+            refused.setdefault(name, str(error))
             logger.warning("a tool is left out: %s", error)
     return tools, refused
 

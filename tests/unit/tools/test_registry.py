@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from toolformer_ops.errors import ToolError
-from toolformer_ops.tools.registry import PAPER_TOOLS, _entry_point_tools, get_tool, tool_names
+from toolformer_ops.tools.registry import PAPER_TOOLS, _added_tools, get_tool, tool_names
 
 MODULE = """
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolSpec
@@ -29,7 +29,7 @@ Install = Callable[..., Path]
 
 
 def _forget() -> None:
-    for cached in (tool_names, get_tool, _entry_point_tools):
+    for cached in (tool_names, get_tool, _added_tools):
         cached.cache_clear()
 
 

@@ -1,0 +1,81 @@
+"""Arguments in a call are read as they are written, checked against the schema, and have one spelling."""
+
+from typing import Any
+
+import pytest
+
+from toolformer_ops.errors import RejectedInputError
+from toolformer_ops.tools.call_arguments import check_arguments, read_arguments, write_arguments
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "maxLength": 20},
+        "date": {"type": "string", "pattern": "^[0-9-]+$"},
+        "days": {"type": "integer"},
+        "where": {"$ref": "https://example.org/place.json"},
+    },
+    "required": ["city"],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('city: "Paris", date: "2023-01-01"', {"city": "Paris", "date": "2023-01-01"}),
+        (' date:"2023-01-01" ,city :  "Par, \\"is\\": é" ', {"date": "2023-01-01", "city": 'Par, "is": é'}),
+        ("days: 3, share: -0.5e1, wet: true, wind: null", {"days": 3, "share": -5.0, "wet": True, "wind": None}),
+        ('at: {"x": 1, "y": {"z": "w"}}', {"at": {"x": 1, "y": {"z": "w"}}}),
+        ("", {}),
+    ],
+)
+def test_arguments_are_read_as_json_values(text: str, found: dict[str, Any]) -> None:
+    assert read_arguments(text) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Paris",
+        "city: Paris",
+        'city = "Paris"',
+        'city: "Paris" date: "2023"',
+        'city: "Paris",',
+        'city: "Paris", city: "Rome"',
+        'city: "Par',
+        "days: NaN",
+        "days: Infinity",
+        'city: "\\ud800"',
+        'city: "a", "b"',
+        "at: " + '{"x": ' * 3000,
+    ],
+)
+def test_what_is_no_list_of_arguments_has_a_reason(text: str) -> None:
+    with pytest.raises(RejectedInputError, match="arguments_do_not_parse"):
+        read_arguments(text)
+
+
+def test_two_spellings_are_one_question() -> None:
+    one = write_arguments(read_arguments('date: "2023-01-01",   city: "Par\\u0069s"'), SCHEMA)
+    assert one == 'city: "Paris", date: "2023-01-01"' == write_arguments(read_arguments(one), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"city": "Paris", "planet": "Earth"}, "argument_unknown"),
+        ({"date": "2023-01-01"}, "argument_missing"),
+        ({"city": 3}, "argument_not_of_the_schema"),
+        ({"city": "P" * 21}, "argument_not_of_the_schema"),
+        ({"city": "Paris", "date": "tomorrow"}, "argument_not_of_the_schema"),
+        ({"city": "Paris", "days": 1.5}, "argument_not_of_the_schema"),
+        ({"city": "Paris", "where": {}}, "argument_not_of_the_schema"),  # nothing is fetched
+    ],
+)
+def test_arguments_that_the_schema_does_not_allow_have_a_reason(arguments: dict[str, Any], reason: str) -> None:
+    with pytest.raises(RejectedInputError, match=reason):
+        check_arguments(arguments, SCHEMA)
+
+
+def test_arguments_of_the_schema_pass() -> None:
+    check_arguments({"city": "Paris", "date": "2023-01-01", "days": 3}, SCHEMA)

@@ -1,0 +1,180 @@
+"""A tool file is found by the registry without its server; a file that cannot be used is named and harms no other."""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tool_files import PROMPT, forget_tools, tool_of, write_tool
+from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.errors import PromptError, RejectedInputError, ToolError
+from toolformer_ops.records import Document
+from toolformer_ops.tools.registry import get_tool, tool_names
+from toolformer_ops.tools.tool_file import RecordedPart
+
+NOT_THERE = {"command": ["/no/such/server"]}
+WEATHER = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "date": {"type": "string"},
+        "unit": {"enum": ["C", "F"], "default": None},
+        "key": {"type": "string"},
+    },
+    "required": ["city", "date", "key"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", str(tmp_path))
+    forget_tools()
+    yield tmp_path
+    monkeypatch.undo()
+    forget_tools()
+
+
+def weather(folder: Path, **changes: Any) -> Path:
+    return write_tool(
+        folder,
+        "Weather",
+        "weather",
+        **{"server": NOT_THERE, "schema": WEATHER, "tables": '[fixed]\nkey = "k"', **changes},
+    )
+
+
+def test_the_registry_finds_it_without_its_server(folder: Path) -> None:
+    write_tool(folder, "Echo", "echo", server=NOT_THERE)
+    weather(folder)
+    assert tool_names()[-2:] == ("Echo", "Weather")
+    assert get_tool("ECHO").spec.purpose == "Tests echo."
+    assert get_tool("weather").prompt == PROMPT.format(name="Weather").rstrip()
+
+
+def test_finding_it_imports_no_client(folder: Path) -> None:
+    weather(folder)
+    program = (
+        "import sys; from toolformer_ops.tools.registry import tool_names; assert tool_names()[-1] == 'Weather'; "
+        "print([name for name in ('fastmcp', 'mcp', 'jsonschema', 'httpx2', 'torch') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('name = "Echo"', 'name = "Ec ho"'), "name: expected letters, digits and underscores"),
+        (('name = "Echo"', 'name = "Calculator"'), "another tool is called Calculator"),
+        (('tool = "echo"', 'tool = "echo"\ntol = 1'), "tol: Extra inputs are not permitted"),
+        (("[server]", "[limits]\nconcurrency = 0\n[server]"), "limits.concurrency: Input should be greater"),
+        (("[server]", '[filter]\npattern = "("\n[server]'), "expected a regular expression"),
+        (("[server]", "[fixed]\nx = 1\n[server]"), "the tool has no argument x"),
+        (("command", "comand"), "server.comand: Extra inputs"),
+        (("[server]", '[server]\nurl = "http://x"'), "expected a `command` or a `url`, found both"),
+        (("[server]", '[server]\nsecrets = ["TOOLFORMER_DATABASE_DSN"]'), "is of this deployment itself"),
+        (("[recorded]", "[recorded"), "expected TOML"),
+        (("[recorded]", "[fixed]\n[limits.x]"), "limits.x"),
+        (('input_schema = \'{"type"', "input_schema = '{type"), "recorded.input_schema: expected JSON"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_left_out_and_named(
+    folder: Path, caplog: pytest.LogCaptureFixture, change: tuple[str, str], said: str
+) -> None:
+    path = write_tool(folder, "Echo", "echo", server=NOT_THERE)
+    path.write_text(path.read_text().replace(*change))
+    weather(folder)
+    with caplog.at_level(logging.WARNING):
+        assert tool_names()[5:] == ("Weather",)
+    [line] = caplog.messages
+    assert f"tool file {path}" in line
+    assert said in line
+    if "Calculator" not in said:
+        with pytest.raises(ToolError) as error:
+            get_tool("echo")
+        assert said in str(error.value)
+
+
+def test_a_prompt_without_a_call_of_it_is_an_error(folder: Path) -> None:
+    path = write_tool(folder, "Echo", "echo", server=NOT_THERE)
+    path.with_suffix(".txt").write_text("Input: {text}\nOutput:")
+    with pytest.raises(PromptError, match=r"expected examples with calls '\[Echo\(...\)\]'"):
+        tool_of(path).prompt  # noqa: B018
+    with pytest.raises(ToolError, match="expected examples"):
+        get_tool("Echo")
+
+
+def test_one_required_text_takes_the_input_as_it_is(folder: Path) -> None:
+    tool = tool_of(write_tool(folder, "Echo", "echo"))
+    assert tool.arguments("a:  b, c") == {"text": "a:  b, c"}
+    assert tool.effective_input("a:  b, c", Document.of("")) == "a:  b, c"
+
+
+def test_other_tools_name_their_arguments(folder: Path) -> None:
+    tool = tool_of(weather(folder))
+    asked = tool.effective_input('date:  "1 May", city: "Paris"', Document.of(""))
+    assert asked == 'city: "Paris", date: "1 May"'
+    assert tool.arguments(asked) == {"city": "Paris", "date": "1 May"}
+    assert tool.sent_arguments(asked) == {"city": "Paris", "date": "1 May", "key": "k"}
+    assert tool.effective_input("Paris,  1 May", Document.of("")) == "Paris, 1 May"
+    for wrong, reason in (
+        ("Paris", "do_not_parse"),
+        ('city: "P"', "missing"),
+        ('city: "P", date: "d", key: "x"', "unknown"),
+    ):
+        with pytest.raises(RejectedInputError, match=reason):
+            tool.sent_arguments(wrong)
+
+
+def test_its_json_schema_is_the_functions_without_fixed_arguments(folder: Path) -> None:
+    parameters = tool_of(weather(folder)).parameters
+    assert list(parameters["properties"]) == ["city", "date", "unit"]
+    assert parameters["required"] == ["city", "date"]
+    assert parameters["type"] == "object"
+
+
+def test_a_tool_without_open_arguments_takes_no_input(folder: Path) -> None:
+    schema = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
+    tool = tool_of(weather(folder, schema=schema))
+    assert not tool.spec.takes_input
+    assert tool.sent_arguments("") == {"key": "k"}
+
+
+def test_the_filter_is_the_files_pattern(folder: Path) -> None:
+    path = write_tool(folder, "Echo", "echo", tables='[filter]\npattern = "\\\\bsays?\\\\b"')
+    tool = tool_of(path)
+    kept = [tool.filter(Document.of(text))[0].kept for text in ("She says so.", "Essays are long.")]
+    assert kept == [True, False]
+    assert tool.spec.filter_version != tool_of(write_tool(folder, "Echo", "echo")).spec.filter_version
+
+
+def test_the_version_names_the_server_and_not_the_prompt(folder: Path) -> None:
+    def version(path: Path) -> str:
+        return tool_of(path).version(Settings(), "model")
+
+    first = version(weather(folder))
+    assert "server=faulty@1.0" in first
+    prompt = folder / "weather.txt"
+    prompt.write_text(prompt.read_text() + "More.\n")
+    assert version(weather(folder)) == first
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tables": '[fixed]\nkey = "l"'},
+        {"schema": {**WEATHER, "required": ["city", "key"]}},
+        {"recorded": RecordedPart(server="faulty", version="1.1", input_schema='{"properties": {"key": {}}}')},
+        {"server": {"command": ["/another/server"]}},
+        {"keys": ['result = "{sky}"']},
+        {"keys": ['revision = "2"']},
+    ],
+)
+def test_another_answer_is_another_version(folder: Path, changes: dict[str, Any]) -> None:
+    first = tool_of(weather(folder)).version(Settings(), "model")
+    assert tool_of(weather(folder, **changes)).version(Settings(), "model") != first

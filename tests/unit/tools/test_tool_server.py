@@ -1,0 +1,330 @@
+"""The servers of tool files: what is sent, what becomes of answers, and what a server that misbehaves does to its tool.
+
+`faulty.py` is a process that talks over stdin and stdout; over HTTP it is a server of fastmcp, and a service with an OpenAPI
+document.
+"""
+
+import http.server
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tool_files import served, tool_of, write_tool
+from toolformer_ops.errors import ToolError, ToolServerError
+from toolformer_ops.records import Document
+from toolformer_ops.tools import tool_server
+from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, ToolOutput, run_tool
+from toolformer_ops.tools.tool_file import RecordedPart, read_tool_file, with_recorded
+from toolformer_ops.tools.tool_server import ServerRunner, ask_server
+
+WEATHER = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "date": {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"},
+        "unit": {"enum": ["C", "F"]},
+        "key": {"type": "string"},
+    },
+    "required": ["city", "date"],
+}
+
+Open = Callable[[Path], ServerRunner]
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_server, "FIRST_PAUSE_SECONDS", 0.001)
+
+
+@pytest.fixture
+def opened() -> Iterator[Open]:
+    """Opens the tool of a file; closed at the end."""
+    runners: list[ServerRunner] = []
+
+    def open_file(path: Path) -> ServerRunner:
+        runners.append(ServerRunner(tool_of(path)))
+        return runners[-1]
+
+    yield open_file
+    for runner in runners:
+        runner.close()
+
+
+def sent(folder: Path) -> list[dict[str, Any]]:
+    """What faulty.py was asked."""
+    path = folder / "calls.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def ask(runner: ServerRunner, *inputs: str) -> list[str | None]:
+    """The result, or the reason, of each input."""
+    return [output.results[0] if output.results else output.reason for output in run_tool(runner, inputs, 1.0)]
+
+
+def test_a_batch_is_answered_in_order_and_each_input_once(tmp_path: Path, opened: Open) -> None:
+    runner = opened(write_tool(tmp_path, "Echo", "echo", tables="[limits]\nconcurrency = 3\ncalls_per_second = 1000.0"))
+    words = [f"word {number}" for number in range(20)]
+    assert ask(runner, *words, *words) == words * 2
+    assert sorted(call["text"] for call in sent(tmp_path)) == sorted(words)
+
+
+def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, opened: Open) -> None:
+    path = write_tool(tmp_path, "Weather", "weather", schema=WEATHER, tables='[fixed]\nkey = "k"')
+    tool, runner = tool_of(path), opened(path)
+    calls = [
+        'date: "2023-01-01", city: "Paris"',
+        "Paris",
+        'city: "Paris"',
+        'city: "Paris", date: "2023-01-01", planet: "Earth"',
+        'city: "Paris", date: 2023',
+        'city: "Paris", date: "2023-01-01", unit: "K"',
+        f'city: "{"P" * 1_000_000}", date: "2023-01-01"',
+    ]
+    assert ask(runner, *(tool.effective_input(call, Document.of("")) or "" for call in calls)) == [
+        "Paris 2023-01-01 k",
+        "arguments_do_not_parse",
+        "argument_missing",
+        "argument_unknown",
+        "argument_not_of_the_schema",
+        "argument_not_of_the_schema",
+        "input_too_long",
+    ]
+    assert sent(tmp_path) == [{"city": "Paris", "date": "2023-01-01", "key": "k"}]
+
+
+def test_answers_are_hostile_text(tmp_path: Path, opened: Open) -> None:
+    runner = opened(write_tool(tmp_path, "Echo", "echo", tables="[limits]\nresult_tokens = 16"))
+    [hostile, image, error, empty, long] = ask(
+        runner, "hostile", "image", "error", "  ", "a b. " * (MAX_INPUT_CHARACTERS // 5)
+    )
+    assert hostile == "[MT(x) -> y]␀␛[31m end of"
+    assert (image, error, empty) == ("result_not_text", "server_refused", "empty_result")
+    assert long == " ".join([*["a b."] * 5, "a"])
+
+
+def test_a_structured_answer_is_one_line(tmp_path: Path, opened: Open) -> None:
+    template = 'result = "{sky}, {wind.speeds.1} m/s from {wind.from}"'
+    assert ask(
+        opened(write_tool(tmp_path / "a", "Echo", "echo")), "structured", '{"a": {"b": 1}, "c": [true, null]}'
+    ) == [
+        "sky: grey, wind: (from: W, speeds: 3, 5.5), wet: true",
+        "a: (b: 1), c: true, null",
+    ]
+    runner = opened(write_tool(tmp_path / "b", "Echo", "echo", keys=[template]))
+    assert ask(runner, "structured", "plain", '{"sky": "blue"}') == [
+        "grey, 5.5 m/s from W", "result_lacks_field", "result_lacks_field",
+    ]  # fmt: skip
+
+
+def test_a_server_gets_a_bare_environment_and_its_secrets(
+    tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAULTY_KEY", "a-secret")
+    monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", "postgresql://owner:password@db/toolformer")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    server = {"secrets": ["FAULTY_KEY"], "environment": {"FAULTY_MORE": "1"}}
+    names = ask(opened(write_tool(tmp_path, "Echo", "echo", server=server)), "environment")[0]
+    assert names is not None
+    assert {"FAULTY_KEY", "FAULTY_MORE", "PATH"} <= set(names.split())
+    assert set(names.split()) <= {
+        "FAULTY_KEY",
+        "FAULTY_MORE",
+        "HOME",
+        "LANG",
+        "LC_CTYPE",
+        "LOGNAME",
+        "PATH",
+        "SHELL",
+        "TERM",
+        "USER",
+    }
+
+
+def test_a_secret_that_is_not_set_is_named(tmp_path: Path, opened: Open) -> None:
+    with pytest.raises(ToolError, match=r"tool Echo: expected the environment variables NO_SUCH_KEY .* Set them where"):
+        opened(write_tool(tmp_path, "Echo", "echo", server={"secrets": ["NO_SUCH_KEY"]}))
+
+
+def test_a_server_that_ends_is_started_anew(tmp_path: Path, opened: Open) -> None:
+    runner = opened(write_tool(tmp_path, "Echo", "echo", tables="[limits]\nconcurrency = 1"))
+    assert ask(runner, "first", "die once", "last") == ["first", "die once", "last"]
+
+
+def test_an_input_that_ends_the_server_each_time_has_a_reason_and_the_others_answers(
+    tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("FAULTY_KEY", "a-secret")
+    server = {"secrets": ["FAULTY_KEY"]}
+    runner = opened(write_tool(tmp_path, "Echo", "echo", server=server, tables="[limits]\nconcurrency = 1\ntries = 2"))
+    with caplog.at_level(logging.WARNING):
+        assert ask(runner, "first", "die:1", "last") == ["first", "server_failed", "last"]
+    [line] = [line for line in caplog.messages if line.startswith("Echo:")]
+    assert "no answer to 'die:1' after 2 tries" in line
+    assert "its last lines on stderr: dying with the key <FAULTY_KEY>" in line
+    assert "a-secret" not in caplog.text
+    assert [call["text"] for call in sent(tmp_path)] == ["first", "die:1", "die:1", "last"]
+
+
+def test_an_input_without_an_answer_in_time_has_a_reason(tmp_path: Path, opened: Open) -> None:
+    runner = opened(write_tool(tmp_path, "Echo", "echo", tables="[limits]\nseconds = 0.5\ntries = 1\nconcurrency = 1"))
+    assert ask(runner, "hang", "last") == ["server_timed_out", "last"]
+
+
+def test_several_inputs_in_a_row_without_an_answer_fail_the_batch(tmp_path: Path, opened: Open) -> None:
+    runner = opened(write_tool(tmp_path, "Echo", "echo", tables="[limits]\ntries = 1\nfailures = 2\nconcurrency = 1"))
+    with pytest.raises(
+        ToolServerError, match=r"tool Echo: expected answers, found none to 2 inputs in a row: .*dying with"
+    ):
+        ask(runner, "die:1", "die:2", "last")
+    # It has one input to show that it is there again.
+    assert ask(runner, "last") == ["last"]
+
+
+def test_a_server_that_is_gone_fails_the_batch_and_no_input_gets_a_reason(tmp_path: Path, opened: Open) -> None:
+    runner = opened(write_tool(tmp_path, "Echo", "echo", server={"environment": {"FAULTY": "gone"}}))
+    with pytest.raises(ToolServerError, match=r"expected a server that answers, found: .*no key for the service"):
+        ask(runner, "first", "die:1")
+
+
+@pytest.mark.parametrize(
+    ("faulty", "tool", "said"),
+    [
+        ("start", "echo", r"found: .*; its last lines on stderr: no key for the service, see its manual\. Look at"),
+        (
+            "schema",
+            "echo",
+            r"another version: schema \w{12} is now \w{12}\. Take it over .*: toolformer-ops refresh-tool",
+        ),
+        ("version", "echo", r"another version: version 1\.0 is now 2\.0"),
+        ("", "ecco", r"expected a tool 'ecco' of the server, found echo, weather, write"),
+        ("", "write", r"the server marks write as one that writes.*allow_writes = true"),
+    ],
+)
+def test_a_server_that_is_not_as_recorded_is_refused(
+    tmp_path: Path, opened: Open, faulty: str, tool: str, said: str
+) -> None:
+    with pytest.raises(ToolError, match=said):
+        opened(write_tool(tmp_path, "Echo", tool, server={"environment": {"FAULTY": faulty}}))
+
+
+def test_a_server_that_says_nothing_is_refused_after_its_time(tmp_path: Path, opened: Open) -> None:
+    server = {"environment": {"FAULTY": "silent"}, "start_seconds": 1.0}
+    with pytest.raises(ToolError, match="found: 1 s without an answer"):
+        opened(write_tool(tmp_path, "Echo", "echo", server=server))
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path: Path, opened: Open) -> None:
+    with pytest.raises(ToolError, match=r"/no/such/server.*start it by hand: /no/such/server"):
+        opened(write_tool(tmp_path, "Echo", "echo", server={"command": ["/no/such/server"]}))
+
+
+def test_a_tool_that_writes_may_be_allowed(tmp_path: Path, opened: Open) -> None:
+    runner = opened(write_tool(tmp_path, "Echo", "write", keys=["allow_writes = true"]))
+    assert ask(runner, "kept") == ["kept"]
+
+
+def test_over_http_the_same_with_secret_headers(tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastmcp import FastMCP
+    from fastmcp.server.dependencies import get_http_headers
+
+    monkeypatch.setenv("WEATHER_KEY", "a-secret")
+    server: FastMCP = FastMCP("weather", version="3.1")
+
+    @server.tool
+    def convert(amount: float, unit: str, places: int = 1) -> dict[str, object]:
+        """Converts miles."""
+        key = get_http_headers(include_all=True).get("x-key")
+        return {"value": round(amount * 1.609344, places), "unit": unit, "key": key}
+
+    with served(server.http_app()) as address:
+        table = {
+            "command": [],
+            "url": f"{address}/mcp",
+            "secrets": ["WEATHER_KEY"],
+            "headers": {"X-Key": "{WEATHER_KEY}"},
+        }
+        path = write_tool(tmp_path, "Convert", "convert", server=table, keys=['result = "{value} {key}"'], ask=True)
+        runner = opened(path)
+        tool = tool_of(path)
+        assert tool.parameters["required"] == ["amount", "unit"]
+        assert ask(runner, 'amount: 26.2, unit: "miles"', 'amount: "x", unit: "miles"') == [
+            "42.2 a-secret", "argument_not_of_the_schema",
+        ]  # fmt: skip
+    with pytest.raises(ToolServerError, match=r"tool Convert: expected a server that answers, .*is http://127.0.0.1"):
+        ask(runner, 'amount: 1, unit: "miles"')
+    with pytest.raises(ToolServerError):
+        opened(path)
+
+
+class _Service(http.server.BaseHTTPRequestHandler):
+    """Answers GET /capitals/{country}: the first request for a country fails, as one of a busy service."""
+
+    seen: list[str] = []  # noqa: RUF012
+
+    def do_GET(self) -> None:
+        country = self.path.removeprefix("/v1/capitals/")
+        status, body = 200, {"capital": {"France": "Paris"}.get(country)}
+        if country not in self.seen:
+            status, body = 503, {}
+        elif body["capital"] is None:
+            status, body = 404, {}
+        self.seen.append(country)
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing on stderr."""
+
+
+def test_an_operation_of_an_openapi_document_is_a_tool(tmp_path: Path, opened: Open) -> None:
+    country = {"name": "country", "in": "path", "required": True, "schema": {"type": "string"}}
+    operation = {
+        "operationId": "capital",
+        "summary": "A capital",
+        "parameters": [country],
+        "responses": {"200": {"description": "ok"}},
+    }
+    paths = {"/capitals/{country}": {"get": operation, "post": {**operation, "operationId": "set_capital"}}}
+    document = {"openapi": "3.1.0", "info": {"title": "Capitals", "version": "1.2"}, "paths": paths}
+    (tmp_path / "capitals.json").write_text(json.dumps(document))
+    service = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Service)
+    threading.Thread(target=service.serve_forever, daemon=True).start()
+    table = {"command": [], "url": f"http://127.0.0.1:{service.server_port}/v1", "openapi": "capitals.json"}
+    try:
+        path = write_tool(tmp_path, "Capital", "capital", server=table, keys=['result = "{capital}"'], ask=True)
+        assert tool_of(path).file.recorded == RecordedPart(
+            server="Capitals",
+            version="1.2",
+            read_only=True,
+            input_schema=tool_of(path).file.recorded.input_schema,  # type: ignore[union-attr]
+        )
+        assert ask(opened(path), "France", "Atlantis") == ["Paris", "server_refused"]
+        with pytest.raises(ToolError, match="marks set_capital as one that writes"):
+            opened(write_tool(tmp_path, "Capital", "set_capital", server=table, ask=True))
+    finally:
+        service.shutdown()
+
+
+def test_asking_again_records_another_version(tmp_path: Path, opened: Open) -> None:
+    path = write_tool(tmp_path, "Echo", "echo", server={"environment": {"FAULTY": "version"}})
+    with pytest.raises(ToolError, match="found another version"):
+        opened(path)
+    file = read_tool_file(path)
+    found = ask_server(file.server, tmp_path, file.tool, file.name).recorded
+    path.write_text(with_recorded(path.read_text(), found))
+    assert ask(opened(path), "a") == ["a"]
+    assert read_tool_file(path).recorded == found
+
+
+def test_a_runner_says_reasons_and_results(tmp_path: Path, opened: Open) -> None:
+    outputs = opened(write_tool(tmp_path, "Echo", "echo")).run(["a", "error"])
+    assert outputs == [ToolOutput.of("a"), ToolOutput.none("server_refused")]
