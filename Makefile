@@ -1,5 +1,5 @@
 # Everything that one does with this project on one machine; `make help` lists it.
-# Needs Python 3.11, make and a C compiler. No Docker, no root.
+# Needs Python 3.11 (or 3.12), make and a C compiler. No Docker, no root.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -102,7 +102,7 @@ clean: ## Stop everything and delete the state folder, after a question (YES=1: 
 LOCKS := requirements/run.lock requirements/tests.lock requirements/local.lock
 $(STAMP): $(LOCKS) requirements/torch.lock pyproject.toml
 	@command -v "$$PYTHON" >/dev/null || { echo "make: $$PYTHON is missing; install Python 3.11, or name it: make PYTHON=/path/to/python3.11"; exit 2; }
-	@"$$PYTHON" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "make: $$PYTHON is not Python 3.11"; exit 2; }
+	@"$$PYTHON" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' || { echo "make: $$PYTHON is not Python 3.11 or 3.12"; exit 2; }
 	@test -x $(BIN)/python || "$$PYTHON" -m venv $(VENV) || { echo 'make: no virtual environment; on Debian: apt-get install python3.11-venv'; exit 2; }
 	@echo 'Installing into $(VENV): about 240 packages, 3.2 GB, a few minutes'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes $(LOCKS:%=-r %)

