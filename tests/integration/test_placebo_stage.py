@@ -13,6 +13,7 @@ from sqlalchemy import text as sql
 
 from tests.fake_language_model import FakeLanguageModel, StoppedError
 from toolformer_ops.audit.auditing import Ages, Auditing, subjects_of
+from toolformer_ops.audit.objects import releases as check_releases
 from toolformer_ops.audit.resampling import resampling_check
 from toolformer_ops.audit.rows import stage_rows
 from toolformer_ops.config import Settings
@@ -26,9 +27,10 @@ from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.placebo import placebo_stage, placebos_of_run
 from toolformer_ops.stages.planning import tools_to_do
-from toolformer_ops.stages.release import release
+from toolformer_ops.stages.release import CARD, release, release_prefix
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
 
 UseModel = Callable[[FakeLanguageModel], FakeLanguageModel]
 PLACEBOS = "call_id, number, source, is_sampled, reason, loss_with_result, reduction, information, placebo_information"
@@ -315,3 +317,56 @@ def test_a_release_of_a_night_without_a_check_says_the_same_rates(
     start_run(settings, "night-2", choices(corpus, min_kept_texts=1))
     assert tools_to_do(settings, "night-2").tools == []
     assert release(settings, "night-2") == first
+
+
+def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that_made_it(
+    settings: Settings, tmp_path: Path, use_model: UseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = written(tmp_path / "c.jsonl", range(2, 14))
+    use_model(sums(range(2, 14)))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "run-1", choices(corpus, min_kept_texts=1))
+    annotate(settings, "run-1")
+    placebo_stage(settings, "run-1", "Calculator", "0/1")
+    check_tool(settings, "run-1", "Calculator")
+    first = release(settings, "run-1")
+    finish_run(settings, "run-1", "success")
+    store, prefix = ObjectStore(settings), release_prefix(first)
+    manifest = store.read_manifest(prefix)
+    assert manifest is not None
+    [(on_card,)] = rows(settings, "select rates from dataset_releases")
+    [(rate,)] = rows(settings, "select false_discovery_rate from placebo_rates where threshold = 0.5")
+    assert on_card["Calculator"]["false_discovery_rate"] == rate
+    # 1. A run with the same release and other rates: nothing that was published changes, and SQL has the new rate.
+    start_run(settings, "run-2", choices(corpus, min_kept_texts=1))
+    with database.transaction(database.connect(settings)) as connection:
+        store_rates(connection, load_run_tool(connection, "run-2", "Calculator"))
+        connection.execute(sql("update placebo_rates set false_discovery_rate = 7, rate_high = 8 where run_id = 'run-2'"))
+    assert release(settings, "run-2") == first
+    assert store.read_manifest(prefix) == manifest
+    assert rows(settings, "select run_id, rates from dataset_releases") == [("run-1", on_card)]
+    newest = "select distinct false_discovery_rate from threshold_counts where run_id = 'run-2' and calls > 0"
+    finish_run(settings, "run-2", "success")
+    assert rows(settings, newest) == [(7.0,)]
+    # 2. A card that was lost is written again as it was, also by the run with other rates.
+    [card] = (manifest.key_of(file) for file in manifest.files if file.name == CARD)
+    store.delete(card)
+    assert release(settings, "run-2") == first
+    assert store.read_manifest(prefix) == manifest
+    store.require_whole(manifest)
+    # 3. Two runs publish at once, or the first one was killed before it registered the release: the first card stays.
+    for table in ("run_releases", "release_calls", "dataset_releases"):
+        with database.transaction(database.connect(settings)) as connection:
+            connection.execute(sql(f"delete from {table}"))
+    with monkeypatch.context() as at_once:
+        answers = iter([None])  # the first run's manifest is written after the second has asked for it
+        read = ObjectStore.read_manifest
+        at_once.setattr(ObjectStore, "read_manifest", lambda *arguments: next(answers, read(*arguments)))
+        assert release(settings, "run-2") == first
+    assert store.read_manifest(prefix) == manifest
+    found = rows(settings, "select run_id, manifest_sha256, rates from dataset_releases")
+    assert found == [("run-2", manifest.sha256, None)]
+    with database.transaction(database.connect(settings)) as connection:
+        subjects = subjects_of(connection, "release", first)
+    auditing = Auditing(settings, database.connect(settings), store, subjects, Ages(), audit_id=0)
+    assert check_releases(auditing, first, "").findings == []

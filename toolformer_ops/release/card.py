@@ -1,6 +1,7 @@
 """The README.md of a release (`card.md.jinja`): what it holds, by which recipes, and how to read it.
 
-Made from the release's content alone, so that equal releases have equal cards.
+Made from the release's content, and the false-discovery rates of the run that made it first: another run with the same release
+leaves its card as it is.
 """
 
 from collections import Counter
@@ -42,10 +43,12 @@ class ReleaseCounts:
         self.calls_by_tool.update(call.tool for call in text.calls)
 
 
-def dataset_card(release_id: str, definition: Mapping[str, Any], counts: ReleaseCounts) -> str:
+def dataset_card(
+    release_id: str, definition: Mapping[str, Any], counts: ReleaseCounts, rates: Mapping[str, Mapping[str, float]]
+) -> str:
     """Markdown with the YAML header that dataset hubs read.
 
-    `definition` is what `stages/release.py` hashes into the release's id.
+    `definition` is what `stages/release.py` hashes into the release's id, `rates` are by tool, where they are known.
     """
     environment = Environment(  # noqa: S701 - Markdown, not HTML
         loader=FileSystemLoader(Path(__file__).parent),
@@ -55,4 +58,6 @@ def dataset_card(release_id: str, definition: Mapping[str, Any], counts: Release
         keep_trailing_newline=True,
     )
     card = environment.get_template("card.md.jinja")
-    return card.render(release_id=release_id, definition=definition, counts=counts, columns=COLUMN_MEANINGS)
+    return card.render(
+        release_id=release_id, definition=definition, counts=counts, rates=rates, columns=COLUMN_MEANINGS
+    )

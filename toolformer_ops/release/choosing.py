@@ -31,15 +31,9 @@ class ReleaseTool:
     keep_threshold: float
     """tau_f, in nats."""
     placebo_recipe_id: str | None = None
-    """None where no placebos were scored."""
+    """None under the paper's keep rule, for which placebos decide nothing."""
     tau_information: float | None = None
     """Nats of information that a kept call carries at least; None: the paper's keep rule alone."""
-    false_discovery_rate: float | None = None
-    """Of the calls that the rule keeps, the share that it would keep by chance; None without placebos."""
-    rate_low: float | None = None
-    """Lower end of its 95 % interval."""
-    rate_high: float | None = None
-    """Upper end."""
 
 
 @dataclass(frozen=True)

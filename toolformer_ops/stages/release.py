@@ -1,7 +1,8 @@
 """Release: put the kept calls of all tools into their texts and publish them as Parquet on S3 (Toolformer, section 2).
 
 Owns `dataset_releases`, `release_calls` and `run_releases`. A release is named by its content, so releasing twice gives the same
-one. The released text is the whole document, also where a tool annotates paragraphs (MT): calls of different tools in one
+one. A false-discovery rate is no content: it says something about a run at a moment, and changes with the texts that keep no call.
+The card has the rates of the moment at which the release was made first, and keeps them; `threshold_counts` has each run's. The released text is the whole document, also where a tool annotates paragraphs (MT): calls of different tools in one
 document belong in one text, and the paper finetunes on the same texts as its plain data set. `release/choosing.py` chooses the
 calls. Does not decide thresholds, and does not judge the release: `stages/checking.py` does.
 """
@@ -11,6 +12,7 @@ import json
 import logging
 import tempfile
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,13 @@ from typing import Any
 from sqlalchemy import Connection
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import NoKeptCallError, NothingToReleaseError, ParameterError, QualityError
+from toolformer_ops.errors import (
+    AlreadyPublishedError,
+    NoKeptCallError,
+    NothingToReleaseError,
+    ParameterError,
+    QualityError,
+)
 from toolformer_ops.release.card import ReleaseCounts, dataset_card
 from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_texts
 from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_released_calls
@@ -27,10 +35,12 @@ from toolformer_ops.runs.micro_batches import load_run_tool, unfinished_document
 from toolformer_ops.runs.placebo_rates import store_missing_rates
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
-from toolformer_ops.storage.publication import Manifest, registered_sha256, require_registered
+from toolformer_ops.storage.publication import Manifest, file_sha256, registered_sha256, require_registered
 
 logger = logging.getLogger(__name__)
 
+Rates = Mapping[str, Mapping[str, float]]
+"""By tool, its false-discovery rate where it is known: `false_discovery_rate`, `rate_low` and `rate_high`."""
 RELEASE_VERSION = 2
 """Raised when equal calls would give other texts or columns."""
 PREFIX = "releases"
@@ -47,6 +57,8 @@ class ToolsOfRun:
     lacking: dict[str, str]
     """Why a tool is left out, by its name."""
     model_identity: str
+    rates: Rates
+    """Those of the run, of the present tools."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,8 @@ class WrittenRelease:
     release_id: str
     definition: dict[str, Any]
     """What its id is the hash of besides its texts and calls."""
+    rates: Rates
+    """On its card."""
     counts: ReleaseCounts
     left_out: dict[str, dict[str, int]]
     """Kept calls that are not in it, by tool and reason."""
@@ -92,6 +106,7 @@ def release(settings: Settings, run_id: str) -> str:
             written = write_release(connection, run_id, tools, Path(folder))
         # 2. Publish.
         manifest = publish(settings, store, written)
+        has_our_card = file_sha256(written.card) in {file.sha256 for file in manifest.files}
         # 3. Register it with its calls, which are read from the files again: they need not fit into memory.
         with database.transaction(engine) as connection:
             database.execute(
@@ -105,6 +120,7 @@ def release(settings: Settings, run_id: str) -> str:
                 calls=written.counts.calls,
                 lacking_tools=sorted(tools.lacking),
                 definition=written.definition,
+                rates=written.rates if has_our_card else None,
             )
             calls = read_released_calls(Path(folder), CALL_COLUMNS[2:])
             rows = ((written.release_id, *call) for call in calls)
@@ -156,7 +172,7 @@ def publish(settings: Settings, store: ObjectStore, written: WrittenRelease) -> 
     """Publish a release, unless it is on S3 already; returns its manifest, whose objects are all there.
 
     An earlier publication of the same release is taken as it is: its bytes differ where another version of the Parquet writer made
-    them. What it lacks is written again; where that needs its very bytes and they cannot be made any more, all of it is.
+    them, or another run the card, with its rates. What it lacks is written again; where that needs its very bytes and they cannot be made any more, all of it is.
 
     Raises:
         CorruptObjectError: the manifest on S3 is not the registered one.
@@ -178,7 +194,10 @@ def publish(settings: Settings, store: ObjectStore, written: WrittenRelease) -> 
         with database.transaction(database.connect(settings)) as connection:
             database.execute(connection, "forget_withdraw_release", publication_id=written.release_id)
         store.delete(manifest.key)
-    return store.publish(prefix, files)
+    try:
+        return store.publish(prefix, files)
+    except AlreadyPublishedError:  # by another run, since the manifest was asked for
+        return store.published(prefix, None)
 
 
 def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
@@ -192,6 +211,7 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
     if not rows:
         raise ParameterError(f"--run: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`.")
     present: list[ReleaseTool] = []
+    rates: dict[str, Mapping[str, float]] = {}
     lacking: dict[str, str] = {}
     for row in rows:
         if row.scoring_recipe_id is None:
@@ -216,13 +236,16 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
                     execution_recipe_id=row.execution_recipe_id,
                     scoring_recipe_id=row.scoring_recipe_id,
                     keep_threshold=row.keep_threshold,
-                    placebo_recipe_id=row.placebo_recipe_id,
+                    placebo_recipe_id=None if row.tau_information is None else row.placebo_recipe_id,
                     tau_information=row.tau_information,
-                    false_discovery_rate=row.false_discovery_rate,
-                    rate_low=row.rate_low,
-                    rate_high=row.rate_high,
                 )
             )
+            if row.false_discovery_rate is not None:
+                rates[row.tool] = {
+                    "false_discovery_rate": row.false_discovery_rate,
+                    "rate_low": row.rate_low,
+                    "rate_high": row.rate_high,
+                }
     for tool, reason in lacking.items():
         logger.warning("the release of run %s lacks %s: %s", run_id, tool, reason)
     if not present:
@@ -231,7 +254,7 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
             f"run {run_id}: expected at least one complete tool, found none ({reasons}). "
             "Repair the failed stages and run them again: finished documents are not computed again."
         )
-    return ToolsOfRun(tuple(present), lacking, rows[0].model_identity)
+    return ToolsOfRun(tuple(present), lacking, rows[0].model_identity, rates)
 
 
 def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder: Path) -> WrittenRelease:
@@ -269,19 +292,30 @@ def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder
             "lower thresholds would keep (releasable_calls), down to the run's prune_below; start a run with those."
         )
     release_id = digest.hexdigest()[:16]
+    registered = database.fetch_all(connection, "release_rates", release_id=release_id)
+    rates: Rates = registered[0].rates if registered else tools.rates
     card = folder / CARD
-    card.write_text(dataset_card(release_id, definition, counts), encoding="utf-8")
+    card.write_text(dataset_card(release_id, definition, counts, rates), encoding="utf-8")
     return WrittenRelease(
-        release_id=release_id, definition=definition, counts=counts, left_out=left_out, parts=writer.files, card=card
+        release_id=release_id,
+        definition=definition,
+        rates=rates,
+        counts=counts,
+        left_out=left_out,
+        parts=writer.files,
+        card=card,
     )
 
 
 def release_definition(tools: ToolsOfRun, choices: ReleaseChoices) -> dict[str, Any]:
-    """What decides a release besides its calls; part of its id."""
+    """What decides a release besides its calls; part of its id.
+
+    A tool's placebos are named only where they decided which calls are in it.
+    """
     return {
         "release_version": RELEASE_VERSION,
         "model": tools.model_identity,
-        "tools": [vars(tool) for tool in tools.present],
+        "tools": [{name: value for name, value in vars(tool).items() if value is not None} for tool in tools.present],
         "lacking_tools": sorted(tools.lacking),
         **choices.deciding(),
     }

@@ -128,7 +128,7 @@ def ids(chosen: RunChoices, dtype: str = "float32") -> dict[str, str]:
     ).recipe_id
     training = FinetuningRecipe(release_id="0" * 16, base_model="m@1", choices=chosen.part(FinetuningChoices))
     found["finetune"] = training.model_id
-    found["release"] = repr(release_definition(ToolsOfRun((), {}, "m@1"), chosen.part(ReleaseChoices)))
+    found["release"] = repr(release_definition(ToolsOfRun((), {}, "m@1", {}), chosen.part(ReleaseChoices)))
     return found
 
 
