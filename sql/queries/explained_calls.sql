@@ -1,5 +1,5 @@
 -- The calls of a run with what is stored of their losses: one by its id, those at an offset of a document, or both.
-select r.run_id, rt.tool, call.*, rt.keep_threshold, cast(r.parameters ->> 'scoring_context_tokens' as integer) as context_tokens,
+select r.run_id, rt.tool, call.*, rt.keep_threshold, rt.tau_information, cast(r.parameters ->> 'scoring_context_tokens' as integer) as context_tokens,
        substr(document.text, greatest(call.position_char - 60, 0) + 1, least(call.position_char, 60)) as text_before,
        substr(document.text, call.position_char + 1, 60) as text_after
 from annotation_runs r
@@ -14,7 +14,16 @@ cross join lateral (
     )
     select loss.document_id, loss.call_id, candidate.call_text, candidate.position_char, candidate.position_token,
            loss.result, loss.reason, loss.loss_without_call, loss.loss_without_result, loss.loss_with_result,
-           loss.loss_without_call_full_context, loss.loss_reduction, loss.reduction_bound, loss.token_log_probabilities
+           loss.loss_without_call_full_context, loss.loss_reduction, loss.reduction_bound, loss.token_log_probabilities,
+           -- Those that the call's information is measured against; the result is null where its text was forgotten.
+           (select coalesce(jsonb_agg(jsonb_build_object(
+                       'result', source.result, 'loss_with_result', placebo.loss_with_result, 'information', placebo.information)
+                       order by placebo.number), '[]')
+            from placebo_losses placebo
+            left join placebo_pool_results source
+                on source.placebo_recipe_id = rt.placebo_recipe_id and source.source = placebo.source
+            where placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = loss.document_id
+              and placebo.call_id = loss.call_id and placebo.information is not null) as placebos
     from losses loss
     join candidate_calls candidate
         on candidate.sampling_recipe_id = rt.sampling_recipe_id and candidate.document_id = loss.document_id

@@ -19,7 +19,9 @@ from toolformer_ops.audit.rows import stage_rows
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import QualityError
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
+from toolformer_ops.runs.explaining import explain_stored
 from toolformer_ops.runs.micro_batches import load_run_tool
+from toolformer_ops.runs.placebo_pools import Pool, load_pool
 from toolformer_ops.runs.placebo_rates import lowest_threshold, store_rates
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.checking import check_tool
@@ -30,6 +32,7 @@ from toolformer_ops.stages.planning import tools_to_do
 from toolformer_ops.stages.release import CARD, release, release_prefix
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.storage import database
+from toolformer_ops.storage.forgetting import forget
 from toolformer_ops.storage.object_store import ObjectStore
 
 UseModel = Callable[[FakeLanguageModel], FakeLanguageModel]
@@ -116,6 +119,12 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, tmp_path: Path,
     # 3. Each text has one call that helps, by 1 nat, and 23 that do not (L+ = 2.25); a placebo of that call saves -0.25 nats.
     kept = rows(settings, "select loss_reduction, placebo_reduction, information, placebos from kept_calls")
     assert kept == [(1.0, -0.25, 1.25, 3)] * 12
+    with database.transaction(database.connect(settings)) as connection:
+        [call] = connection.execute(sql("select call_id, placebo_reduction from kept_calls limit 1")).all()
+        [explained] = explain_stored(connection, "run-1", call_id=str(call.call_id))
+    assert (explained["kept"], explained["information"], explained["tau_information"]) == (True, 1.25, 0.2)
+    assert [(one["information"], one["loss_with_result"]) for one in explained["placebos"]] == [(1.25, 2.25)] * 3
+    assert len({one["result"] for one in explained["placebos"]} - {explained["result"]}) == 3
     # 4. Of the calls without help, one in 23 draws the right result: its placebo is as good as the right call.
     check_tool(settings, "run-1", "Calculator")
     hits = rows(
@@ -341,7 +350,9 @@ def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that
     start_run(settings, "run-2", choices(corpus, min_kept_texts=1))
     with database.transaction(database.connect(settings)) as connection:
         store_rates(connection, load_run_tool(connection, "run-2", "Calculator"))
-        connection.execute(sql("update placebo_rates set false_discovery_rate = 7, rate_high = 8 where run_id = 'run-2'"))
+        connection.execute(
+            sql("update placebo_rates set false_discovery_rate = 7, rate_high = 8 where run_id = 'run-2'")
+        )
     assert release(settings, "run-2") == first
     assert store.read_manifest(prefix) == manifest
     assert rows(settings, "select run_id, rates from dataset_releases") == [("run-1", on_card)]
@@ -370,3 +381,63 @@ def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that
         subjects = subjects_of(connection, "release", first)
     auditing = Auditing(settings, database.connect(settings), store, subjects, Ages(), audit_id=0)
     assert check_releases(auditing, first, "").findings == []
+
+
+def test_a_share_of_the_calls_is_sampled_and_stands_for_all(
+    settings: Settings, tmp_path: Path, use_model: UseModel
+) -> None:
+    corpus = written(tmp_path / "c.jsonl", range(2, 14))
+    use_model(sums(range(2, 14)))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", choices(corpus, placebo_sample=96))  # of 288 calls
+    annotate(settings, "r")
+    placebo_stage(settings, "r", "Calculator", "0/1")
+    check_tool(settings, "r", "Calculator")
+    # 1. The sample is decided by the calls' ids; who reaches prune_below has its placebos in any case.
+    results = "select call_id, document_id, result from call_losses where result is not null"
+    every = rows(settings, results)
+    ids = {call_id for call_id, *_ in every if (call_id.int & (2**64 - 1)) / 2**64 < 96 / 288}
+    assert len(every) == 288
+    assert 0 < len(ids) < 144
+    assert {row[0] for row in rows(settings, "select call_id from placebo_losses where is_sampled")} == ids
+    others = "select count(*), min(placebos), max(placebos) from kept_calls"
+    assert rows(settings, others) == [(12, 3, 3)]
+    # 2. Each sampled placebo stands for three calls.
+    hits = "select count(*) from placebo_losses where is_sampled and reduction >= 0.5"
+    [(chance,)] = rows(settings, hits)
+    counts = "select calls, placebos, placebos_scored, false_discovery_rate from threshold_counts where threshold = 0.5"
+    [(calls, placebos, scored, rate)] = rows(settings, counts)
+    assert (calls, placebos, scored) == (12, chance, len(ids))
+    assert rate == pytest.approx(chance * 3 / 12)
+    # 3. The pool and the share are those of the same calls in one process.
+    recipe = "select placebo_recipe_id from run_tools"
+    with database.transaction(database.connect(settings)) as connection:
+        stored = load_pool(connection, str(rows(settings, recipe)[0][0]))
+    assert stored == Pool.of_calls(every, PlaceboChoices(placebo_sample=96))
+
+
+def test_what_a_forgotten_text_gave_to_the_pool_is_gone_and_the_losses_of_others_stay(
+    settings: Settings, tmp_path: Path, use_model: UseModel
+) -> None:
+    corpus = written(tmp_path / "c.jsonl", range(2, 10))
+    use_model(sums(range(2, 10)))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", choices(corpus))
+    annotate(settings, "r")
+    placebo_stage(settings, "r", "Calculator", "0/1")
+    check_tool(settings, "r", "Calculator")
+    finish_run(settings, "r", "success")
+    [(forgotten,)] = rows(settings, "select document_id from documents order by document_id limit 1")
+    of_others = f"select {PLACEBOS} from placebo_losses where document_id <> '{forgotten}' order by call_id, number"
+    before, information = rows(settings, of_others), "select document_id, information, placebos from kept_calls"
+    kept = {row for row in rows(settings, information) if row[0] != forgotten}
+    assert rows(settings, f"select 1 from placebo_pool_results where document_id = '{forgotten}'")
+    forget(settings, [forgotten])
+    assert not rows(settings, f"select 1 from placebo_pool_results where document_id = '{forgotten}'")
+    assert not rows(settings, f"select 1 from placebo_losses where document_id = '{forgotten}'")
+    assert rows(settings, of_others) == before
+    assert set(rows(settings, information)) == kept
+    # Whose result it was is not said any more.
+    unknown = "select count(*) from call_placebos where source_call_id is null and result is null and reason is null"
+    assert rows(settings, unknown) > [(0,)]
+    assert not rows(settings, f"select 1 from call_placebos where source_document_id = '{forgotten}'")

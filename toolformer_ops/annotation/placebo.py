@@ -18,6 +18,7 @@ import dataclasses
 import hashlib
 import math
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ from toolformer_ops.call_syntax import Call, call_without_result
 from toolformer_ops.records import PlacedCall
 from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult
+from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, rate_of
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
@@ -58,6 +60,11 @@ class JudgedCall:
         return min(term for term in terms if term is not None)
 
     @property
+    def has_losses(self) -> bool:
+        """Whether it has a result and losses, or those that prove that it saves too little: such calls are a pool."""
+        return self.scored.result is not None and self.scored.reason in (None, PRUNED)
+
+    @property
     def own_loss(self) -> float | None:
         """L(e(c, r)) where it was computed; its placebos are computed in the same number format."""
         return self.scored.loss_with_result
@@ -82,6 +89,19 @@ class PlaceboLoss:
     """L(e(c, r')) minus L(e(c, r)), nats; None beyond the first K."""
     placebo_information: float | None = None
     """Of a sampled placebo that reaches `prune_below`: the information that it would have as a result, nats."""
+
+    @property
+    def has_losses(self) -> bool:
+        """Whether it was scored: its reduction is known, or a bound that proves enough."""
+        return self.source is not None and self.reason in (None, PRUNED)
+
+    def is_kept(self, threshold: float, tau_information: float | None) -> bool:
+        """Whether the keep rule would keep the call with this result."""
+        if self.reason is not None or self.reduction_bound is None or self.reduction_bound < threshold:
+            return False
+        if tau_information is None:
+            return True
+        return self.placebo_information is not None and self.placebo_information >= tau_information
 
 
 class PlaceboDraw:
@@ -179,6 +199,34 @@ def score_placebos(
 def information(placebos: Sequence[PlaceboLoss]) -> float | None:
     """The information of a call's result, nats: the mean over its placebos; None without any."""
     return _mean([one.information for one in placebos if one.information is not None])
+
+
+def false_discovery_rate(
+    calls: Sequence[tuple[JudgedCall, Sequence[PlaceboLoss]]],
+    sample_share: float,
+    threshold: float,
+    tau_information: float | None,
+) -> Rate:
+    """The rate of a tool's calls that are all in memory, each with its placebos; `runs/placebo_rates.py` counts those of a run."""
+    kept: Counter[uuid.UUID] = Counter()  # by document
+    by_chance: Counter[uuid.UUID] = Counter()
+    for call, placebos in calls:
+        if call.scored.is_kept(threshold) and carries_information(placebos, tau_information):
+            kept[call.document_id] += 1
+        by_chance[call.document_id] += sum(
+            one.is_sampled and one.is_kept(threshold, tau_information) for one in placebos
+        )
+    sampled = [one for _, placebos in calls for one in placebos if one.is_sampled]
+    scored = sum(one.has_losses for one in sampled)
+    documents = Counter((by_chance[document], kept[document]) for document in {call.document_id for call, _ in calls})
+    counted = [CountedDocuments(placebos, of_calls, number) for (placebos, of_calls), number in documents.items()]
+    return rate_of(counted, len(sampled) / sample_share / scored if scored else None)
+
+
+def placebo_reduction(placebos: Sequence[PlaceboLoss]) -> float | None:
+    """The mean reduction of the placebos that a call's information is measured against, nats; None without any."""
+    compared = [one for one in placebos if one.information is not None and one.reason is None]
+    return _mean([one.reduction_bound for one in compared if one.reduction_bound is not None])
 
 
 def carries_information(placebos: Sequence[PlaceboLoss], tau_information: float | None) -> bool:

@@ -88,6 +88,10 @@ def explain(
     context_tokens: Annotated[
         int, typer.Option(help="Tokens of text before the call to score with; 0 means all.", min=0)
     ] = 0,
+    placebos: Annotated[
+        Path | None,
+        typer.Option(help="Calls that `annotate --all` printed: others' results are scored in the call's place, too."),
+    ] = None,
     call_id: Annotated[str, typer.Option(help="A stored call, by its id.")] = "",
     document: Annotated[
         str, typer.Option(help="With --at: the stored calls at that offset of a document, by its id.")
@@ -106,7 +110,7 @@ def explain(
     from toolformer_ops.one_process.explanation import explain_call, explanation_table
 
     if call_id or document or run:
-        if text or call_text or date or model or context_tokens:
+        if text or call_text or date or model or context_tokens or placebos:
             raise ParameterError(
                 "expected a stored call (--call-id, --run, --document with --at) or one that you write (--text, --at, --call), "
                 "found both. Leave out one of them."
@@ -120,7 +124,16 @@ def explain(
         raise ParameterError("expected --text, --at and --call, or a stored call: --call-id, or --document with --at.")
     else:
         explanations = [
-            explain_call(load_settings(), text, at, call_text, date or None, _model_name(model), context_tokens or None)
+            explain_call(
+                load_settings(),
+                text=text,
+                at=at,
+                call_text=call_text,
+                date=date or None,
+                model_name=_model_name(model),
+                context_tokens=context_tokens or None,
+                pool_file=placebos,
+            )
         ]
     if as_json:
         typer.echo(json.dumps(explanations if call_id or document else explanations[0], ensure_ascii=False, indent=2))
@@ -141,6 +154,9 @@ def annotate(
     all_calls: Annotated[bool, typer.Option("--all", help="Print also calls that are not kept.")] = False,
 ) -> None:
     """Do the whole method in this process and print the calls with their losses, one JSON line each.
+
+    The file's calls are the pool of placebos, so that nothing is printed before the last text is annotated; with
+    --parameters '{"placebos": 0, "placebo_sample": 0}' each text's calls follow at once, without their information.
 
     Example: toolformer-ops annotate docs.jsonl --tool Calculator --limit 10
     """

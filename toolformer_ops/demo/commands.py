@@ -96,6 +96,7 @@ def study(
     ] = "",
     texts: Annotated[int, typer.Option(min=16, help="Sentences to annotate.")] = 448,
     steps: Annotated[int, typer.Option(min=1, help="Steps of each training.")] = 160,
+    batch: Annotated[int, typer.Option(min=1, help="Texts a step.")] = 16,
     learning_rate: Annotated[float, typer.Option(help="Peak learning rate of each training.")] = 5e-5,
     test: Annotated[int, typer.Option(min=2, help="Fresh sentences to test with.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Another seed draws other sentences.")] = 0,
@@ -123,6 +124,7 @@ def study(
         test=test,
         seed=seed,
         steps=steps,
+        batch=batch,
         learning_rate=learning_rate,
         arms=tuple(arms.split(",")),
     )

@@ -5,10 +5,13 @@ Calls the same functions as the stages, so that what it prints for a text is wha
 
 import datetime
 import functools
+import itertools
+import logging
 import time
+import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +22,34 @@ from toolformer_ops.annotation.candidates import (
     kept_paragraphs,
     sample_paragraphs,
 )
+from toolformer_ops.annotation.placebo import (
+    JudgedCall,
+    PlaceboDraw,
+    PlaceboLoss,
+    carries_information,
+    false_discovery_rate,
+    information,
+    placebo_reduction,
+    score_placebos,
+)
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, ScoredCall, own_text_of, score_texts
+from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.corpus.files import UnpackingLimits, find_files
 from toolformer_ops.corpus.records import Record, Rejection, read_file
 from toolformer_ops.errors import CorpusError, ParameterError
-from toolformer_ops.records import Document, Paragraph, normal_uri
-from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.records import Document, Paragraph, content_uuid, normal_uri
+from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.models import load_model, load_scoring_model
+from toolformer_ops.runs.placebo_pools import Pool, wants_placebos
+from toolformer_ops.runs.placebo_rates import Rate
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, run_tool
 from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
+
+logger = logging.getLogger(__name__)
 
 
 def document_of(text: str, date: str | None) -> Document:
@@ -111,6 +129,9 @@ def annotate_file(
 ) -> Iterator[dict[str, Any]]:
     """Every call with a result of a file's documents, in the order of the text, with its losses and whether it is kept.
 
+    With placebos, the calls of the whole file are the pool, so that no call is returned before all are scored, and the
+    false-discovery rate is logged at the end. Without (`placebos` and `placebo_sample` 0), each text's follow at once.
+
     Raises:
         CorpusError: nothing is at that path, or no line of it is a usable record.
         ParameterError: the keep threshold is below `prune_below`.
@@ -120,19 +141,36 @@ def annotate_file(
     model = functools.cache(functools.partial(load_scoring_model, settings, model_name))
     annotator = Annotator(settings=settings, tool=tool, choices=choices, model=model)
     documents = (record.document() for _, record in read_corpus(settings, corpus) if isinstance(record, Record))
-    for number, document in enumerate(documents):
-        if limit is not None and number >= limit:
-            return
-        for annotated in annotator.annotate(kept_paragraphs(document, filter_document(tool, document))):
-            yield from annotated.lines
+    annotated = (
+        paragraph
+        for document in itertools.islice(documents, limit)
+        for paragraph in annotator.annotate(kept_paragraphs(document, filter_document(tool, document)))
+    )
+    if not wants_placebos(choices):
+        for paragraph in annotated:
+            yield from paragraph.lines
+        return
+    paragraphs = list(annotated)
+    rate = annotator.judge(paragraphs)
+    for paragraph in paragraphs:
+        yield from paragraph.lines
+    threshold = choices.keep_threshold(tool.spec)
+    if rate.false_discovery_rate is not None:
+        logger.info(
+            "%s from %g nats: %d calls kept, false-discovery rate %.2f (%.2f to %.2f)",
+            tool.spec.name, threshold, rate.calls, rate.false_discovery_rate, rate.rate_low, rate.rate_high,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class AnnotatedParagraph:
     """The calls of one paragraph."""
 
+    text: str
+    calls: list[JudgedCall]
+    """Those with a result, in the order of the text."""
     lines: list[dict[str, Any]]
-    """One for each call with a result, in the order of the text."""
+    """One for each of them."""
     counts: Counter[str]
     """As the stages count in the ledger."""
     answers: Counter[str]
@@ -163,6 +201,41 @@ class Annotator:
         """Load what is loaded once a process, and read the prompt once: with it the first text takes as long as the others."""
         self.model().find_positions(annotation_prompt(self.tool), [text], at_most=1, threshold=0.0)
         self.runner  # noqa: B018 - opened here
+
+    def judge(self, paragraphs: Sequence[AnnotatedParagraph]) -> Rate:
+        """Score placebos of all calls, whose results are the pool; returns the rate at the keep threshold.
+
+        Adds to each line `information`, `placebo_reduction` and `placebos`, as the view `scored_calls` has them; `kept` then
+        follows the run's whole keep rule.
+        """
+        # 1. The pool: calls with losses, those that prove them useless among them.
+        judged = [
+            [(call, line) for call, line in zip(paragraph.calls, paragraph.lines, strict=True) if call.has_losses]
+            for paragraph in paragraphs
+        ]
+        pool = Pool.of_calls(
+            ((call.call_id, call.document_id, str(call.scored.result)) for calls in judged for call, _ in calls),
+            self.choices.part(PlaceboChoices),
+        )
+        # 2. Losses, so many texts together as the stages take.
+        draw, together = PlaceboDraw(pool), self.settings.micro_batch_documents
+        texts = [(one.text, [call for call, _ in calls]) for one, calls in zip(paragraphs, judged, strict=True)]
+        found: list[list[list[PlaceboLoss]]] = []
+        for first in range(0, len(texts), together):
+            found += score_placebos(self.model, self.choices, texts[first : first + together], draw)
+        # 3. What they say of each call, and of all.
+        tau, threshold = self.choices.least_information, self._keep_threshold
+        with_placebos: list[tuple[JudgedCall, list[PlaceboLoss]]] = []
+        for calls, of_text in zip(judged, found, strict=True):
+            for (call, line), placebos in zip(calls, of_text, strict=True):
+                with_placebos.append((call, placebos))
+                line |= {
+                    "information": information(placebos),
+                    "placebo_reduction": placebo_reduction(placebos),
+                    "placebos": sum(one.information is not None for one in placebos),
+                    "kept": line["kept"] and carries_information(placebos, tau),
+                }
+        return false_discovery_rate(with_placebos, pool.sample_share, threshold, tau)
 
     def annotate(self, paragraphs: Sequence[Paragraph]) -> Iterator[AnnotatedParagraph]:
         """The calls of each kept paragraph, in order; all are sampled and scored together, as the stages do with a micro-batch."""
@@ -198,12 +271,15 @@ class Annotator:
         for of_text, found_of_text, weight, seconds, answered in zip(
             sampled, scored, weights, execution_seconds, answers, strict=True
         ):
+            with_result = [
+                (candidate, found)
+                for candidate, found in zip(of_text.candidates, found_of_text, strict=True)
+                if found.result is not None
+            ]
             yield AnnotatedParagraph(
-                lines=[
-                    call_line(of_text.paragraph, candidate, found, self._keep_threshold)
-                    for candidate, found in zip(of_text.candidates, found_of_text, strict=True)
-                    if found.result is not None
-                ],
+                text=of_text.paragraph.text,
+                calls=[judged_call(of_text.paragraph, *call) for call in with_result],
+                lines=[call_line(of_text.paragraph, *call, self._keep_threshold) for call in with_result],
                 counts=Counter(
                     {
                         **of_text.counts,
@@ -219,13 +295,34 @@ class Annotator:
             )
 
 
+def judged_call(paragraph: Paragraph, candidate: Candidate, scored: ScoredCall) -> JudgedCall:
+    """A call as placebos are drawn for it; its id names no recipe, since a file has none."""
+    document_id, token, call = paragraph.document.document_id, candidate.position.token, candidate.call
+    call_id = content_uuid(str(document_id), str(paragraph.number), str(token), str(call))
+    return JudgedCall(call_id, document_id, token, call, scored)
+
+
+def judged_call_of(line: Mapping[str, Any]) -> JudgedCall:
+    """The call of a line that `annotate` printed."""
+    names = {field.name for field in fields(ScoredCall)} & set(line)
+    return JudgedCall(
+        call_id=uuid.UUID(line["call_id"]),
+        document_id=uuid.UUID(line["document_id"]),
+        token=line["position_token"],
+        call=parse_call(line["call"]),
+        scored=ScoredCall(**{name: line[name] for name in names}),
+    )
+
+
 def call_line(paragraph: Paragraph, candidate: Candidate, scored: ScoredCall, keep_threshold: float) -> dict[str, Any]:
     """A call as `annotate` prints it; offsets are those of the document."""
     text = paragraph.document.text
     position = paragraph.start_char + candidate.position.char
     return {
         "document_id": str(paragraph.document.document_id),
+        "call_id": str(judged_call(paragraph, candidate, scored).call_id),
         "position_char": position,
+        "position_token": candidate.position.token,
         "position_probability": candidate.position.probability,
         "before": text[max(0, position - 60) : position],
         "call": str(candidate.call),

@@ -5,16 +5,21 @@ Nothing is pruned and nothing is kept. The numbers are those that a run would st
 
 import dataclasses
 import functools
+import json
+import math
+from pathlib import Path
 from typing import Any
 
+from toolformer_ops.annotation.placebo import FLOAT32, JudgedCall, PlaceboDraw
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, own_text_of, score_texts
 from toolformer_ops.call_syntax import Call, parse_call
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ParameterError
-from toolformer_ops.one_process.annotator import document_of
-from toolformer_ops.records import PlacedCall
-from toolformer_ops.runs.choices import ScoringChoices
+from toolformer_ops.errors import CallSyntaxError, ParameterError
+from toolformer_ops.one_process.annotator import document_of, judged_call_of
+from toolformer_ops.records import PlacedCall, content_uuid
+from toolformer_ops.runs.choices import PlaceboChoices, ScoringChoices
 from toolformer_ops.runs.models import load_scoring_model, load_tokenization
+from toolformer_ops.runs.placebo_pools import Pool
 from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.registry import get_tool
 
@@ -43,10 +48,12 @@ def explain_call(
     date: str | None,
     model_name: str,
     context_tokens: int | None = None,
+    pool_file: Path | None = None,
 ) -> dict[str, Any]:
     """Run the call's tool and score the call at a character offset, token by token; nothing is pruned.
 
-    `context_tokens` is how much text before the call it is scored with; None is all.
+    `context_tokens` is how much text before the call it is scored with; None is all. `pool_file` holds calls as `annotate --all`
+    prints them: results of this tool's calls in other texts are scored in the call's place, too (docs/placebo.md).
 
     Raises:
         ParameterError: the offset is outside the text or where no call can be put.
@@ -57,6 +64,7 @@ def explain_call(
     tool = get_tool(parsed.tool)
     call = Call(tool.spec.name, parsed.input)
     document = document_of(text, date)
+    draw = PlaceboDraw(pool_of_file(pool_file, call.tool)) if pool_file else None
     token = token_at(load_tokenization(settings, model_name).tokenize(text).starts, text, at)
     explanation: dict[str, Any] = {"call": str(call), "at": at, "result": None, "reason": None}
     # 2. The tool's answer.
@@ -74,6 +82,17 @@ def explain_call(
     explanation |= {"result": scored.result, "reason": scored.reason}
     if scored.result is None or scored.reason is not None:
         return explanation
+    judged = JudgedCall(content_uuid(text, str(at), str(call)), document.document_id, token, call, scored)
+    others = draw.of_call(judged, draw.placebos) if draw else []
+    [losses] = model().losses_with_result(
+        [(text, [PlacedCall(token, call, other.result) for other in others])],
+        context_tokens=context_tokens,
+        number_format=scored.number_format or FLOAT32,
+    )
+    placebos: list[dict[str, Any]] = [
+        {"result": other.result, "loss_with_result": loss, "information": loss - (scored.loss_with_result or 0.0)}
+        for other, loss in zip(others, losses, strict=True)
+    ]
     details = model().score_details(text, PlacedCall(token, call, scored.result), context_tokens=context_tokens)
     return {
         **explanation,
@@ -84,10 +103,30 @@ def explain_call(
         "loss_without_call_full_context": scored.loss_without_call_full_context,
         "context_tokens": context_tokens,
         "loss_reduction": scored.loss_reduction,
+        "placebos": placebos,
+        "information": math.fsum(item["information"] for item in placebos) / len(placebos) if placebos else None,
         "keep_threshold": tool.spec.keep_threshold,
         "kept": scored.is_kept(tool.spec.keep_threshold),
         "tokens": [dataclasses.asdict(item) for item in details],
     }
+
+
+def pool_of_file(file: Path, tool: str) -> Pool:
+    """The pool of a tool's calls in a file that `annotate --all` printed.
+
+    Raises:
+        ParameterError: the file is not there, or a line is no such call.
+    """
+    try:
+        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        calls = [judged_call_of(line) for line in lines]
+    except (OSError, ValueError, KeyError, TypeError, CallSyntaxError) as error:
+        raise ParameterError(
+            f"--placebos: expected calls as `toolformer-ops annotate FILE --all` prints them, found in {file}: {error!r}."
+        ) from error
+    of_tool = [call for call in calls if call.call.tool == tool and call.has_losses]
+    found = ((call.call_id, call.document_id, str(call.scored.result)) for call in of_tool)
+    return Pool.of_calls(found, PlaceboChoices())
 
 
 def explanation_table(explanation: dict[str, Any]) -> None:
@@ -130,9 +169,23 @@ def explanation_table(explanation: dict[str, Any]) -> None:
     verdict = "kept" if explanation["kept"] else "not kept"
     console.print(
         f"[{explanation['call']} -> {explanation['result']}] lowers the loss by {explanation['loss_reduction']:.3f} nats: "
-        f"{verdict} at {explanation['keep_threshold']}",
+        f"{verdict} at {explanation['keep_threshold']}"
+        + (
+            ""
+            if explanation.get("tau_information") is None
+            else f" with {explanation['tau_information']} of information"
+        ),
         markup=False,
     )
+    if explanation["information"] is not None:
+        placebos = ", ".join(
+            f"{'(forgotten)' if one['result'] is None else one['result']} {one['loss_with_result']:.3f}"
+            for one in explanation["placebos"]
+        )
+        console.print(
+            f"information of the result: {explanation['information']:.3f} nats beyond other calls' results (losses: {placebos})",
+            markup=False,
+        )
 
 
 def _number(value: float | None) -> str:

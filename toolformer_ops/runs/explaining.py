@@ -4,6 +4,7 @@ Reads `call_losses.token_log_probabilities`, which a run stores unless its param
 model's tokenizer knows; they are numbered from the call on.
 """
 
+import math
 import uuid
 from typing import Any
 
@@ -57,6 +58,11 @@ def _explanation(row: Row[Any]) -> dict[str, Any]:
     """As `one_process/explanation.py` gives it, with where the call is, and the text around it."""
     lines = row.token_log_probabilities or []
     without_call, without_result, with_result = lines[:3] if lines else ([], [], [])
+    of_placebos = [placebo["information"] for placebo in row.placebos]
+    information = math.fsum(of_placebos) / len(of_placebos) if of_placebos else None
+    carries_information = row.tau_information is None or (
+        information is not None and information >= row.tau_information
+    )
     return {
         "run_id": row.run_id,
         "document_id": str(row.document_id),
@@ -76,7 +82,10 @@ def _explanation(row: Row[Any]) -> dict[str, Any]:
         "loss_reduction": row.loss_reduction if row.reason is None else None,
         "reduction_bound": row.reduction_bound,
         "keep_threshold": row.keep_threshold,
-        "kept": row.reason is None and is_kept(row.loss_reduction, row.keep_threshold),
+        "placebos": row.placebos,
+        "information": information,
+        "tau_information": row.tau_information,
+        "kept": row.reason is None and is_kept(row.loss_reduction, row.keep_threshold) and carries_information,
         "tokens": [
             {
                 "text": None,

@@ -18,7 +18,7 @@ import hashlib
 import json
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -58,6 +58,29 @@ class PooledResultRow(TableRow):
     call_id: uuid.UUID
     document_id: uuid.UUID
     result: str
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A pool with its numbers."""
+
+    placebos: int
+    """K."""
+    sample_share: float
+    results: Sequence[PooledResult]
+    """By their numbers; without those of forgotten texts."""
+
+    @classmethod
+    def of_calls(cls, calls: Iterable[tuple[uuid.UUID, uuid.UUID, str]], choices: PlaceboChoices) -> "Pool":
+        """The pool of all calls of a tool that have a result: their ids, their documents and results, in any order."""
+        every = sorted(calls)
+        drawn = [PooledResult(source, *call) for source, call in enumerate(every[:POOL_CALLS])]
+        return cls(choices.placebos, sample_share(choices, len(every)), drawn)
+
+
+def sample_share(choices: PlaceboChoices, calls: int) -> float:
+    """Which share of so many calls is sampled for the false-discovery rate."""
+    return min(1.0, choices.placebo_sample / calls) if calls else float(choices.placebo_sample > 0)
 
 
 def wants_placebos(choices: PlaceboChoices | RunChoices) -> bool:
@@ -104,7 +127,7 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
     # 1. The pool, and the share of the calls that is sampled.
     of_run = {**members_of_run(run), "scoring_recipe_id": run.scoring_recipe_id}
     [size] = database.fetch_all(connection, "placebo_pool_size", **of_run)
-    share = min(1.0, choices.placebo_sample / size.calls) if size.calls else float(choices.placebo_sample > 0)
+    share = sample_share(choices, size.calls)
     drawn = [
         PooledResult(source, row.call_id, row.document_id, row.result)
         for source, row in enumerate(database.fetch_all(connection, "placebo_pool_draw", **of_run, calls=POOL_CALLS))
@@ -145,17 +168,6 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
         run.tool, len(drawn), size.calls, share,
     )  # fmt: skip
     return recipe.recipe_id
-
-
-@dataclass(frozen=True)
-class Pool:
-    """A pool with its numbers."""
-
-    placebos: int
-    """K."""
-    sample_share: float
-    results: Sequence[PooledResult]
-    """By their numbers; without those of forgotten texts."""
 
 
 def load_pool(connection: Connection, placebo_recipe_id: str) -> Pool:

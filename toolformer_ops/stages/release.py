@@ -1,10 +1,12 @@
 """Release: put the kept calls of all tools into their texts and publish them as Parquet on S3 (Toolformer, section 2).
 
 Owns `dataset_releases`, `release_calls` and `run_releases`. A release is named by its content, so releasing twice gives the same
-one. A false-discovery rate is no content: it says something about a run at a moment, and changes with the texts that keep no call.
-The card has the rates of the moment at which the release was made first, and keeps them; `threshold_counts` has each run's. The released text is the whole document, also where a tool annotates paragraphs (MT): calls of different tools in one
-document belong in one text, and the paper finetunes on the same texts as its plain data set. `release/choosing.py` chooses the
-calls. Does not decide thresholds, and does not judge the release: `stages/checking.py` does.
+one. A false-discovery rate is no content: it says something about a run at a moment, and changes with texts that keep no call. The
+card has the rates of the moment at which the release was made first, and keeps them; `threshold_counts` has each run's.
+
+The released text is the whole document, also where a tool annotates paragraphs (MT): calls of different tools in one document
+belong in one text, and the paper finetunes on the same texts as its plain data set. `release/choosing.py` chooses the calls. Does
+not decide thresholds, and does not judge the release: `stages/checking.py` does.
 """
 
 import hashlib
@@ -172,7 +174,8 @@ def publish(settings: Settings, store: ObjectStore, written: WrittenRelease) -> 
     """Publish a release, unless it is on S3 already; returns its manifest, whose objects are all there.
 
     An earlier publication of the same release is taken as it is: its bytes differ where another version of the Parquet writer made
-    them, or another run the card, with its rates. What it lacks is written again; where that needs its very bytes and they cannot be made any more, all of it is.
+    them, or another run the card, with its rates. What it lacks is written again; where that needs its very bytes and they cannot
+    be made any more, all of it is.
 
     Raises:
         CorruptObjectError: the manifest on S3 is not the registered one.

@@ -18,6 +18,7 @@ from toolformer_ops.demo.study.study import StudyPlan
 from toolformer_ops.demo.study.sums import SUMS
 from toolformer_ops.errors import NothingToReleaseError, ParameterError
 from toolformer_ops.evaluation.numbers import first_number
+from toolformer_ops.records import content_uuid
 from toolformer_ops.release.format import read_release
 from toolformer_ops.tools.calendar import write_day
 
@@ -140,17 +141,6 @@ def test_an_arm_without_texts_is_named() -> None:
         study.chosen_texts(StudyPlan(), INFORMED[1:])
 
 
-def test_placebos_are_other_results_of_other_texts_and_drawn_by_the_call_alone() -> None:
-    pool = [(DOCUMENTS[number], result) for number, result in enumerate(["333", "12", "333", "7", "9"])]
-    own = call(0, "333", 1.0)
-    drawn = study.placebo_results(own, pool)
-    assert len(drawn) == study.PLACEBOS
-    assert set(drawn) <= {"12", "7", "9"}
-    assert study.placebo_results(own, pool[::-1]) == drawn
-    assert study.placebo_results(own, pool[:3]) == ["12"]
-    assert study.placebo_results(own, pool[:1] + pool[2:3]) == []
-
-
 def test_a_killed_study_continues_after_its_last_whole_group(tmp_path: Path) -> None:
     file = tmp_path / "annotated.jsonl"
     records = [{"document_id": str(number), "text": "", "calls": []} for number in range(37)]
@@ -201,10 +191,15 @@ def test_each_arm_is_trained_and_measured_from_what_was_annotated(
         assert item.date is not None
         found = {
             "document_id": str(item.document.document_id),
+            "call_id": str(content_uuid(item.text)),
             "position_char": len(item.prompt),
+            "position_token": 3,
             "position_probability": 0.25,
             "call": "Calendar()",
             "result": write_day(item.date),
+            "reason": None,
+            "number_format": "float32",
+            "reduction_bound": 13.0,
             "loss_without_call": 4.0,
             "loss_without_result": 4.5,
             "loss_with_result": -9.0,  # so that each placebo loses more

@@ -1,6 +1,7 @@
 """`annotate` in one process, with a scripted model and the real calculator: its lines are what a run would store."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +86,59 @@ def test_a_bad_line_is_a_refusal_and_a_file_without_a_good_one_is_an_error(
     assert exit_code(CorpusError()) == EXIT_USAGE
     with pytest.raises(CorpusError, match="usable record"):
         list(annotate_file(Settings(), corpus, "Calculator", "fake", None, {}))
+
+
+BOXES = range(2, 10)
+"""Things in a box; in the text of each only one call helps, by 1 nat, and any other result makes it harder."""
+
+
+def annotated_boxes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    boxes: range = BOXES,
+    fake: FakeLanguageModel | None = None,
+    **values: Any,
+) -> Iterator[dict[str, Any]]:
+    fake = fake or FakeLanguageModel()
+    fake.script = tuple(f"Calculator({n} + 1)" for n in boxes)
+    monkeypatch.setattr("toolformer_ops.one_process.annotator.load_scoring_model", lambda *_: fake)
+    corpus = tmp_path / "boxes.jsonl"
+    texts = [f"Box {n} holds {n} pens and 1 cap, a total of {n + 1} things." for n in boxes]
+    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    numbers = {"max_positions": 2, "samples_per_position": 12} | values
+    return annotate_file(Settings(), corpus, "Calculator", "fake", None, numbers)
+
+
+def test_the_calls_of_a_file_are_the_pool_of_its_placebos(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        found = list(annotated_boxes(tmp_path, monkeypatch))
+    kept = [line for line in found if line["kept"]]
+    columns = ("loss_reduction", "placebo_reduction", "information", "placebos")
+    assert [tuple(line[name] for name in columns) for line in kept] == [(1.0, -0.25, 1.25, 3)] * len(BOXES)
+    assert "Calculator from 0.5 nats: 8 calls kept, false-discovery rate" in caplog.text
+    # Batches change nothing.
+    monkeypatch.setenv("TOOLFORMER_MICRO_BATCH_DOCUMENTS", "1")
+    assert list(annotated_boxes(tmp_path, monkeypatch)) == found
+
+
+def test_a_file_with_one_result_has_no_placebo_and_the_rule_of_information_keeps_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rule, kept in (("paper", 1), ("information", 0)):
+        found = list(annotated_boxes(tmp_path, monkeypatch, range(2, 3), keep_rule=rule))
+        assert sum(line["kept"] for line in found) == kept
+        assert {(line["information"], line["placebos"]) for line in found} == {(None, 0)}
+
+
+def test_without_placebos_the_calls_of_a_text_are_printed_before_the_next_is_annotated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeLanguageModel()
+    found = annotated_boxes(tmp_path, monkeypatch, fake=fake, placebos=0, placebo_sample=0)
+    first = next(found)
+    assert len(fake.added) == 1
+    every = [first, *found]
+    assert all("information" not in line for line in every)
+    assert sum(line["kept"] for line in every) == len(BOXES)

@@ -1,5 +1,6 @@
 """`explain`: one call scored token by token, on a tiny model with the real calculator."""
 
+import json
 from pathlib import Path
 from typing import NoReturn
 
@@ -9,6 +10,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.losses import is_kept
 from toolformer_ops.one_process.explanation import explain_call, explanation_table, token_at
+from toolformer_ops.records import content_uuid
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 AT = SUM.index(" 5")
@@ -27,6 +29,29 @@ def test_the_tokens_add_up_to_the_losses(tiny_model_dir: Path, capsys: pytest.Ca
     shown = capsys.readouterr().out
     assert f"[Calculator(2 + 3) -> 5] lowers the loss by {reduction:.3f} nats" in " ".join(shown.split())
     assert f"{found['loss_with_result']:.3f}" in shown
+
+
+def test_other_results_of_a_file_are_scored_in_the_place_of_the_call(
+    tiny_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = tmp_path / "printed.jsonl"
+    texts = [f"There were {n} cats and 3 dogs, a total of {n + 3} animals." for n in (2, 4, 5)]
+    lines = [
+        {"call_id": str(content_uuid(text)), "document_id": str(content_uuid(text, "")), "position_token": 3,
+         "call": f"Calculator({n} + 3)", "result": f"{n + 3}", "reason": "pruned_below"}
+        for n, text in zip((2, 4, 5), texts, strict=True)
+    ]  # fmt: skip
+    printed.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir), pool_file=printed)
+    assert sorted(one["result"] for one in found["placebos"]) == ["7", "8"]  # 5 is the call's own
+    for one in found["placebos"]:
+        assert one["information"] == pytest.approx(one["loss_with_result"] - found["loss_with_result"])
+    assert found["information"] == pytest.approx(sum(one["information"] for one in found["placebos"]) / 2)
+    explanation_table(found)
+    assert f"information of the result: {found['information']:.3f} nats" in " ".join(capsys.readouterr().out.split())
+    printed.write_text('{"call": "Calculator(1 + 1)"}\n')
+    with pytest.raises(ParameterError, match="annotate FILE --all"):
+        explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir), pool_file=printed)
 
 
 def test_a_call_without_a_result_gives_its_reason(tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

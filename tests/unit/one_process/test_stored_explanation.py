@@ -11,6 +11,7 @@ STORED: dict[str, Any] = {
     "text_before": "2 and 3", "text_after": " make 5.", "result": "5", "reason": None, "context_tokens": None,
     "loss_without_call": 2.0, "loss_without_result": 2.5, "loss_with_result": 1.0, "loss_without_call_full_context": None,
     "loss_reduction": 1.0, "reduction_bound": 1.0, "keep_threshold": 0.5, "kept": True,
+    "placebos": [], "information": None, "tau_information": None,
     "tokens": [
         {"text": None, "weight": 1 / 3, "log_p_without_call": -6.0, "log_p_without_result": -7.5, "log_p_with_result": -3.0}
     ],

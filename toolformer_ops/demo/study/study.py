@@ -17,7 +17,6 @@ What is done is kept, and a study that was killed continues there. Does not repl
 """
 
 import functools
-import hashlib
 import itertools
 import json
 import logging
@@ -39,9 +38,8 @@ from toolformer_ops.demo.study.sentences import Sentence, SentenceSource
 from toolformer_ops.demo.study.sums import SUMS
 from toolformer_ops.errors import NothingToReleaseError, ParameterError
 from toolformer_ops.evaluation.statistics import paired_difference, wilson_interval
-from toolformer_ops.records import PlacedCall
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
-from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
+from toolformer_ops.runs.choices import FinetuningChoices, PlaceboChoices, RunChoices
 
 logger = logging.getLogger(__name__)
 
@@ -177,34 +175,36 @@ def annotate(settings: Settings, model: str, plan: StudyPlan, file: Path) -> lis
 
 def inform(settings: Settings, model: str, plan: StudyPlan, annotated: Sequence[Record], file: Path) -> list[Record]:
     """Return the records with `information`, nats, in each kept call (None where no other call has another result)."""
-    from toolformer_ops.runs.models import load_model
+    from toolformer_ops.annotation.placebo import PlaceboDraw, information, score_placebos
+    from toolformer_ops.one_process.annotator import judged_call_of
+    from toolformer_ops.runs.models import load_scoring_model
+    from toolformer_ops.runs.placebo_pools import Pool
 
     done = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
     if len(done) == len(annotated):
         return done
-    engine = load_model(settings, model)
-    pool = [(record["document_id"], call["result"]) for record in annotated for call in record["calls"]]
-    for record in annotated:
-        starts = {char: token for token, char in enumerate(engine.tokenize(record["text"]).starts)}
-        for call in record["calls"]:
-            if not call["kept"]:
-                continue
-            others = placebo_results(call, pool)
-            placed = [PlacedCall(starts[call["position_char"]], parse_call(call["call"]), other) for other in others]
-            [losses] = engine.losses_with_result([(record["text"], placed)])
-            finite = [loss for loss in losses if math.isfinite(loss)]
-            call["information"] = sum(finite) / len(finite) - call["loss_with_result"] if finite else None
+    # 1. All calls are the pool; those that are kept are compared with it.
+    every = [judged_call_of(call) for record in annotated for call in record["calls"]]
+    pool = Pool.of_calls(
+        ((call.call_id, call.document_id, str(call.scored.result)) for call in every if call.has_losses),
+        PlaceboChoices(placebos=PLACEBOS, placebo_sample=0),
+    )
+    draw, choices = PlaceboDraw(pool), plan.choices(model)
+    # 2. As many texts at once as were annotated together.
+    load = functools.cache(lambda: load_scoring_model(settings, model))
+    for first in range(0, len(annotated), TEXTS_TOGETHER):
+        kept = [
+            (record["text"], [call for call in record["calls"] if call["kept"]])
+            for record in annotated[first : first + TEXTS_TOGETHER]
+        ]
+        judged = [(text, [judged_call_of(call) for call in calls]) for text, calls in kept]
+        for (_, calls), of_text in zip(kept, score_placebos(load, choices, judged, draw), strict=True):
+            for call, placebos in zip(calls, of_text, strict=True):
+                call["information"] = information(placebos)
     unfinished = file.with_name(file.name + ".part")
     unfinished.write_text("".join(json.dumps(record) + "\n" for record in annotated), encoding="utf-8")
     unfinished.replace(file)
     return list(annotated)
-
-
-def placebo_results(call: Mapping[str, Any], pool: Sequence[tuple[str, str]]) -> list[str]:
-    """At most `PLACEBOS` different results of other texts' calls, drawn by a hash of the call; `pool` has texts with results."""
-    others = sorted({result for text, result in pool if text != call["document_id"] and result != call["result"]})
-    key = hashlib.sha256(f"{call['document_id']}|{call['position_char']}|{call['call']}".encode()).digest()
-    return random.Random(key).sample(others, min(PLACEBOS, len(others)))  # noqa: S311 - not for secrets
 
 
 def read_whole_groups(file: Path) -> list[Record]:
