@@ -19,7 +19,7 @@ import hashlib
 import math
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,9 @@ from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, rate_of
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
+
+Key = tuple[int, int]
+"""A call, counted over all texts, and the number of its placebo, from 1."""
 
 NO_OTHER_RESULT = "no_other_result"
 ONLY_COMPARED = "only_compared"
@@ -262,84 +265,72 @@ def _scored(
     choices: ScoringChoices,
     texts: Sequence[tuple[str, Sequence[JudgedCall]]],
     drawn: Sequence[Sequence[PooledResult]],
-    wanted: Sequence[tuple[int, int]],
+    wanted: Sequence[Key],
     placebos: int,
-) -> dict[tuple[int, int], PlaceboLoss]:
+) -> dict[Key, PlaceboLoss]:
     """The placebos of these calls and numbers, by both; a call is counted over all texts, and so is `drawn`."""
-    prune_below, window = choices.prune_below, choices.scoring_context_tokens
     calls = [call for _, of_text in texts for call in of_text]
     text_of = [number for number, (_, of_text) in enumerate(texts) for _ in of_text]
-    rows: dict[tuple[int, int], PlaceboLoss] = {}
 
-    def placed(keys: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[str, list[PlacedCall]]]]:
-        """The keys in the order of their texts, and the calls with their placebos as the engine takes them."""
-        by_text: list[list[tuple[int, int]]] = [[] for _ in texts]
+    def losses(keys: Iterable[Key], result_of: Callable[[Key], str]) -> dict[Key, float]:
+        """L(e(c, r)) with these results, of all texts together, each in the format of its call's own losses."""
+        by_format: dict[str, list[list[Key]]] = {}  # and by text
         for key in keys:
-            by_text[text_of[key[0]]].append(key)
-        return [key for of_text in by_text for key in of_text], [
-            (text, [PlacedCall(calls[i].token, calls[i].call, drawn[i][n - 1].result) for i, n in of_text])
-            for (text, _), of_text in zip(texts, by_text, strict=True)
-            if of_text
-        ]
+            own = calls[key[0]].scored.number_format
+            of_format = by_format.setdefault(own if own == model.number_format else FLOAT32, [[] for _ in texts])
+            of_format[text_of[key[0]]].append(key)
+        found: dict[Key, float] = {}
+        for number_format, of_texts in sorted(by_format.items(), reverse=True):  # float32 first, always
+            given = [
+                (text, [PlacedCall(calls[key[0]].token, calls[key[0]].call, result_of(key)) for key in of_text])
+                for (text, _), of_text in zip(texts, of_texts, strict=True)
+            ]
+            computed = model.losses_with_result(
+                given, context_tokens=choices.scoring_context_tokens, number_format=number_format
+            )
+            for of_text, values in zip(of_texts, computed, strict=True):
+                found.update(zip(of_text, values, strict=True))
+        return found
 
-    def put(key: tuple[int, int], loss: float | None, bound: float, reason: str | None) -> None:
+    def is_pruned(bound: float) -> bool:
+        return model.surely_below(bound, choices.prune_below)
+
+    # 1. L(e(c, r')), where no term of L- proves enough. Beyond the first, a placebo is compared by this loss, which is needed.
+    with_result = losses(
+        (key for key in wanted if key[1] > 1 or not is_pruned(calls[key[0]].known_bound)),
+        lambda key: drawn[key[0]][key[1] - 1].result,
+    )
+    # 2. L(e(c, "")), where it decides and was not computed with the call, since the call's own result saves too little.
+    without_result = losses(
+        (
+            key
+            for key, loss in with_result.items()
+            if key[1] == 1
+            and calls[key[0]].scored.loss_without_result is None
+            and math.isfinite(loss)
+            and not is_pruned(calls[key[0]].known_bound - loss)
+        ),
+        lambda _: "",
+    )
+    # 3. The rows.
+    rows: dict[Key, PlaceboLoss] = {}
+    for key in wanted:
         index, number = key
-        own, source = calls[index].own_loss, drawn[index][number - 1].source
-        if math.isnan(bound) or (loss is not None and not math.isfinite(loss)):
-            rows[key] = PlaceboLoss(number, source, is_sampled=False, reason=NOT_FINITE)
-            return
-        rows[key] = PlaceboLoss(
-            number=number,
-            source=source,
-            is_sampled=False,
-            reason=reason,
+        call, loss, without = calls[index], with_result.get(key), without_result.get(key)
+        row = PlaceboLoss(number, drawn[index][number - 1].source, is_sampled=False)
+        if loss is None:
+            rows[key] = dataclasses.replace(row, reason=PRUNED, reduction_bound=call.known_bound)
+            continue
+        bound = min(call.known_bound, math.inf if without is None else without) - loss
+        if not math.isfinite(loss) or math.isnan(bound) or (without is not None and math.isnan(without)):
+            rows[key] = dataclasses.replace(row, reason=NOT_FINITE)
+            continue
+        is_whole = call.scored.loss_without_result is not None or without is not None
+        rows[key] = dataclasses.replace(
+            row,
+            reason=None if is_whole else ONLY_COMPARED if number > 1 else PRUNED,
             loss_with_result=loss,
             reduction_bound=bound,
-            information=loss - own if loss is not None and own is not None and number <= placebos else None,
+            information=None if call.own_loss is None or number > placebos else loss - call.own_loss,
         )
-
-    # 1. Nothing is computed where a term of L- proves enough. A placebo beyond the first is compared by its loss, which is needed.
-    alone: list[tuple[int, int]] = []
-    anew: list[tuple[int, int]] = []
-    for key in wanted:
-        call = calls[key[0]]
-        if key[1] == 1 and model.surely_below(call.known_bound, prune_below):
-            put(key, None, call.known_bound, PRUNED)
-        else:
-            (alone if call.own_loss is not None or key[1] > 1 else anew).append(key)
-    # 2. L(e(c, r')) alone, in the format of the call's own losses.
-    formats = list(dict.fromkeys((FLOAT32, model.number_format)))
-
-    def in_format(keys: Sequence[tuple[int, int]], number_format: str) -> list[tuple[int, int]]:
-        own = ((key, calls[key[0]].scored.number_format) for key in keys)
-        return [key for key, of_call in own if (of_call if of_call in formats else FLOAT32) == number_format]
-
-    found: dict[tuple[int, int], float] = {}
-    for number_format in formats:
-        keys, given = placed(in_format(alone, number_format))
-        if given:
-            losses = model.losses_with_result(given, context_tokens=window, number_format=number_format)
-            found.update(zip(keys, (loss for of_text in losses for loss in of_text), strict=True))
-    for key in placed(alone)[0]:
-        loss = found[key]
-        call, bound = calls[key[0]], calls[key[0]].known_bound - loss
-        if call.scored.loss_without_result is not None or not math.isfinite(loss):
-            put(key, loss, bound, None)
-        elif key[1] > 1:
-            put(key, loss, bound, ONLY_COMPARED)
-        elif model.surely_below(bound, prune_below):
-            put(key, loss, bound, PRUNED)
-        else:
-            anew.append(key)
-    # 3. The few whose L(e(c, "")) was not computed with the call, since its own result saved too little.
-    for number_format in formats:
-        keys, given = placed(in_format(anew, number_format))
-        exact_from = prune_below if number_format == FLOAT32 else None
-        computed = (
-            model.score_texts(given, prune_below=prune_below, float32_from=exact_from, context_tokens=window)
-            if given
-            else []
-        )
-        for key, one in zip(keys, (one for of_text in computed for one in of_text), strict=True):
-            put(key, one.with_result, one.reduction_bound, PRUNED if one.pruned else None)
     return rows

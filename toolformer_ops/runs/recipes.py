@@ -28,7 +28,7 @@ EXECUTION_VERSION = 1
 """Raised when the code that asks the tool would ask it otherwise."""
 SCORING_VERSION = 2
 """Raised when the code that scores calls would take another of the tool's results, or give other losses."""
-PLACEBO_VERSION = 1
+PLACEBO_VERSION = 2
 """Raised when the code would draw other placebos from the same pool, or give other losses."""
 
 

@@ -12,10 +12,8 @@ from toolformer_ops.call_syntax import take_out
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import MadeCall, Prompt, WrittenText
 from toolformer_ops.demo.study import study
-from toolformer_ops.demo.study.dates import DATES
-from toolformer_ops.demo.study.sentences import Sentence, SentenceSource
+from toolformer_ops.demo.study.sentences import DATES, SUMS, Sentence, SentenceSource
 from toolformer_ops.demo.study.study import StudyPlan
-from toolformer_ops.demo.study.sums import SUMS
 from toolformer_ops.errors import NothingToReleaseError, ParameterError
 from toolformer_ops.evaluation.numbers import first_number
 from toolformer_ops.records import content_uuid

@@ -1,4 +1,4 @@
-"""A sentence of a study: up to its answer it is a prompt. What sums and dates have in common, and which answer is right.
+"""The sentences of a study, sums and dates: up to its answer a sentence is a prompt. And which answer is right.
 
 Some templates are held out: no training sentence is built on them, and half of the test's are.
 """
@@ -17,6 +17,11 @@ from typing import Any
 from toolformer_ops.evaluation.numbers import first_number_is_right
 from toolformer_ops.records import Document
 from toolformer_ops.tools.calendar import DAYS, MONTHS
+
+FIRST_DAY = datetime.date(2005, 1, 1)
+DAYS_DRAWN = 20 * 365
+FARTHEST = 60
+"""Most days until the other date."""
 
 _WEEKDAY = re.compile(rf"\b({'|'.join(DAYS)})\b")
 _DAY_OF_MONTH = re.compile(rf"\b({'|'.join(MONTHS)}) (\d{{1,2}})\b")
@@ -88,7 +93,7 @@ class SentenceSource:
             yield self.fill(template, random.Random(key))  # noqa: S311 - not for secrets
 
 
-def drawn_words(draw: random.Random) -> dict[str, str]:
+def _drawn_words(draw: random.Random) -> dict[str, str]:
     """A word for each place of a template that decides no answer."""
     words = json.loads(_file("words.json"))  # in this order: another one draws other sentences
     return {place: draw.choice(choices) for place, choices in words.items()}
@@ -106,3 +111,66 @@ def _distinct(drawn: Iterator[Sentence], count: int, taken: set[Hashable]) -> li
         if item.fact not in taken and not re.search(rf"\b{re.escape(item.answer)}\b", item.prompt):
             found.setdefault(item.fact, item)
     return list(found.values())
+
+
+def _sum(template: dict[str, Any], draw: random.Random) -> Sentence:
+    """A one-step sum in prose, for the Calculator: two numbers and what comes out of them. The fact is operator and numbers."""
+    operator = template["operator"]
+    # 1. Two numbers and what comes out of them.
+    if "{a_year}" in template["text"]:
+        right = draw.randint(1801, 1950)
+        result = draw.randint(11, 70)
+        left = right + result
+    elif operator == "-":
+        left = draw.randint(120, 990)
+        right = draw.randint(21, left - 12)
+        result = left - right
+    elif operator == "+":
+        left, right = draw.randint(110, 990), draw.randint(110, 990)
+        result = left + right
+    else:
+        left, right = draw.randint(12, 98), draw.randint(12, 98)
+        result = left * right
+        if operator == "/":
+            left, result = result, left
+    # 2. The other words of the template.
+    numbers = {"a": left, "b": right, "a_year": right, "b_year": left, "c": result}
+    return Sentence(
+        text=template["text"].format_map({**_drawn_words(draw), **numbers}),
+        answer=str(result),
+        kind=operator,
+        fact=(operator, left, right),
+        held_out=bool(template.get("held_out")),
+    )
+
+
+def _dated(template: dict[str, Any], draw: random.Random) -> Sentence:
+    """A sentence about the day on which it was written, for the Calendar: its weekday, its date, the days until another date.
+
+    The fact is the day and what is asked. The days until another date must be counted, which the Calendar does not do.
+    """
+    day = FIRST_DAY + datetime.timedelta(days=draw.randrange(DAYS_DRAWN))
+    until = draw.randint(2, FARTHEST)
+    kind = template["kind"]
+    answers = {"weekday": DAYS[day.weekday()], "date": _written(day), "days until": str(until)}
+    # The places of a template are named so that none of the other words can give an answer away.
+    words = {place: word for place, word in _drawn_words(draw).items() if place not in {"day", "month"}}
+    text = template["text"].format_map(
+        {**words, "answer": answers[kind], "other_date": _written(day + datetime.timedelta(days=until))}
+    )
+    return Sentence(
+        text=text,
+        answer=answers[kind],
+        kind=kind,
+        fact=(kind, day),
+        held_out=bool(template.get("held_out")),
+        date=day,
+    )
+
+
+def _written(day: datetime.date) -> str:
+    return f"{MONTHS[day.month - 1]} {day.day}"
+
+
+SUMS = SentenceSource("sum_templates.jsonl", _sum)
+DATES = SentenceSource("date_templates.jsonl", _dated)

@@ -33,9 +33,7 @@ from typing import Any
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
-from toolformer_ops.demo.study.dates import DATES
-from toolformer_ops.demo.study.sentences import Sentence, SentenceSource
-from toolformer_ops.demo.study.sums import SUMS
+from toolformer_ops.demo.study.sentences import DATES, SUMS, Sentence, SentenceSource
 from toolformer_ops.errors import NothingToReleaseError, ParameterError
 from toolformer_ops.evaluation.statistics import paired_difference, wilson_interval
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
