@@ -15,16 +15,14 @@ What is done already is in JSON Lines in `--out`, and is not done again.
 """
 
 import gzip
-import hashlib
 import itertools
 import json
 import logging
 import math
-import random
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,13 +37,17 @@ from toolformer_ops.annotation.candidates import (
     given_call_start,
     read_call,
 )
+from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw
+from toolformer_ops.annotation.scoring import ScoredCall
 from toolformer_ops.call_syntax import Call, clean_result
 from toolformer_ops.config import load_settings
 from toolformer_ops.demo.corpus import own_documents
 from toolformer_ops.demo.model import prepare_demo_model
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import LanguageModel
-from toolformer_ops.records import CallPosition, Document, PlacedCall, SampledContinuation
+from toolformer_ops.records import CallPosition, Document, PlacedCall, SampledContinuation, content_uuid
+from toolformer_ops.runs import placebo_pools
+from toolformer_ops.runs.choices import PlaceboChoices
 from toolformer_ops.tools.registry import get_tool
 
 logger = logging.getLogger("benchmarks.yields")
@@ -261,35 +263,49 @@ def executed_calls(lines: Sequence[dict[str, Any]]) -> dict[str, list[tuple[int,
     return found
 
 
-def placebo_of(call_key: str, text: str, result: str, pool: Sequence[tuple[str, str]]) -> str | None:
-    """The result of another text's call, drawn by the hash of `call_key`; `pool` holds texts with their results."""
-    draw = random.Random(hashlib.sha256(call_key.encode()).digest())  # noqa: S311 - not for secrets
-    for _ in range(20):
-        other_text, other = draw.choice(pool)
-        if other_text != text and other != result:
-            return other
-    others = [other for other_text, other in pool if other_text != text and other != result]
-    return draw.choice(others) if others else None
+def drawn_placebos(
+    lines: Sequence[dict[str, Any]], calls: Mapping[str, Sequence[tuple[int, int, Call, str]]]
+) -> dict[str, list[str | None]]:
+    """For each text the placebo of each of its calls, drawn as a run draws; None where no other text has another result."""
+    judged = {
+        line["id"]: [
+            JudgedCall(
+                call_id=content_uuid(line["id"], str(token), str(call)),
+                document_id=content_uuid(line["id"]),
+                token=token,
+                call=call,
+                scored=ScoredCall(result=result),
+            )
+            for token, _, call, result in calls[line["id"]]
+        ]
+        for line in lines
+    }
+    found: dict[str, list[str | None]] = {}
+    for name in TOOLS:
+        of_tool = {line["id"]: judged[line["id"]] for line in lines if line["tool"] == name}
+        every = (one for of_text in of_tool.values() for one in of_text)
+        pool = placebo_pools.Pool.of_calls(
+            ((one.call_id, one.document_id, str(one.scored.result)) for one in every), PlaceboChoices(placebos=1)
+        )
+        draw = PlaceboDraw(pool)
+        for key, of_text in of_tool.items():
+            draws = [draw.of_call(one, 1) for one in of_text]
+            found[key] = [one[0].result if one else None for one in draws]
+    return found
 
 
 def score_pool(model: LanguageModel, lines: Sequence[dict[str, Any]], window: int | None, file: Path) -> None:
     """Add to `file` one line a text that it does not hold yet: its calls, scored with `window` tokens of text before them."""
     done = {line["id"] for line in read_lines(file)}
     calls = executed_calls(lines)
-    pools = {
-        name: [(key, result) for key, of_text in calls.items() if key.startswith(name) for *_, result in of_text]
-        for name in TOOLS
-    }
+    placebos_of = drawn_placebos(lines, calls)
     left = sorted((line for line in lines if line["id"] not in done), key=lambda line: bool(line["source"] != "demo"))
     for first in range(0, len(left), TOGETHER):
         group = left[first : first + TOGETHER]
         own, swapped, placebos = [], [], []
         for line in group:
             of_text = calls[line["id"]]
-            drawn = [
-                placebo_of(f"{line['id']}|{token}|{call}", line["id"], result, pools[line["tool"]])
-                for token, _, call, result in of_text
-            ]
+            drawn = placebos_of[line["id"]]
             placebos.append(drawn)
             own.append((line["text"], [PlacedCall(token, call, result) for token, _, call, result in of_text]))
             in_place = [

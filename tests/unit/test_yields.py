@@ -8,12 +8,13 @@ from benchmarks.yields import (
     Scored,
     Setting,
     best_places,
+    drawn_placebos,
     false_discovery_rate,
     lowest_threshold,
     next_number,
-    placebo_of,
     yields,
 )
+from toolformer_ops.call_syntax import Call
 from toolformer_ops.records import CallPosition
 
 
@@ -40,11 +41,14 @@ def test_a_threshold_is_the_lowest_that_holds_the_rate() -> None:
 
 
 def test_a_placebo_is_another_texts_result_and_depends_on_the_call_alone() -> None:
-    pool = [("a", "1"), ("b", "2"), ("c", "1"), ("d", "3")]
-    drawn = {placebo_of(f"key {number}", "a", "1", pool) for number in range(20)}
-    assert drawn == {"2", "3"}
-    assert placebo_of("key", "a", "1", pool) == placebo_of("key", "a", "1", pool)
-    assert placebo_of("key", "b", "2", [("b", "1"), ("a", "2")]) is None
+    lines = [{"id": f"Calculator|{key}", "tool": "Calculator"} for key in "abc"]
+    results = {"a": "1", "b": "2", "c": "3"}
+    calls = {f"Calculator|{key}": [(1, 0, Call("Calculator", f"{key} + 0"), result)] for key, result in results.items()}
+    drawn = drawn_placebos(lines, calls)
+    assert all(drawn[f"Calculator|{key}"][0] in set(results.values()) - {result} for key, result in results.items())
+    assert drawn_placebos(lines[::-1], calls) == drawn
+    equal = {key: [(*call[:3], "1") for call in of_text] for key, of_text in calls.items()}
+    assert drawn_placebos(lines, equal) == {key: [None] for key in calls}
 
 
 def test_a_second_round_is_where_the_first_saved_and_costs_its_samples() -> None:
