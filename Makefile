@@ -22,7 +22,7 @@ OPS := $(BIN)/toolformer-ops
 STAMP := $(VENV)/.installed
 LOCK_TOOLS := .venv-tools
 
-.PHONY: help demo run test test-compose faults lint bench bench-database lock sbom audit-dependencies install up down status logs sql clean
+.PHONY: help demo run test test-compose faults lint bench bench-database lock sbom site audit-dependencies install up down status logs sql clean
 
 help: ## Show this list.
 	@printf 'Toolformer as a system, on one machine:\n\n'
@@ -72,6 +72,9 @@ sbom: $(STAMP) $(LOCK_TOOLS) ## List every part that is installed, or those of a
 	@if [ -n "$${IMAGE:-}" ]; then docker run --rm --network none --entrypoint sh "$$IMAGE" -c "$$($(BIN)/python requirements/image_sbom.py)" | \
 	    $(BIN)/python requirements/image_sbom.py "$$IMAGE" > "$${OUT:-sbom.json}" && echo "wrote $${OUT:-sbom.json}"; exit; fi; \
 	  $(LOCK_TOOLS)/bin/cyclonedx-py environment --output-reproducible --of JSON -o "$${OUT:-sbom.json}" $(BIN)/python && echo "wrote $${OUT:-sbom.json}"
+
+site: $(LOCK_TOOLS) ## Write the documentation as a site into site/, and fail where a link leads to nothing.
+	@NO_MKDOCS_2_WARNING=1 $(LOCK_TOOLS)/bin/mkdocs build --quiet --clean && echo 'wrote site/index.html'
 
 audit-dependencies: $(LOCK_TOOLS) ## Look for known weaknesses of what the lock files name; says loudly where no advisory database answers.
 	@$(LOCK_TOOLS)/bin/python requirements/advisories.py $(LOCK_TOOLS)/bin/pip-audit $(LOCKS) requirements/torch.lock
