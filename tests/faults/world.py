@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import psycopg2
+import tenacity
+from botocore.exceptions import BotoCoreError
 from psycopg2 import sql
 from pydantic import SecretStr
 
@@ -545,6 +547,13 @@ class World:
             seen.setdefault((stage, text), set()).add(process)
         outcome.redone = sum(len(processes) - 1 for processes in seen.values()) / MICRO_BATCH
 
+    @tenacity.retry(
+        # A fault may come between the end of a command and this look.
+        retry=tenacity.retry_if_exception_type((psycopg2.OperationalError, BotoCoreError)),
+        wait=tenacity.wait_fixed(0.5),
+        stop=tenacity.stop_after_delay(60),
+        reraise=True,
+    )
     def rows(self, names: Sequence[str] = ()) -> dict[str, Counter[tuple[str, ...]]]:
         """The content of these tables (or `objects of PREFIX`), all by default: each row with its key first, as texts."""
         found: dict[str, Counter[tuple[str, ...]]] = {}

@@ -1,5 +1,6 @@
 """Subcommands.
 
+    command_line.py  all of them in one application
     stages.py      what Airflow's tasks start
     people.py      call a tool, try a filter, explain a call, annotate a file, estimate a run, export a release
     tools.py       a tool file from an MCP server or an OpenAPI document

@@ -30,7 +30,7 @@ def command_line() -> str:
     import typer
     from typer.cli import get_docs_for_click
 
-    from toolformer_ops.__main__ import app
+    from toolformer_ops.commands.command_line import app
 
     command: Any = typer.main.get_command(app)
     context = command.context_class(command, info_name="toolformer-ops")
