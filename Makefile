@@ -74,7 +74,7 @@ sbom: $(STAMP) $(LOCK_TOOLS) ## List every part that is installed, or those of a
 	  $(LOCK_TOOLS)/bin/cyclonedx-py environment --output-reproducible --of JSON -o "$${OUT:-sbom.json}" $(BIN)/python && echo "wrote $${OUT:-sbom.json}"
 
 site: $(LOCK_TOOLS) ## Write the documentation as a site into site/, and fail where a link leads to nothing.
-	@NO_MKDOCS_2_WARNING=1 $(LOCK_TOOLS)/bin/mkdocs build --quiet --clean && echo 'wrote site/index.html'
+	@NO_MKDOCS_2_WARNING=1 $(LOCK_TOOLS)/bin/mkdocs build --clean
 
 audit-dependencies: $(LOCK_TOOLS) ## Look for known weaknesses of what the lock files name; says loudly where no advisory database answers.
 	@$(LOCK_TOOLS)/bin/python requirements/advisories.py $(LOCK_TOOLS)/bin/pip-audit $(LOCKS) requirements/torch.lock
