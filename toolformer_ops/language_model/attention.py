@@ -1,6 +1,6 @@
 """Attention of one pass over a group of texts: each new token sees the prompt, its text up to a place, and its own sequence.
 
-What costs time in a decode step is reading the weights, once a pass, whatever the number of rows. So the new tokens of all texts go
+What costs time in a decode step is reading the weights, once a pass, for any number of rows. So the new tokens of all texts go
 through norms, projections and feed-forward layers together, as one sequence of N tokens. Only attention looks beyond a row. It is
 computed for a group of texts (`kv_cache.Group`) over three kinds of columns, none of which is copied for a row:
 
@@ -8,7 +8,7 @@ computed for a group of texts (`kv_cache.Group`) over three kinds of columns, no
     text      those of the text: one set for all sequences of the text
     own       those that a sequence itself has added: its call so far
 
-A group is one text on a CPU, where nothing is padded, so that a row has the same bits whatever grows beside it. On other devices it
+A group is one text on a CPU, where nothing is padded, so that a row has the same bits in every batch. On other devices it
 is all texts of a prompt, the texts padded to the longest: the number of operations does not depend on how many there are.
 """
 

@@ -1,7 +1,7 @@
 """The network: hidden states of token sequences, and log probabilities of the rows that are asked for.
 
 `CausalModel.hidden_states` is the plain way: sequences from their first token, no cache, packed without padding (`packing.py`), or,
-for a network that cannot take them so, right-padded. Attention is causal, so what stands to the right of a token cannot change it:
+for a network that cannot take them so, right-padded. Attention is causal, so tokens to the right of a token cannot change it:
 padding needs no mask, and its own rows are never read.
 
 `CausalModel.run` is the shared way: one pass over tokens of many texts, whose attention is computed by the caller (`attention.py`)
@@ -206,12 +206,12 @@ class CausalModel:
     def log_probabilities(self, hidden: Tensor) -> Tensor:
         """Natural log probabilities over the vocabulary, float32, (rows, vocabulary), for hidden states (rows, hidden).
 
-        On a CPU filled up to a multiple of rows meanwhile, so that a row has the same bits whatever its company (`kv_cache.py`).
+        On a CPU the rows are padded to a multiple meanwhile, so that a row has the same bits in every batch (`kv_cache.py`).
         """
         return torch.cat(list(self.log_probability_blocks(hidden)))
 
     def log_probability_blocks(self, hidden: Tensor) -> Iterator[Tensor]:
-        """The same block by block, so that what a large vocabulary takes is never all there."""
+        """The same block by block, so that all rows of a large vocabulary are never in memory together."""
         # On a CPU the probabilities of a block stay in its cache, and rows are filled up, so that their bits are the same always.
         blocks = self.memory.logits_rows if self.texts_together else CPU_SOFTMAX_ROWS
         for rows in hidden.to(self.output_device).split(self.memory.logits_rows):  # type: ignore[no-untyped-call]

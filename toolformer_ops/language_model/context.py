@@ -161,7 +161,7 @@ class _AddedIds:
 
     ids: tuple[int, ...]
     second_copy: int
-    """Where in them the text stands a second time, its separator included."""
+    """Index of the text's second copy in them, its separator included."""
     shift: int
     """`spell_after`'s shift."""
 

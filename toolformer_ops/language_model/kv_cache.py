@@ -1,18 +1,18 @@
 """The KV cache: a prompt that all texts share, texts that their sequences share, and each sequence's own tokens.
 
     CachedPrompt   keys and values of start token and prompt, computed once
-    CachedText     those of one text behind a prompt; kept, and continued by any number of sequences
-    KVCache        the sequences that grow side by side: prefill (`join`, `extend`), share, step, keep, cut
+    CachedText     keys and values of one text behind a prompt; any number of sequences continue it
+    KVCache        the sequences of a batch: prefill (`join`, `extend`), share, step, keep, cut
 
-A sequence is a row. Either each text is one row, which grows in the text's columns (`join`), or many rows share a text, each sees
-it up to a token of its own and grows behind it (`share`). Prompts, texts, sampled calls, answers, translations and texts that are
-written with tools all use this one class. For a network that cannot share a cache a row is its whole sequence, computed anew in
-each step.
+A sequence is a row. Either each text is one row, which grows in the text's columns (`join`), or many rows share a text: each sees
+it up to one of its tokens and adds columns of its own (`share`). Prompts, texts, sampled calls, answers, translations and texts
+that are written with tools all use this one class. For a network that cannot share a cache a row is its whole sequence, computed
+anew in each step.
 
-A row's numbers follow from its own tokens, never from the rows beside it: bit for bit on a CPU, where every operation but attention
-treats rows one by one and attention is computed text by text (`attention.py`). The matrix products must give a row the same bits
-whatever the number of rows. They were seen to do so in float32 and bfloat16 from four rows on; therefore a CPU's passes are filled
-up to a multiple of `ROW_MULTIPLE` rows. Elsewhere numbers differ by rounding. Chooses no token: `decode_loop.py`.
+A row's numbers depend on its own tokens alone: bit for bit on a CPU, where every operation but attention treats rows one by one
+and attention is computed text by text (`attention.py`). This needs matrix products that give a row the same bits for any number of
+rows. Measured in float32 and bfloat16, they do so from four rows on; therefore a CPU's passes are padded to a multiple of
+`ROW_MULTIPLE` rows. On other devices numbers differ by rounding. Chooses no token: `decode_loop.py` does.
 """
 
 import itertools
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from toolformer_ops.language_model.causal_model import CausalModel
 
 ROW_MULTIPLE = 16
-"""A CPU's passes are filled up to a multiple of so many rows, or tokens of packed sequences."""
+"""A CPU's passes are padded to a multiple of so many rows, or tokens of packed sequences."""
 _HALVED_TO = 8
 """Parts of the rows of one group that a pass can be cut into."""
 _OWN_STEP = 8
@@ -81,7 +81,7 @@ class CachedText:
 class Group:
     """Texts behind one prompt that are attended to in one set of operations, and the rows that continue them.
 
-    Numbers are arrays of the host: they say where a pass writes and what it sees, and are sent to the device once a pass.
+    The numpy arrays say where a pass writes and what it sees; they are sent to the device once a pass.
     """
 
     prompt: CachedPrompt
@@ -112,10 +112,10 @@ class Group:
     def keep(self, parents: np.ndarray) -> np.ndarray:
         """Continue with these rows; one that is taken several times becomes several. Returns which of `parents` each row is now.
 
-        A row stays in its place where it can, since moving it means copying its columns: the first continuation of a row stands
-        where the row stood, and the others fill the places that are free.
+        Moving a row means copying its columns. So the first continuation of a row takes the row's place, and the others take free
+        places.
         """
-        # 1. Which continuation stands at each place.
+        # 1. Assign a continuation to each place.
         count = len(parents)
         first = np.zeros(count, dtype=bool)
         first[np.unique(parents, return_index=True)[1]] = True
@@ -124,7 +124,7 @@ class Group:
         order[parents[stays]] = np.flatnonzero(stays)
         order[order < 0] = np.flatnonzero(~stays)
         source = parents[order]
-        # 2. Copy what moves. No place that is written to is read from: its own row does not continue, or it is new.
+        # 2. Copy the rows that move. No place is both read and written: a place that is written was free, or its row has ended.
         filled = int(self.steps.max(initial=0))
         if self.own and len(self.own[0][0]) < count:
             self._give_places(count)
@@ -348,7 +348,7 @@ class KVCache:
         return self._model.memory.halving(self._pass, list(asked), "texts")
 
     def _pass(self, asked: Sequence["_NewTokens"]) -> list[Tensor]:
-        """One pass; what it adds counts only once it is through. Hidden states, (tokens, hidden), of each that is asked."""
+        """Hidden states, (tokens, hidden), of each that is asked; lengths change after the pass: one that fails adds nothing."""
         counts = [len(one.ids) for one in asked]
         whole = _NewTokens.merged(asked)
         states = self._over_cache(whole) if self._model.shares_cache else self._whole_sequences(whole)
@@ -364,7 +364,7 @@ class KVCache:
         return list(states.split(counts))  # type: ignore[no-untyped-call]
 
     def _over_cache(self, asked: Sequence["_NewTokens"]) -> Tensor:
-        """Hidden states of new tokens, (tokens, hidden), in one pass over what is cached."""
+        """Hidden states of new tokens, (tokens, hidden), in one pass over the cached columns."""
         passes = [GroupPass(one.group, one.rows, one.counts) for one in asked]
         ends = np.cumsum([len(one) for one in passes]).tolist()
         ids = np.concatenate([one.ids for one in asked])
@@ -382,7 +382,7 @@ class KVCache:
         positions = np.concatenate([one.positions for one in passes])
         hidden = self._model.run(
             np.pad(ids, (0, padding), constant_values=int(ids[0])), np.pad(positions, (0, padding)), attend
-        )  # (tokens, hidden), filled up
+        )  # (tokens, hidden), padded
         return hidden[: len(ids)]
 
     def _whole_sequences(self, asked: Sequence["_NewTokens"]) -> Tensor:

@@ -1,7 +1,7 @@
 """`LanguageModel`: the engine's one door. Loads a causal language model and finds, samples and scores calls with it.
 
 Positions, samples and losses of several texts are computed together (`context.py`, `sampling.py`, `scoring.py`). On a CPU the same
-text gives the same numbers, bit for bit, whatever was processed before it or with it; elsewhere they may differ by rounding.
+text gives the same numbers, bit for bit, in every batch and order; on other devices they may differ by rounding.
 """
 
 import gc
@@ -88,7 +88,7 @@ class LanguageModel:
     ) -> list[list[CallPosition]]:
         """For each text, the `at_most` word starts with the largest p(" [") above `threshold`, in the order of the text.
 
-        Short texts are read together; each has the same positions, bit for bit, whatever the others are.
+        Short texts are read together; each has the same positions, bit for bit, as when it is read alone (on a CPU).
 
         Raises:
             ModelError: the prompt leaves no room for text in the model's window.
@@ -111,7 +111,7 @@ class LanguageModel:
         """A sampler of calls: `samples` continuations of `call_start` at each position of the texts that are added to it.
 
         A continuation's text is all between "[" and "]", with what `call_start` holds of it; equal ones are not merged. The same
-        seed key, position and sample index draw with the same random numbers, whatever texts are sampled together. Where texts
+        seed key, position and sample index draw with the same random numbers in every batch. Where texts
         are added soon after `find_positions` (up to `context.KEPT_TEXT_TOKENS`), their KV caches are used again.
 
         Raises:
@@ -123,7 +123,7 @@ class LanguageModel:
         return Sampler(self._model, self._tokenization, self._contexts, prompt, settings)
 
     def forget_texts(self) -> None:
-        """Drop what is kept of the texts met last; it is computed again, to the same bits, when it is needed."""
+        """Drop the KV caches of the last texts; they are computed again, to the same bits, when they are needed."""
         self._contexts.forget_texts()
 
     @torch.inference_mode()
@@ -152,7 +152,7 @@ class LanguageModel:
         float32_near: Sequence[float] = (),
         context_tokens: int | None = None,
     ) -> list[list[CallLosses]]:
-        """The losses of each call of each text, in nats, in order; what is not finite is returned as it is.
+        """The losses of each call of each text, in nats, in order; losses that are not finite are returned too.
 
         With `prune_below` above 0, what provably cannot reach that loss reduction is not computed (`scoring.py`).
         `context_tokens` is how much text before a position the call is scored with; None is all.
@@ -271,7 +271,7 @@ class LanguageModel:
     def text_losses(self, texts: Sequence[str], *, stride: int | None = None) -> list[TextLoss]:
         """How well whole texts are predicted with calls disabled, read in windows that move by `stride` tokens (`perplexity.py`).
 
-        None is half a window. Texts are computed together; each has its loss whatever the others are, but for rounding.
+        None is half a window. Texts are computed together; the loss of a text depends on the others by rounding alone.
 
         Raises:
             ValueError: the stride is not between 1 and the model's window.

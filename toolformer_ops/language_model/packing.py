@@ -3,13 +3,13 @@
 Every operation of a network but attention treats tokens one by one, so sequences of any lengths share a pass. Attention is
 computed
 
-- on a CPU sequence by sequence: a sequence's numbers follow from its own tokens, bit for bit, whatever stands beside it. For that
-  the matrix products must give a row the same bits whatever the number of rows; they were seen to do so from four rows on, so
-  passes are filled up to a multiple of `ROW_MULTIPLE` tokens;
+- on a CPU sequence by sequence: a sequence's numbers depend on its own tokens alone, bit for bit. This needs matrix products that
+  give a row the same bits for any number of rows; measured, they do so from four rows on, so passes are padded to a multiple of
+  `ROW_MULTIPLE` tokens;
 - on a GPU by one kernel for all sequences of any lengths (flash attention, `torch.nn.attention.varlen`), without split keys, so
-  that its result for a sequence does not depend on the others either. Matrix products there may still round differently in other
-  company. This was written without a GPU and has not been run: at load it is compared with torch's plain attention, and padded
-  passes take over where it differs.
+  that its result for a sequence does not depend on the others either. Matrix products there may still round differently in another
+  batch. This was written without a GPU and has not been run. At load the kernel is compared with torch's plain attention; where it
+  differs, passes are padded instead.
 """
 
 import itertools
@@ -48,7 +48,7 @@ class PackedSequences:
         self.starts = [0, *itertools.accumulate(self.lengths)][:-1]
         """Token of the pass with which each sequence begins."""
         ids = [token for sequence in sequences for token in sequence]
-        filler = -len(ids) % ROW_MULTIPLE  # a sequence of its own, of any token
+        filler = -len(ids) % ROW_MULTIPLE  # a further sequence, of any token
         if filler:
             self.lengths.append(filler)
         self.ids = torch.tensor([*ids, *ids[:1] * filler])  # (tokens,)

@@ -55,8 +55,6 @@ def text_losses(
     tokenization: Tokenization,
     texts: Sequence[TokenizedText],
     stride: int | None = None,
-    *,
-    calls_disabled: bool = True,
 ) -> list[TextLoss]:
     """The loss of each text, in order. `stride` is in tokens, from 1 to the window; None is half a window.
 
@@ -75,7 +73,7 @@ def text_losses(
     )
     nats = [0.0] * len(texts)
     while some := list(itertools.islice(windows, WINDOWS_AT_ONCE)):
-        losses = _window_losses(model, tokenization, texts, some, calls_disabled=calls_disabled)
+        losses = _window_losses(model, tokenization, texts, some)
         for window, loss in zip(some, losses, strict=True):
             nats[window.text] += loss
     return [
@@ -96,8 +94,6 @@ def _window_losses(
     tokenization: Tokenization,
     texts: Sequence[TokenizedText],
     windows: Sequence[_Window],
-    *,
-    calls_disabled: bool,
 ) -> list[float]:
     before = tokenization.start_ids
     # The last token of a window is predicted and not put in.
@@ -108,7 +104,7 @@ def _window_losses(
     for one, states in zip(windows, hidden, strict=True):
         ids = texts[one.text].ids
         places = range(one.scored_from, one.end)
-        starts = [calls_disabled and _call_could_start(tokenization.marker_ids, ids, token) for token in places]
+        starts = [_call_could_start(tokenization.marker_ids, ids, token) for token in places]
         values = _log_probabilities(model, states, ids[one.scored_from : one.end], tokenization.marker_ids[-1], starts)
         found.append(-sum(values))
     return found

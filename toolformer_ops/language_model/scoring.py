@@ -7,20 +7,20 @@ start token directly. Weights are those of `losses.py`; near the end of a text f
 Context. The paper gives all the text before i. Where a window of W tokens is asked for, or where text and prefix exceed the
 model's window, a call is scored with less: its three losses then see the same part of the text, and L- has a fourth term, the
 loss without a call under the full context, so that no call wins because context was withheld. Full context is all that the
-model's window holds of the text when nothing stands before it (`tokenization.py`).
+model's window holds of the text without a prefix (`tokenization.py`).
 
 Shortcuts that change no kept call:
 
-- Equal passes are one pass: L(nothing) of all positions, and equal prefixes z of one text, whatever their positions.
+- Equal passes are one pass: L(nothing) of all positions, and equal prefixes z of one text at all their positions.
 - Passes stop at the last token that is scored, and only the rows of scored tokens are projected.
 - `prune_below` = t > 0. A threshold tau keeps a call only if L- minus L+ >= tau. L- is a minimum, so each of its terms bounds it
   from above; L+ >= 0, as a weighted sum of -log p >= 0. So min(L(nothing), L_full(nothing)) < t, or that minimum minus L+ < t,
-  proves that no tau >= t keeps the call, and what is left of it need not be computed. Computed numbers carry rounding errors;
+  proves that no tau >= t keeps the call, and its other losses need not be computed. Computed numbers have rounding errors;
   a bound counts as below t only where it is so by the model's `rounding_nats`.
 
-Many texts are scored together, so that passes are full (`packing.py`); pruning goes on in rounds over all of them. A text's numbers
-do not depend on the others, bit for bit, on a CPU; elsewhere they may differ by rounding. Does not decide what is kept; `sql/views`
-does.
+Many texts are scored together, so that passes are full (`packing.py`), in rounds: after each the calls are pruned. On a CPU the
+losses of a text do not depend on the other texts, bit for bit; on other devices they may differ by rounding. Does not decide which
+calls are kept; `sql/views` does.
 """
 
 import math
@@ -166,7 +166,7 @@ _NO_LOSSES = CallLosses(math.nan, math.nan, math.nan)
 
 
 class _TextPasses:
-    """The passes of one text: what a call needs, and what those that were run gave."""
+    """The passes of one text: which ones a call needs, and the log probabilities of those that were run."""
 
     def __init__(self, model: CausalModel, tokenization: Tokenization, text: TokenizedText) -> None:
         self._tokenization = tokenization
@@ -289,7 +289,7 @@ def _planned(
 def _run(model: CausalModel, wanted: Iterable[tuple[_TextPasses, _Pass, int]]) -> None:
     """Run passes of texts, each up to the last of the tokens from which five are scored in it; none is run twice.
 
-    The order in which they are given does not matter: a text's passes are sorted by what they are made of. Texts share passes
+    The order in which they are given does not matter: a text's passes are sorted by their start and prefix. Texts share passes
     through the network where they are packed, or where equal bits are not promised; else each text is run alone.
     """
     asked: dict[_TextPasses, dict[_Pass, set[int]]] = {}

@@ -28,7 +28,7 @@ from toolformer_ops.errors import ModelError, PromptError
 from toolformer_ops.losses import SCORED_TOKENS
 
 DOCUMENT_SEPARATORS = ("<|endoftext|>", "<|end_of_text|>")
-"""Tokens that stand between documents in pre-training, by the names that model families use."""
+"""Tokens that separate documents in pre-training, by the names that model families use."""
 MIN_WINDOW = 4 * SCORED_TOKENS
 """Tokens; below this a window would be all overlap."""
 TEXT_SLOT = "{text}"
@@ -44,7 +44,7 @@ class TokenizedText:
     starts: tuple[int, ...]
     """Offset in `text` where each token starts, its leading white space included."""
     word_starts: tuple[int, ...]
-    """Indices of the tokens before which a call may stand, ascending (`word_start_tokens`)."""
+    """Indices of the tokens before which a call may be inserted, ascending (`word_start_tokens`)."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -151,7 +151,7 @@ class Tokenization:
     def continuation(self, text: str, after: str = "a") -> tuple[int, ...]:
         """`text` encoded as it is written behind other text.
 
-        Differs from `ids` for vocabularies that put a space before whatever they encode.
+        Differs from `ids` for vocabularies that put a space before every text that they encode.
         """
         before = self.ids(after)
         joined = self.ids(after + text)
@@ -190,7 +190,7 @@ class Tokenization:
         return (*before, *ids), len(before)
 
     def call_start(self, text: str) -> "CallStart":
-        """How a model is made to go on from `text`, which begins with the marker " ["."""
+        """How a model is made to continue `text`, which begins with the marker " ["."""
         ids = self.continuation(text)
         if ids == self.marker_ids:
             return CallStart(ids, None)
@@ -312,5 +312,5 @@ class AnnotationPrompt:
 
     @property
     def separator(self) -> str:
-        """What stands between a label and the text, in the slot and again in the output: a space, as a rule."""
+        """The characters between a label and the text, in the slot and again in the output: usually a space."""
         return self.template.partition(TEXT_SLOT)[0][len(self.before_text) :]
