@@ -3,21 +3,28 @@
 import dataclasses
 import html
 import re
+import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import uvicorn
 from airflow.api_fastapi import app as airflow_app
 from airflow.api_fastapi.core_api import security
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
 from fastapi.testclient import TestClient
+from playwright.sync_api import expect, sync_playwright
 from pydantic import SecretStr
 from sqlalchemy import Connection
 from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun
-from toolformer_ops.config import Settings
+from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.orchestration.forms import annotation_form
 from toolformer_ops.run_page import overview, rights, thresholds
 from toolformer_ops.run_page.app import create_app
 from toolformer_ops.run_page.call import token_rows
@@ -26,9 +33,11 @@ from toolformer_ops.run_page.reading import Reader
 from toolformer_ops.run_page.rights import AskedRun
 from toolformer_ops.run_page.shown_runs import ShownRun, load_run
 from toolformer_ops.run_page.thresholds import PLACES_A_NAT, load_counts
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.run_setup import finish_run
 from toolformer_ops.storage import database
 
+CHROMIUM = Path("/usr/bin/chromium")
 HOSTILE = "</pre><script>document.title = 'taken'</script><img src=x onerror=alert(1)>' \" \u202e \\'; drop table documents; --"
 OF_RUN = "dag_id=annotate_corpus&run_id=run-1"
 QUESTION = Asked(tool="", status="scored", contains="", information=None, sort="most_saved", after="")
@@ -240,3 +249,91 @@ def test_tokens_are_those_that_are_stored() -> None:
     assert [(row.place, row.log_probabilities) for row in rows] == [(1, (-1.0, None, -0.5)), (2, (-2.0, None, -0.25))]
     assert rows[0].weight == pytest.approx(1 / 3)
     assert token_rows(None) == []
+
+
+LOG = [
+    "plain line of a log",
+    {"event": "::group::Pre Execute", "level": "info"},
+    {"event": "Task failed with exception", "level": "error", "logger": "task", "error_detail": [
+        {"exc_type": "ValueError", "exc_value": "the cause", "frames": [], "is_cause": True},
+        {"exc_type": "AirflowException", "exc_value": "release: expected a kept call, found none. Lower <b>tau</b>."}]},
+]  # fmt: skip
+"""As Airflow 3.3 gives a task's log."""
+
+
+@pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs {CHROMIUM}: apt-get install chromium")
+def test_the_browser_shows_what_failed_tasks_said_and_triggers_a_run_with_other_thresholds(
+    client: TestClient, shown: tuple[Connection, ShownRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "SECONDS_WHILE_RUNNING", 0.3)
+    airflow = FastAPI()
+    asked: list[str] = []
+    confs: list[dict[str, Any]] = []
+    of_run = "/api/v2/dags/annotate_corpus/dagRuns"
+
+    @airflow.get(f"{of_run}/run-1/taskInstances")
+    def failed() -> Any:
+        asked.append("tasks")
+        return {"task_instances": [{"task_id": "release", "map_index": -1, "try_number": 2}]}
+
+    @airflow.get(f"{of_run}/run-1/taskInstances/release/logs/2")
+    def log() -> Any:
+        asked.append("log")
+        return {"content": LOG, "continuation_token": None}
+
+    @airflow.post(of_run)
+    def trigger(body: dict[str, Any]) -> Any:
+        confs.append(body["conf"])
+        if len(confs) == 1:
+            return JSONResponse({"detail": "corpus: expected a file, found none."}, 400)
+        return {"dag_run_id": "manual__1"}
+
+    airflow.mount("/toolformer", client.app)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(airflow, log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        try:
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+                page = browser.new_page()
+                expect.set_options(timeout=60_000)
+                base = f"http://127.0.0.1:{listening.getsockname()[1]}/toolformer"
+                # 1. The message of the failed task, as text. It stays while the page looks again, and its log is read once.
+                page.goto(f"{base}/run?{OF_RUN}")
+                notice = page.locator("[data-failed-tasks] .notice")
+                expect(notice).to_contain_text("release: expected a kept call, found none. Lower <b>tau</b>.")
+                for _ in range(600):
+                    if asked.count("tasks") >= 4:
+                        break
+                    page.wait_for_timeout(100)
+                assert asked.count("tasks") >= 4
+                expect(notice).to_have_count(1)
+                assert asked.count("log") == 1
+                address = notice.get_by_role("link").get_attribute("href")
+                assert address == "../dags/annotate_corpus/runs/run-1/tasks/release"
+                # 2. A slider moved, and a run with that: what Airflow answers is said.
+                page.goto(f"{base}/thresholds?{OF_RUN}")
+                page.locator('input[name="threshold.Calculator"]').fill("0.75")
+                expect(page.locator('[data-tool="Calculator"]')).to_contain_text("was 0.50")
+                page.get_by_role("button", name="Trigger a run with these").click()
+                expect(page.locator("form[data-trigger] output")).to_contain_text("expected a file, found none.")
+                page.get_by_role("button", name="Trigger a run with these").click()
+                link = page.locator("form[data-trigger] output a")
+                expect(link).to_have_text("manual__1")
+                assert link.get_attribute("href") == "../dags/annotate_corpus/runs/manual__1"
+                browser.close()
+        finally:
+            server.should_exit = True
+            thread.join()
+    # 3. What was sent are values that Airflow's form takes, and the run's choices but for the thresholds.
+    conf = confs[-1]
+    assert confs[0] == conf
+    form = annotation_form(load_settings())
+    for name, value in conf.items():
+        form[name].resolve(value)
+    chosen, before = RunChoices.parse(conf), RunChoices.parse(shown[1].parameters)
+    assert chosen.kept_from() == {"Calculator": 0.75, "Calendar": 1.0, "QA": 1.0}
+    assert chosen.finetune is False
+    same = {"keep_thresholds", "finetune"}
+    assert chosen.model_dump(exclude=same) == before.model_dump(exclude=same)

@@ -27,6 +27,7 @@ async function refresh(address) {
       if (fresh) part.replaceWith(fresh);
     }
     lookAgain(address);
+    askForFailedTasks();
     return true;
   } catch (error) {
     return false;
@@ -86,7 +87,8 @@ document.addEventListener("click", async function (event) {
   setTimeout(function () { button.classList.remove("done"); }, 1500);
 });
 
-// What the failed tasks of a run said: asked of Airflow with the visitor's own rights, and shown as text.
+// What the failed tasks of a run said: asked of Airflow with the visitor's own rights, and shown as text. Each try's log is read once.
+const notices = new Map();
 async function showFailedTasks(place) {
   const run = "../api/v2/dags/" + encodeURIComponent(place.dataset.dagId) + "/dagRuns/" + encodeURIComponent(place.dataset.runId);
   async function read(path) {
@@ -94,7 +96,11 @@ async function showFailedTasks(place) {
     return answer.ok ? answer.json() : null;
   }
   const found = await read("/taskInstances?state=failed&limit=10&order_by=end_date");
-  for (const task of (found && found.task_instances) || []) {
+  if (!found) return;
+  const shown = [];
+  for (const task of found.task_instances || []) {
+    const key = [task.task_id, task.map_index, task.try_number].join(" ");
+    if (notices.has(key)) { shown.push(notices.get(key)); continue; }
     const log = await read("/taskInstances/" + encodeURIComponent(task.task_id) + "/logs/" + task.try_number + "?map_index=" + task.map_index + "&full_content=true");
     let said = "";
     for (const line of (log && log.content) || []) {
@@ -114,10 +120,15 @@ async function showFailedTasks(place) {
     link.target = "_top";
     link.textContent = "Log of the task";
     notice.append(message, link);
-    place.append(notice);
+    if (log) notices.set(key, notice);
+    shown.push(notice);
   }
+  place.replaceChildren(...shown);
 }
-for (const place of document.querySelectorAll("[data-failed-tasks]")) showFailedTasks(place).catch(function () {});
+function askForFailedTasks() {
+  for (const place of document.querySelectorAll("[data-failed-tasks]")) showFailedTasks(place).catch(function () {});
+}
+askForFailedTasks();
 
 // Trigger a run through Airflow's API, with the visitor's own rights, and lead to it.
 document.addEventListener("submit", async function (event) {
