@@ -1,5 +1,6 @@
 """While Airflow makes a run: what is refused, what is left out, and when the policy keeps out of it."""
 
+import functools
 import threading
 import tomllib
 from pathlib import Path
@@ -21,6 +22,12 @@ from toolformer_ops.storage.object_store import ObjectStore
 RELEASE = "4f0c91b2d4a7e633"
 
 
+@functools.cache
+def stored(dag: DAG) -> Any:
+    """The DAG as Airflow stores it, which takes a second, and as its API server reads it."""
+    return DagSerialization.from_dict(DagSerialization.to_dict(dag))
+
+
 class Run:
     """What the policy reads of a DAG run that is being made."""
 
@@ -28,7 +35,7 @@ class Run:
     clear_number = 0
 
     def __init__(self, dag: DAG, conf: dict[str, Any], *, run_type: str = "manual", state: str = "queued") -> None:
-        self.dag = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+        self.dag = stored(dag)
         self.conf, self.run_type, self.state = conf, run_type, state
 
     def get_dag(self) -> Any:
