@@ -40,7 +40,7 @@ run: $(STAMP) ## Annotate your own text: make run CORPUS=docs.jsonl TOOLS="Calcu
 	  $${THRESHOLDS:+--thresholds="$$THRESHOLDS"} $${PARAMETERS:+--parameters="$$PARAMETERS"} -- "$$CORPUS"
 
 # Each worker takes one group of tests after the other, the slowest group first (tests/conftest.py makes the groups). Three workers
-# keep two cores busy: the one with the system tests mostly waits.
+# keep two cores busy: the two with the system tests wait now and then.
 # Bytecode is kept, also where a shell says otherwise: pytest would compile all tests again in each worker, and Hypothesis with them.
 test: $(STAMP) ## Run all tests: unit, integration, DAGs, system. TESTS=tests/unit runs a part.
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n "$${WORKERS:-3}" --dist loadscope --no-loadscope-reorder $${TESTS:-tests}
