@@ -20,7 +20,7 @@ from sqlalchemy import text as sql
 
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ObjectNotFoundError, ObjectStoreError
-from toolformer_ops.orchestration.report_link import ReportLink
+from toolformer_ops.orchestration.model_tasks import ReportLink
 from toolformer_ops.run_page import evaluation, rights
 from toolformer_ops.run_page.app import create_app
 from toolformer_ops.run_page.plugin import RunPagePlugin, serve

@@ -57,7 +57,8 @@ def fetch(settings: Settings, artifact: Artifact, *, verify: bool = False) -> Pa
         ObjectStoreError: S3 cannot be reached, or a file is not there. What was downloaded is kept, for the next try.
     """
     cache = _Cache(settings)
-    key = _key_of(artifact)
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", artifact.name)[:60]
+    key = f"{artifact.kind}-{name}-{artifact.manifest.content_sha256[:32]}"
     entry = cache.root / "entries" / key
     while True:
         # 1. An entry that is there is used: the lock says so to whoever makes room, and the time says how lately.
@@ -74,11 +75,6 @@ def fetch(settings: Settings, artifact: Artifact, *, verify: bool = False) -> Pa
             if not entry.is_dir():
                 cache.download(settings, artifact, key)
                 _verified.add((entry, artifact.manifest.sha256))
-
-
-def _key_of(artifact: Artifact) -> str:
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", artifact.name)[:60]
-    return f"{artifact.kind}-{name}-{artifact.manifest.content_sha256[:32]}"
 
 
 def _damage(entry: Path, artifact: Artifact, *, verify: bool) -> str | None:

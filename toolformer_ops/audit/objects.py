@@ -10,7 +10,7 @@ import json
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +26,6 @@ from toolformer_ops.release.format import ROW_GROUP_TEXTS, ReleasedText, read_fi
 from toolformer_ops.stages import finetuning
 from toolformer_ops.stages import release as release_stage
 from toolformer_ops.storage import database
-from toolformer_ops.storage.object_store import ListedFile
 from toolformer_ops.storage.publication import MANIFEST, Manifest
 
 LEFT_FOLDERS = ("release-", "check-release-", "audit-")
@@ -312,7 +311,9 @@ def orphaned_objects(auditing: Auditing, _: str, __: str) -> Page:
         return next((prefix for prefix in prefixes if prefix in named), "/".join(parts[:2]))
 
     for top in tops:
-        for prefix, files in _grouped(store.list_objects(top), publication_of, store.key_of):
+        keyed = ((store.key_of(file.uri), file.modified) for file in store.list_objects(top))  # sorted by key
+        for prefix, listed in itertools.groupby(keyed, key=lambda file: publication_of(file[0])):
+            files = list(listed)
             page.items += len(files)
             too_new = datetime.now(UTC) - auditing.ages.orphans_after
             if any(modified is None or modified > too_new for _, modified in files):
@@ -322,16 +323,6 @@ def orphaned_objects(auditing: Auditing, _: str, __: str) -> Page:
                 auditing, prefix, [key for key, _ in files], None if prefix in withdrawn else named.get(prefix)
             )
     return page
-
-
-Keyed = tuple[str, datetime | None]
-
-
-def _grouped(listed: Iterable[ListedFile], publication_of: Any, key_of: Any) -> Iterator[tuple[str, list[Keyed]]]:
-    """Keys with their times, publication by publication: a listing is sorted by key."""
-    keyed = ((key_of(file.uri), file.modified) for file in listed)
-    for prefix, files in itertools.groupby(keyed, key=lambda file: publication_of(file[0])):
-        yield prefix, list(files)
 
 
 def _orphans(auditing: Auditing, prefix: str, keys: Sequence[str], registered: str | None) -> list[Finding]:

@@ -71,7 +71,12 @@ def evaluate(
     from toolformer_ops.evaluation.tables import print_call_table, print_comparisons, print_scores, wide_console
 
     settings = load_settings()
-    ranks = _ranks(k)
+    try:
+        ranks = [int(part) for part in k.split(",")]
+    except ValueError:
+        ranks = []
+    if not ranks or min(ranks) < 0:
+        raise ParameterError(f"--k: expected whole numbers from 0 with commas between, found {k!r}.")
     if not compare and (base or without_calls):
         raise UsageError("--base, --without-calls: expected --compare with them, found none. Add --compare.")
     if compare and not base:
@@ -122,16 +127,6 @@ def _entrant(settings: Settings, model: str, variants: "list[tuple[Variant, int]
         return WritingModel.load(settings, model, tools=tools)
 
     return Entrant(load, tuple(variants))
-
-
-def _ranks(text: str) -> list[int]:
-    try:
-        ranks = [int(part) for part in text.split(",")]
-    except ValueError:
-        ranks = []
-    if not ranks or min(ranks) < 0:
-        raise ParameterError(f"--k: expected whole numbers from 0 with commas between, found {text!r}.")
-    return ranks
 
 
 @app.command("dateset")

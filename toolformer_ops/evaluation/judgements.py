@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.evaluation.statistics import Interval, wilson_interval
@@ -112,7 +112,12 @@ def results(judgements: Sequence[Judgement]) -> list[ReviewResult]:
         ReviewResult(
             reviewer,
             tool,
-            *(_rate(one.verdict for one in group if one.is_placebo == placebo) for placebo in (False, True)),
+            *(
+                Rate(
+                    *(sum(one.verdict == verdict for one in group if one.is_placebo == placebo) for verdict in VERDICTS)
+                )
+                for placebo in (False, True)
+            ),
         )
         for (tool, reviewer), group in sorted(groups.items())
     ]
@@ -159,7 +164,11 @@ def export(connection: Connection, release_id: str) -> tuple[str, bytes]:
         raise ParameterError(
             f"release {release_id}: expected judgements to export, found none. The page Review in Airflow takes them."
         )
-    content = "".join(json.dumps(_exported(row), ensure_ascii=False, sort_keys=True) + "\n" for row in rows).encode()
+    lines = [
+        {name: value.isoformat() if name == "judged_at" else _plain(value) for name, value in row._asdict().items()}
+        for row in rows
+    ]
+    content = "".join(json.dumps(line, ensure_ascii=False, sort_keys=True) + "\n" for line in lines).encode()
     newest = max(row.judged_at for row in rows).astimezone(datetime.UTC)
     digest = hashlib.sha256(content).hexdigest()[:16]
     return f"{release_id}/judgements-{newest:%Y%m%dT%H%M%SZ}-{digest}.jsonl", content
@@ -181,16 +190,6 @@ def _together(judgements: Iterable[Judgement]) -> list[Judgement]:
             verdict = WRONG if said[WRONG] >= max(said[USELESS], 1) else USELESS
         found.append(Judgement(EVERYBODY, tool, call_id, is_placebo, verdict))
     return found
-
-
-def _rate(verdicts: Iterable[str]) -> Rate:
-    said = Counter(verdicts)
-    return Rate(*(said[verdict] for verdict in VERDICTS))
-
-
-def _exported(row: Row[Any]) -> dict[str, Any]:
-    values = row._asdict()
-    return {name: value.isoformat() if name == "judged_at" else _plain(value) for name, value in values.items()}
 
 
 def _plain(value: Any) -> Any:

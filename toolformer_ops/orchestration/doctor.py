@@ -88,7 +88,10 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
     yield _rights(client, settings.kubernetes_namespace)
     yield _seen("namespace", lambda: _namespace(client, settings.kubernetes_namespace))
     yield _seen("Secret", lambda: _secret(client, settings))
-    for claim in sorted({claim for manifest in manifests.values() for claim in _claims(manifest)}):
+    volumes = [volume for manifest in manifests.values() for volume in manifest["spec"]["volumes"]]
+    for claim in sorted(
+        {volume["persistentVolumeClaim"]["claimName"] for volume in volumes if volume.get("persistentVolumeClaim")}
+    ):
         yield _seen(f"claim {claim}", lambda: _claim(client, settings.kubernetes_namespace, claim))  # noqa: B023 - called at once
     for template, manifest in manifests.items():
         yield _seen(f"nodes for {template}", lambda: _nodes(client, manifest))  # noqa: B023 - called at once
@@ -194,7 +197,8 @@ def _nodes(client: CoreV1Api, manifest: Mapping[str, Any]) -> tuple[State, str]:
             f"no node with {selector}. `kubectl get nodes --show-labels` says what there is: correct nodeSelector in the template. "
             "Where an autoscaler adds such nodes, the pod below gets one.",
         )
-    wanted = _gpus(manifest["spec"]["containers"][0])
+    resources = manifest["spec"]["containers"][0].get("resources") or {}
+    wanted = _gpu_count(resources.get("limits") or {})
     if not wanted:
         return "ok", f"{len(nodes)} nodes, {described}"
     free = {node.metadata.name: _gpu_count(node.status.allocatable) for node in nodes}
@@ -213,18 +217,8 @@ def _nodes(client: CoreV1Api, manifest: Mapping[str, Any]) -> tuple[State, str]:
     return "ok", found
 
 
-def _gpus(container: Mapping[str, Any]) -> int:
-    return _gpu_count((container.get("resources") or {}).get("limits") or {})
-
-
 def _gpu_count(amounts: Mapping[str, Any]) -> int:
     return int(sum(parse_quantity(number) for name, number in amounts.items() if GPU_RESOURCES.fullmatch(name)))
-
-
-def _claims(manifest: Mapping[str, Any]) -> Iterator[str]:
-    for volume in manifest["spec"]["volumes"]:
-        if claim := volume.get("persistentVolumeClaim"):
-            yield claim["claimName"]
 
 
 def _airflow(settings: Settings) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ Reads what Kubernetes says and asks it nothing; imports no Kubernetes client.
 
 import re
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -89,7 +89,9 @@ def describe_pod_ending(pod: "V1Pod", events: Sequence["CoreV1Event"] = ()) -> P
     status = pod.status
     containers = _by_importance(pod)
     # 1. What befell the whole pod. Its containers then show a status of 137 or 143, or none.
-    if status is not None and (found := _whole_pod(pod, _exit_code(containers))):
+    states = [container.state.terminated for container in containers if container.state]
+    exit_code = states[-1].exit_code if states and states[-1] else None  # of the stage's container
+    if status is not None and (found := _whole_pod(pod, exit_code)):
         return found
     # 2. A container that ended: an init container first, for the stage never ran then.
     for container in containers:
@@ -120,8 +122,11 @@ def describe_pod_ending(pod: "V1Pod", events: Sequence["CoreV1Event"] = ()) -> P
         )
     if phase == "Succeeded":
         return PodEnding(0, False, "the pod succeeded.")
-    detail = _shortened((status.message if status else None) or _last_warning(events)) or "Kubernetes gives no reason"
-    return PodEnding(None, False, f"the pod is {phase}: {detail}. See `kubectl describe pod {_name(pod)}`.")
+    warnings = [event.message or "" for event in events if event.type == "Warning"]
+    said = (status.message if status else None) or (warnings[-1] if warnings else "")
+    name = (pod.metadata.name if pod.metadata else None) or "NAME"
+    detail = _shortened(said) or "Kubernetes gives no reason"
+    return PodEnding(None, False, f"the pod is {phase}: {detail}. See `kubectl describe pod {name}`.")
 
 
 def describe_lost_pod(name: str) -> PodEnding:
@@ -180,7 +185,11 @@ def _ended_container(pod: "V1Pod", container: "V1ContainerStatus", ended: "V1Con
     last_line = next((line for line in reversed((ended.message or "").splitlines()) if line.strip()), "")
     init = "" if container.name in (CONTAINER, _main_name(pod)) else f"init container {container.name}: "
     if reason == "OOMKilled":
-        limit = _memory_limit(pod, container.name)
+        specified = [*(pod.spec.init_containers or ()), *pod.spec.containers] if pod.spec else []
+        resources = [one.resources for one in specified if one.name == container.name]
+        limits = (resources[0].limits if resources and resources[0] else None) or {}
+        memory = limits.get("memory")
+        limit = f"{memory} of memory" if memory else "the node's memory (the pod has no memory limit)"
         return PodEnding(
             code,
             True,
@@ -216,10 +225,12 @@ def _waiting_container(
                 or why
                 or "no message"
             )
+        asked = [one.image for one in (pod.spec.containers if pod.spec else ()) if one.name == container.name]
+        image = container.image or (asked[0] if asked else "of the pod")
         return PodEnding(
             None,
             bool(_REGISTRY_AWAY.search(why)),
-            f"the image {container.image or _image(pod, container.name)} cannot be pulled ({reason}: {why}). Check "
+            f"the image {image} cannot be pulled ({reason}: {why}). Check "
             "TOOLFORMER_KUBERNETES_IMAGE, the pull secret in the pod template, and that the nodes reach the registry.",
         )
     if reason == "CreateContainerConfigError":
@@ -296,38 +307,12 @@ def _main_name(pod: "V1Pod") -> str:
     return CONTAINER if CONTAINER in names or not names else str(names[0])
 
 
-def _exit_code(containers: Iterable["V1ContainerStatus"]) -> int | None:
-    """The status with which the stage's container ended; None where it did not."""
-    ended = [container.state.terminated for container in containers if container.state]
-    return ended[-1].exit_code if ended and ended[-1] else None
-
-
-def _memory_limit(pod: "V1Pod", name: str) -> str:
-    containers = [*(pod.spec.init_containers or ()), *pod.spec.containers] if pod.spec else []
-    resources = [container.resources for container in containers if container.name == name]
-    limits = (resources[0].limits if resources and resources[0] else None) or {}
-    return f"{limits['memory']} of memory" if "memory" in limits else "the node's memory (the pod has no memory limit)"
-
-
-def _image(pod: "V1Pod", name: str) -> str:
-    containers = pod.spec.containers if pod.spec else ()
-    return next((str(container.image) for container in containers if container.name == name), "of the pod")
-
-
 def _node(pod: "V1Pod") -> str:
     return (pod.spec.node_name if pod.spec else None) or "of the pod"
 
 
-def _name(pod: "V1Pod") -> str:
-    return (pod.metadata.name if pod.metadata else None) or "NAME"
-
-
 def _namespace(pod: "V1Pod") -> str:
     return (pod.metadata.namespace if pod.metadata else None) or "of the pods"
-
-
-def _last_warning(events: Sequence["CoreV1Event"]) -> str:
-    return next((event.message or "" for event in reversed(events) if event.type == "Warning"), "")
 
 
 def _shortened(text: str | None) -> str:

@@ -160,7 +160,11 @@ def _param(name: str, schema: dict[str, Any], default: Any, *, empty_is_preset: 
     if not field.is_required():
         usual = field.get_default(call_default_factory=True)
         if empty_is_preset and (meaning := _meaning_of_empty(name, usual)):
-            return Param(default, description=f"{description} {meaning}", **_or_empty(keywords))
+            types = [keywords["type"]] if isinstance(keywords["type"], str) else keywords["type"]
+            keywords["type"] = [*dict.fromkeys((*types, "null"))]
+            if "enum" in keywords:
+                keywords["enum"] = [None, *keywords["enum"]]
+            return Param(default, description=f"{description} {meaning}", **keywords)
         default = usual if default is None else default
         if usual == "":
             # Airflow asks for a text that is empty, unless it may be null; the stages read null as the default.
@@ -168,13 +172,6 @@ def _param(name: str, schema: dict[str, Any], default: Any, *, empty_is_preset: 
     elif not default:
         return Param(description=description, **keywords)
     return Param(to_jsonable_python(default), description=description, **keywords)
-
-
-def _or_empty(keywords: dict[str, Any]) -> dict[str, Any]:
-    """The keywords of a field that may also be empty."""
-    types = [keywords["type"]] if isinstance(keywords["type"], str) else keywords["type"]
-    options = {"enum": [None, *keywords["enum"]]} if "enum" in keywords else {}
-    return keywords | options | {"type": [*dict.fromkeys((*types, "null"))]}
 
 
 def _meaning_of_empty(name: str, usual: Any) -> str:

@@ -7,13 +7,14 @@ and names what is not. The models are those that there are, so the suites wait f
 from collections.abc import Collection, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, TaskGroup, TriggerRule
 from airflow.sdk.exceptions import AirflowSkipException
 
+from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration.defaults import CPU_POOL, GPU_POOL, RUN_ID, TIME_LIMITS
 from toolformer_ops.orchestration.local_process import StageProcess
-from toolformer_ops.orchestration.report_link import ReportLink
 from toolformer_ops.orchestration.run_outcome import SUCCESS, task_states
 from toolformer_ops.orchestration.stage_tasks import FINETUNE, stage
 from toolformer_ops.runs.choices import SUITES, RunChoices
@@ -21,6 +22,7 @@ from toolformer_ops.runs.requests import parsed_choices
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.types import TaskInstanceKey
 
 BASELINE = "finetune_without_calls"
 EVALUATION = "evaluation"
@@ -32,6 +34,17 @@ PUBLISH_BASELINE = "publish_without_calls"
 PUBLISHED_BY = MappingProxyType({FINETUNE: PUBLISH, BASELINE: PUBLISH_BASELINE})
 """By the task that trains a model, the one that publishes it."""
 WITHOUT_CALLS = ("--run", RUN_ID, "--without-calls")
+
+
+class ReportLink(BaseOperatorLink):
+    """A button on the task that made a run's evaluation report; the page in the Airflow UI serves it (`run_page/evaluation.py`)."""
+
+    name = "Evaluation report"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: "TaskInstanceKey") -> str:
+        """The report's address; holds no secret."""
+        path = f"/toolformer/reports/{quote(ti_key.dag_id, safe='')}/{quote(ti_key.run_id, safe='')}"
+        return f"{load_settings().airflow_url.rstrip('/')}{path}"
 
 
 class ReportEvaluation(StageProcess):

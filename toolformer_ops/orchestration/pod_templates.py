@@ -107,7 +107,16 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
     Raises:
         ConfigurationError: no image is set, or one that may change; the template is missing or wrong, with file and line.
     """
-    image = _fixed_image(settings)
+    image = settings.kubernetes_image
+    if "@sha256:" not in image and ":" not in image.rpartition("/")[2]:
+        raise ConfigurationError(
+            f"expected an image with a tag or a digest in {ENV_PREFIX}KUBERNETES_IMAGE, found {image!r}. "
+            "Set it to what the stages are to run in, best by digest: registry/toolformer@sha256:..."
+        )
+    if image.endswith(":latest"):
+        raise ConfigurationError(
+            f"expected an image that stays the same in {ENV_PREFIX}KUBERNETES_IMAGE, found {image!r}. Name a version or a digest."
+        )
     path = settings.kubernetes_templates / f"{template}.yaml"
     if not path.is_file():
         raise ConfigurationError(
@@ -168,20 +177,6 @@ def gpus_of(container: Mapping[str, Any]) -> int:
         for name, number in asked_for.items()
         if name.endswith("/gpu") or name.startswith("nvidia.com/mig-")
     )
-
-
-def _fixed_image(settings: Settings) -> str:
-    image = settings.kubernetes_image
-    if "@sha256:" not in image and ":" not in image.rpartition("/")[2]:
-        raise ConfigurationError(
-            f"expected an image with a tag or a digest in {ENV_PREFIX}KUBERNETES_IMAGE, found {image!r}. "
-            "Set it to what the stages are to run in, best by digest: registry/toolformer@sha256:..."
-        )
-    if image.endswith(":latest"):
-        raise ConfigurationError(
-            f"expected an image that stays the same in {ENV_PREFIX}KUBERNETES_IMAGE, found {image!r}. Name a version or a digest."
-        )
-    return image
 
 
 def _environment(settings: Settings, *, gpu: bool) -> list[dict[str, Any]]:

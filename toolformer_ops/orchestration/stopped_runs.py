@@ -43,16 +43,16 @@ def close_in_background(dag_id: str, run_id: str, *, is_failure: bool) -> thread
     """
     if dag_id not in BY_HAND and not dag_id.startswith(NIGHTLY):
         return None
-    arguments = (annotation_run_id(dag_id, run_id), is_failure)
-    thread = threading.Thread(target=_close, args=arguments, daemon=True, name="close-run")
+
+    def close() -> None:
+        from toolformer_ops.stages.run_setup import close_run
+
+        name = annotation_run_id(dag_id, run_id)
+        try:
+            close_run(load_settings(), name, is_failure=is_failure)
+        except ToolformerError as error:
+            logger.warning("run %s could not be closed: %s", name, error)
+
+    thread = threading.Thread(target=close, daemon=True, name="close-run")
     thread.start()
     return thread
-
-
-def _close(run_id: str, is_failure: bool) -> None:
-    from toolformer_ops.stages.run_setup import close_run
-
-    try:
-        close_run(load_settings(), run_id, is_failure=is_failure)
-    except ToolformerError as error:
-        logger.warning("run %s could not be closed: %s", run_id, error)

@@ -142,8 +142,14 @@ def find_changes(connection: Connection, run_id: str, other: str | None = None) 
     Raises:
         ParameterError: there is no such run or release.
     """
-    names = [run_id] if other is None else [run_id, other]
-    ids = [_run_named(connection, name) for name in names]
+    ids: list[str] = []
+    for name in [run_id] if other is None else [run_id, other]:
+        named = database.fetch_all(connection, "changes_run_named", name=name)
+        if not named:
+            raise ParameterError(
+                f"expected the id of a run or a release, found {name!r}. `toolformer-ops runs` lists them."
+            )
+        ids.append(named[0].run_id)
     if other is None and (before_id := previous_run(connection, ids[0])) is not None:
         ids.insert(0, before_id)
     rows = database.fetch_all(connection, "changes_runs", run_ids=ids)
@@ -172,16 +178,6 @@ def changed_calls(connection: Connection, at_most: int | None = None) -> list[Ch
     """The calls of the comparison that `find_changes` made in this transaction, text by text."""
     rows = database.fetch_all(connection, "changes_calls", at_most=at_most)
     return [ChangedCall(**row._asdict()) for row in rows]
-
-
-def _run_named(connection: Connection, name: str) -> str:
-    found = database.fetch_all(connection, "changes_run_named", name=name)
-    if not found:
-        raise ParameterError(
-            f"expected the id of a run or a release, found {name!r}. `toolformer-ops runs` lists them."
-        )
-    run_id: str = found[0].run_id
-    return run_id
 
 
 def _compared(row: Row[Any]) -> ComparedRun:

@@ -29,7 +29,12 @@ def explain_stored(
     """
     if not call_id and not document_id:
         raise ParameterError("expected --call-id, or --document and --at, found neither. The view candidates has them.")
-    ids = {name: _uuid(name, value) for name, value in (("call-id", call_id), ("document", document_id))}
+    ids: dict[str, uuid.UUID | None] = {}
+    for name, value in (("call-id", call_id), ("document", document_id)):
+        try:
+            ids[name] = uuid.UUID(value) if value else None
+        except ValueError as error:
+            raise ParameterError(f"--{name}: expected a UUID, found {value!r}.") from error
     rows = database.fetch_all(
         connection,
         "explained_calls",
@@ -45,13 +50,6 @@ def explain_stored(
             "candidates lists document_id, call_id and position_char; another run is named by --run."
         )
     return [_explanation(row) for row in rows]
-
-
-def _uuid(name: str, value: str) -> uuid.UUID | None:
-    try:
-        return uuid.UUID(value) if value else None
-    except ValueError as error:
-        raise ParameterError(f"--{name}: expected a UUID, found {value!r}.") from error
 
 
 def _explanation(row: Row[Any]) -> dict[str, Any]:

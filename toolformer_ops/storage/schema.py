@@ -49,7 +49,13 @@ def migrate(
                 ) from error
             if not isinstance(error.__cause__, psycopg2.errors.LockNotAvailable):
                 raise
-            holders = _lock_holders(engine)
+            with database.transaction(engine) as connection:
+                rows = database.fetch_all(connection, "lock_holders")
+            held = []
+            for row in rows:
+                who = f"{row.user_name} ({row.application_name or 'unnamed'})"
+                held.append(f"process {row.pid} of {who}, for {row.seconds} s on {row.relations}")
+            holders = "; ".join(held) or "none is left"
             if tries == LOCK_TRIES:
                 raise DatabaseError(
                     f"{error} Nothing was changed. Sessions that hold locks: {holders}. Wait for their end, or end one by "
@@ -125,18 +131,6 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
             logger.warning("database: %s", notice.removeprefix("WARNING:").strip())
     logger.info("database: %d schema files applied (%s)", len(applied), ", ".join(applied) or "nothing new")
     return applied
-
-
-def _lock_holders(engine: Engine) -> str:
-    with database.transaction(engine) as connection:
-        rows = database.fetch_all(connection, "lock_holders")
-    return (
-        "; ".join(
-            f"process {row.pid} of {row.user_name} ({row.application_name or 'unnamed'}), for {row.seconds} s on {row.relations}"
-            for row in rows
-        )
-        or "none is left"
-    )
 
 
 def view_name(path: Path) -> str:
