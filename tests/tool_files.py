@@ -30,8 +30,7 @@ PROMPT = "Add calls of {name}.\nInput: It is a.\nOutput: It is [{name}(a)] a.\n\
 def forget_tools() -> None:
     """Let the registry look again."""
     load_settings.cache_clear()
-    for cached in (registry.tool_names, registry.get_tool, registry._added_tools):
-        cached.cache_clear()
+    registry.forget_tools()
 
 
 def write_tool(

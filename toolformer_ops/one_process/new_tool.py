@@ -27,7 +27,7 @@ from toolformer_ops.one_process.annotator import Annotator, read_corpus
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import load_model
 from toolformer_ops.tools.base import TEXT_SLOT, ToolOutput, run_tool
-from toolformer_ops.tools.registry import get_tool, tool_names
+from toolformer_ops.tools.registry import forget_tools, get_tool, tool_names
 from toolformer_ops.tools.tool_file import (
     FileTool,
     RecordedPart,
@@ -123,6 +123,7 @@ def write_new_tool(
         path.unlink()
         prompt_path.unlink(missing_ok=True)
         raise
+    forget_tools()
     return NewTool(path, prompt_path, tool, shown)
 
 

@@ -55,6 +55,12 @@ def get_tool(name: str) -> Tool:
     return tools[name.lower()]
 
 
+def forget_tools() -> None:
+    """Look for packages and files again when the next tool is asked for, where one was written by this process."""
+    for cached in (tool_names, get_tool, _added_tools):
+        cached.cache_clear()
+
+
 @functools.cache
 def _added_tools() -> tuple[dict[str, Tool], dict[str, str]]:
     """The tools of packages and files, and why each other is left out; both by their names in small letters.

@@ -1,0 +1,64 @@
+"""A text that is being written calls tools of servers like any other; a server that does not answer costs a call, not the text."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tool_files import forget_tools, write_tool
+from toolformer_ops.call_syntax import Call
+from toolformer_ops.config import load_settings
+from toolformer_ops.decoding.records import Prompt
+from toolformer_ops.decoding.together import ToolRuns
+
+
+@dataclasses.dataclass
+class WaitingWriter:
+    """What `ToolRuns` asks of a `decoding.writer.Writer`."""
+
+    waiting_call: Call
+    prompt: Prompt = dataclasses.field(default_factory=lambda: Prompt(""))
+    text_before_call: str = ""
+    got: tuple[str | None, str | None] = (None, None)
+
+    def take_result(self, result: str | None, reason: str | None, seconds: float) -> None:
+        self.got = (result, reason)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", str(tmp_path))
+    forget_tools()
+    yield tmp_path
+    monkeypatch.undo()
+    forget_tools()
+
+
+def test_calls_of_a_server_get_their_results_and_others_their_reasons(folder: Path) -> None:
+    write_tool(folder, "Echo", "echo", tables="[limits]\ntries = 1\nfailures = 1")
+    write_tool(folder, "Weather", "weather", ask=True)
+    write_tool(folder, "Gone", "echo", server={"command": ["/no/such/server"]})
+    runs = ToolRuns(load_settings(), ["Echo", "Weather", "Gone", "Calculator"], pytest.fail)
+
+    def ask(*calls: Call) -> list[tuple[str | None, str | None]]:
+        writers = [WaitingWriter(call) for call in calls]
+        runs.answer(writers)  # type: ignore[arg-type]
+        return [writer.got for writer in writers]
+
+    assert ask(
+        Call("Echo", "a text"),
+        Call("Weather", 'date: "2023-01-01", city: "Paris"'),
+        Call("Weather", "Paris"),
+        Call("Gone", "a"),
+        Call("Calculator", "1 + 1"),
+    ) == [
+        ("a text", None),
+        ("Paris 2023-01-01", None),
+        (None, "arguments_do_not_parse"),
+        (None, "tool_not_available"),
+        ("2", None),
+    ]
+    # It ends at one call, and is there for the next text.
+    assert ask(Call("Echo", "die:1"), Call("Calculator", "1 + 1")) == [(None, "tool_not_available"), ("2", None)]
+    assert ask(Call("Echo", "again")) == [("again", None)]
