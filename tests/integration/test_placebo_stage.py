@@ -18,6 +18,7 @@ from toolformer_ops.audit.resampling import resampling_check
 from toolformer_ops.audit.rows import stage_rows
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import QualityError
+from toolformer_ops.evaluation_report.gathering import gather
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.explaining import explain_stored
 from toolformer_ops.runs.micro_batches import load_run_tool
@@ -359,6 +360,8 @@ def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that
     newest = "select distinct false_discovery_rate from threshold_counts where run_id = 'run-2' and calls > 0"
     finish_run(settings, "run-2", "success")
     assert rows(settings, newest) == [(7.0,)]
+    [reported] = gather(settings, store, "run-2").facts.rates
+    assert (reported.tool, reported.false_discovery_rate, reported.rate_high) == ("Calculator", 7.0, 8.0)
     # 2. A card that was lost is written again as it was, also by the run with other rates.
     [card] = (manifest.key_of(file) for file in manifest.files if file.name == CARD)
     store.delete(card)

@@ -18,6 +18,7 @@ from toolformer_ops.evaluation_report.contents import (
     LossCurve,
     ReportContents,
     RunFacts,
+    ToolRate,
     TrainedModel,
 )
 from toolformer_ops.evaluation_report.examples import choose_examples, segments
@@ -55,6 +56,15 @@ def evaluated(number: int, correct: bool, calls: tuple[MadeCall, ...] = (), subs
 
 
 CALL = MadeCall("Calculator", "723 / 252", "2.87", None, 1, 5, 0.02)
+
+
+def test_the_page_says_how_many_calls_are_kept_by_chance() -> None:
+    rates = (ToolRate("Calendar", 1.0, 16, 0.6875, 0.4, 1.25), ToolRate("Calculator", 0.5, 4, 0.25, 0.0, 2.0))
+    page = render(ReportContents(replace(FACTS, rates=rates), (), (), ()))
+    assert (
+        "Calendar 0.69 (0.40 to 1.25) of 16 calls from 1.0 nats on<br>Calculator 0.25 (0.00 to 2.00) of 4 calls" in page
+    )
+    assert "Kept by chance" not in render(ReportContents(FACTS, (), (), ()))
 
 
 def test_rows_are_in_the_papers_order_and_the_best_of_a_column_is_marked() -> None:

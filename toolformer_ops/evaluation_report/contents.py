@@ -39,6 +39,21 @@ class TrainedModel:
 
 
 @dataclass(frozen=True)
+class ToolRate:
+    """How many of the calls that a run keeps of a tool it would keep by chance (docs/placebo.md)."""
+
+    tool: str
+    threshold: float
+    """The tool's own, nats."""
+    calls: int
+    """Kept at it."""
+    false_discovery_rate: float
+    rate_low: float
+    """Lower end of its 95 % interval."""
+    rate_high: float
+
+
+@dataclass(frozen=True)
 class RunFacts:
     """What was evaluated."""
 
@@ -57,6 +72,8 @@ class RunFacts:
     models: tuple[TrainedModel, ...]
     asked_suites: tuple[str, ...]
     """Suites that the run asked for, evaluated or not."""
+    rates: tuple[ToolRate, ...] = ()
+    """Of the tools whose rate is known."""
 
 
 @dataclass(frozen=True)

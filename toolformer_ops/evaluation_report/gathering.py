@@ -15,7 +15,7 @@ from toolformer_ops.errors import ParameterError
 from toolformer_ops.evaluation.comparing import compare_inputs
 from toolformer_ops.evaluation.records import VARIANT_NAMES, Variant
 from toolformer_ops.evaluation.store import read_inputs, scores_of_run
-from toolformer_ops.evaluation_report.contents import LossCurve, ReportContents, RunFacts, TrainedModel
+from toolformer_ops.evaluation_report.contents import LossCurve, ReportContents, RunFacts, ToolRate, TrainedModel
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
@@ -65,6 +65,9 @@ def _facts(connection: Connection, store: ObjectStore, run: Row[Any]) -> RunFact
         lacking_tools=tuple(release.lacking_tools) if release else (),
         models=tuple(models),
         asked_suites=RunChoices.parse(run.parameters).evaluation_suites,
+        rates=tuple(
+            ToolRate(**row._asdict()) for row in database.fetch_all(connection, "report_rates", run_id=run.run_id)
+        ),
     )
 
 
