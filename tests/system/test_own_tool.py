@@ -1,14 +1,21 @@
-"""A tool that pip installs from a package, tests/data/word_count_tool, works in every command, the form and a DAG run."""
+"""Tools of one's own work in every command, the form and a DAG run.
 
+One is installed by pip from a package, tests/data/word_count_tool; two are of MCP servers, over stdio (one text) and over HTTP
+(several arguments), that tool files describe.
+"""
+
+import importlib.util
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.tool_files import SERVERS, forget_tools, served, write_tool
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.storage import database
 
@@ -25,7 +32,7 @@ NUMBERS = {
     "samples_per_position": 3,
     "max_call_tokens": 24,
     "prune_below": 0.0,
-    "keep_thresholds": {"WordCount": 0.0},
+    "keep_thresholds": {"WordCount": 0.0, "Length": 0.0, "Convert": 0.0},
 }
 """Chosen so that a model that knows nothing of the tool writes calls of it, and some are kept."""
 
@@ -46,6 +53,26 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package is found by the processes that the test starts."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(REPOSITORY), str(site))))
+
+
+@pytest.fixture
+def tool_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """`Length` asks a server of fastmcp over stdio, `Convert` the same one over HTTP, which a thread of this process serves."""
+    folder = tmp_path / "tools"
+    specification = importlib.util.spec_from_file_location("facts", SERVERS / "facts.py")
+    assert specification is not None
+    assert specification.loader is not None
+    facts = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(facts)
+    command = [sys.executable, str(SERVERS / "facts.py")]
+    with served(facts.server.http_app()) as address:
+        write_tool(folder, "Length", "length", server={"command": command}, ask=True)
+        write_tool(folder, "Convert", "convert", server={"command": [], "url": f"{address}/mcp"}, ask=True)
+        monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", str(folder))
+        forget_tools()
+        yield folder
+    monkeypatch.undo()
+    forget_tools()
 
 
 @pytest.fixture
@@ -93,18 +120,30 @@ def test_it_annotates_a_file_in_one_process(installed: None, corpus: Path, writi
         assert line["result"] == str(len(phrase.split()))
 
 
-def test_the_trigger_form_offers_it(installed: None, tmp_path: Path) -> None:
+def test_tools_of_mcp_servers_are_called_and_annotate_a_file(
+    tool_files: Path, corpus: Path, writing_model_dir: Path
+) -> None:
+    assert toolformer_ops("call", "convert", 'unit: "miles", amount: 26.2') == "value: 42.2, unit: km\n"
+    asked = ("--tool", "Length", "--model", str(writing_model_dir), "--parameters", json.dumps(NUMBERS), "--all")
+    lines = printed(toolformer_ops("annotate", str(corpus), *asked))
+    assert lines
+    for line in lines:
+        phrase = line["call"].removeprefix("Length(").removesuffix(")")
+        assert line["result"] == str(len(phrase.split()))
+
+
+def test_the_trigger_form_offers_it(installed: None, tool_files: Path, tmp_path: Path) -> None:
     program = (
         "import json; from toolformer_ops.config import load_settings; "
         "from toolformer_ops.orchestration.forms import annotation_form; "
         "print(json.dumps(annotation_form(load_settings())['tools'].schema))"
     )
     form = json.loads(python("-c", program, AIRFLOW_HOME=str(tmp_path / "airflow")).splitlines()[-1])
-    assert form["examples"][-1] == form["items"]["enum"][-1] == "WordCount"
+    assert form["examples"][-3:] == form["items"]["enum"][-3:] == ["WordCount", "Convert", "Length"]
 
 
 def test_a_dag_run_ends_with_its_calls_in_a_release(
-    installed: None, settings: Settings, corpus: Path, writing_model_dir: Path, tmp_path: Path
+    installed: None, tool_files: Path, settings: Settings, corpus: Path, writing_model_dir: Path, tmp_path: Path
 ) -> None:
     # `airflow dags test` runs every task of the DAG in order, without a scheduler; each stage is a process.
     airflow = {
@@ -117,7 +156,7 @@ def test_a_dag_run_ends_with_its_calls_in_a_release(
         **NUMBERS,
         "corpus": str(corpus),
         "model": str(writing_model_dir),
-        "tools": ["WordCount"],
+        "tools": ["WordCount", "Length", "Convert"],
         "finetune": False,
     }
     python("-m", "airflow", "db", "migrate", **airflow)
@@ -128,9 +167,24 @@ def test_a_dag_run_ends_with_its_calls_in_a_release(
         [(run_id, state)] = connection.exec_driver_sql("select run_id, state from annotation_runs").all()
         assert state == "success", log[-6000:]
         calls = connection.exec_driver_sql(
-            "select call_text, result from kept_calls where run_id = %(run_id)s", {"run_id": run_id}
+            "select tool, call_text, result from kept_calls where run_id = %(run_id)s", {"run_id": run_id}
         ).all()
-        [(released,)] = connection.exec_driver_sql("select calls from dataset_releases").all()
-    assert calls
-    assert all(result == str(len(text.removeprefix("WordCount(").removesuffix(")").split())) for text, result in calls)
+        [(released, uri)] = connection.exec_driver_sql("select calls, uri from dataset_releases").all()
+        converted = connection.exec_driver_sql("select reason from call_results where tool = 'Convert'").scalars().all()
+    assert {tool for tool, _, _ in calls} == {"WordCount", "Length"}
+    for tool, text, result in calls:
+        assert result == str(len(text.removeprefix(f"{tool}(").removesuffix(")").split()))
     assert 0 < released <= len(calls)
+    # A model that knows nothing of the tool names no arguments: nothing was sent, and each call says why.
+    assert converted
+    assert set(converted) <= {"arguments_do_not_parse", "argument_missing"}
+
+    # The chat export has the servers' JSON Schemas.
+    toolformer_ops("export", uri, str(tmp_path / "chat.jsonl"))
+    exported = printed((tmp_path / "chat.jsonl").read_text())
+    functions = {tool["function"]["name"]: tool["function"] for tool in exported[0]["tools"]}
+    asked = [call["function"] for line in exported for said in line["messages"] for call in said.get("tool_calls", ())]
+    for function in asked:
+        assert list(function["arguments"]) == functions[function["name"]]["parameters"]["required"]
+    if "Length" in functions:
+        assert functions["Length"]["parameters"]["properties"] == {"phrase": {"type": "string"}}
