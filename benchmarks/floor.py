@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.works import Job
+from toolformer_ops.language_model.losses import SCORED_TOKENS
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.losses import SCORED_TOKENS
 from toolformer_ops.records import CallPosition, PlacedCall, SampledContinuation
 
 ROWS = 512

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from toolformer_ops.language_model.losses import SCORED_TOKENS
 from toolformer_ops.language_model.memory import DeviceMemory
-from toolformer_ops.losses import SCORED_TOKENS
 
 TEXTS, TEXT_TOKENS, PROMPT_TOKENS = 16, 200, 450
 POSITIONS, SAMPLES, NEW_TOKENS = 5, 5, 20

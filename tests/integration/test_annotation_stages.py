@@ -16,7 +16,7 @@ from sqlalchemy import text as sql
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel, StoppedError
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError, ToolError
-from toolformer_ops.losses import weighted_loss
+from toolformer_ops.language_model.losses import weighted_loss
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.explaining import explain_stored
 from toolformer_ops.runs.recipes import SAMPLING_VERSION

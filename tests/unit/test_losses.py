@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from toolformer_ops.losses import SCORED_TOKENS, TOKEN_WEIGHTS, is_kept, token_weights, weighted_loss
+from toolformer_ops.language_model.losses import SCORED_TOKENS, TOKEN_WEIGHTS, is_kept, token_weights, weighted_loss
 from toolformer_ops.records import CallLosses
 
 

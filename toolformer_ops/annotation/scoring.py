@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from toolformer_ops import losses
 from toolformer_ops.call_syntax import Call, clean_result
+from toolformer_ops.language_model import losses
 from toolformer_ops.records import CallLosses, Document, PlacedCall, TokenLogProbabilities
 from toolformer_ops.retrieval.own_text import OwnText
 from toolformer_ops.runs.choices import ScoringChoices

@@ -9,11 +9,12 @@
     decode_loop.py    prefill, share, decode step, choose, end; greedy text, for tools that ask the model
     context.py        prompt and text, computed once for all positions and samples; p(" [") at word starts
     sampling.py       calls, and the random numbers that belong to each
+    losses.py         the weights of a loss, and the keep rule
     scoring.py        three losses a call
     perplexity.py     the loss of whole texts, calls disabled
     model.py          `LanguageModel`, the door to all of it
 
-Which model it is and how it is loaded is in `models/`; the weights of a loss and the keep rule are in `losses.py` at the root.
+Which model it is and how it is loaded is in `models/`.
 
 Importing this package loads no torch; the names that need it are loaded when they are first used.
 """

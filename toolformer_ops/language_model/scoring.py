@@ -30,8 +30,8 @@ from dataclasses import dataclass
 import torch
 
 from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.losses import SCORED_TOKENS, TOKEN_WEIGHTS, weighted_loss
 from toolformer_ops.language_model.tokenization import MIN_WINDOW, Tokenization, TokenizedText, owner, plan_windows
-from toolformer_ops.losses import SCORED_TOKENS, TOKEN_WEIGHTS, weighted_loss
 from toolformer_ops.records import CallLosses, PlacedCall, TokenLogProbabilities
 
 RESERVE_STEP = 64

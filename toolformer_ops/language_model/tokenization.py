@@ -25,7 +25,7 @@ from typing import Any
 
 from toolformer_ops.call_syntax import CALL_END, CALL_START
 from toolformer_ops.errors import ModelError, PromptError
-from toolformer_ops.losses import SCORED_TOKENS
+from toolformer_ops.language_model.losses import SCORED_TOKENS
 
 DOCUMENT_SEPARATORS = ("<|endoftext|>", "<|end_of_text|>")
 """Tokens that separate documents in pre-training, by the names that model families use."""

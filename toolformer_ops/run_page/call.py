@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from sqlalchemy import Connection, Row
 
-from toolformer_ops.losses import TOKEN_WEIGHTS
+from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.run_page.calls import described_calls, largest_loss
 from toolformer_ops.run_page.reading import Page, answer
 from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep, dag_run_of

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.losses import TOKEN_WEIGHTS, is_kept
+from toolformer_ops.language_model.losses import TOKEN_WEIGHTS, is_kept
 from toolformer_ops.storage import database
 
 MOST_CALLS = 50

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START
-from toolformer_ops.losses import TOKEN_WEIGHTS
+from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.retrieval import own_text
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.tools.base import ToolSpec

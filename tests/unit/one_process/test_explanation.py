@@ -8,7 +8,7 @@ import pytest
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.losses import is_kept
+from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.one_process.explanation import explain_call, explanation_table, token_at
 from toolformer_ops.records import content_uuid
 
