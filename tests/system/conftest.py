@@ -125,6 +125,11 @@ OF_CALLS = (
     "filter_decisions",
     "quality_results",
     "finished_work",
+    "placebo_losses",
+    "placebo_counts",
+    "placebo_rates",
+    "placebo_pool_results",
+    "placebo_pools",
 )
 """What a run leaves of a text, and from which the next one knows that a tool has nothing to do."""
 

@@ -95,7 +95,8 @@ class Snapshots:
         Raises:
             ObjectStoreError: S3 cannot be reached.
         """
-        for key in sorted(self._manifests(), reverse=True):
+        manifests = [key for key in self._store.list(f"{self._root}/") if key.endswith(f"/{MANIFEST}")]
+        for key in sorted(manifests, reverse=True):
             prefix = posixpath.dirname(key)
             step = int(posixpath.basename(prefix).partition("-")[0])
             if newest_here is not None and newest_here >= step:
@@ -122,9 +123,6 @@ class Snapshots:
     def forget(self) -> None:
         """Remove all snapshots: the training is done."""
         self._remove(besides=set())
-
-    def _manifests(self) -> list[str]:
-        return [key for key in self._store.list(f"{self._root}/") if key.endswith(f"/{MANIFEST}")]
 
     def _remove(self, besides: set[str]) -> None:
         keys = [key for key in self._store.list(f"{self._root}/") if key not in besides]

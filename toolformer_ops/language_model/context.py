@@ -173,7 +173,7 @@ def _passes(
     together: list[tuple[TokenizedText, Window]] = []
     tokens = 0
     for text, window in windows:
-        length = _length(window)
+        length = 2 * (window.end - window.start)  # about how many tokens both copies of it take
         if together and (tokens + length > most or length >= long):
             yield together
             together, tokens = [], 0
@@ -181,11 +181,6 @@ def _passes(
         tokens += most if length >= long else length
     if together:
         yield together
-
-
-def _length(window: Window) -> int:
-    """About how many tokens both copies of a window take."""
-    return 2 * (window.end - window.start)
 
 
 def find_positions(

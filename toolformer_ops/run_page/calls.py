@@ -18,7 +18,7 @@ from psycopg2 import sql
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.run_page.reading import Page, answer
-from toolformer_ops.run_page.rights import AskedRun, Visitor, VisitorDep, is_ours
+from toolformer_ops.run_page.rights import AskedRun, VisitorDep, is_ours
 from toolformer_ops.run_page.shown_runs import RunTool, ShownRun, find_run, load_run
 from toolformer_ops.runs.numbers import NO_LIMIT
 from toolformer_ops.storage.database import fetch_all, raw_cursor
@@ -156,7 +156,9 @@ async def show(
     asked = Asked(tool=tool, status=status, contains=contains.strip(), information=at_least, sort=sort, after=after)
 
     def make(connection: Connection) -> Page:
-        runs = _runs(connection, visitor)
+        # The newest runs that the visitor may see, for the choice of one.
+        rows = fetch_all(connection, "page_runs", dag_ids=sorted(visitor.dag_ids))
+        runs = [dict(row._mapping) for row in rows]
         if dag_id or run_id:
             run = load_run(connection, AskedRun(dag_id, run_id, visitor.name))
         else:
@@ -168,11 +170,6 @@ async def show(
         return _page(connection, run, asked, runs)
 
     return await answer(request, make, visitor.dag_ids)
-
-
-def _runs(connection: Connection, visitor: Visitor) -> list[dict[str, Any]]:
-    """The newest runs that the visitor may see, for the choice of one."""
-    return [dict(row._mapping) for row in fetch_all(connection, "page_runs", dag_ids=sorted(visitor.dag_ids))]
 
 
 def _page(connection: Connection, run: ShownRun, asked: Asked, runs: Sequence[Mapping[str, Any]]) -> Page:
