@@ -276,7 +276,7 @@ class Nights:
             database.execute(
                 connection, "release_register", release_id=release_id, run_id=run_id, uri=f"s3://b/{release_id}",
                 manifest_sha256="0" * 64, documents=len({row.document_id for row in chosen}), calls=len(chosen),
-                lacking_tools=list(lacking), definition=None,
+                lacking_tools=list(lacking), definition=None, rates=None,
             )  # fmt: skip
             rows = [(release_id, row.document_id, row.call_id, row.scoring_recipe_id, row.tool) for row in chosen]
             columns = ("release_id", "document_id", "call_id", "scoring_recipe_id", "tool")
