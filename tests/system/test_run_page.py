@@ -19,6 +19,7 @@ from tests.annotated_runs import AnnotatedRun
 from tests.system.conftest import ANNOTATE
 from toolformer_ops.config import Settings
 from toolformer_ops.local_services.airflow_client import AirflowClient
+from toolformer_ops.stages.release import release
 from toolformer_ops.stages.run_setup import finish_run
 from toolformer_ops.storage import database
 
@@ -70,6 +71,8 @@ def fill(settings: Settings, client: httpx.Client, corpus: Path) -> None:
             run.add_call(TOOL, document, "of them", f"{number} / 7", f"{number / 7:.2f}", saves=-0.25 - number / 100)
             run.add_call(TOOL, document, "200 left", f"{number + 200} - {number}", "200", saves=number / 50)
         run.complete(TOOL, documents=run.documents[: TEXTS // 2] if state == "running" else None)
+        if state == "success":
+            release(settings, run_id)
         if state != "running":
             finish_run(settings, run_id, state)
             if state == "failed":
@@ -244,6 +247,24 @@ def test_the_navigation_leads_to_the_calls_of_each_run(page: Page, services: Set
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         page.screenshot(path=pictures / f"calls-{width}.png")
+
+
+def test_a_call_of_a_release_is_judged(page: Page, services: Settings, pictures: Path) -> None:
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.goto(f"{services.airflow_url}/plugin/review")
+    frame = page.frame_locator('iframe[title="Review"]')
+    release_id = one(services, "select release_id from run_releases where run_id = :run", run=FINISHED)
+    frame.get_by_role("link", name=release_id).first.click()
+    wait_for(page, release_id)
+    frame.get_by_role("button", name="Review").click()
+    expect(frame.get_by_text(" judged.").first).to_be_visible()
+    wait_for(page, "/toolformer/")
+    page.screenshot(path=pictures / "judged-in-airflow.png")
+    judgements = "select count(*) from judgements where verdict = 'useful'"
+    assert one(services, judgements) == 0
+    frame.get_by_role("button", name="useful").click()
+    expect(frame.get_by_text("1 of ").first).to_be_visible()
+    assert one(services, judgements) == 1
 
 
 def test_nobody_sees_it_without_signing_in(services: Settings, runs: None) -> None:
