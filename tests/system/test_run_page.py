@@ -28,6 +28,11 @@ MILLISECONDS = 90_000
 FINISHED, RED, RUNNING = "page-finished", "page-red", "page-running"
 TOOL = "Calculator"
 TEXTS = 80
+CORPUS_VERSION = """
+insert into corpus_versions
+    (corpus_id, version, documents, added, removed, corrected, changed, kept, files, records, duplicates, rejected)
+values (:corpus_id, 1, :texts, :texts, 0, 0, 0, 0, 1, :texts, 0, 0)
+"""
 
 pytestmark = [
     pytest.mark.system,
@@ -72,6 +77,8 @@ def fill(settings: Settings, client: httpx.Client, corpus: Path) -> None:
             run.add_call(TOOL, document, "200 left", f"{number + 200} - {number}", "200", saves=number / 50)
         run.complete(TOOL, documents=run.documents[: TEXTS // 2] if state == "running" else None)
         if state == "success":
+            with database.transaction(run.engine) as connection:
+                connection.execute(sql(CORPUS_VERSION), {"corpus_id": run.corpus_id, "texts": TEXTS})
             release(settings, run_id)
         if state != "running":
             finish_run(settings, run_id, state)
@@ -265,6 +272,15 @@ def test_a_call_of_a_release_is_judged(page: Page, services: Settings, pictures:
     frame.get_by_role("button", name="useful").click()
     expect(frame.get_by_text("1 of ").first).to_be_visible()
     assert one(services, judgements) == 1
+
+
+def test_the_corpora_lead_to_the_release(page: Page, services: Settings, pictures: Path) -> None:
+    page.goto(f"{services.airflow_url}/plugin/corpora")
+    frame = page.frame_locator('iframe[title="Corpora and releases"]')
+    release_id = one(services, "select release_id from run_releases where run_id = :run", run=FINISHED)
+    frame.get_by_role("link", name=release_id).first.click()
+    expect(frame.locator("#fetch")).to_contain_text(f"toolformer-ops download s3://toolformer/releases/{release_id}")
+    page.screenshot(path=pictures / "release.png")
 
 
 def test_nobody_sees_it_without_signing_in(services: Settings, runs: None) -> None:
