@@ -111,6 +111,18 @@ def _no_settings_of_the_caller(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     load_settings.cache_clear()
 
 
+@pytest.fixture
+def tools_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of tool files that the registry looks into."""
+    from tests.tool_files import forget_tools  # with a server of HTTP, which few tests need
+
+    monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", str(tmp_path))
+    forget_tools()
+    yield tmp_path
+    monkeypatch.undo()
+    forget_tools()
+
+
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPostgres]:
     """A Postgres with the roles of a deployment and no database yet."""

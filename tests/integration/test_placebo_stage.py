@@ -311,18 +311,24 @@ def test_two_that_count_the_rates_at_once_store_them_once(
     assert rows(settings, "select count(*) from placebo_rates") == [(len(first),)]
 
 
-def test_a_release_of_a_night_without_a_check_says_the_same_rates(
-    settings: Settings, tmp_path: Path, use_model: UseModel
-) -> None:
+def released_run(settings: Settings, tmp_path: Path, use_model: UseModel, run_id: str) -> tuple[Path, str]:
+    """A run of the Calculator with its placebos, check and release, finished; the corpus, and the release's id."""
     corpus = written(tmp_path / "c.jsonl", range(2, 14))
     use_model(sums(range(2, 14)))
     ingest_corpus(settings, str(corpus))
-    start_run(settings, "night-1", choices(corpus, min_kept_texts=1))
-    annotate(settings, "night-1")
-    placebo_stage(settings, "night-1", "Calculator", "0/1")
-    check_tool(settings, "night-1", "Calculator")
-    first = release(settings, "night-1")
-    finish_run(settings, "night-1", "success")
+    start_run(settings, run_id, choices(corpus, min_kept_texts=1))
+    annotate(settings, run_id)
+    placebo_stage(settings, run_id, "Calculator", "0/1")
+    check_tool(settings, run_id, "Calculator")
+    release_id = release(settings, run_id)
+    finish_run(settings, run_id, "success")
+    return corpus, release_id
+
+
+def test_a_release_of_a_night_without_a_check_says_the_same_rates(
+    settings: Settings, tmp_path: Path, use_model: UseModel
+) -> None:
+    corpus, first = released_run(settings, tmp_path, use_model, "night-1")
     # Nothing is new in the second night, so that its stages and checks are skipped.
     start_run(settings, "night-2", choices(corpus, min_kept_texts=1))
     assert tools_to_do(settings, "night-2").tools == []
@@ -332,15 +338,7 @@ def test_a_release_of_a_night_without_a_check_says_the_same_rates(
 def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that_made_it(
     settings: Settings, tmp_path: Path, use_model: UseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    corpus = written(tmp_path / "c.jsonl", range(2, 14))
-    use_model(sums(range(2, 14)))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "run-1", choices(corpus, min_kept_texts=1))
-    annotate(settings, "run-1")
-    placebo_stage(settings, "run-1", "Calculator", "0/1")
-    check_tool(settings, "run-1", "Calculator")
-    first = release(settings, "run-1")
-    finish_run(settings, "run-1", "success")
+    corpus, first = released_run(settings, tmp_path, use_model, "run-1")
     store, prefix = ObjectStore(settings), release_prefix(first)
     manifest = store.read_manifest(prefix)
     assert manifest is not None

@@ -63,6 +63,9 @@ def new_tool(
 
     if bool(mcp) == bool(openapi):
         raise ParameterError("expected --mcp or --openapi, found both or neither. Name one server.")
+    for item in header or ():
+        if ":" not in item:
+            raise ParameterError(f"--header: expected a name, a colon and a value, found {item!r:.80}.")
     headers = dict(item.partition(":")[::2] for item in header or ())
     given: dict[str, Any] = (
         {"url": url, "openapi": openapi} if openapi else {"url": mcp} if "://" in mcp else {"command": shlex.split(mcp)}

@@ -124,11 +124,6 @@ class Reader:
 
     async def answer(self, key: Hashable, make: Callable[[Connection], Page]) -> Response:
         """The page that `make` makes, or the one that was made for this key a moment ago."""
-        made = await self._made(key, make)
-        # A response of its own for each request: middleware that packs a response changes its headers.
-        return Response(made.body, made.status_code, pages.HEADERS, made.media_type)
-
-    async def _made(self, key: Hashable, make: Callable[[Connection], Page]) -> Response:
         if (kept := self._kept.get(key)) is not None and kept[0] > time.monotonic():
             self._kept.move_to_end(key)
             return kept[1]
@@ -222,4 +217,6 @@ async def answer(request: Request, make: Callable[[Connection], Page], visible_t
     """
     reader: Reader = request.app.state.reader
     key = (request.url.path, tuple(sorted(request.query_params.multi_items())), visible_to)
-    return await reader.answer(key, make)
+    made = await reader.answer(key, make)
+    # Each request gets a response of its own: middleware that packs a response changes its headers.
+    return Response(made.body, made.status_code, pages.HEADERS, made.media_type)

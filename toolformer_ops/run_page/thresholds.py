@@ -42,7 +42,7 @@ class Kept:
     texts: int
     releasable_calls: int
     false_discovery_rate: float | None
-    """Share of these calls that the rule keeps whatever their result is; None without placebos."""
+    """Share of these calls that the rule would keep with a placebo as the result; None without placebos."""
 
 
 @dataclass(frozen=True)
@@ -115,14 +115,14 @@ class Counts:
     histogram: Mapping[str, Sequence[Any]]
     """By tool, rows of `page_histogram.sql`: calls by what they save."""
     calls_a_placebo: Mapping[str, float | None]
-    """By tool with placebos, how many calls a sampled placebo stands for."""
+    """By tool with placebos, how many calls one sampled placebo represents."""
 
     def at(self, tool: str, place: int) -> Kept:
         """What a tool keeps at a slider's place, `place / PLACES_A_NAT` nats."""
         rows = [row for row in self.histogram.get(tool, ()) if row.bucket >= place]
         calls = sum(row.calls for row in rows)
-        stands_for = self.calls_a_placebo.get(tool)
-        rate = stands_for * sum(row.placebos for row in rows) / calls if calls and stands_for is not None else None
+        weight = self.calls_a_placebo.get(tool)
+        rate = weight * sum(row.placebos for row in rows) / calls if calls and weight is not None else None
         return Kept(calls, sum(row.texts for row in rows), sum(row.releasable_calls for row in rows), rate)
 
 
@@ -157,7 +157,7 @@ def _of_tool(
     first = round(tool.prune_below * PLACES_A_NAT)
     first += first / PLACES_A_NAT < tool.prune_below
     last = max(first, PLACES_A_NAT * math.ceil(max(SMALLEST_TOP, 2 * tau, found.largest or 0.0)))
-    # 2. Where it stands. One that nobody moved is at the place nearest to the run's own threshold.
+    # 2. The place that is asked for. A slider that nobody moved is at the place nearest to the run's own threshold.
     place = None
     if chosen is not None and math.isfinite(chosen) and abs(chosen - tau) > 0.5 / PLACES_A_NAT:
         place = min(max(round(chosen * PLACES_A_NAT), first), last)

@@ -486,13 +486,16 @@ def result_line(result: Any, template: str, tokens: int) -> str:
         with contextlib.suppress(ValueError, RecursionError):
             parsed = json.loads(text)
             structured = parsed if isinstance(parsed, dict) else None
-    if template:
-        text = _FIELD.sub(lambda match: _line(_field(structured, match[1])), template)
-    elif structured is not None and (not text or text.lstrip().startswith("{")):
-        # A server of FastMCP wraps what is no object.
-        text = _line(structured["result"] if set(structured) == {"result"} else structured)
-    elif not text:
-        raise RejectedInputError(NOT_TEXT if any(block.type != "text" for block in result.content) else EMPTY)
+    try:
+        if template:
+            text = _FIELD.sub(lambda match: _line(_field(structured, match[1])), template)
+        elif structured is not None and (not text or text.lstrip().startswith("{")):
+            # A server of FastMCP wraps what is no object.
+            text = _line(structured["result"] if set(structured) == {"result"} else structured)
+        elif not text:
+            raise RejectedInputError(NOT_TEXT if any(block.type != "text" for block in result.content) else EMPTY)
+    except RecursionError as error:  # lists in lists, as deep as a hostile server likes
+        raise RejectedInputError(TOO_LONG) from error
     text = text[: tokens * CHARACTERS_A_TOKEN].encode(errors="replace").decode()
     line = escape_control_characters(" ".join(text.split()))[0]
     if not line:

@@ -1,12 +1,11 @@
 """A text that is being written calls tools of servers like any other; a server that does not answer costs a call, not the text."""
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.tool_files import forget_tools, write_tool
+from tests.tool_files import write_tool
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import load_settings
 from toolformer_ops.decoding.records import Prompt
@@ -26,19 +25,10 @@ class WaitingWriter:
         self.got = (result, reason)
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", str(tmp_path))
-    forget_tools()
-    yield tmp_path
-    monkeypatch.undo()
-    forget_tools()
-
-
-def test_calls_of_a_server_get_their_results_and_others_their_reasons(folder: Path) -> None:
-    write_tool(folder, "Echo", "echo", tables="[limits]\ntries = 1\nfailures = 1")
-    write_tool(folder, "Weather", "weather", ask=True)
-    write_tool(folder, "Gone", "echo", server={"command": ["/no/such/server"]})
+def test_calls_of_a_server_get_their_results_and_others_their_reasons(tools_folder: Path) -> None:
+    write_tool(tools_folder, "Echo", "echo", tables="[limits]\ntries = 1\nfailures = 1")
+    write_tool(tools_folder, "Weather", "weather", ask=True)
+    write_tool(tools_folder, "Gone", "echo", server={"command": ["/no/such/server"]})
     runs = ToolRuns(load_settings(), ["Echo", "Weather", "Gone", "Calculator"], pytest.fail)
 
     def ask(*calls: Call) -> list[tuple[str | None, str | None]]:

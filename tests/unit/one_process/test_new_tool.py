@@ -124,5 +124,10 @@ def test_the_command_line_writes_a_file_and_shows_answers(settings: Settings) ->
     )
     assert done.exit_code == 0, done.output
     assert "[Echo(a: b) -> a: b]" in done.output
+    refused = CliRunner().invoke(
+        app,
+        ["new-tool", "--mcp", "http://127.0.0.1:1/mcp", "--tool", "echo", "--examples", "e", "--header", "Bearer x"],
+    )
+    assert "expected a name, a colon and a value, found 'Bearer x'" in str(refused.exception)
     assert "does not say whether the tool only reads" in done.output
     assert json.loads(get_tool("Echo").file.recorded.input_schema)["required"] == ["text"]  # type: ignore[attr-defined]

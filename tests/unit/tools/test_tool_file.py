@@ -3,13 +3,12 @@
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.tool_files import PROMPT, forget_tools, tool_of, write_tool
+from tests.tool_files import PROMPT, tool_of, write_tool
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import PromptError, RejectedInputError, ToolError
 from toolformer_ops.records import Document
@@ -30,34 +29,25 @@ WEATHER = {
 }
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", str(tmp_path))
-    forget_tools()
-    yield tmp_path
-    monkeypatch.undo()
-    forget_tools()
-
-
-def weather(folder: Path, **changes: Any) -> Path:
+def weather(tools_folder: Path, **changes: Any) -> Path:
     return write_tool(
-        folder,
+        tools_folder,
         "Weather",
         "weather",
         **{"server": NOT_THERE, "schema": WEATHER, "tables": '[fixed]\nkey = "k"', **changes},
     )
 
 
-def test_the_registry_finds_it_without_its_server(folder: Path) -> None:
-    write_tool(folder, "Echo", "echo", server=NOT_THERE)
-    weather(folder)
+def test_the_registry_finds_it_without_its_server(tools_folder: Path) -> None:
+    write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)
+    weather(tools_folder)
     assert tool_names()[-2:] == ("Echo", "Weather")
     assert get_tool("ECHO").spec.purpose == "Tests echo."
     assert get_tool("weather").prompt == PROMPT.format(name="Weather").rstrip()
 
 
-def test_finding_it_imports_no_client(folder: Path) -> None:
-    weather(folder)
+def test_finding_it_imports_no_client(tools_folder: Path) -> None:
+    weather(tools_folder)
     program = (
         "import sys; from toolformer_ops.tools.registry import tool_names; assert tool_names()[-1] == 'Weather'; "
         "print([name for name in ('fastmcp', 'mcp', 'jsonschema', 'httpx2', 'torch') if name in sys.modules])"
@@ -84,11 +74,11 @@ def test_finding_it_imports_no_client(folder: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_used_is_left_out_and_named(
-    folder: Path, caplog: pytest.LogCaptureFixture, change: tuple[str, str], said: str
+    tools_folder: Path, caplog: pytest.LogCaptureFixture, change: tuple[str, str], said: str
 ) -> None:
-    path = write_tool(folder, "Echo", "echo", server=NOT_THERE)
+    path = write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)
     path.write_text(path.read_text().replace(*change))
-    weather(folder)
+    weather(tools_folder)
     with caplog.at_level(logging.WARNING):
         assert tool_names()[5:] == ("Weather",)
     [line] = caplog.messages
@@ -100,8 +90,8 @@ def test_a_file_that_cannot_be_used_is_left_out_and_named(
         assert said in str(error.value)
 
 
-def test_a_prompt_without_a_call_of_it_is_an_error(folder: Path) -> None:
-    path = write_tool(folder, "Echo", "echo", server=NOT_THERE)
+def test_a_prompt_without_a_call_of_it_is_an_error(tools_folder: Path) -> None:
+    path = write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)
     path.with_suffix(".txt").write_text("Input: {text}\nOutput:")
     with pytest.raises(PromptError, match=r"expected examples with calls '\[Echo\(...\)\]'"):
         tool_of(path).prompt  # noqa: B018
@@ -109,14 +99,14 @@ def test_a_prompt_without_a_call_of_it_is_an_error(folder: Path) -> None:
         get_tool("Echo")
 
 
-def test_one_required_text_takes_the_input_as_it_is(folder: Path) -> None:
-    tool = tool_of(write_tool(folder, "Echo", "echo"))
+def test_one_required_text_takes_the_input_as_it_is(tools_folder: Path) -> None:
+    tool = tool_of(write_tool(tools_folder, "Echo", "echo"))
     assert tool.arguments("a:  b, c") == {"text": "a:  b, c"}
     assert tool.effective_input("a:  b, c", Document.of("")) == "a:  b, c"
 
 
-def test_other_tools_name_their_arguments(folder: Path) -> None:
-    tool = tool_of(weather(folder))
+def test_other_tools_name_their_arguments(tools_folder: Path) -> None:
+    tool = tool_of(weather(tools_folder))
     asked = tool.effective_input('date:  "1 May", city: "Paris"', Document.of(""))
     assert asked == 'city: "Paris", date: "1 May"'
     assert tool.arguments(asked) == {"city": "Paris", "date": "1 May"}
@@ -131,37 +121,37 @@ def test_other_tools_name_their_arguments(folder: Path) -> None:
             tool.sent_arguments(wrong)
 
 
-def test_its_json_schema_is_the_functions_without_fixed_arguments(folder: Path) -> None:
-    parameters = tool_of(weather(folder)).parameters
+def test_its_json_schema_is_the_functions_without_fixed_arguments(tools_folder: Path) -> None:
+    parameters = tool_of(weather(tools_folder)).parameters
     assert list(parameters["properties"]) == ["city", "date", "unit"]
     assert parameters["required"] == ["city", "date"]
     assert parameters["type"] == "object"
 
 
-def test_a_tool_without_open_arguments_takes_no_input(folder: Path) -> None:
+def test_a_tool_without_open_arguments_takes_no_input(tools_folder: Path) -> None:
     schema = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
-    tool = tool_of(weather(folder, schema=schema))
+    tool = tool_of(weather(tools_folder, schema=schema))
     assert not tool.spec.takes_input
     assert tool.sent_arguments("") == {"key": "k"}
 
 
-def test_the_filter_is_the_files_pattern(folder: Path) -> None:
-    path = write_tool(folder, "Echo", "echo", tables='[filter]\npattern = "\\\\bsays?\\\\b"')
+def test_the_filter_is_the_files_pattern(tools_folder: Path) -> None:
+    path = write_tool(tools_folder, "Echo", "echo", tables='[filter]\npattern = "\\\\bsays?\\\\b"')
     tool = tool_of(path)
     kept = [tool.filter(Document.of(text))[0].kept for text in ("She says so.", "Essays are long.")]
     assert kept == [True, False]
-    assert tool.spec.filter_version != tool_of(write_tool(folder, "Echo", "echo")).spec.filter_version
+    assert tool.spec.filter_version != tool_of(write_tool(tools_folder, "Echo", "echo")).spec.filter_version
 
 
-def test_the_version_names_the_server_and_not_the_prompt(folder: Path) -> None:
+def test_the_version_names_the_server_and_not_the_prompt(tools_folder: Path) -> None:
     def version(path: Path) -> str:
         return tool_of(path).version(Settings(), "model")
 
-    first = version(weather(folder))
+    first = version(weather(tools_folder))
     assert "server=faulty@1.0" in first
-    prompt = folder / "weather.txt"
+    prompt = tools_folder / "weather.txt"
     prompt.write_text(prompt.read_text() + "More.\n")
-    assert version(weather(folder)) == first
+    assert version(weather(tools_folder)) == first
 
 
 @pytest.mark.parametrize(
@@ -175,6 +165,6 @@ def test_the_version_names_the_server_and_not_the_prompt(folder: Path) -> None:
         {"keys": ['revision = "2"']},
     ],
 )
-def test_another_answer_is_another_version(folder: Path, changes: dict[str, Any]) -> None:
-    first = tool_of(weather(folder)).version(Settings(), "model")
-    assert tool_of(weather(folder, **changes)).version(Settings(), "model") != first
+def test_another_answer_is_another_version(tools_folder: Path, changes: dict[str, Any]) -> None:
+    first = tool_of(weather(tools_folder)).version(Settings(), "model")
+    assert tool_of(weather(tools_folder, **changes)).version(Settings(), "model") != first

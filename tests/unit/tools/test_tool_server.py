@@ -115,6 +115,8 @@ def test_a_structured_answer_is_one_line(tmp_path: Path, opened: Open) -> None:
         "sky: grey, wind: (from: W, speeds: 3, 5.5), wet: true",
         "a: (b: 1), c: true, null",
     ]
+    deep = '{"a": ' + "[" * 600 + "]" * 600 + "}"
+    assert ask(opened(write_tool(tmp_path / "c", "Echo", "echo")), deep) == ["result_too_long"]
     runner = opened(write_tool(tmp_path / "b", "Echo", "echo", keys=[template]))
     assert ask(runner, "structured", "plain", '{"sky": "blue"}') == [
         "grey, 5.5 m/s from W", "result_lacks_field", "result_lacks_field",
