@@ -48,7 +48,7 @@ from toolformer_ops.records import (
 )
 from toolformer_ops.runs import models
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.runs.micro_batches import Shard, load_run_tool
+from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.stages import (
     checking,
     execution,

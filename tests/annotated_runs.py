@@ -12,7 +12,8 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.runs.micro_batches import DocumentOutcome, load_run_tool, write_ledger
+from toolformer_ops.runs.micro_batches import DocumentOutcome, write_ledger
+from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.stages.filtering import FilterDecisionRow
 from toolformer_ops.stages.sampling import CandidateCallRow
 from toolformer_ops.stages.scoring import CallLossesRow

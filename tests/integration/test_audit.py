@@ -34,7 +34,7 @@ from toolformer_ops.errors import EXIT_NO_RESULT, AuditError, DatabaseUnreachabl
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.records import content_uuid
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
-from toolformer_ops.runs.micro_batches import load_run_tool, members_of_run
+from toolformer_ops.runs.run_tools import load_run_tool, members_of_run
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus

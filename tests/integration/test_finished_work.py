@@ -17,15 +17,14 @@ from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document
 from toolformer_ops.release.choosing import count_kept
-from toolformer_ops.runs.micro_batches import (
-    DocumentOutcome,
+from toolformer_ops.runs.micro_batches import DocumentOutcome, write_ledger
+from toolformer_ops.runs.run_tools import (
     RunTool,
     Shard,
     documents_after,
     load_run_tool,
     members_beyond_finished,
     members_of_run,
-    write_ledger,
 )
 from toolformer_ops.stages.filtering import FilterDecisionRow
 from toolformer_ops.stages.sampling import CandidateCallRow

@@ -13,14 +13,8 @@ from sqlalchemy import text as sql
 from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DatabaseError
-from toolformer_ops.runs.micro_batches import (
-    DocumentOutcome,
-    MicroBatch,
-    Shard,
-    load_run_tool,
-    work_off,
-    write_ledger,
-)
+from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, work_off, write_ledger
+from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.stages.execution import Asked, CallResultRow, ExecuteWork
 from toolformer_ops.storage import database
 from toolformer_ops.tools.base import ToolOutput

@@ -21,9 +21,9 @@ from toolformer_ops.errors import QualityError
 from toolformer_ops.evaluation_report.gathering import gather
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.explaining import explain_stored
-from toolformer_ops.runs.micro_batches import load_run_tool
 from toolformer_ops.runs.placebo_pools import Pool, load_pool
 from toolformer_ops.runs.placebo_rates import lowest_threshold, store_rates
+from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.checking import check_tool
 from toolformer_ops.stages.filtering import filter_stage

@@ -20,7 +20,7 @@ from toolformer_ops.errors import (
 from toolformer_ops.release import format as release_format
 from toolformer_ops.release.choosing import count_kept
 from toolformer_ops.release.format import ReleasedText, read_release
-from toolformer_ops.runs.micro_batches import load_run_tool
+from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.stages.release import release, release_of_run, release_prefix, tools_of_run
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore

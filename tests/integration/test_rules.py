@@ -13,7 +13,7 @@ from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.records import CallLosses
-from toolformer_ops.runs.micro_batches import load_run_tool, members_of_run
+from toolformer_ops.runs.run_tools import load_run_tool, members_of_run
 from toolformer_ops.storage import database
 
 RECIPE = "0123456789abcdef"

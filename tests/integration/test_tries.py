@@ -18,7 +18,8 @@ from tests.killed_stages import MICRO_BATCH
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import DeviceMemoryError, ParameterError
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.runs.micro_batches import Shard, load_run_tool, work_off
+from toolformer_ops.runs.micro_batches import work_off
+from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, FailedDocument, retry_failed
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.checking import check_tool

@@ -16,9 +16,9 @@ from toolformer_ops.annotation.placebo import PlaceboDraw
 from toolformer_ops.audit.auditing import Auditing, Check, Finding, Page, ToolOfRun
 from toolformer_ops.errors import UsageError
 from toolformer_ops.records import Document, content_uuid
-from toolformer_ops.runs.micro_batches import Shard, load_run_tool
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.placebo_pools import load_pool
+from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.stages.execution import ExecuteWork
 from toolformer_ops.stages.filtering import FilterWork
 from toolformer_ops.stages.placebo import PlaceboWork

@@ -51,8 +51,8 @@ def thresholds(
 
     Example: toolformer-ops thresholds night-1 --false-discovery-rate 0.1
     """
-    from toolformer_ops.runs.micro_batches import load_run_tool
     from toolformer_ops.runs.placebo_rates import lowest_threshold
+    from toolformer_ops.runs.run_tools import load_run_tool
     from toolformer_ops.storage import database
 
     with database.transaction(database.connect(load_settings())) as connection:

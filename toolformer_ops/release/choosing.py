@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from sqlalchemy import Connection
 
 from toolformer_ops.release.format import ReleasedCall
-from toolformer_ops.runs.micro_batches import RunTool, load_run_tool, members_of_run
+from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_of_run
 from toolformer_ops.storage import database
 
 PAGE_TEXTS = 500

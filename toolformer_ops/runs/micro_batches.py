@@ -1,12 +1,10 @@
-"""How a stage works through its shard: read a run from Postgres, take its undone documents, commit in micro-batches.
+"""How a stage works through its shard: take the undone documents, compute, commit in micro-batches.
 
 While the stage computes a micro-batch, one thread reads the next and one writes the one before, so that a model does not wait for
-Postgres (`feed`). Each micro-batch's rows and its `stage_ledger` rows are one transaction, committed in order. A stage that is
-killed loses the micro-batch that it computed and the one that was being written, a stage that is told to end (SIGTERM) the first
-alone; run again, it starts at the first document without a ledger row. A green task proves nothing: the ledger does.
+Postgres (`feeding.py`). Each micro-batch's rows and its `stage_ledger` rows are one transaction, committed in order. A stage that
+is killed loses the micro-batch that it computed and the one that was being written, a stage that is told to end (SIGTERM) the
+first alone; run again, it starts at the first document without a ledger row. A green task proves nothing: the ledger does.
 
-What is undone is looked for among the documents that no finished work covers (`finished_work`, written by `stages/checking.py`), so
-that a night over a million documents that are done reads the new ones alone.
 Writes `stage_ledger`, `micro_batches`, and the rows that a stage hands over; what kills its process is the matter of `tries.py`.
 """
 
@@ -15,18 +13,17 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from toolformer_ops.config import MAX_SHARDS, Settings
-from toolformer_ops.errors import DeviceMemoryError, ParameterError, TerminationRequest, ToolError
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import DeviceMemoryError, TerminationRequest
 from toolformer_ops.records import Document
-from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.feeding import feed
+from toolformer_ops.runs.run_tools import RunTool, Shard
 from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, PlannedBatch, Tries, plan_batches
 from toolformer_ops.storage import database
@@ -34,95 +31,11 @@ from toolformer_ops.storage.database import TableRow
 
 logger = logging.getLogger(__name__)
 
-Batch = TypeVar("Batch")
 Loaded = TypeVar("Loaded")
-Done = TypeVar("Done")
-
-ALL_ORDINALS = 2**31 - 1
-"""The exclusive bound of a run without a document limit; no ordinal reaches it."""
 
 MICRO_BATCH_TOKENS = {"cpu": 4_096, "cuda": 32_768}
 """Tokens of a micro-batch by kind of device. The sampler's KV cache holds a text twice, and its calls: so many tokens fill a CPU's
 budget (`language_model/memory.py`), and about half of a GPU's, where a kill would else lose more than some minutes of work."""
-CHARACTERS_A_TOKEN = 4
-"""Of English prose, about."""
-
-Activity = Literal["computing", "reading", "writing", "waiting_for_reading", "waiting_for_writing"]
-
-
-@dataclass(frozen=True)
-class RunTool:
-    """One tool in one run, as `start-run` registered it."""
-
-    run_id: str
-    tool: str
-    corpus_id: str
-    corpus_version: int
-    """The version of the corpus that the run annotates."""
-    ordinal_limit: int
-    """Its documents are those of the version with an ordinal below it."""
-    choices: RunChoices
-    model_identity: str
-    tool_version: str
-    keep_threshold: float
-    reads_record: bool
-    """Whether it reads the url and date of a record: its rows are then those of the variant."""
-    filter_recipe_id: str
-    sampling_recipe_id: str
-    execution_recipe_id: str
-    scoring_recipe_id: str
-    placebo_recipe_id: str | None = None
-    """None where the run asks for no placebos, and before their pool is drawn (`stages/placebo.py`)."""
-    tau_information: float | None = None
-    """Nats of information that a kept call carries at least; None: the paper's keep rule alone."""
-
-    @property
-    def recipe_ids(self) -> tuple[str, ...]:
-        """The recipes of its stages, in their order; that of the placebos where it has one."""
-        four = self.filter_recipe_id, self.sampling_recipe_id, self.execution_recipe_id, self.scoring_recipe_id
-        return four if self.placebo_recipe_id is None else (*four, self.placebo_recipe_id)
-
-    @property
-    def keep_rule(self) -> dict[str, object]:
-        """The parameters of the keep rule in SQL, beside the recipes."""
-        return {
-            "keep_threshold": self.keep_threshold,
-            "tau_information": self.tau_information,
-            "placebo_recipe_id": self.placebo_recipe_id,
-        }
-
-    def recipe_of(self, stage: str) -> str:
-        """The recipe of the stage of that name; of placebos once their pool is drawn."""
-        if stage == "placebo":
-            if self.placebo_recipe_id is None:
-                raise ValueError(f"run {self.run_id}, {self.tool}: expected a pool of placebos, found none")
-            return self.placebo_recipe_id
-        return {
-            "filter": self.filter_recipe_id,
-            "sample": self.sampling_recipe_id,
-            "execute": self.execution_recipe_id,
-            "score": self.scoring_recipe_id,
-        }[stage]
-
-
-@dataclass(frozen=True)
-class Shard:
-    """Part `index` of `count` equal parts of a run's documents, by a hash of their ids."""
-
-    index: int = 0
-    count: int = 1
-
-    @classmethod
-    def parse(cls, text: str) -> "Shard":
-        """Read `I/N`.
-
-        Raises:
-            ParameterError: not two whole numbers with 0 <= I < N <= 256.
-        """
-        index, _, count = text.partition("/")
-        if not (index.isdecimal() and count.isdecimal() and int(index) < int(count) <= MAX_SHARDS):
-            raise ParameterError(f"--shard: expected I/N with 0 <= I < N <= {MAX_SHARDS}, found {text!r}.")
-        return cls(int(index), int(count))
 
 
 @dataclass
@@ -150,116 +63,6 @@ class LedgerRow(TableRow):
     batch_id: int
     rows_hash: uuid.UUID
     """Of the rows that the stage has for the document, as they are in Postgres (sql/queries/rows_hash_*.sql)."""
-
-
-def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
-    """The registered run.
-
-    Raises:
-        ParameterError: there is no such run.
-        ToolError: the run was started without this tool.
-    """
-    runs = database.fetch_all(connection, "run_by_id", run_id=run_id)
-    if not runs:
-        raise ParameterError(f"--run: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`.")
-    rows = database.fetch_all(connection, "run_tool_by_id", run_id=run_id, tool=tool)
-    if not rows:
-        raise ToolError(f"run {run_id} was started with {', '.join(runs[0].tools)}, not with {tool!r}.")
-    row = rows[0]
-    return RunTool(
-        run_id=run_id,
-        tool=tool,
-        corpus_id=runs[0].corpus_id,
-        corpus_version=runs[0].corpus_version,
-        ordinal_limit=ALL_ORDINALS if runs[0].ordinal_limit is None else runs[0].ordinal_limit,
-        choices=RunChoices.parse(runs[0].parameters),
-        model_identity=runs[0].model_identity,
-        tool_version=row.tool_version,
-        keep_threshold=row.keep_threshold,
-        reads_record=row.reads_record,
-        filter_recipe_id=row.filter_recipe_id,
-        sampling_recipe_id=row.sampling_recipe_id,
-        execution_recipe_id=row.execution_recipe_id,
-        scoring_recipe_id=row.scoring_recipe_id,
-        placebo_recipe_id=row.placebo_recipe_id,
-        tau_information=row.tau_information,
-    )
-
-
-def members_of_run(run: RunTool) -> dict[str, object]:
-    """The arguments of the SQL function `members_beyond` for all documents of the run."""
-    return {
-        "corpus_id": run.corpus_id,
-        "at_version": run.corpus_version,
-        "below_ordinal": run.ordinal_limit,
-        "base_version": 0,
-        "base_ordinal": 0,
-        "reads_record": run.reads_record,
-    }
-
-
-def members_beyond_finished(
-    connection: Connection, run: RunTool, *recipe_ids: str, own_work_too: bool = False
-) -> dict[str, object]:
-    """The same for the documents of the run that are not finished under all these recipes.
-
-    The finished work of an earlier version of the corpus, or of a run with a document limit, spares what both have in common.
-    `own_work_too`: also those that this very run has finished.
-    """
-    members = members_of_run(run)
-    bases = database.fetch_all(
-        connection,
-        "finished_base",
-        recipe_ids=recipe_ids,
-        corpus_id=run.corpus_id,
-        at_version=run.corpus_version,
-        below_ordinal=run.ordinal_limit,
-        but_of_run=run.run_id if own_work_too else None,
-    )
-    return {**members, "base_version": bases[0].version, "base_ordinal": bases[0].ordinal_limit} if bases else members
-
-
-def unfinished_documents(connection: Connection, run: RunTool) -> tuple[int, int, int]:
-    """How many documents of the run are not filtered, how many a filter kept that are not scored, and that lack placebos.
-
-    The last is 0 for a run without a recipe of placebos.
-    """
-    [found] = database.fetch_all(
-        connection,
-        "unfinished_documents",
-        **members_beyond_finished(connection, run, *run.recipe_ids),
-        filter_recipe_id=run.filter_recipe_id,
-        scoring_recipe_id=run.scoring_recipe_id,
-        placebo_recipe_id=run.placebo_recipe_id,
-    )
-    return found.unfiltered, found.unscored, found.without_placebos
-
-
-def documents_after(
-    connection: Connection, run: RunTool, shard: Shard, stage: str, previous_stage: str
-) -> list[uuid.UUID]:
-    """A shard's documents with a kept paragraph that the previous stage has finished and this one has not, in their order."""
-    rows = database.fetch_all(
-        connection,
-        "documents_after_stage",
-        **members_beyond_finished(connection, run, run.recipe_of(stage)),
-        filter_recipe_id=run.filter_recipe_id,
-        stage=stage,
-        recipe_id=run.recipe_of(stage),
-        previous_stage=previous_stage,
-        previous_recipe_id=run.recipe_of(previous_stage),
-        shard_index=shard.index,
-        shard_count=shard.count,
-    )
-    return [row.document_id for row in rows]
-
-
-def kept_tokens(connection: Connection, run: RunTool, document_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, int]:
-    """About how many tokens the filter kept of each document, by its characters: no tokenizer is loaded for it."""
-    rows = database.fetch_all(
-        connection, "kept_characters", filter_recipe_id=run.filter_recipe_id, document_ids=list(document_ids)
-    )
-    return {row.document_id: -(-row.characters // CHARACTERS_A_TOKEN) for row in rows}
 
 
 @dataclass(frozen=True)
@@ -530,95 +333,3 @@ def sums_of(outcomes: Sequence[DocumentOutcome]) -> dict[str, object]:
         "counts": sum((outcome.counts for outcome in outcomes), Counter[str]()),
         "seconds": sum(outcome.seconds for outcome in outcomes),
     }
-
-
-@dataclass
-class FeedingTimes:
-    """Where the seconds went. Reading and writing happen while something is computed; only waiting for them costs time."""
-
-    computing: float = 0.0
-    reading: float = 0.0
-    writing: float = 0.0
-    waiting_for_reading: float = 0.0
-    waiting_for_writing: float = 0.0
-
-    @property
-    def share_waited(self) -> float:
-        """Share of the time, 0 to 1, in which nothing could be computed."""
-        waited = self.waiting_for_reading + self.waiting_for_writing
-        return waited / (waited + self.computing) if waited else 0.0
-
-    @contextmanager
-    def spent(self, activity: Activity) -> Iterator[None]:
-        """Add the block's seconds to an activity; each activity belongs to one thread."""
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            setattr(self, activity, getattr(self, activity) + time.perf_counter() - started)
-
-    def __str__(self) -> str:
-        """One line for a log."""
-        return (
-            f"computed {self.computing:.1f} s, waited {self.waiting_for_reading:.2f} s for reading and "
-            f"{self.waiting_for_writing:.2f} s for writing, {self.share_waited:.1%} of the time "
-            f"(reading took {self.reading:.2f} s, writing {self.writing:.2f} s)"
-        )
-
-
-def feed(
-    batches: Iterable[Batch],
-    read: Callable[[Batch], Loaded | None],
-    compute: Callable[[Loaded], Done],
-    write: Callable[[Done], object],
-    alone: Callable[[Loaded], bool] = lambda _: False,
-) -> FeedingTimes:
-    """Read, compute and write each batch; one that is read as None is passed over. Returns where the time went.
-
-    A batch is read before the two that precede it are written, and computed while the one before is, but for a batch that is to be
-    `alone`: all before are written then. An error of any thread ends it all and is raised as it is; what was
-    computed until then is written, unless writing is what failed.
-    """
-    times = FeedingTimes()
-    behind: Future[None] | None = None
-
-    def timed_write(done: Done) -> None:
-        with times.spent("writing"):
-            write(done)
-
-    def wait_for_write() -> None:
-        if behind is not None:
-            with times.spent("waiting_for_writing"):
-                behind.result()
-
-    with ThreadPoolExecutor(1, "reading") as reader, ThreadPoolExecutor(1, "writing") as writer:
-        try:
-            for loaded in _read_ahead(reader, batches, read, times):
-                if alone(loaded):
-                    wait_for_write()
-                with times.spent("computing"):
-                    done = compute(loaded)
-                wait_for_write()
-                behind = writer.submit(timed_write, done)
-        finally:
-            wait_for_write()
-    return times
-
-
-def _read_ahead(
-    reader: Executor, batches: Iterable[Batch], read: Callable[[Batch], Loaded | None], times: FeedingTimes
-) -> Iterator[Loaded]:
-    """What is read for each batch, in their order; the next is read while the caller works on one."""
-
-    def timed_read(batch: Batch) -> Loaded | None:
-        with times.spent("reading"):
-            return read(batch)
-
-    coming = (reader.submit(timed_read, batch) for batch in batches)
-    ahead = next(coming, None)
-    while ahead is not None:
-        with times.spent("waiting_for_reading"):
-            loaded = ahead.result()
-        ahead = next(coming, None)
-        if loaded is not None:
-            yield loaded

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import RecipeMismatchError
 from toolformer_ops.models.identity import S3
-from toolformer_ops.runs.micro_batches import RunTool
 from toolformer_ops.runs.rounding import allow_measured_rounding, allow_rounding_without_database
+from toolformer_ops.runs.run_tools import RunTool
 from toolformer_ops.runs.start_up import StartUp
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from sqlalchemy import Connection
 
 from toolformer_ops.errors import QualityError
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
-from toolformer_ops.runs.micro_batches import RunTool, members_of_run, unfinished_documents
 from toolformer_ops.runs.recipes import placebo_recipe
+from toolformer_ops.runs.run_tools import RunTool, members_of_run, unfinished_documents
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
 

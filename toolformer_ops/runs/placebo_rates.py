@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from sqlalchemy import Connection
 
-from toolformer_ops.runs.micro_batches import RunTool, members_of_run, unfinished_documents
+from toolformer_ops.runs.run_tools import RunTool, members_of_run, unfinished_documents
 from toolformer_ops.storage import database
 
 logger = logging.getLogger(__name__)

@@ -31,8 +31,8 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import DatabaseError, DatabaseUnreachableError, ParameterError, QualityError
 from toolformer_ops.release.choosing import PAGE_TEXTS, KeptCounts, count_kept
 from toolformer_ops.release.format import read_release
-from toolformer_ops.runs.micro_batches import RunTool, load_run_tool, members_beyond_finished
 from toolformer_ops.runs.placebo_rates import store_rates
+from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_beyond_finished
 from toolformer_ops.storage import database
 
 logger = logging.getLogger(__name__)

@@ -18,16 +18,9 @@ from toolformer_ops.corpus.records import escape_control_characters
 from toolformer_ops.errors import RecipeMismatchError
 from toolformer_ops.records import Document
 from toolformer_ops.retrieval.wiki_index import with_index_of
-from toolformer_ops.runs.micro_batches import (
-    DocumentOutcome,
-    MicroBatch,
-    Shard,
-    StageWork,
-    documents_after,
-    load_run_tool,
-    work_off,
-)
+from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
+from toolformer_ops.runs.run_tools import Shard, documents_after, load_run_tool
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import ToolOutput, ToolRunner, run_tool

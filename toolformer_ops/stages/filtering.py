@@ -14,15 +14,8 @@ from sqlalchemy import Connection
 from toolformer_ops.annotation.candidates import filter_document
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document
-from toolformer_ops.runs.micro_batches import (
-    DocumentOutcome,
-    MicroBatch,
-    Shard,
-    StageWork,
-    load_run_tool,
-    members_beyond_finished,
-    work_off,
-)
+from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
+from toolformer_ops.runs.run_tools import Shard, load_run_tool, members_beyond_finished
 from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow

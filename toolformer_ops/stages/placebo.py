@@ -30,20 +30,12 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
-from toolformer_ops.runs.micro_batches import (
-    DocumentOutcome,
-    MicroBatch,
-    Shard,
-    StageWork,
-    documents_after,
-    kept_tokens,
-    load_run_tool,
-    work_off,
-)
+from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.placebo_pools import choose_pool, load_pool, wants_placebos
 from toolformer_ops.runs.placebo_rates import Rate, store_rates
+from toolformer_ops.runs.run_tools import Shard, documents_after, kept_tokens, load_run_tool
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.registry import get_tool

@@ -15,8 +15,8 @@ from sqlalchemy import Connection
 from toolformer_ops.config import MAX_SHARDS, Settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.runs.choices import PlaceboChoices
-from toolformer_ops.runs.micro_batches import load_run_tool, members_beyond_finished, unfinished_documents
 from toolformer_ops.runs.placebo_pools import wants_placebos
+from toolformer_ops.runs.run_tools import load_run_tool, members_beyond_finished, unfinished_documents
 from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import get_tool
 

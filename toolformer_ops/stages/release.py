@@ -33,8 +33,8 @@ from toolformer_ops.release.card import ReleaseCounts, dataset_card
 from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_texts
 from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_released_calls
 from toolformer_ops.runs.choices import ReleaseChoices, RunChoices
-from toolformer_ops.runs.micro_batches import load_run_tool, unfinished_documents
 from toolformer_ops.runs.placebo_rates import store_missing_rates
+from toolformer_ops.runs.run_tools import load_run_tool, unfinished_documents
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import Manifest, file_sha256, registered_sha256, require_registered

@@ -18,12 +18,12 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError
 from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.runs.choices import CHOSEN_ANEW, PlaceboChoices, RunChoices, values_in
-from toolformer_ops.runs.micro_batches import load_run_tool
 from toolformer_ops.runs.models import require_identity, split_revision
 from toolformer_ops.runs.numbers import runs_without_numbers, store_numbers
 from toolformer_ops.runs.placebo_pools import known_pool, wants_placebos
 from toolformer_ops.runs.placebo_rates import store_missing_rates
 from toolformer_ops.runs.recipes import SAMPLING_VERSION, tool_recipes
+from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import get_tool, tool_names

@@ -17,17 +17,9 @@ from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, Scored
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document
-from toolformer_ops.runs.micro_batches import (
-    DocumentOutcome,
-    MicroBatch,
-    Shard,
-    StageWork,
-    documents_after,
-    kept_tokens,
-    load_run_tool,
-    work_off,
-)
+from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
+from toolformer_ops.runs.run_tools import Shard, documents_after, kept_tokens, load_run_tool
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import Tool

@@ -1,0 +1,207 @@
+"""One tool in one run, read from Postgres: its recipes, its keep rule, and which of the run's documents are not finished.
+
+What is not finished is looked for among the documents that no finished work covers (`finished_work`, written by
+`stages/checking.py`), so that a night over a million documents that are done reads the new ones alone.
+Reads `annotation_runs`, `run_tools`, `finished_work`, `stage_ledger`; writes nothing.
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from toolformer_ops.config import MAX_SHARDS
+from toolformer_ops.errors import ParameterError, ToolError
+from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.storage import database
+
+ALL_ORDINALS = 2**31 - 1
+"""The exclusive bound of a run without a document limit; no ordinal reaches it."""
+CHARACTERS_A_TOKEN = 4
+"""Of English prose, about."""
+
+
+@dataclass(frozen=True)
+class RunTool:
+    """One tool in one run, as `start-run` registered it."""
+
+    run_id: str
+    tool: str
+    corpus_id: str
+    corpus_version: int
+    """The version of the corpus that the run annotates."""
+    ordinal_limit: int
+    """Its documents are those of the version with an ordinal below it."""
+    choices: RunChoices
+    model_identity: str
+    tool_version: str
+    keep_threshold: float
+    reads_record: bool
+    """Whether it reads the url and date of a record: its rows are then those of the variant."""
+    filter_recipe_id: str
+    sampling_recipe_id: str
+    execution_recipe_id: str
+    scoring_recipe_id: str
+    placebo_recipe_id: str | None = None
+    """None where the run asks for no placebos, and before their pool is drawn (`stages/placebo.py`)."""
+    tau_information: float | None = None
+    """Nats of information that a kept call carries at least; None: the paper's keep rule alone."""
+
+    @property
+    def recipe_ids(self) -> tuple[str, ...]:
+        """The recipes of its stages, in their order; that of the placebos where it has one."""
+        four = self.filter_recipe_id, self.sampling_recipe_id, self.execution_recipe_id, self.scoring_recipe_id
+        return four if self.placebo_recipe_id is None else (*four, self.placebo_recipe_id)
+
+    @property
+    def keep_rule(self) -> dict[str, object]:
+        """The parameters of the keep rule in SQL, beside the recipes."""
+        return {
+            "keep_threshold": self.keep_threshold,
+            "tau_information": self.tau_information,
+            "placebo_recipe_id": self.placebo_recipe_id,
+        }
+
+    def recipe_of(self, stage: str) -> str:
+        """The recipe of the stage of that name; of placebos once their pool is drawn."""
+        if stage == "placebo":
+            if self.placebo_recipe_id is None:
+                raise ValueError(f"run {self.run_id}, {self.tool}: expected a pool of placebos, found none")
+            return self.placebo_recipe_id
+        return {
+            "filter": self.filter_recipe_id,
+            "sample": self.sampling_recipe_id,
+            "execute": self.execution_recipe_id,
+            "score": self.scoring_recipe_id,
+        }[stage]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part `index` of `count` equal parts of a run's documents, by a hash of their ids."""
+
+    index: int = 0
+    count: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> "Shard":
+        """Read `I/N`.
+
+        Raises:
+            ParameterError: not two whole numbers with 0 <= I < N <= 256.
+        """
+        index, _, count = text.partition("/")
+        if not (index.isdecimal() and count.isdecimal() and int(index) < int(count) <= MAX_SHARDS):
+            raise ParameterError(f"--shard: expected I/N with 0 <= I < N <= {MAX_SHARDS}, found {text!r}.")
+        return cls(int(index), int(count))
+
+
+def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
+    """The registered run.
+
+    Raises:
+        ParameterError: there is no such run.
+        ToolError: the run was started without this tool.
+    """
+    runs = database.fetch_all(connection, "run_by_id", run_id=run_id)
+    if not runs:
+        raise ParameterError(f"--run: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`.")
+    rows = database.fetch_all(connection, "run_tool_by_id", run_id=run_id, tool=tool)
+    if not rows:
+        raise ToolError(f"run {run_id} was started with {', '.join(runs[0].tools)}, not with {tool!r}.")
+    row = rows[0]
+    return RunTool(
+        run_id=run_id,
+        tool=tool,
+        corpus_id=runs[0].corpus_id,
+        corpus_version=runs[0].corpus_version,
+        ordinal_limit=ALL_ORDINALS if runs[0].ordinal_limit is None else runs[0].ordinal_limit,
+        choices=RunChoices.parse(runs[0].parameters),
+        model_identity=runs[0].model_identity,
+        tool_version=row.tool_version,
+        keep_threshold=row.keep_threshold,
+        reads_record=row.reads_record,
+        filter_recipe_id=row.filter_recipe_id,
+        sampling_recipe_id=row.sampling_recipe_id,
+        execution_recipe_id=row.execution_recipe_id,
+        scoring_recipe_id=row.scoring_recipe_id,
+        placebo_recipe_id=row.placebo_recipe_id,
+        tau_information=row.tau_information,
+    )
+
+
+def members_of_run(run: RunTool) -> dict[str, object]:
+    """The arguments of the SQL function `members_beyond` for all documents of the run."""
+    return {
+        "corpus_id": run.corpus_id,
+        "at_version": run.corpus_version,
+        "below_ordinal": run.ordinal_limit,
+        "base_version": 0,
+        "base_ordinal": 0,
+        "reads_record": run.reads_record,
+    }
+
+
+def members_beyond_finished(
+    connection: Connection, run: RunTool, *recipe_ids: str, own_work_too: bool = False
+) -> dict[str, object]:
+    """The same for the documents of the run that are not finished under all these recipes.
+
+    The finished work of an earlier version of the corpus, or of a run with a document limit, spares what both have in common.
+    `own_work_too`: also those that this very run has finished.
+    """
+    members = members_of_run(run)
+    bases = database.fetch_all(
+        connection,
+        "finished_base",
+        recipe_ids=recipe_ids,
+        corpus_id=run.corpus_id,
+        at_version=run.corpus_version,
+        below_ordinal=run.ordinal_limit,
+        but_of_run=run.run_id if own_work_too else None,
+    )
+    return {**members, "base_version": bases[0].version, "base_ordinal": bases[0].ordinal_limit} if bases else members
+
+
+def unfinished_documents(connection: Connection, run: RunTool) -> tuple[int, int, int]:
+    """How many documents of the run are not filtered, how many a filter kept that are not scored, and that lack placebos.
+
+    The last is 0 for a run without a recipe of placebos.
+    """
+    [found] = database.fetch_all(
+        connection,
+        "unfinished_documents",
+        **members_beyond_finished(connection, run, *run.recipe_ids),
+        filter_recipe_id=run.filter_recipe_id,
+        scoring_recipe_id=run.scoring_recipe_id,
+        placebo_recipe_id=run.placebo_recipe_id,
+    )
+    return found.unfiltered, found.unscored, found.without_placebos
+
+
+def documents_after(
+    connection: Connection, run: RunTool, shard: Shard, stage: str, previous_stage: str
+) -> list[uuid.UUID]:
+    """A shard's documents with a kept paragraph that the previous stage has finished and this one has not, in their order."""
+    rows = database.fetch_all(
+        connection,
+        "documents_after_stage",
+        **members_beyond_finished(connection, run, run.recipe_of(stage)),
+        filter_recipe_id=run.filter_recipe_id,
+        stage=stage,
+        recipe_id=run.recipe_of(stage),
+        previous_stage=previous_stage,
+        previous_recipe_id=run.recipe_of(previous_stage),
+        shard_index=shard.index,
+        shard_count=shard.count,
+    )
+    return [row.document_id for row in rows]
+
+
+def kept_tokens(connection: Connection, run: RunTool, document_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, int]:
+    """About how many tokens the filter kept of each document, by its characters: no tokenizer is loaded for it."""
+    rows = database.fetch_all(
+        connection, "kept_characters", filter_recipe_id=run.filter_recipe_id, document_ids=list(document_ids)
+    )
+    return {row.document_id: -(-row.characters // CHARACTERS_A_TOKEN) for row in rows}
