@@ -32,8 +32,9 @@ from toolformer_ops.errors import (
     WriteConflictError,
     exit_code,
 )
-from toolformer_ops.storage import object_store
-from toolformer_ops.storage.object_store import CONFLICT_TRIES, READ_TRIES, ObjectStore
+from toolformer_ops.storage import objects
+from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.objects import CONFLICT_TRIES, READ_TRIES
 from toolformer_ops.storage.publication import Manifest, PublishedFile
 
 
@@ -164,7 +165,7 @@ def stub() -> Iterator[StubS3]:
 def stub_store(stub: StubS3, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
     """The store at `stub`, which tries again at once."""
     for retried in (
-        ObjectStore.put_if_absent, ObjectStore.put, ObjectStore.read_part, object_store._ObjectBytes.readinto,
+        ObjectStore.put_if_absent, ObjectStore.put, ObjectStore.read_part, objects._ObjectBytes.readinto,
     ):  # fmt: skip
         monkeypatch.setattr(retried.retry, "wait", tenacity.wait_none())  # type: ignore[attr-defined]
     return ObjectStore(
@@ -225,7 +226,7 @@ def test_of_eight_writers_at_once_exactly_one_wins(store: ObjectStore, s3_settin
 def test_large_file_goes_in_parts_and_a_second_one_is_refused(
     store: ObjectStore, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_store, "PART_BYTES", 5 * 2**20)
+    monkeypatch.setattr(objects, "PART_BYTES", 5 * 2**20)
     big = tmp_path / "big"
     content = bytes(range(256)) * (48 * 1024) + b"tail"  # 12 MiB and a tail: parts of 5, 5 and 2 MiB
     big.write_bytes(content)
@@ -273,7 +274,7 @@ def test_an_upload_in_parts_that_meets_another_write_starts_anew(
     stub: StubS3, stub_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "big").write_bytes(b"abc")
-    monkeypatch.setattr(object_store, "PART_BYTES", 2)
+    monkeypatch.setattr(objects, "PART_BYTES", 2)
     stub.conflicts["/big"] = 2
     assert stub_store.put_if_absent("big", tmp_path / "big") is True
     assert stub_store.get("big") == b"abc"

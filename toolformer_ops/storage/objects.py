@@ -1,0 +1,511 @@
+"""Objects on S3 through boto3: written only if absent or whole, read again where a connection breaks, listed by address.
+
+Every error of boto3 becomes one of ours here, with what was asked, where, and the remedy. A write that met another one (409) and a
+read whose connection broke are tried again.
+Does not know what the objects are for: publications are the matter of `object_store.py`.
+"""
+
+import base64
+import contextlib
+import functools
+import hashlib
+import io
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import boto3
+import tenacity
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    FlexibleChecksumError,
+    HTTPClientError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+from botocore.exceptions import ConnectionError as NoConnectionError
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import (
+    BrokenConnectionError,
+    BucketNotFoundError,
+    ConfigurationError,
+    CorpusError,
+    CorruptObjectError,
+    ObjectNotFoundError,
+    ObjectStoreAccessError,
+    ObjectStoreError,
+    ObjectStoreUnreachableError,
+    PreconditionFailedError,
+    WriteConflictError,
+)
+from toolformer_ops.storage.publication import file_sha256
+
+logger = logging.getLogger(__name__)
+
+PART_BYTES = 16 * 2**20
+"""Files above this size are sent in parts of it (S3 allows at least 5 MiB and at most 10,000 parts: 156 GiB a file)."""
+PARTS_AT_ONCE = 8
+"""Parts of one file that are sent at the same time, 128 MiB in memory."""
+READ_TRIES = 4
+"""Tries of one read whose connection breaks."""
+CONFLICT_TRIES = 8
+"""Tries of a conditional write while the store answers 409 (ConditionalRequestConflict): about 20 seconds in all."""
+READ_BYTES = 2**20
+"""Bytes of an object that are read or copied at a time."""
+_REMEDY = "S3 cannot serve now: look at it (`toolformer-ops logs object-store`), and try again; what is written stays."
+
+_ask_again = tenacity.retry(
+    retry=tenacity.retry_if_exception_type(WriteConflictError),
+    stop=tenacity.stop_after_attempt(CONFLICT_TRIES),
+    wait=tenacity.wait_random_exponential(multiplier=0.5, max=10),
+    reraise=True,
+)
+_read_again = tenacity.retry(
+    retry=tenacity.retry_if_exception_type(BrokenConnectionError),
+    stop=tenacity.stop_after_attempt(READ_TRIES),
+    wait=tenacity.wait_random_exponential(multiplier=0.5, max=10),
+    reraise=True,
+)
+
+
+class ListedFile(NamedTuple):
+    """A file as a listing shows it; on a disk, its address alone."""
+
+    uri: str
+    size: int | None = None
+    """Bytes."""
+    etag: str | None = None
+    """What S3 calls the content: another ETag may be another content, the same ETag is the same."""
+    modified: datetime | None = None
+    """When S3 took it."""
+
+
+class Objects:
+    """The objects of the bucket `settings.s3_bucket`, and reading from any bucket by address."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.bucket = settings.s3_bucket
+        key, secret = settings.s3_access_key_id, settings.s3_secret_access_key
+        self._client = boto3.client(
+            "s3",
+            endpoint_url=settings.s3_endpoint_url or None,
+            aws_access_key_id=key.get_secret_value() if key else None,
+            aws_secret_access_key=secret.get_secret_value() if secret else None,
+            region_name=settings.s3_region,
+            config=Config(
+                retries={"mode": "standard", "max_attempts": 5},
+                connect_timeout=10,
+                s3={"addressing_style": "path"} if settings.s3_endpoint_url else {},
+            ),
+        )
+
+    def uri(self, key: str) -> str:
+        """The s3:// address of a key of this bucket."""
+        return f"s3://{self.bucket}/{key}"
+
+    def key_of(self, uri: str) -> str:
+        """The key of an s3:// address in this bucket.
+
+        Raises:
+            ConfigurationError: the address is not in this bucket.
+        """
+        key = uri.removeprefix(self.uri(""))
+        if key == uri:
+            raise ConfigurationError(f"expected an address in {self.uri('')} (TOOLFORMER_S3_BUCKET), found {uri}.")
+        return key
+
+    # Buckets
+
+    def require_bucket(self) -> None:
+        """Fail, with what was looked for and where it is set, unless the bucket is there.
+
+        Some stores make a missing bucket at the first put, so a wrong name would otherwise go unnoticed.
+        """
+        self._request("head_bucket", self.bucket, None)
+
+    def ensure_bucket(self) -> bool:
+        """Make the bucket where it is missing; whether it was made now."""
+        try:
+            self.require_bucket()
+        except ObjectNotFoundError:
+            try:
+                self._request("create_bucket", self.bucket, None)
+            except WriteConflictError:  # another process made it just now
+                self.require_bucket()
+                return False
+            return True
+        return False
+
+    # Single objects
+
+    @_ask_again
+    def put_if_absent(self, key: str, content: bytes | Path) -> bool:
+        """Write an object unless one of that key is there; whether this call wrote it.
+
+        A file above `PART_BYTES` goes in parts, and appears whole or not at all. Asks again, a few times, where the store
+        says that another write of the same key is under way.
+
+        Raises:
+            WriteConflictError: the other write was still under way at the last try; this object may be missing.
+        """
+        if isinstance(content, Path) and content.stat().st_size > PART_BYTES:
+            return self._put_parts_if_absent(key, content)
+        body = content if isinstance(content, bytes) else content.read_bytes()
+        sha256 = hashlib.sha256(body).hexdigest()
+        return self._unless_present(
+            "put_object", key, Body=body, Metadata={"sha256": sha256}, ChecksumAlgorithm="SHA256"
+        )
+
+    @_ask_again
+    def put(self, key: str, content: bytes, content_type: str) -> None:
+        """Write a small object, over one of that key: for what is made anew from its sources, such as a page."""
+        self._request(
+            "put_object", self.bucket, key, Body=content, ContentType=content_type, ChecksumAlgorithm="SHA256",
+            Metadata={"sha256": hashlib.sha256(content).hexdigest()},
+        )  # fmt: skip
+
+    def _put_parts_if_absent(self, key: str, path: Path) -> bool:
+        if self.exists(key):
+            return False
+        upload = self._request("create_multipart_upload", self.bucket, key, Metadata={"sha256": file_sha256(path)})
+        upload_id = upload["UploadId"]
+        written = False
+        try:
+            parts = self._put_parts(key, upload_id, path)
+            try:
+                written = self._unless_present(
+                    "complete_multipart_upload", key, UploadId=upload_id, MultipartUpload={"Parts": parts}
+                )
+            except ObjectNotFoundError:  # the answer was lost, and boto3 asked again: the upload is complete
+                if not self.exists(key):
+                    raise
+                written = True
+        finally:
+            if not written:
+                with contextlib.suppress(ObjectNotFoundError):  # the store has dropped the parts by itself
+                    self._request("abort_multipart_upload", self.bucket, key, UploadId=upload_id)
+        return written
+
+    def _put_parts(self, key: str, upload_id: str, path: Path) -> list[dict[str, object]]:
+        """Send the parts of a file, `PARTS_AT_ONCE` at a time: one connection is slower than a disk."""
+
+        def put(number: int) -> dict[str, object]:
+            with path.open("rb") as file:
+                file.seek((number - 1) * PART_BYTES)
+                body = file.read(PART_BYTES)
+            answer = self._request("upload_part", self.bucket, key, UploadId=upload_id, PartNumber=number, Body=body)
+            return {"PartNumber": number, "ETag": answer["ETag"]}
+
+        with ThreadPoolExecutor(PARTS_AT_ONCE) as threads:
+            try:
+                return list(threads.map(put, range(1, -(-path.stat().st_size // PART_BYTES) + 1)))
+            except BaseException:
+                threads.shutdown(wait=True, cancel_futures=True)
+                raise
+
+    def _unless_present(self, operation: str, key: str, **arguments: object) -> bool:
+        try:
+            self._request(operation, self.bucket, key, IfNoneMatch="*", **arguments)
+        except PreconditionFailedError:
+            return False
+        return True
+
+    def get(self, key: str) -> bytes:
+        """The content of a small object.
+
+        Raises:
+            ObjectNotFoundError: it is not there.
+            CorruptObjectError: the content is whole, and not the one whose hash was stored with it.
+        """
+        with self._open(self.bucket, key) as body:
+            return body.read()
+
+    @_read_again
+    def read_part(self, key: str, start: int, size: int) -> bytes:
+        """`size` bytes of an object, at least one, from the offset `start`; asked for again where the connection breaks.
+
+        Not compared with a hash: S3 keeps none of a part.
+
+        Raises:
+            ObjectNotFoundError: the object is not there.
+            BrokenConnectionError: the connection broke again and again.
+            CorruptObjectError: the object is shorter.
+        """
+        answer = self._request("get_object", self.bucket, key, Range=f"bytes={start}-{start + size - 1}")
+        try:
+            body: bytes = answer["Body"].read()
+        except (BotoCoreError, OSError) as error:
+            raise BrokenConnectionError(
+                f"reading {self.uri(key)} broke off after byte {start}: {error}. Try again."
+            ) from error
+        whole = answer.get("ContentRange", "").rpartition("/")[2]  # "bytes 0-6/7": the object has 7
+        if whole.isdecimal() and int(whole) < start + size:
+            raise CorruptObjectError(
+                f"{self.uri(key)}: expected at least {start + size} bytes, found {whole}. The object was changed or damaged."
+            )
+        if len(body) != size:
+            raise BrokenConnectionError(
+                f"reading {self.uri(key)}: expected {size} bytes from {start} on, found {len(body)}. Try again."
+            )
+        return body
+
+    def exists(self, key: str) -> bool:
+        """Whether an object of that key is there."""
+        return self._head(key) is not None
+
+    def _head(self, key: str) -> "_Head | None":
+        try:
+            answer = self._request("head_object", self.bucket, key, ChecksumMode="ENABLED")
+        except ObjectNotFoundError:
+            return None
+        checksum = answer.get(
+            "ChecksumSHA256", "-"
+        )  # made by S3 itself; of an object in parts a hash of hashes, with a "-"
+        stored = answer.get("Metadata", {}).get("sha256")
+        sha256 = stored if "-" in checksum else base64.b64decode(checksum).hex()
+        return _Head(answer["ContentLength"], sha256)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """Keys that start with `prefix`, in the order of their bytes."""
+        for item in self._list(self.bucket, prefix):
+            yield item["Key"]
+
+    def list_objects(self, prefix: str) -> Iterator[ListedFile]:
+        """As `list`, with what the listing says of each object."""
+        for item in self._list(self.bucket, prefix):
+            yield ListedFile(self.uri(item["Key"]), item.get("Size"), item.get("ETag"), item.get("LastModified"))
+
+    def delete(self, key: str) -> None:
+        """Remove one object; one that is not there is no error."""
+        self._request("delete_object", self.bucket, key)
+
+    # Addresses: s3://bucket/key, file:///path, /path
+
+    def open_uri(self, uri: str) -> IO[bytes]:
+        """A stream of the bytes at an address, without reading it whole into memory.
+
+        Raises:
+            CorpusError: there is nothing at a local path.
+            ObjectNotFoundError: there is no such object or bucket.
+            ConfigurationError: the address is of another kind.
+        """
+        place = self._place(uri)
+        if isinstance(place, Path):
+            if not place.is_file():
+                raise CorpusError(f"expected a file at {uri}, found {'a folder' if place.is_dir() else 'nothing'}")
+            return place.open("rb")
+        return self._open(*place)
+
+    def list_uri(self, uri: str) -> Sequence[str]:
+        """Addresses of the files at an address: itself where it is a file, all below it where it is a folder; sorted.
+
+        Raises:
+            CorpusError: there is no such file or folder, or nothing is in it.
+            ObjectNotFoundError: there is no such bucket.
+        """
+        return [found.uri for found in self.list_files(uri)]
+
+    def list_files(self, uri: str) -> Sequence["ListedFile"]:
+        """As `list_uri`, with what the listing says of each file.
+
+        Raises:
+            CorpusError, ObjectNotFoundError: as `list_uri`.
+        """
+        place = self._place(uri)
+        if isinstance(place, Path):
+            if place.is_file():
+                return [ListedFile(uri)]
+            if not place.is_dir():
+                raise CorpusError(f"expected a file or a folder at {uri}, found nothing")
+            found = [ListedFile(name) for name in sorted(str(path) for path in place.rglob("*") if path.is_file())]
+        else:
+            found = list(self._list_below(*place))
+        if not found:
+            raise CorpusError(f"expected files at {uri}, found none{self._where()}")
+        return found
+
+    def is_there(self, uri: str) -> bool:
+        """Whether there is a file at an s3:// address or below it; asks for no more of the listing than its first file.
+
+        Raises:
+            ObjectStoreError: S3 does not say. Not where there is no such bucket.
+        """
+        place = self._place(uri)
+        if isinstance(place, Path):
+            raise ConfigurationError(f"expected an s3:// address, found {uri!r}")
+        try:
+            return next(self._list_below(*place), None) is not None
+        except BucketNotFoundError:
+            return False
+
+    def _list_below(self, bucket: str, key: str) -> Iterator["ListedFile"]:
+        """The object of this key, and those in the folder of this name."""
+        below = key if not key or key.endswith("/") else f"{key}/"
+        for item in self._list(bucket, key):
+            if (item["Key"] == key or item["Key"].startswith(below)) and not item["Key"].endswith("/"):
+                yield ListedFile(f"s3://{bucket}/{item['Key']}", item.get("Size"), item.get("ETag"))
+
+    def _place(self, uri: str) -> Path | tuple[str, str]:
+        parts = urlsplit(uri)
+        if parts.scheme == "s3" and parts.netloc:
+            # Not parts.path: a key may hold "?" and "#", which urlsplit cuts off.
+            return parts.netloc, uri.removeprefix("s3://").removeprefix(parts.netloc).removeprefix("/")
+        if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+            return Path(unquote(parts.path))
+        if "://" not in uri and uri:
+            return Path(uri)
+        raise ConfigurationError(f"expected s3://bucket/key, file:///path or a path, found {uri!r}")
+
+    # Requests
+
+    def _open(self, bucket: str, key: str, size: int | None = None) -> io.BufferedReader:
+        get = functools.partial(self._request, "get_object", bucket, key)
+        head = functools.partial(self._request, "head_object", bucket, key)
+        return io.BufferedReader(_ObjectBytes(f"s3://{bucket}/{key}", get, head, size), READ_BYTES)
+
+    def _list(self, bucket: str, prefix: str) -> Iterator[Mapping[str, Any]]:
+        token: dict[str, str] = {}
+        while True:
+            page = self._request("list_objects_v2", bucket, None, Prefix=prefix, **token)
+            yield from page.get("Contents", ())
+            if not page.get("IsTruncated"):
+                return
+            token = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def _request(self, operation: str, bucket: str, key: str | None, **arguments: object) -> Any:
+        target = f"s3://{bucket}/{key}" if key is not None else f"s3://{bucket}"
+        if key is not None:
+            arguments["Key"] = key
+        try:
+            return getattr(self._client, operation)(Bucket=bucket, **arguments)
+        except ClientError as error:
+            raise self._translated(error, operation, target) from error
+        except (HTTPClientError, NoConnectionError) as error:  # no answer, or not a whole one
+            raise ObjectStoreUnreachableError(
+                f"{operation} {target} failed: {error}{self._where()}. {_REMEDY}"
+            ) from error
+        except (NoCredentialsError, PartialCredentialsError) as error:
+            raise ObjectStoreAccessError(
+                f"{operation} {target} was not sent: {error}. Set TOOLFORMER_S3_ACCESS_KEY_ID and "
+                f"TOOLFORMER_S3_SECRET_ACCESS_KEY{self._where()}"
+            ) from error
+        except BotoCoreError as error:
+            raise ObjectStoreError(f"{operation} {target} failed: {error}{self._where()}") from error
+
+    def _translated(self, error: ClientError, operation: str, target: str) -> ObjectStoreError:
+        code = error.response.get("Error", {}).get("Code", "")
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        if status == 412:
+            return PreconditionFailedError(
+                f"{operation} {target}: the object is there already, or has changed meanwhile."
+            )
+        # Not 412: the other write may yet fail, or be a delete, so the object need not be there afterwards.
+        # Stores name it ConditionalRequestConflict, OperationAborted and otherwise.
+        if status == 409:
+            return WriteConflictError(
+                f"{operation} {target}: another write or delete of this object was still under way after "
+                f"{CONFLICT_TRIES} tries. Try again{self._where()}"
+            )
+        if status == 404:
+            is_bucket = code == "NoSuchBucket" or operation == "head_bucket"
+            missing, what = (BucketNotFoundError, "bucket") if is_bucket else (ObjectNotFoundError, "object")
+            return missing(f"expected {what} {target}, found nothing{self._where()}")
+        if status == 416:  # a range behind the end
+            return CorruptObjectError(
+                f"{operation} {target}: expected a longer object. It was changed after it was written{self._where()}"
+            )
+        if status == 403:
+            return ObjectStoreAccessError(
+                f"{operation} {target} was refused ({code}). Check TOOLFORMER_S3_ACCESS_KEY_ID and "
+                f"TOOLFORMER_S3_SECRET_ACCESS_KEY{self._where()}"
+            )
+        is_away = status in (408, 429) or (status or 500) >= 500
+        kind, remedy = (ObjectStoreUnreachableError, f". {_REMEDY}") if is_away else (ObjectStoreError, "")
+        return kind(f"{operation} {target} failed: {code}: {error}{self._where()}{remedy}")
+
+    def _where(self) -> str:
+        endpoint = self._settings.s3_endpoint_url or "AWS"
+        return f" (TOOLFORMER_S3_ENDPOINT_URL={endpoint}, TOOLFORMER_S3_BUCKET={self.bucket})"
+
+
+class _Head(NamedTuple):
+    """What S3 says of an object without sending it."""
+
+    size: int
+    sha256: str | None
+    """That was stored with it; None where none was."""
+
+
+class _ObjectBytes(io.RawIOBase):
+    """The bytes of an object. Where the connection breaks, it is opened again at the same place of the same object.
+
+    A body that ends early is a broken connection too, also where the answer announced no length or a shorter one, as behind a
+    proxy. So at the end HEAD says how long the object is, unless the bytes have the length and the hash that are known.
+
+    Reading raises:
+        BrokenConnectionError: it broke again and again.
+        CorruptObjectError: the bytes are whole, and not those whose checksum or hash S3 keeps.
+        ObjectStoreError: another object was written there meanwhile.
+    """
+
+    def __init__(self, uri: str, get: Callable[..., Any], head: Callable[..., Any], size: int | None) -> None:
+        answer = get()
+        self._uri = uri
+        self._get = functools.partial(get, IfMatch=answer["ETag"])
+        self._head = functools.partial(head, IfMatch=answer["ETag"])
+        self._body = answer["Body"]
+        self._size = answer.get("ContentLength") if size is None else size
+        self._sha256 = answer.get("Metadata", {}).get("sha256")
+        self._digest = hashlib.sha256()
+        self._offset = 0
+        self._ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    @_read_again
+    def readinto(self, buffer: Any, /) -> int:
+        if self._ended:
+            return 0
+        damage = None
+        try:
+            if self._body is None:
+                self._body = self._get(Range=f"bytes={self._offset}-")["Body"]
+            # botocore's body checks length and checksum. `with body as stream` would not: it returns urllib3's response.
+            count: int = self._body.readinto(buffer)
+        except FlexibleChecksumError as error:  # raised at the end of the body alone
+            count, damage = 0, str(error)
+        except (BotoCoreError, OSError) as error:
+            raise self._broken(error) from error
+        self._digest.update(memoryview(buffer)[:count])
+        self._offset += count
+        if count == 0 and len(buffer) > 0:
+            self._require_whole(damage)
+            self._ended = True
+        return count
+
+    def _require_whole(self, damage: str | None) -> None:
+        if damage is None and self._sha256 not in (None, found := self._digest.hexdigest()):
+            damage = f"expected content {self._sha256}, found {found}"
+        unknown = damage or self._sha256 is None or self._offset != self._size
+        if unknown and self._offset < self._head()["ContentLength"]:
+            raise self._broken("the body ended early")
+        if damage:
+            raise CorruptObjectError(f"{self._uri}: {damage}. The object was changed or damaged after it was written.")
+
+    def _broken(self, reason: object) -> BrokenConnectionError:
+        self._body = None  # so that the next try opens it again
+        return BrokenConnectionError(f"reading {self._uri} broke off at byte {self._offset}: {reason}. Try again.")
+
+    def close(self) -> None:
+        if self._body is not None:
+            self._body.close()
+        super().close()
