@@ -310,6 +310,28 @@ class S3Killed(AtMoments):
         self.returned()
 
 
+class S3DiskFull(AtMoments):
+    """The disk of S3 is full, longer than boto3 asks again; whoever looks after S3 starts it again where that ended it."""
+
+    name = "s3-disk-full"
+    says = S3_SAYS
+    steps = S3Killed.steps
+
+    @staticmethod
+    def why_not(world: World) -> str:
+        return "" if world.s3_disk else "a full disk needs root, unshare and nsenter"
+
+    def happen(self, process_id: int) -> None:
+        assert self.world.s3_disk
+        self.keeps_away = True
+        self.world.s3_disk.fill()
+        time.sleep(S3Away.away_seconds)
+        self.world.s3_disk.free()
+        self.world.weed.restart_if_dead()
+        self.keeps_away = False
+        self.returned()
+
+
 # The machine of a stage
 
 
@@ -431,6 +453,7 @@ ALL: tuple[type[Disturbance], ...] = (
     S3Busy,
     S3Away,
     S3Killed,
+    S3DiskFull,
     DiskFull,
     Terminated,
     Killed,

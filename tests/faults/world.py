@@ -1,4 +1,4 @@
-"""A Postgres and an S3 behind proxies, a small disk, and the whole chain of stages, from `ingest` to `finish-run`, as processes.
+"""A Postgres and an S3 behind proxies, small disks, and the whole chain of stages, from `ingest` to `finish-run`, as processes.
 
 A deployment in small: `World.run_chain` plays Airflow, which starts a command, looks at its exit status and tries it again. A run
 is compared with an undisturbed one of the same world, row by row and object by object: after each command that says it was a
@@ -55,6 +55,8 @@ OWNER_PASSWORD = "owner-of-faults"
 DISK_BYTES = 400 * 2**20
 """Of the disk of Postgres, which takes 120 MB with two databases."""
 STAGE_DISK_BYTES = 32 * 2**20
+S3_DISK_BYTES = 512 * 2**20
+"""Of the disk of S3, which drops deleted objects late: a chain leaves about 100 kB."""
 SECONDS_FOR_A_COMMAND = 120.0
 RETRY_SECONDS = 0.2
 OWN_RETRIES, INFRASTRUCTURE_RETRIES = 2, 20
@@ -310,12 +312,15 @@ class World:
             stack.callback(shutil.rmtree, cluster.data.parent, ignore_errors=True)
         self.disk: SmallDisk | None = None
         self.stage_disk: SmallDisk | None = None
+        self.s3_disk: SmallDisk | None = None
         inside: tuple[str, ...] = ()
         if SmallDisk.is_possible():
             self.disk = SmallDisk(cluster.data.with_name("small"), folder / "disk.log", DISK_BYTES)
             self.stage_disk = SmallDisk(folder / "stage-disk", folder / "disk.log", STAGE_DISK_BYTES)
             stack.callback(self.disk.close)
             stack.callback(self.stage_disk.close)
+            self.s3_disk = SmallDisk(folder / "s3", folder / "disk.log", S3_DISK_BYTES)
+            stack.callback(self.s3_disk.close)
             data = self.disk.folder / "data"
             subprocess.run([*self.disk.inside, "cp", "-a", str(cluster.data), str(data)], check=True)
             cluster = Cluster(data, cluster.programs, cluster.account)
@@ -328,7 +333,8 @@ class World:
         stack.callback(self.postgres_proxy.close)
         # 2. S3.
         data, identities = folder / "s3", folder / "s3-identities.json"
-        data.mkdir()
+        data.mkdir(exist_ok=True)
+        on_disk = self.s3_disk.inside if self.s3_disk else ()
         keys = secrets.token_hex(10), secrets.token_urlsafe(30)
         write_identities(identities, *keys)
 
@@ -336,7 +342,7 @@ class World:
             ports: dict[str, int] = {}
             for name in WEED_PORTS:
                 ports[name] = choose_port(avoid=ports.values(), name=name)
-            return ports, Server(weed_command(data, identities, ports), folder / "s3.log", ports["s3"], keeper)
+            return ports, Server([*on_disk, *weed_command(data, identities, ports)], folder / "s3.log", ports["s3"], keeper)
 
         ports, self.weed = tried(start_s3)
         stack.callback(remove_sockets, ports)
