@@ -342,7 +342,9 @@ class World:
             ports: dict[str, int] = {}
             for name in WEED_PORTS:
                 ports[name] = choose_port(avoid=ports.values(), name=name)
-            return ports, Server([*on_disk, *weed_command(data, identities, ports)], folder / "s3.log", ports["s3"], keeper)
+            return ports, Server(
+                [*on_disk, *weed_command(data, identities, ports)], folder / "s3.log", ports["s3"], keeper
+            )
 
         ports, self.weed = tried(start_s3)
         stack.callback(remove_sockets, ports)

@@ -59,7 +59,7 @@ CONFLICT_TRIES = 8
 """Tries of a conditional write while the store answers 409 (ConditionalRequestConflict): about 20 seconds in all."""
 READ_BYTES = 2**20
 """Bytes of an object that are read or copied at a time."""
-_REMEDY = "S3 cannot serve now: look at it (`toolformer-ops logs object-store`) and at its disk, and try again; what is written stays."
+_REMEDY = "S3 cannot serve now: see its log (`toolformer-ops logs object-store`) and disk, and try again. What is written stays."
 
 _ask_again = tenacity.retry(
     retry=tenacity.retry_if_exception_type(WriteConflictError),
