@@ -7,7 +7,8 @@ select run.run_id, run.state, run.corpus_id, run.corpus_uri, run.corpus_version,
            select jsonb_agg(to_jsonb(chosen) order by array_position(run.tools, chosen.tool), chosen.tool)
            from (
                select tool, keep_threshold, prune_below, reads_record, filter_recipe_id, sampling_recipe_id, execution_recipe_id,
-                      scoring_recipe_id, tool_version, placebo_recipe_id, tau_information
+                      scoring_recipe_id, tool_version, placebo_recipe_id, tau_information,
+                      (select cost.cost_threshold from call_costs cost where cost.run_id = run_tools.run_id and cost.tool = run_tools.tool)
                from run_tools
                where run_tools.run_id = run.run_id
            ) chosen

@@ -17,6 +17,7 @@ select rt.run_id,
        call.placebos,
        rt.keep_threshold,
        rt.tau_information,
+       (select cost.cost_threshold from call_costs cost where cost.run_id = rt.run_id and cost.tool = rt.tool) as cost_threshold,
        call.position_char,
        call.position_token,
        call.position_probability,
@@ -86,7 +87,8 @@ comment on column scored_calls.placebo_reduction is 'The mean placebo reduction,
 comment on column scored_calls.information is 'The mean over its placebos of L(e(c, r'')) - L(e(c, r)), nats: what this result saves beyond any other of its kind. Null without placebos.';
 comment on column scored_calls.placebos is 'Number of placebos that the two means are of.';
 comment on column scored_calls.tau_information is 'The run keeps calls with at least so much information, nats; null: the paper''s keep rule alone.';
-comment on column scored_calls.keep_threshold is 'tau_f of the tool in this run, nats.';
+comment on column scored_calls.keep_threshold is 'The run keeps calls of the tool that save at least this, nats: tau_f, or cost_threshold where that is more.';
+comment on column scored_calls.cost_threshold is 'What the run asks for, for the cost of a call of the tool, nats (call_costs); null where it asks for nothing.';
 comment on column scored_calls.position_char is 'The character of documents.text before which the call is inserted, from 0.';
 comment on column scored_calls.position_token is 'The token before which the call is inserted, from 0.';
 comment on column scored_calls.position_probability is 'p_i, the probability that a call starts here, 0 to 1.';

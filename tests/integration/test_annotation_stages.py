@@ -388,6 +388,49 @@ def test_a_second_run_under_the_same_recipes_loads_no_model_and_finds_nothing_to
     assert plan_shards(settings, "second", "Calculator") == ["0/1"]
 
 
+def test_nats_for_each_second_raise_the_threshold_by_seconds_that_are_measured_once(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    with pytest.raises(ParameterError, match="expected executed calls of Calculator to measure, found none"):
+        start_run(settings, "dear", parameters(corpus, nats_per_second=2.0))
+    start_run(settings, "free", parameters(corpus))
+    annotate(settings, "free")
+    before, model = snapshot(settings), use_model(FakeLanguageModel(SCRIPT))
+    # Without a result it takes long; what is measured is rounded to 0.4.
+    took = "update call_results set seconds = case when reason is null then {0} else 60 end"
+    for run_id, seconds, chosen in (
+        ("dear", 0.40123, {"nats_per_second": 2.0}),
+        ("dearer", 9.0, {"nats_per_second": 3.0}),  # as measured before
+        ("given", 9.0, {"nats_per_second": 3.0, "call_seconds": {"calculator": 0.1}}),
+    ):
+        with database.transaction(database.connect(settings)) as connection:
+            connection.execute(sql(took.format(seconds)))
+        start_run(settings, run_id, parameters(corpus, **chosen))
+        start_run(settings, run_id, parameters(corpus, **chosen))
+        annotate(settings, run_id)
+    columns = "run_id, tool, keep_threshold, prune_below"
+    assert [(run, nats) for run, _, nats, _ in rows_of(settings, "run_tools", columns)] == [
+        ("dear", 0.8), ("dearer", pytest.approx(1.2)), ("free", 0.5), ("given", 0.5),
+    ]  # fmt: skip
+    assert rows_of(settings, "call_costs", "run_id, seconds, nats_per_second, cost_threshold") == [
+        ("dear", 0.4, 2.0, 0.8), ("dearer", 0.4, 3.0, pytest.approx(1.2)), ("given", 0.1, 3.0, pytest.approx(0.3)),
+    ]  # fmt: skip
+    kept = "run_id, max(cost_threshold), count(*), min(loss_reduction) from kept_calls group by run_id"
+    with database.transaction(database.connect(settings)) as connection:
+        found = connection.execute(sql(f"select {kept} order by run_id")).all()
+    free = found[1]
+    assert [tuple(row) for row in found] == [
+        ("dear", 0.8, *free[2:]),
+        tuple(free),
+        ("given", pytest.approx(0.3), *free[2:]),
+    ]
+    assert (free.run_id, free.min) == ("free", pytest.approx(1.0))
+    # It was a question to what was there.
+    assert (snapshot(settings), model.loads) == (before, 0)
+
+
 def test_a_document_limit_annotates_the_first_documents_only(
     settings: Settings, corpus: Path, use_model: UseModel
 ) -> None:

@@ -101,6 +101,32 @@ def test_each_tool_keeps_by_its_own_threshold_and_reaching_it_is_enough(settings
     )
 
 
+def test_what_calls_cost_is_on_the_card_and_in_the_id(settings: Settings, tmp_path: Path) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5, "QA": 0.5})
+    run.add_call("Calculator", run.add_text(SUM), " 29", "400 / 1400", "0.29", saves=1.25)
+    run.complete("Calculator", "QA")
+    free = release(settings, run.run_id)
+    costs = {
+        "seconds": None, "nats_per_second": None, "price": 0.2, "price_unit": "cent", "nats_per_price": 2.5, "cost_threshold": 0.5,
+    }  # fmt: skip
+    with database.transaction(run.engine) as connection:
+        database.execute(connection, "insert_call_cost", run_id=run.run_id, tool="Calculator", **costs)
+    dear = release(settings, run.run_id)
+    assert free != dear
+    assert dear == release(settings, run.run_id)
+    [calculator, qa] = _rows(run, f"select definition -> 'tools' from dataset_releases where release_id = '{dear}'")[0][
+        0
+    ]
+    assert calculator.items() >= {"price": 0.2, "price_unit": "cent", "nats_per_price": 2.5}.items()
+    assert not {"seconds", "nats_per_second", "cost_threshold"} & set(calculator)
+    assert not {"price", "price_unit", "seconds"} & set(qa)
+    _released(settings, dear, tmp_path)
+    card = (tmp_path / "README.md").read_text()
+    assert "\n| Calculator | none | none asked for | 0.2 cent | 2.5 |\n\nTools that the run asked for" in card
+    _released(settings, free, tmp_path / "free")
+    assert "cost" not in (tmp_path / "free" / "README.md").read_text()
+
+
 def test_at_one_position_the_call_that_saves_most_is_released_and_of_equal_ones_the_smallest_id(
     settings: Settings, tmp_path: Path
 ) -> None:

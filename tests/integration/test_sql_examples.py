@@ -150,6 +150,15 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
     ],
     # With equal weights c5 saves 1.375 - (2 x 0.25 + 3 x 1.5) / 5 = 0.375 nats instead of 0.625, of the 0.5 that it needs.
     "17_what_would_other_weights_keep": [("Calculator", 4, 3, 2, 2), ("Calendar", 1, 0, 0, 0)],
+    # Half a second a call: 5 nats a second ask for 2.5 nats, and the dearest call saves 2.375.
+    "18_what_is_kept_if_seconds_cost": [
+        ("Calculator", 0.5, Decimal("0"), 0.5, 3, 2),
+        ("Calculator", 0.5, Decimal("0.1"), 0.5, 3, 2),
+        ("Calculator", 0.5, Decimal("0.5"), 0.5, 3, 2),
+        ("Calculator", 0.5, Decimal("1"), 0.5, 3, 2),
+        ("Calculator", 0.5, Decimal("2"), 1.0, 2, 2),
+        ("Calculator", 0.5, Decimal("5"), 2.5, 0, 0),
+    ],
     "12_what_did_the_models_learn": [
         ("math", "gsm8k", "share_correct", 200, Decimal("0.100"), None, Decimal("0.125"), Decimal("0.400"), 95),
         ("perplexity", "wikitext", "perplexity_by_token", 60, Decimal("9.870"), None, Decimal("10.310"), None, 0),
@@ -174,9 +183,9 @@ def test_each_example_answers_its_question(annotated: Engine, reader_dsn: str, n
     assert rows == ROWS[name]
 
 
-def test_there_are_seventeen_examples_and_each_opens_with_its_question() -> None:
-    assert len(EXAMPLES) == 17
-    assert "`sql/examples/` holds the seventeen questions" in (REPOSITORY / "docs" / "database.md").read_text(
+def test_there_are_eighteen_examples_and_each_opens_with_its_question() -> None:
+    assert len(EXAMPLES) == 18
+    assert "`sql/examples/` holds the eighteen questions" in (REPOSITORY / "docs" / "database.md").read_text(
         encoding="utf-8"
     )
     for name in EXAMPLES:

@@ -40,6 +40,7 @@ from toolformer_ops.corpus.records import Record, Rejection, read_file
 from toolformer_ops.errors import CorpusError, ParameterError
 from toolformer_ops.records import Document, Paragraph, content_uuid, normal_uri
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
+from toolformer_ops.runs.costs import given_costs, with_costs
 from toolformer_ops.runs.models import load_model, load_scoring_model
 from toolformer_ops.runs.placebo_pools import Pool, wants_placebos
 from toolformer_ops.runs.placebo_rates import Rate
@@ -134,10 +135,12 @@ def annotate_file(
 
     Raises:
         CorpusError: nothing is at that path, or no line of it is a usable record.
-        ParameterError: the keep threshold is below `prune_below`.
+        ParameterError: the keep threshold is below `prune_below`, or `nats_per_second` lacks the `call_seconds` of the tool.
     """
     tool = get_tool(tool_name)
     choices = RunChoices.parse({"tools": (tool.spec.name,), **values, "corpus": str(corpus), "model": model_name})
+    choices.kept_from()
+    choices = with_costs(choices, given_costs(choices))
     model = functools.cache(functools.partial(load_scoring_model, settings, model_name))
     annotator = Annotator(settings=settings, tool=tool, choices=choices, model=model)
     documents = (record.document() for _, record in read_corpus(settings, corpus) if isinstance(record, Record))

@@ -189,4 +189,5 @@ def conf_with(parameters: Mapping[str, Any], thresholds: Mapping[str, float]) ->
     conf |= {
         f"keep_threshold_{tool}": value for tool, value in thresholds.items() if f"keep_threshold_{tool}" in fields
     }
-    return conf | {"finetune": False}
+    # The thresholds that are shown hold what the calls' costs asked for.
+    return conf | {name: 0.0 for name in ("nats_per_second", "nats_per_price") if conf.get(name)} | {"finetune": False}

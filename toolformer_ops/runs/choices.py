@@ -344,6 +344,38 @@ class KeepRuleChoices(Choices):
         return self.tau_information if self.keep_rule == "information" else None
 
 
+class CostChoices(Choices):
+    """How much a kept call saves at least for what it costs (runs/costs.py): decided when a run starts, with its thresholds."""
+
+    nats_per_second: float = Field(
+        default=0.0,
+        ge=0.0,
+        le=1_000_000.0,
+        title="Nats a second",
+        description="A kept call saves at least so many nats for each second that a call of its tool takes; 0 asks for none.",
+        json_schema_extra={"section": "Cost of calls"},
+    )
+    nats_per_price: float = Field(
+        default=0.0,
+        ge=0.0,
+        le=1_000_000.0,
+        title="Nats a unit of price",
+        description="A kept call saves at least so many nats for each unit of the price that its tool names; 0 asks for none.",
+        json_schema_extra={"section": "Cost of calls"},
+    )
+    call_seconds: dict[str, Annotated[float, Field(ge=0.0, le=86_400.0)]] = Field(
+        default_factory=dict,
+        title="Seconds of a call",
+        description='What a call takes, by tool, as {"WikiSearch": 0.02}; of other tools what was measured, once a tool version.',
+        json_schema_extra={"section": "Cost of calls"},
+    )
+
+    @field_validator("call_seconds")
+    @classmethod
+    def _seconds_by_registered_tool(cls, seconds: dict[str, float]) -> dict[str, float]:
+        return {registered_name(tool): value for tool, value in seconds.items()}
+
+
 class QualityChoices(Choices):
     """Bounds on what a tool keeps, for its check."""
 
@@ -514,6 +546,7 @@ class RunChoices(
     FinetuningChoices,
     ReleaseChoices,
     QualityChoices,
+    CostChoices,
     KeepRuleChoices,
     PlaceboChoices,
     StoringChoices,
@@ -592,13 +625,23 @@ class RunChoices(
 
         Raises:
             ToolError: a tool is not registered.
-            ParameterError: a threshold is for a tool that was not chosen, or below `prune_below`.
+            ParameterError: a threshold or cost is for a tool that was not chosen, a threshold is below `prune_below`, or the run
+                asks for nats for a price, and the chosen tools have none or in several units.
         """
-        unknown = sorted(set(self.keep_thresholds) - set(self.tools))
-        if unknown:
-            raise ParameterError(
-                f"keep_thresholds: expected chosen tools, found {', '.join(unknown)}. Choose the tool, or leave its threshold out."
-            )
+        for name, what in (("keep_thresholds", "threshold"), ("call_seconds", "seconds")):
+            if unknown := sorted(set(getattr(self, name)) - set(self.tools)):
+                raise ParameterError(
+                    f"{name}: expected chosen tools, found {', '.join(unknown)}. Choose the tool, or leave its {what} out."
+                )
+        if self.nats_per_price:
+            specs = [get_tool(tool).spec for tool in self.tools]
+            units = {spec.price_unit: spec.name for spec in specs if spec.price is not None}
+            if len(units) != 1:
+                found = ", ".join(f"{unit} ({tool})" for unit, tool in units.items()) or "none"
+                raise ParameterError(
+                    f"nats_per_price: expected prices in one unit among the chosen tools, found {found}. A tool has its "
+                    "price in its file ([cost]) or ToolSpec; without prices leave nats_per_price at 0."
+                )
         return {tool: self.keep_threshold(get_tool(tool).spec) for tool in self.tools}
 
     def deciding_losses(self, spec: ToolSpec, dtype: str) -> dict[str, Any]:
@@ -638,6 +681,9 @@ DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
         "release's id holds the threshold of each of its tools",
         "keep_rule": "asked of the stored losses; a release's id holds the least information of each of its tools",
         "tau_information": "asked of the stored losses; a release's id holds it",
+        "nats_per_second": "adds to the tools' keep thresholds when the run starts, which are as above",
+        "nats_per_price": "adds to the tools' keep thresholds when the run starts",
+        "call_seconds": "adds to the tools' keep thresholds when the run starts",
         "max_false_discovery_rate": "fails a check; writes no rows of a stage",
         "min_kept_texts": "fails a check; writes no rows of a stage",
         "max_kept_share": "fails a check; writes no rows of a stage",

@@ -241,6 +241,11 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
                     keep_threshold=row.keep_threshold,
                     placebo_recipe_id=None if row.tau_information is None else row.placebo_recipe_id,
                     tau_information=row.tau_information,
+                    seconds=row.seconds,
+                    nats_per_second=row.nats_per_second,
+                    price=row.price,
+                    price_unit=row.price_unit,
+                    nats_per_price=row.nats_per_price,
                 )
             )
             if row.false_discovery_rate is not None:

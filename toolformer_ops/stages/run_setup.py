@@ -1,4 +1,6 @@
-"""Register a run: its choices, its recipes, its end (tables `annotation_runs`, `run_tools`, `run_releases`, `recipes`).
+"""Register a run: its choices, its recipes, its costs, its end.
+
+Owns `annotation_runs`, `run_tools`, `call_costs`, `run_releases` and `recipes`.
 
 Everything that later stages need to know is in these rows, so that their arguments are ids. `start_run` registers a run that
 annotates a corpus. `start_finetuning` registers one that finetunes and evaluates on a release that is there: it annotates
@@ -18,6 +20,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError
 from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.runs.choices import CHOSEN_ANEW, PlaceboChoices, RunChoices, values_in
+from toolformer_ops.runs.costs import costs_of_run, with_costs
 from toolformer_ops.runs.models import require_identity, split_revision
 from toolformer_ops.runs.numbers import runs_without_numbers, store_numbers
 from toolformer_ops.runs.placebo_pools import known_pool, wants_placebos
@@ -44,16 +47,20 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
     Raises:
         CorpusError: the corpus was not ingested.
         ToolError, SearchIndexError, ModelError: a tool, index or model is not there.
-        ParameterError: a keep threshold is below `prune_below`, or is for a tool that was not chosen.
+        ParameterError: a keep threshold is below `prune_below`, or is for a tool that was not chosen, or the run asks for
+            nats for each second, and it is not known what a call of a tool takes.
         RecipeMismatchError: the run exists with other choices or recipes.
     """
     from toolformer_ops.models import model_identity
 
-    # 1. Thresholds, model, prompts and tools, each as the run will find it.
-    thresholds = choices.kept_from()
+    # 1. Thresholds with costs, model, prompts and tools, each as the run will find it.
+    choices.kept_from()
     tools = {name: get_tool(name) for name in choices.tools}
     identity = model_identity(*split_revision(choices.model), settings=settings)
     versions = {name: tool.version(settings, identity) for name, tool in tools.items()}
+    costs = costs_of_run(settings, choices, versions)
+    priced = with_costs(choices, costs)
+    thresholds = priced.kept_from()
     recipes = {
         name: tool_recipes(
             spec=tool.spec,
@@ -61,7 +68,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
             tool_version=versions[name],
             model_identity=identity,
             dtype=settings.dtype,
-            choices=choices,
+            choices=priced,
         )
         for name, tool in tools.items()
     }
@@ -138,6 +145,8 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
                 reads_record=tools[name].spec.reads_record,
                 **ids,
             )
+            if name in costs:
+                database.execute(connection, "insert_call_cost", run_id=run_id, tool=name, **costs[name].as_row())
             [row] = database.fetch_all(connection, "run_tool_by_id", run_id=run_id, tool=name)
             changed = [column for column, value in ids.items() if getattr(row, column) != value]
             if changed:

@@ -108,6 +108,14 @@ class NumbersPart(_Part):
     keep_threshold: float = Field(default=1.0, ge=0, strict=False)
 
 
+class CostPart(_Part):
+    """`[cost]`: of one call, for a run that asks for nats for it (`nats_per_price`)."""
+
+    price: float = Field(ge=0, allow_inf_nan=False, strict=False)
+    unit: str = Field(min_length=1, max_length=40)
+    """What the price is counted in, such as cent."""
+
+
 class LimitsPart(_Part):
     """`[limits]`: of one process; a run has as many as its tasks run at once."""
 
@@ -172,6 +180,7 @@ class ToolFile(_Part):
     server: ServerPart
     filter: FilterPart = FilterPart()
     numbers: NumbersPart = NumbersPart()
+    cost: CostPart | None = None
     limits: LimitsPart = LimitsPart()
     recorded: RecordedPart | None = None
 
@@ -267,6 +276,8 @@ class FileTool(Tool):
             code_version=file.revision,
             takes_input=bool(open_properties),
             executes_apart=file.executes_apart,
+            price=file.cost.price if file.cost else None,
+            price_unit=file.cost.unit if file.cost else "",
             **file.numbers.model_dump(),
         )
 

@@ -57,6 +57,14 @@ def test_the_context_window_reaches_the_model(tmp_path: Path, model: FakeLanguag
     assert (kept["loss_without_call_full_context"], kept["loss_reduction"]) == (FULL_CONTEXT, 0.75)
 
 
+def test_nats_for_each_second_need_the_seconds_of_a_call(tmp_path: Path, model: FakeLanguageModel) -> None:
+    seconds = {"call_seconds": {"Calculator": 0.5}}
+    assert lines(tmp_path, nats_per_second=2.0, **seconds)[SUM.index(" 5")]["kept"]  # saves exactly 1 nat
+    assert not lines(tmp_path, nats_per_second=2.01, **seconds)[SUM.index(" 5")]["kept"]
+    with pytest.raises(ParameterError, match="expected the seconds of a call of Calculator, found none"):
+        lines(tmp_path, nats_per_second=2.0)
+
+
 def test_a_keep_threshold_below_prune_below_is_refused(tmp_path: Path, model: FakeLanguageModel) -> None:
     with pytest.raises(ParameterError, match="at least prune_below"):
         lines(tmp_path, keep_thresholds={"Calculator": 0.1})

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.tool_files import PROMPT, tool_of, write_tool
+from tests.tool_files import PROMPT, forget_tools, tool_of, write_tool
 from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.errors import PromptError, RejectedInputError, ToolError
+from toolformer_ops.errors import ParameterError, PromptError, RejectedInputError, ToolError
 from toolformer_ops.records import Document
+from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.costs import CallCost, given_costs, with_costs
 from toolformer_ops.tools.registry import get_tool, tool_names
 from toolformer_ops.tools.tool_file import RecordedPart
 
@@ -64,6 +66,8 @@ def test_finding_it_imports_no_client(tools_folder: Path) -> None:
         (('tool = "echo"', 'tool = "echo"\ntol = 1'), "tol: Extra inputs are not permitted"),
         (("[server]", "[limits]\nconcurrency = 0\n[server]"), "limits.concurrency: Input should be greater"),
         (("[server]", '[filter]\npattern = "("\n[server]'), "expected a regular expression"),
+        (("[server]", "[cost]\nprice = -1\nunit = 'cent'\n[server]"), "cost.price: Input should be greater"),
+        (("[server]", "[cost]\nprice = 1\n[server]"), "cost.unit: Field required"),
         (("[server]", "[fixed]\nx = 1\n[server]"), "the tool has no argument x"),
         (("command", "comand"), "server.comand: Extra inputs"),
         (("[server]", '[server]\nurl = "http://x"'), "expected a `command` or a `url`, found both"),
@@ -141,6 +145,29 @@ def test_the_filter_is_the_files_pattern(tools_folder: Path) -> None:
     kept = [tool.filter(Document.of(text))[0].kept for text in ("She says so.", "Essays are long.")]
     assert kept == [True, False]
     assert tool.spec.filter_version != tool_of(write_tool(tools_folder, "Echo", "echo")).spec.filter_version
+
+
+def test_its_price_is_no_part_of_the_version_and_raises_the_keep_threshold_of_a_run_that_asks_for_it(
+    tools_folder: Path,
+) -> None:
+    asked = {"corpus": "c", "model": "m", "tools": ["Calculator", "Echo", "Weather"], "nats_per_price": 0.5}
+    free = tool_of(write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)).version(Settings(), "model")
+    weather(tools_folder)
+    with pytest.raises(ParameterError, match=r"expected prices in one unit among the chosen tools, found none\."):
+        RunChoices.parse(asked).kept_from()
+    dear = write_tool(tools_folder, "Echo", "echo", server=NOT_THERE, tables='[cost]\nprice = 3\nunit = "cent"')
+    assert tool_of(dear).version(Settings(), "model") == free
+    forget_tools()
+    choices = RunChoices.parse(asked)
+    costs = given_costs(choices)
+    assert costs == {"Echo": CallCost(price=3.0, price_unit="cent", nats_per_price=0.5)}
+    assert with_costs(choices, costs).kept_from() == choices.kept_from() | {"Echo": 1.5}
+    cheap = RunChoices.parse({**asked, "nats_per_price": 0.25})
+    assert with_costs(cheap, given_costs(cheap)) == cheap  # 0.75 nats, of a threshold of 1
+    weather(tools_folder, tables='[fixed]\nkey = "k"\n[cost]\nprice = 1\nunit = "token"')
+    forget_tools()
+    with pytest.raises(ParameterError, match=r"in one unit .* found cent \(Echo\), token \(Weather\)"):
+        choices.kept_from()
 
 
 def test_the_version_names_the_server_and_not_the_prompt(tools_folder: Path) -> None:

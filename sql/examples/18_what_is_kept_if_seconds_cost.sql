@@ -1,0 +1,27 @@
+-- What would be kept if each second of a call had to save something?
+-- The run's rule with nats_per_second from 0 to 5: a call saves at least so many nats for each second that a call of its tool takes. The
+-- seconds are those that the run was started with, or else the median of the tool's executions with a result.
+-- About the newest run that finished; another one: toolformer-ops sql --run=night-1 ..., or psql --set=run=night-1.
+\if :{?run} \else \set run '' \endif
+with costs as materialized (
+    select t.run_id, t.tool, t.keep_threshold,
+           coalesce(
+               (select cost.seconds from call_costs cost where cost.run_id = t.run_id and cost.tool = t.tool),
+               (select percentile_cont(0.5) within group (order by answer.seconds::double precision)
+                from call_results answer
+                where answer.tool = t.tool and answer.tool_version = t.tool_version and answer.reason is null)) as seconds
+    from run_tools t
+    where t.run_id = run_or_newest(:'run')
+)
+select c.tool,
+       c.seconds as seconds_of_a_call,
+       asked.nats_per_second,
+       greatest(c.keep_threshold, asked.nats_per_second * c.seconds) as threshold,
+       count(k.call_id) as calls,
+       count(distinct k.document_id) as texts
+from costs c
+cross join unnest(array[0, 0.1, 0.5, 1, 2, 5]) as asked (nats_per_second)
+left join lateral kept_calls_at(c.run_id, c.tool, greatest(c.keep_threshold, asked.nats_per_second * c.seconds)) k on true
+where c.seconds is not null
+group by c.tool, c.keep_threshold, c.seconds, asked.nats_per_second
+order by c.tool, asked.nats_per_second;
