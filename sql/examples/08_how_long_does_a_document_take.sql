@@ -7,8 +7,8 @@ select t.tool, l.stage, count(*) as documents, round(avg(l.seconds)::numeric, 3)
 from run_tools t
 join stage_ledger l
     on (l.stage, l.recipe_id) in (('filter', t.filter_recipe_id), ('sample', t.sampling_recipe_id),
-                                  ('execute', t.execution_recipe_id), ('score', t.scoring_recipe_id))
+                                  ('execute', t.execution_recipe_id), ('score', t.scoring_recipe_id), ('placebo', t.placebo_recipe_id))
 join run_tool_documents d on d.run_id = t.run_id and d.tool = t.tool and d.variant_id = l.document_id
 where t.run_id = run_or_newest(:'run')
 group by t.tool, l.stage
-order by t.tool, array_position(array['filter', 'sample', 'execute', 'score'], l.stage);
+order by t.tool, array_position(array['filter', 'sample', 'execute', 'score', 'placebo'], l.stage);

@@ -10,7 +10,7 @@ with documents as (
 stages as (
     select *
     from (values ('filter', cast(:filter_recipe_id as text)), ('sample', :sampling_recipe_id),
-                 ('execute', :execution_recipe_id), ('score', :scoring_recipe_id)) recipe (stage, recipe_id)
+                 ('execute', :execution_recipe_id), ('score', :scoring_recipe_id), ('placebo', :placebo_recipe_id)) recipe (stage, recipe_id)
 ),
 counted as (
     select stages.stage, coalesce(sum(document.sign), 0) as total,

@@ -11,8 +11,8 @@ with decisions as (
 ledger as materialized (
     select done.stage, done.counts, document.sign
     from counted_documents document
-    cross join (values ('sample', cast(:sampling_recipe_id as text)), ('execute', :execution_recipe_id), ('score', :scoring_recipe_id))
-        stages (stage, recipe_id)
+    cross join (values ('sample', cast(:sampling_recipe_id as text)), ('execute', :execution_recipe_id), ('score', :scoring_recipe_id),
+                       ('placebo', :placebo_recipe_id)) stages (stage, recipe_id)
     join stage_ledger done
         on done.recipe_id = stages.recipe_id and done.document_id = document.document_id and done.stage = stages.stage
 ),
@@ -47,7 +47,7 @@ summed as (
     from (
         select step, stage, reason, is_loss, count, documents
         from finished_run_yield
-        where run_id = :base_run_id and tool = :tool and step < 5
+        where run_id = :base_run_id and tool = :tool and step < 6
         union all
         select 1, 'filter', 'texts', false, sum(sign), null from counted_documents
         union all
@@ -57,9 +57,9 @@ summed as (
         union all
         select 1, 'filter', reason, true, paragraphs, null from decisions where not kept
         union all
-        select case ledger.stage when 'sample' then 2 when 'execute' then 3 else 4 end, ledger.stage, counted.name,
+        select case ledger.stage when 'sample' then 2 when 'execute' then 3 when 'score' then 4 else 5 end, ledger.stage, counted.name,
                counted.name not in ('paragraphs', 'positions', 'samples', 'candidates', 'calls', 'inputs', 'executed', 'from_cache',
-                                    'with_result', 'scored'),
+                                    'with_result', 'scored', 'with_placebos', 'without_placebos', 'placebos'),
                sum(ledger.sign * counted.count::bigint), sum(ledger.sign)
         from ledger
         cross join lateral jsonb_each_text(ledger.counts) as counted (name, count)
@@ -80,29 +80,29 @@ from summed
 where documents > 0
    or documents is null and (count > 0 or reason in ('texts', 'paragraphs', 'kept_paragraphs'))
 union all
-select :run_id, :tool, 5, 'keep', 'kept', false, calls, null from kept
+select :run_id, :tool, 6, 'keep', 'kept', false, calls, null from kept
 union all
-select :run_id, :tool, 5, 'keep', 'kept_texts', false, texts, null from kept
+select :run_id, :tool, 6, 'keep', 'kept_texts', false, texts, null from kept
 union all
-select :run_id, :tool, 5, 'keep', 'below_threshold', true, base.count + scored.calls - scored.reached, null
+select :run_id, :tool, 6, 'keep', 'below_threshold', true, base.count + scored.calls - scored.reached, null
 from finished_run_yield base
 cross join scored
 cross join kept
 where base.run_id = :base_run_id and base.tool = :tool and base.stage = 'keep' and base.reason = 'below_threshold'
 union all
-select :run_id, :tool, 5, 'keep', 'below_tau_information', true, base.count + scored.reached - kept.more, null
+select :run_id, :tool, 6, 'keep', 'below_tau_information', true, base.count + scored.reached - kept.more, null
 from finished_run_yield base
 cross join scored
 cross join kept
 where base.run_id = :base_run_id and base.tool = :tool and base.stage = 'keep' and base.reason = 'below_tau_information'
 union all
-select :run_id, :tool, 6, 'release', 'input_only_after', true, input_only_after, null from kept
+select :run_id, :tool, 7, 'release', 'input_only_after', true, input_only_after, null from kept
 union all
-select :run_id, :tool, 6, 'release', 'released', false, calls, null from released
+select :run_id, :tool, 7, 'release', 'released', false, calls, null from released
 union all
-select :run_id, :tool, 6, 'release', name, true, count, null from left_out
+select :run_id, :tool, 7, 'release', name, true, count, null from left_out
 union all
-select :run_id, :tool, 6, 'release', 'not_in_release', true,
+select :run_id, :tool, 7, 'release', 'not_in_release', true,
        kept.calls - kept.input_only_after - released.calls - (select coalesce(sum(count), 0)::bigint from left_out), null
 from kept
 cross join released

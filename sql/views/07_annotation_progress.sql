@@ -5,6 +5,7 @@ join stored_runs using (run_id)
 union all
 select rt.run_id, rt.tool, stages.step, stages.stage, stages.done, stages.total
 from run_tools rt
+join annotation_runs run using (run_id)
 cross join lateral (
     with kept as (
         select distinct document_id
@@ -16,7 +17,8 @@ cross join lateral (
            count(kept.document_id) as to_annotate,
            count(sampled.document_id) filter (where kept.document_id is not null) as sampled,
            count(executed.document_id) filter (where kept.document_id is not null) as executed,
-           count(scored.document_id) filter (where kept.document_id is not null) as scored
+           count(scored.document_id) filter (where kept.document_id is not null) as scored,
+           count(placebo.document_id) filter (where kept.document_id is not null) as placebos
     from run_tool_documents d
     left join kept on kept.document_id = d.variant_id
     left join stage_ledger filtered
@@ -27,19 +29,23 @@ cross join lateral (
         on executed.recipe_id = rt.execution_recipe_id and executed.document_id = d.variant_id and executed.stage = 'execute'
     left join stage_ledger scored
         on scored.recipe_id = rt.scoring_recipe_id and scored.document_id = d.variant_id and scored.stage = 'score'
+    left join stage_ledger placebo
+        on placebo.recipe_id = rt.placebo_recipe_id and placebo.document_id = d.variant_id and placebo.stage = 'placebo'
     where d.run_id = rt.run_id and d.tool = rt.tool
 ) counted
 cross join lateral (
     values (1, 'filter', filtered, documents),
            (2, 'sample', sampled, to_annotate),
            (3, 'execute', executed, to_annotate),
-           (4, 'score', scored, to_annotate)
+           (4, 'score', scored, to_annotate),
+           (5, 'placebo', placebos, to_annotate)
 ) stages (step, stage, done, total)
-where not exists (select from stored_runs stored where stored.run_id = rt.run_id);
+where not exists (select from stored_runs stored where stored.run_id = rt.run_id)
+  and (stages.stage <> 'placebo' or has_placebos(run.parameters, rt.placebo_recipe_id));
 comment on view annotation_progress is 'How far each stage is, for each tool of each run, in documents. A run is done where done = total everywhere; what earlier runs did under the same recipe counts as done.';
 comment on column annotation_progress.run_id is 'The run.';
 comment on column annotation_progress.tool is 'The tool''s name.';
-comment on column annotation_progress.step is 'Order of the stages, 1 to 4.';
-comment on column annotation_progress.stage is 'filter, sample, execute or score.';
+comment on column annotation_progress.step is 'Order of the stages, 1 to 5.';
+comment on column annotation_progress.stage is 'filter, sample, execute, score or placebo; placebo only where the run asks for placebos, or has some.';
 comment on column annotation_progress.done is 'Documents with a row in stage_ledger.';
 comment on column annotation_progress.total is 'filter: the run''s documents; the others: those with a kept paragraph, as far as filtering has come.';

@@ -25,6 +25,7 @@ cross join lateral (
         where (done.stage = 'sample' and done.recipe_id = rt.sampling_recipe_id)
            or (done.stage = 'execute' and done.recipe_id = rt.execution_recipe_id)
            or (done.stage = 'score' and done.recipe_id = rt.scoring_recipe_id)
+           or (done.stage = 'placebo' and done.recipe_id = rt.placebo_recipe_id)
         group by done.stage, counted.name
     ),
     unsampled as (
@@ -81,29 +82,29 @@ cross join lateral (
     union all
     select 1, 'filter', reason, true, paragraphs, null from decisions where not kept
     union all
-    select case stage when 'sample' then 2 when 'execute' then 3 else 4 end, stage, name,
+    select case stage when 'sample' then 2 when 'execute' then 3 when 'score' then 4 else 5 end, stage, name,
            name not in ('paragraphs', 'positions', 'samples', 'candidates', 'calls', 'inputs', 'executed', 'from_cache',
-                        'with_result', 'scored'),
+                        'with_result', 'scored', 'with_placebos', 'without_placebos', 'placebos'),
            count, documents
     from ledger
     union all
     select 2, 'sample', 'texts_without_position', true, texts, null from unsampled where texts > 0
     union all
-    select 5, 'keep', 'kept', false, calls, null from kept
+    select 6, 'keep', 'kept', false, calls, null from kept
     union all
-    select 5, 'keep', 'kept_texts', false, texts, null from kept
+    select 6, 'keep', 'kept_texts', false, texts, null from kept
     union all
-    select 5, 'keep', 'below_threshold', true, below, null from kept
+    select 6, 'keep', 'below_threshold', true, below, null from kept
     union all
-    select 5, 'keep', 'below_tau_information', true, without_information, null from kept where rt.tau_information is not null
+    select 6, 'keep', 'below_tau_information', true, without_information, null from kept where rt.tau_information is not null
     union all
-    select 6, 'release', 'input_only_after', true, calls, null from unreleasable
+    select 7, 'release', 'input_only_after', true, calls, null from unreleasable
     union all
-    select 6, 'release', 'released', false, calls, null from released
+    select 7, 'release', 'released', false, calls, null from released
     union all
-    select 6, 'release', name, true, count, null from left_out
+    select 7, 'release', name, true, count, null from left_out
     union all
-    select 6, 'release', 'not_in_release', true,
+    select 7, 'release', 'not_in_release', true,
            kept.calls - unreleasable.calls - released.calls - (select coalesce(sum(count), 0)::bigint from left_out), null
     from kept
     cross join unreleasable
@@ -113,9 +114,9 @@ where not exists (select from stored_runs stored where stored.run_id = rt.run_id
 comment on view yield_by_stage is 'How many texts, paragraphs, positions, samples and calls each stage of a run has, by tool, and why the others were lost. Includes the work of earlier runs under the same recipes. Each stage adds up in its unit: what enters it is what leaves it plus its losses.';
 comment on column yield_by_stage.run_id is 'The run.';
 comment on column yield_by_stage.tool is 'The tool''s name.';
-comment on column yield_by_stage.step is 'Order of the stages, 1 to 6.';
-comment on column yield_by_stage.stage is 'filter, sample, execute, score, keep or release.';
-comment on column yield_by_stage.reason is 'What is counted: texts, paragraphs, positions, samples, candidates, executed, scored, kept, released, ..., or the reason for a loss. texts_without_position: no call starts in the text with the least probability. positions_pruned_below and pruned_below: provably cannot reach the run''s prune_below. process_killed and out_of_memory: the text was given up (run_failed_documents). below_tau_information: the call reaches the threshold, and its result carries less information than the run asks for, or it has no placebo. better_call_at_position: a call of any tool at the same position saves more. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the tool is lacking in the release, or the release was made before these reasons were counted or before the call was scored.';
+comment on column yield_by_stage.step is 'Order of the stages, 1 to 7.';
+comment on column yield_by_stage.stage is 'filter, sample, execute, score, placebo, keep or release.';
+comment on column yield_by_stage.reason is 'What is counted: texts, paragraphs, positions, samples, candidates, executed, scored, with_placebos and without_placebos (of the placebo stage''s calls), placebos, kept, released, ..., or the reason for a loss. texts_without_position: no call starts in the text with the least probability. positions_pruned_below and pruned_below: provably cannot reach the run''s prune_below. no_other_result: no call of another document has another result. only_compared: a sampled placebo was compared with this one, whose reduction is not known. process_killed and out_of_memory: the text was given up (run_failed_documents). below_tau_information: the call reaches the threshold, and its result carries less information than the run asks for, or it has no placebo. better_call_at_position: a call of any tool at the same position saves more. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the tool is lacking in the release, or the release was made before these reasons were counted or before the call was scored.';
 comment on column yield_by_stage.is_loss is 'Whether the row counts a loss; reason then says why.';
-comment on column yield_by_stage.count is 'How many: paragraphs in filter, samples in sample (positions, positions_pruned_below: positions; texts_without_position: texts), calls from there on (inputs and executed: inputs; texts, kept_texts: texts).';
+comment on column yield_by_stage.count is 'How many: paragraphs in filter, samples in sample (positions, positions_pruned_below: positions; texts_without_position: texts), calls from there on (inputs and executed: inputs; in placebo, where a call may have several, placebos, but for calls, with_placebos and without_placebos; texts, kept_texts: texts).';
 comment on column yield_by_stage.documents is 'For a count of the ledger, the documents whose ledger row has it; else null.';

@@ -38,6 +38,7 @@ from toolformer_ops.runs.run_tools import load_run_tool, members_of_run
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
+from toolformer_ops.stages.placebo import placebo_stage
 from toolformer_ops.stages.release import release
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.sampling import sample_stage
@@ -98,7 +99,7 @@ class State:
 def annotate(settings: Settings) -> None:
     for tool in TOOLS:
         filter_stage(settings, RUN, tool)
-        for stage in (sample_stage, execute_stage, score_stage):
+        for stage in (sample_stage, execute_stage, score_stage, placebo_stage):
             stage(settings, RUN, tool, "0/1")
     with database.transaction(database.connect(settings)) as connection:
         for tool in TOOLS:  # what a passed check writes
@@ -359,7 +360,7 @@ DAMAGES: dict[str, tuple[Damage, list[tuple[str, str]]]] = {
             s.change(
                 "update annotation_runs set state = 'running', started_at = now() - interval '9 days', finished_at = null"
             ),
-            s.change("update micro_batches set committed_at = now() - interval '8 days'", rows=8),
+            s.change("update micro_batches set committed_at = now() - interval '8 days'", rows=10),
             s.change("update run_releases set released_at = now() - interval '8 days'"),
             s.change("update run_models set published_at = now() - interval '8 days'", rows=0),
         ),  # type: ignore[func-returns-value]

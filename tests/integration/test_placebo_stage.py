@@ -86,6 +86,12 @@ def rows(settings: Settings, query: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in connection.execute(sql(query))]
 
 
+def yields_of_placebos(settings: Settings, run_id: str) -> dict[str, tuple[bool, int]]:
+    """What the stage counted, by reason: whether it is a loss, and how many."""
+    query = f"select reason, is_loss, count from yield_by_stage where run_id = '{run_id}' and stage = 'placebo'"
+    return {reason: (is_loss, count) for reason, is_loss, count in rows(settings, query)}
+
+
 def test_a_run_counts_what_chance_would_keep(settings: Settings, tmp_path: Path, use_model: UseModel) -> None:
     corpus = written(tmp_path / "c.jsonl", range(2, 14))
     model = use_model(sums(range(2, 14)))
@@ -94,6 +100,8 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, tmp_path: Path,
     assert tools_to_do(settings, "run-1").tools == ["Calculator"]
     # 1. The pool has to be whole.
     filter_stage(settings, "run-1", "Calculator", "0/1")
+    progress = "select stage, done, total from annotation_progress where stage = 'placebo'"
+    assert rows(settings, progress) == [("placebo", 0, 12)]
     with pytest.raises(QualityError, match="12 that are not scored"):
         placebo_stage(settings, "run-1", "Calculator", "0/1")
     annotate_stage(settings, "run-1", "Calculator", "0/1")
@@ -104,8 +112,11 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, tmp_path: Path,
     with pytest.raises(StoppedError):
         placebo_stage(settings.model_copy(update={"micro_batch_documents": 2}), "run-1", "Calculator", "0/1")
     model.texts_before_stop = None
+    [(_, done, _)] = rows(settings, progress)
+    assert 0 < done < 12
     for shard in ("2/3", "0/3", "1/3"):
         placebo_stage(settings, "run-1", "Calculator", shard)
+    assert rows(settings, progress) == [("placebo", 12, 12)]
     stored = rows(settings, f"select {PLACEBOS} from placebo_losses order by call_id, number")
     hashes = rows(settings, "select document_id, rows_hash from stage_ledger where stage = 'placebo' order by 1")
     with database.transaction(database.connect(settings)) as connection:
@@ -171,6 +182,7 @@ def test_a_run_of_before_gets_its_placebos_without_sampling_again(
     model.loads = 0
     placebo_stage(settings, "old", "Calculator", "0/1")  # asks for none
     assert model.loads == 0
+    assert rows(settings, "select * from annotation_progress where stage = 'placebo'") == []
     check_tool(settings, "old", "Calculator")
     finish_run(settings, "old", "success")
     columns = "threshold, calls, texts, false_discovery_rate is null, placebos_scored"
@@ -186,6 +198,7 @@ def test_a_run_of_before_gets_its_placebos_without_sampling_again(
     assert rows(settings, counts) == [(0.5, 8, 8, False, 128), (1.0, 8, 8, False, 128), (2.0, 0, 0, True, 128)]
     assert rows(settings, "select * from call_losses order by call_id") == before
     assert rows(settings, "select count(*) from stored_runs") == [(1,)]
+    assert rows(settings, "select step, done, total from annotation_progress where stage = 'placebo'") == [(5, 8, 8)]
     # 2. Which threshold holds a rate: a placebo that is right saves 1 nat, as every kept call, so none below 1; nothing above.
     rate = rates["Calculator"][0.5].false_discovery_rate
     assert rate is not None
@@ -226,6 +239,9 @@ def test_where_all_results_are_equal_no_placebo_is_possible_and_nothing_fails(
     assert rows(settings, "select distinct reason, source is null, is_sampled from placebo_losses") == [
         ("no_other_result", True, True)
     ]
+    assert yields_of_placebos(settings, "r") == {
+        "calls": (False, 8), "without_placebos": (False, 8), "placebos": (False, 8), "no_other_result": (True, 8),
+    }  # fmt: skip
     assert rows(settings, "select calls, placebos_scored, false_discovery_rate from threshold_counts order by threshold") == [
         (4, 0, None), (4, 0, None), (0, 0, None),
     ]  # fmt: skip
@@ -271,10 +287,25 @@ def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubl
         reached = [row for row in by_bucket if row[0] >= 20 * threshold]
         assert (sum(row[1] for row in reached), sum(row[4] for row in reached)) == (calls, placebos)
     assert any(row[4] for row in by_bucket)
+    stages = "select stage, reason, count, documents from yield_by_stage where run_id = 'night-2' order by step, reason"
+    progress = "select stage, done, total from annotation_progress where run_id = 'night-2' order by step"
+    by_stage, stages_done = rows(settings, stages), rows(settings, progress)
     with database.connect(settings).connect() as connection:
         database.execute(connection, "numbers_forget", run_id="night-2")
         assert [tuple(row) for row in connection.execute(sql(histogram))] == by_bucket
+        assert [tuple(row) for row in connection.execute(sql(stages))] == by_stage
+        assert [tuple(row) for row in connection.execute(sql(progress))] == stages_done
         connection.rollback()
+    assert stages_done[-1] == ("placebo", 8, 8)
+    # And each call has placebos or none, each placebo a reduction or a reason.
+    counted = yields_of_placebos(settings, "night-2")
+    of = {reason: count for reason, (_, count) in counted.items()}
+    assert of["calls"] == of["with_placebos"] + of.get("without_placebos", 0)
+    losses = [count for is_loss, count in counted.values() if is_loss]
+    assert of["placebos"] == of["scored"] + sum(losses)
+    assert rows(settings, "select documents, documents_reused from run_work where run_id = 'night-2' and stage = 'placebo'") == [
+        (2, 6)
+    ]  # fmt: skip
     stored = rows(settings, f"{numbers} where run_id = 'night-2' order by threshold")
     with database.transaction(database.connect(settings)) as connection:
         connection.execute(sql("delete from placebo_counts where run_id = 'night-1'"))  # no base

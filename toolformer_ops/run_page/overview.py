@@ -36,6 +36,9 @@ FUNNEL_NAMES = {
     "executed": "executed",
     "from_cache": "answered before",
     "with_result": "with a result",
+    "with_placebos": "calls with placebos",
+    "without_placebos": "calls without placebos",
+    "placebos": "placebos",
     "scored": "scored",
     "kept": "kept",
     "kept_texts": "texts with a kept call",
@@ -199,7 +202,7 @@ def device_hours(run: ShownRun, work: Sequence[Any]) -> dict[str, float | None]:
     seconds = sum(
         row.seconds
         for row in work
-        if row.stage in ("sample", "score") or (row.stage == "execute" and row.tool in of_device)
+        if row.stage in ("sample", "score", "placebo") or (row.stage == "execute" and row.tool in of_device)
     )
     expected = (run.estimate or {}).get("total") or {}
     return {

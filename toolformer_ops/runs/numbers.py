@@ -59,14 +59,13 @@ def store_numbers(connection: Connection, run_id: str) -> None:
             "sampling_recipe_id": tool.sampling_recipe_id,
             "execution_recipe_id": tool.execution_recipe_id,
             "scoring_recipe_id": tool.scoring_recipe_id,
+            "placebo_recipe_id": tool.placebo_recipe_id,
         }
-        calls = {name: recipes[name] for name in ("sampling_recipe_id", "scoring_recipe_id")}
-        rule = {"tau_information": tool.tau_information, "placebo_recipe_id": tool.placebo_recipe_id}
-        database.execute(connection, "numbers_add_thresholds", **places, **calls, **rule)
+        kept = {name: recipes[name] for name in ("sampling_recipe_id", "scoring_recipe_id", "placebo_recipe_id")}
+        kept["tau_information"] = tool.tau_information
+        database.execute(connection, "numbers_add_thresholds", **places, **kept)
         if base.has_histogram:
-            database.execute(
-                connection, "numbers_add_reductions", **places, **calls, **rule, prune_below=tool.prune_below
-            )
+            database.execute(connection, "numbers_add_reductions", **places, **kept, prune_below=tool.prune_below)
         else:
             database.execute(connection, "numbers_compute_reductions", run_id=run_id, tool=tool.tool)
         database.execute(connection, "numbers_add_progress", **places, **recipes)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection
 
 from toolformer_ops.annotation.placebo import (
-    NO_OTHER_RESULT,
     JudgedCall,
     PlaceboDraw,
     PlaceboLoss,
@@ -164,7 +163,9 @@ class PlaceboWork(StageWork[Loaded]):
             for calls in places.values():
                 counts["calls"] += len(calls)
                 for call, placebos in zip(calls, next(found), strict=True):
-                    counts["with_placebos"] += bool(placebos) and placebos[0].reason != NO_OTHER_RESULT
+                    counts["placebos"] += len(placebos)
+                    has_placebos = bool(placebos) and placebos[0].source is not None
+                    counts["with_placebos" if has_placebos else "without_placebos"] += 1
                     for placebo in placebos:
                         counts[placebo.reason or "scored"] += 1
                         rows.append(
