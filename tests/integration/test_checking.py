@@ -1,5 +1,6 @@
 """The quality gates: right data passes, and each check fails on data that break its claim, naming the row."""
 
+import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ from toolformer_ops.stages.checking import (
     CheckResult,
     check_release,
     check_tool,
+    imported_when_used,
     run_checks,
 )
 from toolformer_ops.stages.release import release, release_prefix
@@ -557,3 +559,20 @@ def test_a_connection_that_breaks_in_the_middle_is_an_outage_and_no_wrong_check(
     monkeypatch.setattr("toolformer_ops.stages.checking._backend_of", lambda _connection: next(sessions))
     with pytest.raises(DatabaseUnreachableError, match="Postgres broke"):
         check_tool(settings, run.run_id, TOOL)
+
+
+def test_what_is_imported_when_it_is_used_is_the_module_itself_and_nobody_else_meets_a_stand_in(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings, run: AnnotatedRun
+) -> None:
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    with imported_when_used("colorsys", "uuid"):
+        import colorsys
+
+        assert "rgb_to_hsv" not in vars(colorsys)
+        assert sys.modules["uuid"] is uuid  # which was there before
+    assert "colorsys" not in sys.modules
+    assert colorsys.rgb_to_hsv(0.0, 0.0, 1.0)[2] == 1.0
+    assert "rgb_to_hsv" in vars(sys.modules["colorsys"])
+
+    check_tool(settings, run.run_id, TOOL)
+    assert "altair.vegalite" not in sys.modules  # half a second of Great Expectations' import, for a chart
