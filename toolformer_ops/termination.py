@@ -13,6 +13,7 @@ A training must not be torn out of a step: inside `deferred` the request waits t
 """
 
 import contextlib
+import ctypes
 import logging
 import os
 import signal
@@ -29,6 +30,9 @@ PATIENCE_SECONDS = 2.0
 """After which queries that are still at work are cancelled."""
 LIMIT_SECONDS = 20.0
 """After which the process ends without clean-up: below the 30 s that Kubernetes gives, and above any ordinary forward pass."""
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 _requested = threading.Event()
 _deferred = threading.Event()
@@ -48,6 +52,12 @@ def install() -> None:
 def requested() -> bool:
     """Whether SIGTERM came."""
     return _requested.is_set()
+
+
+def end_with_parent(signal_number: int = signal.SIGTERM) -> None:
+    """Ask the kernel (Linux) for that signal to this process when the one that started it dies, even by SIGKILL."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal_number)
 
 
 @contextlib.contextmanager

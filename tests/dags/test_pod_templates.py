@@ -130,15 +130,15 @@ spec:
 
 def test_a_model_is_spread_over_the_gpus_of_its_pod(tmp_path: Path) -> None:
     def spread(template: str, gpus: int, value: str = "") -> str | None:
-        own = f'\n      env: [{{name: TOOLFORMER_SPREAD_LAYERS, value: "{value}"}}]' if value else ""
+        own = f'\n      env: [{{name: TOOLFORMER_MODEL_PARALLEL, value: "{value}"}}]' if value else ""
         (tmp_path / f"{template}.yaml").write_text(
             SMALLEST.replace("limits: {", f"limits: {{nvidia.com/gpu: {gpus}, ") + own
         )
-        return environment(pod_manifest(settings(tmp_path), template)).get("TOOLFORMER_SPREAD_LAYERS")
+        return environment(pod_manifest(settings(tmp_path), template)).get("TOOLFORMER_MODEL_PARALLEL")
 
     assert spread("gpu", 1) is None
-    assert spread("gpu", 4) == "true"
-    assert spread("gpu", 4, "false") == "false"
+    assert spread("gpu", 4) == "layers"
+    assert spread("gpu", 4, "tensor") == "tensor"
     assert spread("finetune", 4) is None  # which takes all GPUs in its own way
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from airflow.jobs import job
 from airflow.models.pool import Pool
 from airflow.utils import session as airflow_session
@@ -150,6 +151,24 @@ def test_each_thing_that_is_missing_is_named_with_its_remedy(
     }.items():
         assert found[subject][0] == "missing", subject
         assert remedy in found[subject][1], found[subject]
+
+
+@pytest.mark.parametrize(("gpus", "way"), [(4, "off"), (1, "tensor")])
+def test_gpus_that_a_model_cannot_use_are_said(
+    deployment: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: int, way: str
+) -> None:
+    for path in (TEMPLATES / "a100").glob("*.yaml"):
+        pod = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if path.stem == "gpu":
+            [stage] = pod["spec"]["containers"]
+            stage["resources"]["limits"]["nvidia.com/gpu"] = gpus
+            stage.setdefault("env", []).append({"name": "TOOLFORMER_MODEL_PARALLEL", "value": way})
+        (tmp_path / path.name).write_text(yaml.safe_dump(pod), encoding="utf-8")
+    change(monkeypatch, kubernetes_templates=tmp_path, kubernetes_config_file=tmp_path / "none")
+    _, found = doctor("--no-pods")
+    assert found["template gpu"][0] == "missing"
+    assert f"found {gpus} and {way}" in found["template gpu"][1]
+    assert found["template cpu"][0] == "ok"
 
 
 def test_a_cluster_that_cannot_be_reached_is_one_line(

@@ -8,13 +8,13 @@ from pathlib import Path
 from toolformer_ops import termination
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import TerminationRequest, ToolformerError, exit_code
-from toolformer_ops.finetuning.processes import RESULT, TrainingJob, end_with_parent, write_failure, write_trained
+from toolformer_ops.finetuning.processes import RESULT, TrainingJob, write_failure, write_trained
 from toolformer_ops.finetuning.release_training import train_job
 
 
 def main(job_path: Path) -> int:
     """Train this process's share; the first process writes the result. Returns the exit status."""
-    end_with_parent()
+    termination.end_with_parent()
     termination.install()
     first = os.environ.get("RANK", "0") == "0"
     logging.basicConfig(level=logging.INFO if first else logging.WARNING, format="%(levelname)s %(name)s: %(message)s")

@@ -5,13 +5,11 @@ them does, even by -9. Without DeepSpeed every process holds all weights.
 """
 
 import contextlib
-import ctypes
 import dataclasses
 import importlib.util
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -32,10 +30,7 @@ ZERO3 = Path(__file__).with_name("zero3.json")
 JOB = "job.json"
 RESULT = "result.json"
 FAILURE = "failure.json"
-PR_SET_PDEATHSIG = 1
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-
-_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 @dataclass(frozen=True)
@@ -141,7 +136,7 @@ def train_in_processes(settings: Settings, job: TrainingJob, devices: Sequence[s
     process = subprocess.Popen(
         launch_command(job, len(devices)),
         env=environment,
-        preexec_fn=end_with_parent,  # noqa: PLW1509 - one prctl, no lock is taken
+        preexec_fn=termination.end_with_parent,  # noqa: PLW1509 - one prctl, no lock is taken
     )
     # SIGTERM is handed on, and the processes write a checkpoint; in a container this process alone gets it.
     with termination.deferred():
@@ -178,12 +173,6 @@ def has_deepspeed(settings: Settings) -> bool:
             "deepspeed is not installed: every process holds all weights. `pip install deepspeed` spreads them"
         )
     return settings.device != "cpu" and found
-
-
-def end_with_parent() -> None:
-    """Ask the kernel (Linux) for a SIGTERM to this process when the one that started it dies."""
-    if _LIBC is not None:
-        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def write_failure(job: TrainingJob, error: Exception) -> None:

@@ -94,16 +94,32 @@ class CausalModel:
         return int(4 * sum(parameter.numel() for parameter in self.network.parameters()))
 
     def leave_device(self) -> None:
-        """Move the weights to main memory, so that the device has room for others; only of a model that is on one GPU."""
-        if self.device.type == "cuda" and not hasattr(self.network, "hf_device_map"):
-            self.network.to("cpu")
+        """Move the weights to main memory, so that the GPUs have room for others.
+
+        Raises:
+            ModelError: the weights are divided among processes.
+        """
+        if self.memory.parts > 1:
+            raise ModelError(
+                f"expected GPUs with room for float32 weights beside those in {self.number_format}, which are divided among "
+                f"{self.memory.parts} processes. Give the pod more GPUs, or set TOOLFORMER_MODEL_PARALLEL=layers."
+            )
+        if self.device.type == "cuda":
+            for part, _ in self._places():
+                part.to("cpu")
             torch.cuda.empty_cache()
 
     def return_to_device(self) -> None:
         """Move the weights back."""
-        if self.device.type == "cuda" and not hasattr(self.network, "hf_device_map"):
+        if self.device.type == "cuda":
             torch.cuda.empty_cache()
-            self.network.to(self.device)
+            for part, device in self._places():
+                part.to(device)
+
+    def _places(self) -> list[tuple[Any, Any]]:
+        """The parts of the network, each with its device; several where layers are on several."""
+        places = getattr(self.network, "hf_device_map", None) or {"": self.device}
+        return [(self.network.get_submodule(name), device) for name, device in places.items()]
 
     def hidden_states(
         self, sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]] | None = None
@@ -348,17 +364,16 @@ def _in_float32(network: Any) -> Iterator[None]:
     if network.dtype == torch.float32:
         yield
         return
-    held: dict[Any, list[tuple[Any, Tensor]]] = {}
+    held: dict[Any, dict[str, torch.nn.Parameter]] = {}
 
     def convert(module: Any, *_: Any) -> None:
-        weights = [one for one in module.parameters(recurse=False) if one.is_floating_point()]
-        held[module] = [(one, one.data) for one in weights]
-        for one in weights:
-            one.data = one.data.float()
+        held[module] = {name: one for name, one in module.named_parameters(recurse=False) if one.is_floating_point()}
+        for name, one in held[module].items():
+            setattr(module, name, torch.nn.Parameter(one.float(), requires_grad=False))
 
     def restore(module: Any, *_: Any) -> None:
-        for one, data in held.pop(module):
-            one.data = data
+        for name, one in held.pop(module).items():
+            setattr(module, name, one)
 
     hooks = [module.register_forward_pre_hook(convert) for module in network.modules()]
     hooks += [module.register_forward_hook(restore) for module in network.modules()]

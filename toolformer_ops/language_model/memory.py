@@ -96,17 +96,20 @@ class DeviceMemory:
         for parameter in network.parameters():
             weights[parameter.device] += parameter.nbytes
         kind = "cuda" if any(device.type == "cuda" for device in weights) else "cpu"
+        self._devices = list(weights) if kind == "cuda" else []
         if free_bytes is None:
             # Each device holds its share of the layers, so of their keys and values: the fullest decides.
             free_bytes = min(int(_free_bytes(device) * weights.total() / weights[device]) for device in weights)
-        self._devices = list(weights) if kind == "cuda" else []
+        self.parts = _parts(network)
+        """Among how many processes the weights are divided."""
+        free_bytes = self._least(free_bytes)
         self._usable = free_bytes * USABLE_SHARE[like or kind]
         self._enough = ENOUGH[like or kind]
 
     @property
     def cached_tokens(self) -> int:
         """Most tokens whose keys and values are kept at once."""
-        wanted = self._usable * CACHE_SHARE / self.token_bytes.cached
+        wanted = self._usable * CACHE_SHARE * self.parts / self.token_bytes.cached  # a process has its heads alone
         return max(FEWEST.cached, min(self._enough.cached, int(wanted)))
 
     @property
@@ -124,15 +127,27 @@ class DeviceMemory:
 
     def has_room_for(self, weight_bytes: int) -> bool:
         """Whether other weights fit beside these and leave a third of what is free; on a CPU they are mapped from their file."""
-        free = sum(_free_bytes(device) for device in self._devices)
-        return not self._devices or weight_bytes < free * 2 / 3
+        free = self._least(sum(_free_bytes(device) for device in self._devices))
+        return not self._devices or weight_bytes / self.parts < free * 2 / 3
+
+    def _least(self, free_bytes: int) -> int:
+        """That of the process with the least, where the weights are divided among several: all must make the same batches."""
+        if self.parts == 1:
+            return free_bytes
+        least = torch.tensor(free_bytes, device=self._devices[0] if self._devices else "cpu")
+        torch.distributed.all_reduce(least, torch.distributed.ReduceOp.MIN)
+        return int(least)
 
     def halving(self, run: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item], what: str) -> list[Result]:
         """As the function `halving`; where memory was short, the budgets are half as large from then on.
 
+        Not where the weights are divided among processes, of which one may lack memory while the others wait for it in a layer.
+
         Raises:
             DeviceMemoryError: not even one item fits.
         """
+        if self.parts > 1:
+            return run(items)
         return halving(run, items, what, self._shrink)
 
     def _shrink(self) -> None:
@@ -169,6 +184,11 @@ def halving(
     half = len(items) // 2
     logger.warning("out of memory with %d %s at once: going on with %d", len(items), what, half)
     return halving(run, items[:half], what) + halving(run, items[half:], what)
+
+
+def _parts(network: Any) -> int:
+    """Among how many processes the weights are divided."""
+    return max((int(p.device_mesh.size()) for p in network.parameters() if hasattr(p, "device_mesh")), default=1)
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:

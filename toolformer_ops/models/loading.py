@@ -44,8 +44,10 @@ def load_weights(
     device: str,
     threads: int,
     settings: Settings | None = None,
+    *,
+    processes: int = 1,
 ) -> Any:
-    """The network alone.
+    """The network alone; of several processes that have met (torch's default process group) the part of this one.
 
     Raises:
         ModelError: there is no such model, or dtype or device cannot be used.
@@ -53,6 +55,7 @@ def load_weights(
     """
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
+    from transformers.distributed import DistributedConfig
     from transformers.utils import logging as transformers_logging
 
     if dtype not in DTYPES:
@@ -63,7 +66,11 @@ def load_weights(
         torch.set_num_threads(threads)
     transformers_logging.disable_progress_bar()
     source, pinned = _source(path_or_hub_id, revision, settings)
-    spread = device == "cuda" and (settings or load_settings()).spread_layers
+    placed: dict[str, Any] = {}
+    if processes > 1:
+        placed["distributed_config"] = DistributedConfig(tp_size=processes, tp_plan="auto")
+    elif device == "cuda" and (settings or load_settings()).model_parallel != "off":
+        placed["device_map"] = "balanced"
     loaded: Any
     try:
         loaded = AutoModelForCausalLM.from_pretrained(
@@ -72,7 +79,7 @@ def load_weights(
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
-            **({"device_map": "balanced"} if spread else {}),
+            **placed,
             **pinned,
         )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
@@ -83,7 +90,9 @@ def load_weights(
             f"{source}: expected all weights of a {type(network).__name__}, found none for {len(lacking)} of them, such as "
             f"{lacking[0]}. Save or download the model again."
         )
-    if not spread:
+    if processes > 1:
+        return network
+    if not placed:
         return network.to(device)
     _require_on_gpus(network, source)
     return answer_on_first_device(network)
@@ -113,6 +122,21 @@ def _require_on_gpus(network: Any, source: str) -> None:
             f"{len(elsewhere)} of its parts, such as {elsewhere[0]}. Give the process more GPUs (nvidia.com/gpu in gpu.yaml), or "
             "use bfloat16."
         )
+
+
+def load_config(path_or_hub_id: str, revision: str | None, settings: Settings | None = None) -> Any:
+    """The configuration alone.
+
+    Raises:
+        ModelError: there is no such model.
+    """
+    from transformers import AutoConfig
+
+    source, pinned = _source(path_or_hub_id, revision, settings)
+    try:
+        return AutoConfig.from_pretrained(source, trust_remote_code=False, **pinned)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise _cannot_be_loaded(source, pinned, error) from error
 
 
 def load_tokenizer(path_or_hub_id: str, revision: str | None, settings: Settings | None = None) -> Any:

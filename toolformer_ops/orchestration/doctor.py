@@ -23,7 +23,7 @@ from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.orchestration.defaults import POOLS
 from toolformer_ops.orchestration.endings import describe_pod_ending
-from toolformer_ops.orchestration.pod_templates import CONTAINER, TEMPLATES, gpus_of, pod_manifest
+from toolformer_ops.orchestration.pod_templates import CONTAINER, MODEL_PARALLEL, TEMPLATES, gpus_of, pod_manifest
 from toolformer_ops.orchestration.pod_watching import (
     SCHEDULE_SECONDS,
     PodNotStartedError,
@@ -63,7 +63,18 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
         except ConfigurationError as error:
             yield Finding("missing", f"template {template}", str(error))
         else:
-            gpus = gpus_of(manifests[template]["spec"]["containers"][0])
+            stage = manifests[template]["spec"]["containers"][0]
+            gpus = gpus_of(stage)
+            [way] = [one.get("value", "") for one in stage["env"] if one["name"] == MODEL_PARALLEL] or ["off"]
+            if template == "gpu" and (gpus > 1) != (way != "off"):
+                path = settings.kubernetes_templates / f"{template}.yaml"
+                yield Finding(
+                    "missing",
+                    f"template {template}",
+                    f"{path}: expected several GPUs and {MODEL_PARALLEL} layers or tensor, or one GPU and off, found {gpus} and "
+                    f"{way}. Change one of them.",
+                )
+                continue
             yield Finding(
                 "ok",
                 f"template {template}",

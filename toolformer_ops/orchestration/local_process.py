@@ -4,7 +4,6 @@ The lines of the process become lines of the task log while it runs. Its process
 the task's own process where that is killed. Does not read what the stage prints, but for the last line where ids are asked for.
 """
 
-import ctypes
 import json
 import os
 import signal
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
+from toolformer_ops import termination
 from toolformer_ops.config import SHIPPED
 from toolformer_ops.orchestration.defaults import (
     describe_assets,
@@ -34,15 +34,6 @@ COMMAND = (sys.executable, "-m", "toolformer_ops")
 GRACE_SECONDS = 30.0
 """Between SIGTERM and SIGKILL to a stage that does not end by itself, as in Kubernetes: a training writes a checkpoint."""
 LAST_LINES = 20
-PR_SET_PDEATHSIG = 1
-
-_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-
-
-def _end_with_parent() -> None:
-    """Ask the kernel (Linux) for a SIGTERM when the task's process dies, so that a stage never outlives its task."""
-    if _LIBC is not None:
-        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -75,7 +66,7 @@ class RunningProcess:
             stderr=subprocess.PIPE,
             start_new_session=True,
             # Safe with threads: the library is loaded already, and the call neither allocates nor locks.
-            preexec_fn=_end_with_parent,  # noqa: PLW1509
+            preexec_fn=termination.end_with_parent,  # noqa: PLW1509 - a stage never outlives its task
             text=True,
             encoding="utf-8",
             errors="backslashreplace",

@@ -57,13 +57,13 @@ SETTINGS_OF_TEMPLATES = (
     "hub_offline",
     "micro_batch_documents",
     "micro_batch_tokens",
+    "model_parallel",
     "search_threads",
-    "spread_layers",
     "threads",
 )
 """Settings that a template may give a value: those that decide neither rows nor where they are written."""
 
-SPREAD = f"{ENV_PREFIX}SPREAD_LAYERS"
+MODEL_PARALLEL = f"{ENV_PREFIX}MODEL_PARALLEL"
 
 POD_SECURITY = {
     "runAsNonRoot": True,
@@ -138,7 +138,7 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
     # 2. Variables: the settings, then the template's.
     variables = {variable["name"]: variable for variable in _environment(settings, gpu=gpus > 0)}
     if template == "gpu" and gpus > 1:
-        variables[SPREAD] = {"name": SPREAD, "value": "true"}
+        variables[MODEL_PARALLEL] = {"name": MODEL_PARALLEL, "value": "layers"}
     variables.update({variable["name"]: variable for variable in stage.get("env") or ()})
     stage["env"] = list(variables.values())
 
