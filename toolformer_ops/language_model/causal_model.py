@@ -128,8 +128,10 @@ class CausalModel:
 
         Computed in batches that fit into memory, halved where they do not; rows that are not asked for are not kept.
         """
-        lengths = [len(sequence) for sequence in sequences]
-        batches = fill_passes(lengths, self.memory.pass_tokens) if self.packs else self._padded_batches(lengths)
+        if self.packs:
+            batches = list(fill_passes(sequences, self.memory.pass_tokens, share=self.kind == "cpu"))
+        else:
+            batches = self._padded_batches([len(sequence) for sequence in sequences])
         run = self._packed_pass if self.packs else self._padded_pass
         found: dict[int, Tensor] = {}
         for batch in batches:
@@ -263,10 +265,10 @@ class CausalModel:
     def _packed_pass(
         self, sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]] | None, batch: Sequence[int]
     ) -> list[Tensor]:
-        packed = PackedSequences([sequences[index] for index in batch])
+        packed = PackedSequences([sequences[index] for index in batch], share=self.kind == "cpu")
         hidden = self.run(packed.ids.numpy(), packed.positions.numpy(), packed.attend)  # (tokens, hidden)
         wanted = [range(len(sequences[index])) if rows is None else rows[index] for index in batch]
-        places = [start + row for start, own in zip(packed.starts, wanted, strict=True) for row in own]
+        places = [of_sequence[row] for of_sequence, own in zip(packed.places, wanted, strict=True) for row in own]
         kept = hidden[torch.tensor(places, device=hidden.device)]
         return list(kept.split([len(own) for own in wanted]))  # type: ignore[no-untyped-call]
 

@@ -3,9 +3,11 @@
 Every operation of a network but attention treats tokens one by one, so sequences of any lengths share a pass. Attention is
 computed
 
-- on a CPU sequence by sequence: a sequence's numbers depend on its own tokens alone, bit for bit. This needs matrix products that
-  give a row the same bits for any number of rows; measured, they do so from four rows on, so passes are padded to a multiple of
-  `ROW_MULTIPLE` tokens;
+- on a CPU sequence by sequence, and tokens with which several sequences begin are in the pass once: those of a call whose result
+  differs, and the start token. A sequence's numbers depend on its own tokens alone, bit for bit. This needs operations that give a
+  row the same bits in every company. Measured: matrix products do so from four rows on, so passes are padded to a multiple of
+  `ROW_MULTIPLE` tokens; torch's attention does so for sequences of multiples of 16 tokens up to 191, of which it takes 32 at a
+  time, so that sequences are padded to such multiples there, and longer ones share nothing;
 - on a GPU by one kernel for all sequences of any lengths (flash attention, `torch.nn.attention.varlen`), without split keys, so
   that its result for a sequence does not depend on the others either. Matrix products there may still round differently in another
   batch. This was written without a GPU and has not been run. At load the kernel is compared with torch's plain attention; where it
@@ -22,38 +24,69 @@ from torch.nn import functional
 
 from toolformer_ops.language_model.kv_cache import ROW_MULTIPLE
 
+LONGEST_SHARED = 176
+"""Sequences of so many tokens, or fewer, share the tokens with which they begin."""
 
-def fill_passes(lengths: Sequence[int], at_most: int) -> Iterator[list[int]]:
-    """Indices of the sequences of each pass of at most `at_most` tokens: passes of about equal size, like lengths together."""
-    order = sorted(range(len(lengths)), key=lambda index: (lengths[index], index))
-    passes = -(-sum(lengths) // at_most)
-    even = sum(lengths) / max(1, passes)
+
+def fill_passes(sequences: Sequence[Sequence[int]], at_most: int, *, share: bool) -> Iterator[list[int]]:
+    """Indices of the sequences of each pass of at most `at_most` tokens: passes of about equal size.
+
+    Sequences that begin alike are next to each other; with `share` the tokens that they share count once.
+    """
+    order = sorted(range(len(sequences)), key=lambda index: (tuple(sequences[index]), index))
+    own = [
+        len(sequences[index]) - (_shared_tokens(sequences[before], sequences[index]) if share else 0)
+        for before, index in itertools.pairwise(order)
+    ]
+    total = sum(own) + sum(len(sequences[index]) for index in order[:1])
+    even = total / max(1, -(-total // at_most))
     batch: list[int] = []
     tokens = 0
-    for index in order:
-        if batch and (tokens + lengths[index] > at_most or tokens >= even):
+    for index, added in zip(order, [0, *own], strict=False):
+        if batch and (tokens + added > at_most or tokens >= even):
             yield batch
             batch, tokens = [], 0
+        tokens += added if batch else len(sequences[index])
         batch.append(index)
-        tokens += lengths[index]
     if batch:
         yield batch
 
 
-class PackedSequences:
-    """Sequences of one pass."""
+def _shared_tokens(before: Sequence[int], sequence: Sequence[int]) -> int:
+    """How many of a sequence's first tokens are those of the one before it, leaving at least one of its own."""
+    if max(len(before), len(sequence)) > LONGEST_SHARED:
+        return 0
+    alike = zip(before, sequence[:-1], strict=False)
+    return next(
+        (place for place, (one, other) in enumerate(alike) if one != other), min(len(before), len(sequence) - 1)
+    )
 
-    def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
-        self.lengths = [len(sequence) for sequence in sequences]
-        self.starts = [0, *itertools.accumulate(self.lengths)][:-1]
-        """Token of the pass with which each sequence begins."""
-        ids = [token for sequence in sequences for token in sequence]
-        filler = -len(ids) % ROW_MULTIPLE  # a further sequence, of any token
-        if filler:
-            self.lengths.append(filler)
+
+class PackedSequences:
+    """Sequences of one pass; with `share`, tokens with which a sequence and the one before it begin are in it once."""
+
+    def __init__(self, sequences: Sequence[Sequence[int]], *, share: bool) -> None:
+        self.places: list[list[int]] = []
+        """Of each sequence, which token of the pass each of its tokens is."""
+        ids: list[int] = []
+        positions: list[int] = []
+        padded: list[int] = []  # of each sequence, as it is attended to, the tokens of the pass
+        added: list[int] = []  # of each token of the pass, where it is in them
+        for number, sequence in enumerate(sequences):
+            shared = _shared_tokens(sequences[number - 1], sequence) if share and number else 0
+            new = range(len(ids), len(ids) + len(sequence) - shared)
+            self.places.append([*(self.places[-1][:shared] if shared else ()), *new])
+            ids += sequence[shared:]
+            positions += range(shared, len(sequence))
+            added += range(len(padded) + shared, len(padded) + len(sequence))
+            padded += [*self.places[-1], *[new[0]] * (-len(sequence) % ROW_MULTIPLE)]
+        filler = -len(ids) % ROW_MULTIPLE  # tokens that nothing attends to
         self.ids = torch.tensor([*ids, *ids[:1] * filler])  # (tokens,)
-        self.positions = torch.cat([torch.arange(length) for length in self.lengths])  # (tokens,)
-        self._ends = list(itertools.accumulate(self.lengths))
+        self.positions = torch.tensor([*positions, *[0] * filler])  # (tokens,)
+        self._lengths = [len(sequence) for sequence in sequences]
+        self._padded = torch.tensor(padded)
+        self._added = torch.tensor([*added, *[0] * filler])
+        self._filler = filler
         self._ends_on_device: dict[torch.device, Tensor] = {}  # layers may be on several
 
     def attend(
@@ -67,18 +100,24 @@ class PackedSequences:
         softcap: float | None,
     ) -> Tensor:
         """Causal attention of each sequence, (tokens, heads, width): what `CausalModel.run` calls in every layer."""
-        if takes_variable_lengths(queries.device, queries.dtype, softcap):
-            device = queries.device
+        device = queries.device
+        if takes_variable_lengths(device, queries.dtype, softcap):
+            lengths = [*self._lengths, self._filler] if self._filler else self._lengths
             if device not in self._ends_on_device:
-                self._ends_on_device[device] = torch.tensor([0, *self._ends], dtype=torch.int32, device=device)
-            ends = self._ends_on_device[device]
-            return _variable_lengths(queries, keys, values, ends, max(self.lengths), window, scale)
-        return torch.cat(
-            [
-                _one_sequence(queries[first:end], keys[first:end], values[first:end], window, scale, softcap)
-                for first, end in itertools.pairwise([0, *self._ends])
-            ]
+                ends = [0, *itertools.accumulate(lengths)]
+                self._ends_on_device[device] = torch.tensor(ends, dtype=torch.int32, device=device)
+            ends_there = self._ends_on_device[device]
+            return _variable_lengths(queries, keys, values, ends_there, max(lengths), window, scale)
+        lengths = [length + -length % ROW_MULTIPLE for length in self._lengths]
+        asked, known, mixed_in = (
+            tensor.index_select(0, self._padded).split(lengths)  # type: ignore[no-untyped-call]
+            for tensor in (queries, keys, values)
         )
+        of_sequences = [
+            _one_sequence(own_queries, own_keys, own_values, window, scale, softcap)
+            for own_queries, own_keys, own_values in zip(asked, known, mixed_in, strict=True)
+        ]
+        return torch.cat(of_sequences).index_select(0, self._added)
 
 
 def takes_variable_lengths(device: torch.device, dtype: torch.dtype, softcap: float | None) -> bool:

@@ -12,7 +12,8 @@ model's window holds of the text without a prefix (`tokenization.py`).
 Shortcuts that change no kept call:
 
 - Equal passes are one pass: L(nothing) of all positions, and equal prefixes z of one text at all their positions.
-- Passes stop at the last token that is scored, and only the rows of scored tokens are projected.
+- Passes stop at the last token that is scored, and only the rows of scored tokens are projected. On a CPU tokens with which passes
+  begin are computed once (`packing.py`).
 - `prune_below` = t > 0. A threshold tau keeps a call only if L- minus L+ >= tau. L- is a minimum, so each of its terms bounds it
   from above; L+ >= 0, as a weighted sum of -log p >= 0. So min(L(nothing), L_full(nothing)) < t, or that minimum minus L+ < t,
   proves that no tau >= t keeps the call, and its other losses need not be computed. Computed numbers have rounding errors;

@@ -97,13 +97,31 @@ def test_a_text_has_the_same_bits_in_any_company(
 
 
 def test_passes_are_filled_from_many_texts(subject: Subject) -> None:
-    texts = [(f"{TEXT} {number}", [calculator(9)]) for number in range(20)]
+    texts = [(f"{number} {TEXT}", [calculator(9)]) for number in range(30, 70)]
     with passes_over(subject.model.network) as passes:
         subject.engine.score_texts(texts)
     read = sum(sequences * tokens for sequences, tokens in passes)
     at_most = subject.model.memory.pass_tokens
     assert read > 2 * at_most
-    assert len(passes) <= read / at_most + 2, "60 sequences, in passes that are full"
+    assert len(passes) <= read / at_most + 2, "120 sequences, in passes that are full"
+
+
+def test_tokens_with_which_sequences_begin_are_read_once(subject: Subject) -> None:
+    calls = [
+        PlacedCall(12, Call("Calculator", "520 - 187 + 12 * 40 / 7 - 1000"), f"{number} shirts") for number in range(8)
+    ]
+    alone = []
+    with passes_over(subject.model.network) as passes_alone:
+        for call in calls:
+            alone += losses_with_result(subject.engine, TEXT, [call])
+    with passes_over(subject.model.network) as passes:
+        together = losses_with_result(subject.engine, TEXT, calls)
+    read, apart = (sum(sequences * tokens for sequences, tokens in some) for some in (passes, passes_alone))
+    shared = len(subject.engine.tokenize(calls[0].without_result)) - 2
+    assert read <= apart - (len(calls) - 1) * shared + 16
+    assert together == alone, "bit for bit"
+    expected = [subject.reference.losses(TEXT, call).with_result for call in calls]
+    assert together == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("packs", [True, False])
