@@ -28,7 +28,7 @@ def new_tool(
     mcp: Annotated[
         str, typer.Option("--mcp", help="MCP server: the command that starts it, in quotes, or its http address.")
     ] = "",
-    openapi: Annotated[str, typer.Option("--openapi", help="OpenAPI 3 document, a JSON file; with --url.")] = "",
+    openapi: Annotated[str, typer.Option("--openapi", help="OpenAPI 3 document, a JSON or YAML file; with --url.")] = "",
     url: Annotated[str, typer.Option("--url", help="With --openapi: the service's address before the paths.")] = "",
     name: Annotated[str, typer.Option("--name", help="In calls; by default the server's, as in ConvertTime.")] = "",
     secret: Annotated[

@@ -99,7 +99,7 @@ def write_new_tool(
     # 1. What the server says.
     folder.mkdir(parents=True, exist_ok=True)
     if server.openapi:
-        copied = folder / f"{stem}.openapi.json"
+        copied = folder / f"{stem}.openapi{Path(server.openapi).suffix or '.json'}"
         shutil.copyfile(server.openapi, copied)
         server = server.model_copy(update={"openapi": copied.name})
     described = ask_server(server, folder, server_tool, name)

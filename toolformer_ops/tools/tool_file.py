@@ -52,7 +52,7 @@ class ServerPart(_Part):
     url: str = ""
     """Of an MCP server over streamable HTTP; with `openapi`: the address before its paths."""
     openapi: str = ""
-    """An OpenAPI document as JSON, relative to the file's folder."""
+    """An OpenAPI document as JSON (`.json`) or YAML, relative to the file's folder."""
     headers: dict[str, str] = {}
     """Sent with every request; `{NAME}` is the secret of that name."""
     environment: dict[str, str] = {}

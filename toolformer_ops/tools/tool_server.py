@@ -240,11 +240,16 @@ class Connection:
 
     def _openapi_server(self, headers: dict[str, str]) -> Any:
         import httpx2
+        import yaml
         from fastmcp import FastMCP
 
         path = self._folder / self._server.openapi
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            # As JSON would have it: YAML reads 200 as a number and 2023-01-30 as a date.
+            document = (
+                json.loads(text) if path.suffix == ".json" else json.loads(json.dumps(yaml.safe_load(text), default=str))
+            )
             info = document["info"]
             self._identity = str(info["title"]), str(info["version"])
             client = httpx2.AsyncClient(base_url=self._server.url, headers=headers, timeout=None)
@@ -255,9 +260,10 @@ class Connection:
                 if isinstance(operation, dict)
             }
             return FastMCP.from_openapi(document, client, name=self._identity[0], validate_output=False)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
             raise ToolError(
-                f"tool {self._name}: {path}: expected an OpenAPI 3 document as JSON, found {type(error).__name__}: {error}."
+                f"tool {self._name}: {path}: expected an OpenAPI 3 document as JSON or YAML, found {type(error).__name__}: "
+                f"{' '.join(str(error).split())}."
             ) from error
 
     def _is_read_only(self, tool: Any) -> bool | None:

@@ -1,21 +1,25 @@
 """`toolformer-ops generate` prints the text with its calls, or everything as JSON."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.system.writing_model import save_model_that_writes_calls
+from tests.tool_files import SERVERS, write_tool
 from toolformer_ops.__main__ import app
 from toolformer_ops.commands import decoding
 from toolformer_ops.decoding.records import MadeCall, Prompt, WrittenText
 from toolformer_ops.errors import EXIT_USAGE, ModelError, ParameterError, ToolError, exit_code
 
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_model_that_writes_calls(tmp_path_factory.mktemp("generate") / "model", results=True))
+    sentence = "a film is a film [Length(a film) -> 7] test."
+    return str(
+        save_model_that_writes_calls(tmp_path_factory.mktemp("generate") / "model", results=True, sentence=sentence)
+    )
 
 
 def run(*arguments: str, stdin: str | None = None) -> list[str]:
@@ -30,6 +34,15 @@ def test_it_prints_prompt_and_continuation_with_its_call(folder: str) -> None:
     )
     assert lines[0].startswith("the shop had sold")
     assert "[Calculator(" in lines[0] or "[Calendar() -> Today is" in lines[0]
+
+
+def test_a_text_calls_the_tool_of_a_server(folder: str, tools_folder: Path) -> None:
+    facts = {"command": [sys.executable, str(SERVERS / "facts.py")]}
+    write_tool(tools_folder, "Length", "length", server=facts, ask=True)
+    [line] = run("a film is a film", "--model", folder, "--json", "--max-tokens", "12", "--tools", "Calculator,Length")
+    [call] = json.loads(line)["calls"]
+    assert (call["tool"], call["input"], call["result"]) == ("Length", "a film", "2")
+    assert "[Length(a film) -> 2]" in json.loads(line)["text"]
 
 
 def test_json_lines_hold_text_calls_and_times_and_k_zero_makes_no_call(folder: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.tool_files import served, tool_of, write_tool
 from toolformer_ops.errors import ToolError, ToolServerError
@@ -287,7 +288,8 @@ class _Service(http.server.BaseHTTPRequestHandler):
         """Nothing on stderr."""
 
 
-def test_an_operation_of_an_openapi_document_is_a_tool(tmp_path: Path, opened: Open) -> None:
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_an_operation_of_an_openapi_document_is_a_tool(tmp_path: Path, opened: Open, suffix: str) -> None:
     country = {"name": "country", "in": "path", "required": True, "schema": {"type": "string"}}
     operation = {
         "operationId": "capital",
@@ -296,16 +298,19 @@ def test_an_operation_of_an_openapi_document_is_a_tool(tmp_path: Path, opened: O
         "responses": {"200": {"description": "ok"}},
     }
     paths = {"/capitals/{country}": {"get": operation, "post": {**operation, "operationId": "set_capital"}}}
-    document = {"openapi": "3.1.0", "info": {"title": "Capitals", "version": "1.2"}, "paths": paths}
-    (tmp_path / "capitals.json").write_text(json.dumps(document))
+    document = {"openapi": "3.1.0", "info": {"title": "Capitals", "version": "2023-01-30"}, "paths": paths}
+    text = json.dumps(document)
+    if suffix == "yaml":  # with a status and a date as people write them
+        text = yaml.safe_dump(document).replace("'200'", "200").replace("'2023-01-30'", "2023-01-30")
+    (tmp_path / f"capitals.{suffix}").write_text(text)
     service = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Service)
     threading.Thread(target=service.serve_forever, daemon=True).start()
-    table = {"command": [], "url": f"http://127.0.0.1:{service.server_port}/v1", "openapi": "capitals.json"}
+    table = {"command": [], "url": f"http://127.0.0.1:{service.server_port}/v1", "openapi": f"capitals.{suffix}"}
     try:
         path = write_tool(tmp_path, "Capital", "capital", server=table, keys=['result = "{capital}"'], ask=True)
         assert tool_of(path).file.recorded == RecordedPart(
             server="Capitals",
-            version="1.2",
+            version="2023-01-30",
             read_only=True,
             input_schema=tool_of(path).file.recorded.input_schema,  # type: ignore[union-attr]
         )
