@@ -7,6 +7,7 @@ One is installed by pip from a package, tests/data/word_count_tool; two are of M
 import importlib.util
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.tool_files import SERVERS, forget_tools, served, write_tool
+from toolformer_ops.__main__ import app
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.storage import database
 
@@ -130,6 +133,30 @@ def test_tools_of_mcp_servers_are_called_and_annotate_a_file(
     for line in lines:
         phrase = line["call"].removeprefix("Length(").removesuffix(")")
         assert line["result"] == str(len(phrase.split()))
+
+
+def test_a_new_tool_is_tried_on_ten_texts(tool_files: Path, tmp_path: Path, writing_model_dir: Path) -> None:
+    examples, texts = tmp_path / "examples.txt", tmp_path / "texts.jsonl"
+    examples.write_text("The motto is [WordsOf(in varietate concordia)] three words long.\n")
+    texts.write_text("".join(json.dumps({"text": f"{TEXTS[0]} This is text {number}."}) + "\n" for number in range(11)))
+    program = ("--mcp", shlex.join([sys.executable, str(SERVERS / "facts.py")]), "--tool", "length", "--name", "WordsOf")
+    tried = ("--texts", str(texts), "--model", str(writing_model_dir), "--parameters")
+    numbers = {name: value for name, value in NUMBERS.items() if name != "keep_thresholds"}
+    done = CliRunner().invoke(
+        app, ["new-tool", *program, "--examples", str(examples), *tried, json.dumps(numbers)], catch_exceptions=False
+    )
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[:3] == [
+        str(tool_files / "words_of.toml"), str(tool_files / "words_of.txt"), "[WordsOf(in varietate concordia) -> 3]",
+    ]  # fmt: skip
+    assert lines[3] == "10 texts, 10 asked"
+    found = printed("\n".join(lines[7:]))
+    assert found
+    for line in found:
+        phrase = line["call"].removeprefix("WordsOf(").removesuffix(")")
+        assert line["result"] == str(len(phrase.split()))
+    assert f"with_result {lines[6].split()[4].removesuffix(',')}" in lines[5]
 
 
 def test_the_trigger_form_offers_it(installed: None, tool_files: Path, tmp_path: Path) -> None:
