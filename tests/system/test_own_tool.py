@@ -139,7 +139,14 @@ def test_a_new_tool_is_tried_on_ten_texts(tool_files: Path, tmp_path: Path, writ
     examples, texts = tmp_path / "examples.txt", tmp_path / "texts.jsonl"
     examples.write_text("The motto is [WordsOf(in varietate concordia)] three words long.\n")
     texts.write_text("".join(json.dumps({"text": f"{TEXTS[0]} This is text {number}."}) + "\n" for number in range(11)))
-    program = ("--mcp", shlex.join([sys.executable, str(SERVERS / "facts.py")]), "--tool", "length", "--name", "WordsOf")
+    program = (
+        "--mcp",
+        shlex.join([sys.executable, str(SERVERS / "facts.py")]),
+        "--tool",
+        "length",
+        "--name",
+        "WordsOf",
+    )
     tried = ("--texts", str(texts), "--model", str(writing_model_dir), "--parameters")
     numbers = {name: value for name, value in NUMBERS.items() if name != "keep_thresholds"}
     done = CliRunner().invoke(

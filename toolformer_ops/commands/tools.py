@@ -2,13 +2,18 @@
 
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ConfigurationError, ParameterError, ToolError
+
+if TYPE_CHECKING:
+    from toolformer_ops.one_process.new_tool import Trial
+    from toolformer_ops.tools.tool_file import ServerPart
 
 TEXTS = 10
 """On how many texts a new tool is tried."""
@@ -28,7 +33,9 @@ def new_tool(
     mcp: Annotated[
         str, typer.Option("--mcp", help="MCP server: the command that starts it, in quotes, or its http address.")
     ] = "",
-    openapi: Annotated[str, typer.Option("--openapi", help="OpenAPI 3 document, a JSON or YAML file; with --url.")] = "",
+    openapi: Annotated[
+        str, typer.Option("--openapi", help="OpenAPI 3 document, a JSON or YAML file; with --url.")
+    ] = "",
     url: Annotated[str, typer.Option("--url", help="With --openapi: the service's address before the paths.")] = "",
     name: Annotated[str, typer.Option("--name", help="In calls; by default the server's, as in ConvertTime.")] = "",
     secret: Annotated[
@@ -55,28 +62,11 @@ def new_tool(
 
     Example: toolformer-ops new-tool --mcp mcp-server-time --tool convert_time --examples examples.txt --texts docs.jsonl
     """
-    from pydantic import ValidationError
-
     from toolformer_ops.one_process import new_tool as making
     from toolformer_ops.runs.choices import values_in
-    from toolformer_ops.tools.tool_file import ServerPart
 
-    if bool(mcp) == bool(openapi):
-        raise ParameterError("expected --mcp or --openapi, found both or neither. Name one server.")
-    for item in header or ():
-        if ":" not in item:
-            raise ParameterError(f"--header: expected a name, a colon and a value, found {item!r:.80}.")
-    headers = dict(item.partition(":")[::2] for item in header or ())
-    given: dict[str, Any] = (
-        {"url": url, "openapi": openapi} if openapi else {"url": mcp} if "://" in mcp else {"command": shlex.split(mcp)}
-    )
-    given |= {"headers": {key.strip(): value.strip() for key, value in headers.items()}, "secrets": secret or ()}
-    try:
-        server = ServerPart.model_validate({key: value for key, value in given.items() if value})
-    except ValidationError as error:
-        said = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
-        raise ConfigurationError(f"--mcp, --openapi, --url, --secret, --header: {said}.") from error
-
+    # 1. The file and its prompt.
+    server = _server_part(mcp, openapi, url, header or (), secret or ())
     settings = load_settings()
     chosen = name or "".join(part[:1].upper() + part[1:] for part in tool.replace("-", "_").split("_"))
     new = making.write_new_tool(settings, server, tool, chosen, examples, allow_writes=allow_writes)
@@ -85,15 +75,44 @@ def new_tool(
     if recorded is not None and recorded.read_only is None:
         typer.echo(f"{chosen}: the server does not say whether the tool only reads. Be sure that it does.", err=True)
     typer.echo(f"calls: {making.call_form(new.tool)}", err=True)
+    # 2. What it answers.
     for call_input, output in making.run_examples(settings, new):
         typer.echo(f"[{chosen}({call_input}) -> {output.results[0] if output.results else output.reason}]")
+    # 3. What a model does with it.
     model_name = model or settings.default_model
     if texts is None or not model_name:
         typer.echo(
             f"to try it on {TEXTS} texts: toolformer-ops annotate TEXTS --tool {chosen} --limit {TEXTS} --all", err=True
         )
         return
-    trial = making.try_tool(settings, chosen, texts, model_name, TEXTS, values_in(parameters))
+    _print_trial(making.try_tool(settings, chosen, texts, model_name, TEXTS, values_in(parameters)))
+
+
+def _server_part(mcp: str, openapi: str, url: str, header: Sequence[str], secret: Sequence[str]) -> "ServerPart":
+    """The table `[server]` that the options ask for."""
+    from pydantic import ValidationError
+
+    from toolformer_ops.tools.tool_file import ServerPart
+
+    if bool(mcp) == bool(openapi):
+        raise ParameterError("expected --mcp or --openapi, found both or neither. Name one server.")
+    for item in header:
+        if ":" not in item:
+            raise ParameterError(f"--header: expected a name, a colon and a value, found {item!r:.80}.")
+    headers = dict(item.partition(":")[::2] for item in header)
+    given: dict[str, Any] = (
+        {"url": url, "openapi": openapi} if openapi else {"url": mcp} if "://" in mcp else {"command": shlex.split(mcp)}
+    )
+    given |= {"headers": {key.strip(): value.strip() for key, value in headers.items()}, "secrets": secret}
+    try:
+        return ServerPart.model_validate({key: value for key, value in given.items() if value})
+    except ValidationError as error:
+        said = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
+        raise ConfigurationError(f"--mcp, --openapi, --url, --secret, --header: {said}.") from error
+
+
+def _print_trial(trial: "Trial") -> None:
+    """What was sampled and answered, and the calls that save most."""
     typer.echo(f"{trial.texts} texts, {trial.texts_asked} asked")
     for what, counts in (("sampled", trial.sampled), ("answers", trial.answers)):
         typer.echo(

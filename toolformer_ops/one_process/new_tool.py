@@ -28,6 +28,7 @@ from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import load_model
 from toolformer_ops.tools.base import TEXT_SLOT, ToolOutput, run_tool
 from toolformer_ops.tools.registry import forget_tools, get_tool, tool_names
+from toolformer_ops.tools.server_connection import ServerTool, ask_server
 from toolformer_ops.tools.tool_file import (
     FileTool,
     RecordedPart,
@@ -37,7 +38,6 @@ from toolformer_ops.tools.tool_file import (
     toml_text,
     with_recorded,
 )
-from toolformer_ops.tools.tool_server import ServerTool, ask_server
 
 LEAST_EXAMPLES = 1
 DESCRIPTION_CHARACTERS = 300

@@ -14,6 +14,7 @@ from toolformer_ops.commands import decoding
 from toolformer_ops.decoding.records import MadeCall, Prompt, WrittenText
 from toolformer_ops.errors import EXIT_USAGE, ModelError, ParameterError, ToolError, exit_code
 
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     sentence = "a film is a film [Length(a film) -> 7] test."

@@ -20,8 +20,9 @@ from toolformer_ops.errors import ToolError, ToolServerError
 from toolformer_ops.records import Document
 from toolformer_ops.tools import tool_server
 from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, ToolOutput, run_tool
+from toolformer_ops.tools.server_connection import ask_server
 from toolformer_ops.tools.tool_file import RecordedPart, read_tool_file, with_recorded
-from toolformer_ops.tools.tool_server import ServerRunner, ask_server
+from toolformer_ops.tools.tool_server import ServerRunner
 
 WEATHER = {
     "type": "object",
