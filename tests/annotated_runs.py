@@ -65,6 +65,7 @@ class AnnotatedRun:
                 code_version="test",
                 image="",
                 schedule=None,
+                chained_release_id=None,
             )
             for tool, threshold in thresholds.items():
                 database.execute(

@@ -6,7 +6,7 @@ one does.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -70,9 +70,18 @@ class FakeLanguageModel:
         self.seen.append(text)
 
     def find_positions(
-        self, prompt: object, texts: Sequence[str], *, at_most: int, threshold: float
+        self,
+        prompt: object,
+        texts: Sequence[str],
+        *,
+        at_most: int,
+        threshold: float,
+        allowed: Sequence[Callable[[CallPosition], bool]] | None = None,
     ) -> list[list[CallPosition]]:
-        return [self._positions(text)[-at_most:] for text in texts]
+        found = [self._positions(text) for text in texts]
+        if allowed is not None:
+            found = [list(filter(allows, of_text)) for allows, of_text in zip(allowed, found, strict=True)]
+        return [of_text[-at_most:] for of_text in found]
 
     def _positions(self, text: str) -> list[CallPosition]:
         self._see(text)

@@ -141,6 +141,7 @@ class Nights:
                 corpus_version=self.version, ordinal_limit=limit, tools=[tool.name for tool in tools], document_limit=limit,
                 parameters=json.dumps(parameters), model_identity=tools[0].model, code_version="test", image="",
                 schedule=schedule,
+                chained_release_id=None,
             )  # fmt: skip
             connection.execute(
                 text("update annotation_runs set started_at = now() + :night * interval '1 minute' - interval '1 day' "

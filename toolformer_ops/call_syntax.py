@@ -45,6 +45,20 @@ class Call:
 
 
 @dataclass(frozen=True)
+class WrittenCall:
+    """A call with its result as a text holds it."""
+
+    call: Call
+    result: str
+    start_char: int
+    """Offset in the text of what is taken out with it: the call and its one added space."""
+    end_char: int
+    """Offset of the end of that."""
+    position_char: int
+    """Offset, in the text without calls, before which the call stands."""
+
+
+@dataclass(frozen=True)
 class WovenCall:
     """A call with its result at a place in a text."""
 
@@ -125,26 +139,32 @@ def call_opening(tool: str) -> str:
     return f"[{tool}("
 
 
-def _written_call(tools: Sequence[str]) -> re.Pattern[str]:
-    names = "|".join(re.escape(tool) for tool in tools)
-    return re.compile(rf"\[(?:{names})\([^\[\]\n\r]*\) -> [^\[\]\n\r]*\]")
-
-
 def take_out(text: str, tools: Sequence[str]) -> str:
     """`text` without the calls of `tools` that were woven into it, byte for byte as it was before."""
-    pattern = _written_call(tools)
+    return read_out(text, tools)[0]
+
+
+def read_out(text: str, tools: Sequence[str]) -> tuple[str, list[WrittenCall]]:
+    """`text` without the calls of `tools` that were woven into it, and these calls in their order."""
+    names = "|".join(re.escape(tool) for tool in tools)
+    # An input holds no arrow (`parse_call`), so that the first ") -> " ends it.
+    pattern = re.compile(rf"\[({names})\(([^\[\]\n\r]*?)\) -> ([^\[\]\n\r]*)\]")
     pieces: list[str] = []
-    end = 0
+    calls: list[WrittenCall] = []
+    end = length = 0
     for match in pattern.finditer(text):
-        before = text[end : match.start()]
+        before, start = text[end : match.start()], match.start()
         end = match.end()
         if before.endswith(" "):
-            before = before[:-1]
+            before, start = before[:-1], start - 1
         elif text[end : end + 1] == " ":
             end += 1
         pieces.append(before)
+        length += len(before)
+        tool, call_input, result = match.groups()
+        calls.append(WrittenCall(Call(tool, call_input), result, start, end, length))
     pieces.append(text[end:])
-    return "".join(pieces)
+    return "".join(pieces), calls
 
 
 def holds_call_markup(text: str, tools: Sequence[str]) -> bool:

@@ -41,6 +41,9 @@ ledger as (
     where row.recipe_id = known.recipe_id and row.document_id = text.document_id
     returning 1
 ),
+chained as (
+    delete from chained_texts row using texts_to_forget text where row.document_id = text.document_id
+),
 failed as (
     delete from failed_documents row using texts_to_forget text where row.document_id = text.document_id
 ),

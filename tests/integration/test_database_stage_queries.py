@@ -176,6 +176,7 @@ def test_a_run_is_registered_once_and_ended(annotated: Engine) -> None:
         "code_version": "0.1.0",
         "image": "",
         "schedule": "posts",
+        "chained_release_id": None,
     }
     with database.transaction(annotated) as connection:
         assert database.execute(connection, "insert_annotation_run", parameters='{"seed": 1}', **values) == 1

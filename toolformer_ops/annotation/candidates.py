@@ -5,16 +5,19 @@
 3. At each other position m continuations of " [" are sampled: `sample_texts` does steps 2 and 3.
 4. Equal calls at one position are one candidate with a count; every other sample is counted under its reason: `candidates_at`.
 
-`sample_paragraphs` does steps 2 to 4. Does not run tools and does not score (`scoring.py`).
+`sample_paragraphs` does steps 2 to 4. With `chains` a text holds calls already, and these steps find calls that use their results
+(`chains.py`). Does not run tools and does not score (`scoring.py`).
 """
 
 import dataclasses
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from toolformer_ops.annotation.chains import EarlierCalls
 from toolformer_ops.call_syntax import CALL_START, Call, holds_call_markup, parse_call
 from toolformer_ops.errors import CallSyntaxError
 from toolformer_ops.language_model import AnnotationPrompt
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
 
 HOLDS_CALL_MARKUP = "holds_call_markup"
+HOLDS_NO_CALL = "holds_no_call"
 CHARACTERS_TOGETHER = 4000
 """Positions are found for texts of so many characters together: some 1,000 tokens, whose KV caches the engine keeps until the
 texts are added to the sampler (`language_model/context.py: KEPT_TEXT_TOKENS`)."""
@@ -58,6 +62,8 @@ class Candidate:
     """How many samples of the position are this call."""
     input_only_after: bool
     """Whether the input could be known only from the text behind the call, so that the call cannot be taught."""
+    parent: int | None = None
+    """In a chain: the number, from 0, of the call of the text whose result the input holds."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +78,20 @@ class SampledParagraph:
     seconds: float
 
 
-def filter_document(tool: Tool, document: Document) -> list[FilterDecision]:
-    """The tool's decisions on a document, or one refusal where the text already holds call markup."""
-    if holds_call_markup(document.text, tool_names()):
-        return [FilterDecision(kept=False, reason=HOLDS_CALL_MARKUP, end_char=len(document.text))]
+def filter_document(tool: Tool, document: Document, *, chains: bool = False) -> list[FilterDecision]:
+    """The tool's decisions on a document, or one refusal where the text already holds call markup.
+
+    With `chains` the text has to hold calls with their results, and no other markup.
+    """
+    text, refused = document.text, None
+    if chains:
+        earlier = EarlierCalls.of(text, tool_names())
+        text = earlier.plain_text
+        refused = None if earlier.calls else HOLDS_NO_CALL
+    if holds_call_markup(text, tool_names()):
+        refused = HOLDS_CALL_MARKUP
+    if refused:
+        return [FilterDecision(kept=False, reason=refused, end_char=len(document.text))]
     return tool.filter(tool.spec.as_read(document))
 
 
@@ -107,6 +123,11 @@ def sample_paragraphs(
 
     A paragraph's samples do not depend on what is sampled with it.
     """
+    earlier: list[EarlierCalls] | list[None] = [None] * len(paragraphs)
+    allowed = None
+    if choices.chains:
+        earlier = [EarlierCalls.of(item.document.text, tool_names()) for item in paragraphs]
+        allowed = [functools.partial(_allows, *one) for one in zip(earlier, paragraphs, strict=True)]
     sampled = sample_texts(
         model,
         annotation_prompt(tool),
@@ -116,15 +137,17 @@ def sample_paragraphs(
             (item.text, f"{choices.seed}|{tool.spec.name}|{item.document.document_id}|{item.number}")
             for item in paragraphs
         ],
+        allowed,
     )
     found: list[SampledParagraph] = []
-    for paragraph, of_text in zip(paragraphs, sampled, strict=True):
+    for paragraph, calls, of_text in zip(paragraphs, earlier, sampled, strict=True):
         pruned = [position for position in of_text.positions if position.pruned_by_loss is not None]
         open_positions = [position for position in of_text.positions if position.pruned_by_loss is None]
         counts = Counter(paragraphs=1, positions=len(of_text.positions), positions_pruned_below=len(pruned))
         candidates: list[Candidate] = []
         for position, samples in zip(open_positions, of_text.samples, strict=True):
-            distinct, counted = candidates_at(tool, paragraph.document, paragraph.text, position, samples)
+            parent_of = functools.partial(calls.parent_of, char=paragraph.start_char + position.char) if calls else None
+            distinct, counted = candidates_at(tool, paragraph.document, paragraph.text, position, samples, parent_of)
             candidates += distinct
             counts.update(counted)
         found.append(
@@ -145,11 +168,12 @@ def sample_texts(
     call_start: str,
     choices: ToolSamplingChoices,
     texts: Sequence[tuple[str, str]],
+    allowed: Sequence[Callable[[CallPosition], bool]] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[SampledText]:
     """Positions and samples of each text, in order; a text comes with the key that its random numbers are made from.
 
-    `clock` measures the seconds.
+    `allowed` says of each text at which positions calls may be sampled; all without it. `clock` measures the seconds.
     """
     sampler = model.start_sampling(
         prompt,
@@ -166,7 +190,11 @@ def sample_texts(
         # 1. Positions, and which of them are pruned. This computes the KV caches of the group's texts.
         started = clock()
         likeliest = model.find_positions(
-            prompt, [text for text, _ in group], at_most=choices.max_positions, threshold=choices.sampling_threshold
+            prompt,
+            [text for text, _ in group],
+            at_most=choices.max_positions,
+            threshold=choices.sampling_threshold,
+            allowed=None if allowed is None else allowed[len(positions) : len(positions) + len(group)],
         )
         found = prune_positions(
             model, [(text, of_text) for (text, _), of_text in zip(group, likeliest, strict=True)], choices.prune_below
@@ -215,9 +243,17 @@ def prune_positions(
 
 
 def candidates_at(
-    tool: Tool, document: Document, text: str, position: CallPosition, samples: Sequence[SampledContinuation]
+    tool: Tool,
+    document: Document,
+    text: str,
+    position: CallPosition,
+    samples: Sequence[SampledContinuation],
+    parent_of: Callable[[str], int | None] | None = None,
 ) -> tuple[list[Candidate], Counter[str]]:
-    """The distinct calls at one position in order of first appearance, and how many samples there were of each kind."""
+    """The distinct calls at one position in order of first appearance, and how many samples there were of each kind.
+
+    In a chain `parent_of` says which earlier call's result an input holds; a call that uses none is no candidate.
+    """
     counts: Counter[str] = Counter(samples=len(samples))
     calls: Counter[Call] = Counter()
     for sample in samples:
@@ -228,6 +264,10 @@ def candidates_at(
             calls[read] += 1
     candidates: list[Candidate] = []
     for call, sample_count in calls.items():
+        parent = parent_of(call.input) if parent_of else None
+        if parent_of and parent is None:
+            counts["sample_without_earlier_result"] += sample_count
+            continue
         effective_input = tool.effective_input(call.input, tool.spec.as_read(document))
         if effective_input is None:
             counts["sample_that_the_document_cannot_answer"] += sample_count
@@ -240,11 +280,16 @@ def candidates_at(
                 effective_input=effective_input,
                 sample_count=sample_count,
                 input_only_after=only_after,
+                parent=parent,
             )
         )
         counts["candidates"] += 1
         counts["duplicates_merged"] += sample_count - 1
     return candidates, counts
+
+
+def _allows(calls: EarlierCalls, paragraph: Paragraph, position: CallPosition) -> bool:
+    return calls.allows(paragraph.start_char + position.char)
 
 
 def read_call(tool: Tool, sample: SampledContinuation) -> Call | str:

@@ -126,7 +126,9 @@ def _compare_texts(auditing: Auditing, row: Row[Any], texts: Sequence[ReleasedTe
         content.texts += 1
         content.calls += len(text.calls)
         tools = sorted({call.tool for call in text.calls})
-        if document_id_of(text.plain_text) != text.document_id or not text.gives_text_back(tools):
+        if document_id_of(text.plain_text) != text.document_id or not text.gives_text_back(
+            tools, chained="chained_release" in row.definition
+        ):
             content.findings.append(
                 Finding(
                     "changed",

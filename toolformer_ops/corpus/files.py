@@ -121,6 +121,7 @@ def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
     """
     if uri.startswith("s3://"):
         from toolformer_ops.storage.object_store import ObjectStore
+        from toolformer_ops.storage.publication import MANIFEST
 
         store = ObjectStore(settings)
         try:
@@ -137,6 +138,8 @@ def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
             for item in found
             if item.uri == uri or _is_taken(Path(item.uri.removeprefix(f"{uri}/")))
         ]
+        if f"{uri}/{MANIFEST}" in {file.uri for file in files} and any(file.uri.endswith(PARQUET) for file in files):
+            files = [file for file in files if file.uri != f"{uri}/{MANIFEST}"]  # a release's: no record is in it
     else:
         path = Path(uri.removeprefix("file://"))
         if not path.exists():

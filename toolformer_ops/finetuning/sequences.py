@@ -25,8 +25,8 @@ def call_spans(text: ReleasedText) -> list[tuple[int, int]]:
     """Where the calls are in the text with calls: (first character, end), the one added space included."""
     spans: list[tuple[int, int]] = []
     shift = 0
-    for call in text.calls:
-        size = len(call_with_result(call.woven.call, call.result)) + 1
+    for call in text.all_calls()[1]:
+        size = len(call_with_result(call.call, call.result)) + 1
         spans.append((call.position_char + shift, call.position_char + shift + size))
         shift += size
     return spans
@@ -74,7 +74,7 @@ class TokenSequences:
         sequences = cls()
         room = length - len(tokenization.start_ids)
         for text in texts:
-            tokenized = tokenization.tokenize(text.plain_text if without_calls else text.text)
+            tokenized = tokenization.tokenize(text.all_calls()[0] if without_calls else text.text)
             spans = [] if without_calls else call_spans(text)
             for first, end in window_bounds(tokenized.starts, spans, room):
                 sequences.append((*tokenization.start_ids, *tokenized.ids[first:end]))

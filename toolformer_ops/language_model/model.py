@@ -84,11 +84,18 @@ class LanguageModel:
 
     @torch.inference_mode()
     def find_positions(
-        self, prompt: AnnotationPrompt, texts: Sequence[str], *, at_most: int, threshold: float
+        self,
+        prompt: AnnotationPrompt,
+        texts: Sequence[str],
+        *,
+        at_most: int,
+        threshold: float,
+        allowed: Sequence[Callable[[CallPosition], bool]] | None = None,
     ) -> list[list[CallPosition]]:
         """For each text, the `at_most` word starts with the largest p(" [") above `threshold`, in the order of the text.
 
-        Short texts are read together; each has the same positions, bit for bit, as when it is read alone (on a CPU).
+        `allowed` says of each text which word starts count; all without it. Short texts are read together; each has the same
+        positions, bit for bit, as when it is read alone (on a CPU).
 
         Raises:
             ModelError: the prompt leaves no room for text in the model's window.
@@ -96,6 +103,8 @@ class LanguageModel:
         found = context.find_positions(
             self._model, self._contexts, self._tokenization.marker_ids, prompt, [self.tokenize(text) for text in texts]
         )
+        if allowed is not None:
+            found = [list(filter(allows, of_text)) for allows, of_text in zip(allowed, found, strict=True)]
         return [context.best_positions(of_text, at_most, threshold) for of_text in found]
 
     def start_sampling(

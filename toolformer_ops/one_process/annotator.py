@@ -147,7 +147,9 @@ def annotate_file(
     annotated = (
         paragraph
         for document in itertools.islice(documents, limit)
-        for paragraph in annotator.annotate(kept_paragraphs(document, filter_document(tool, document)))
+        for paragraph in annotator.annotate(
+            kept_paragraphs(document, filter_document(tool, document, chains=choices.chains))
+        )
     )
     if not wants_placebos(choices):
         for paragraph in annotated:

@@ -49,17 +49,18 @@ Message = dict[str, Any]
 def conversation(text: ReleasedText, seed: int) -> list[Message]:
     """The messages: user, then assistant, tool, assistant, and so on; the last is the assistant's, which may be empty."""
     cut = opening_end(text, seed)
-    opening = text.plain_text[:cut]
+    plain, calls = text.all_calls()
+    opening = plain[:cut]
     messages: list[Message] = [{"role": "user", "content": f"{CONTINUE}{opening}" if opening else WRITE}]
-    for number, call in enumerate(text.calls, start=1):
-        written = text.plain_text[cut : call.position_char]
-        cut = call.position_char
+    for number, woven in enumerate(calls, start=1):
+        call, written = woven.call, plain[cut : woven.position_char]
+        cut = woven.position_char
         call_id = f"call{number:05d}"
         arguments = get_tool(call.tool).arguments(call.input)
         tool_call = {"id": call_id, "type": "function", "function": {"name": call.tool, "arguments": arguments}}
         messages.append({"role": "assistant", "content": written, "tool_calls": [tool_call]})
-        messages.append({"role": "tool", "tool_call_id": call_id, "name": call.tool, "content": call.result})
-    messages.append({"role": "assistant", "content": text.plain_text[cut:]})
+        messages.append({"role": "tool", "tool_call_id": call_id, "name": call.tool, "content": woven.result})
+    messages.append({"role": "assistant", "content": plain[cut:]})
     return messages
 
 
@@ -69,7 +70,8 @@ def opening_end(text: ReleasedText, seed: int) -> int:
     Not always right before the call, or the model would learn to open every answer with a call. The draw follows from the seed
     and the text's id alone.
     """
-    before_first_call = text.plain_text[: text.calls[0].position_char] if text.calls else ""
+    plain, calls = text.all_calls()
+    before_first_call = plain[: calls[0].position_char] if calls else ""
     ends = [0, *(match.end() for match in _WORD_END.finditer(f"{before_first_call} "))]
     digest = hashlib.sha256(f"{seed} {text.document_id}".encode("ascii")).digest()
     return ends[int.from_bytes(digest[:8]) % len(ends)]

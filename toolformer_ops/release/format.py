@@ -16,7 +16,8 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from toolformer_ops.call_syntax import Call, WovenCall, take_out, weave
+from toolformer_ops.call_syntax import Call, WovenCall, read_out, take_out, weave
+from toolformer_ops.tools.registry import tool_names
 
 ROW_GROUP_TEXTS = 1_000
 FILE_TEXTS = 20_000
@@ -25,7 +26,8 @@ FILE_TEXTS = 20_000
 COLUMN_MEANINGS = {
     "document_id": "hash of `plain_text`: the id of the text in the table `documents`",
     "text": "the text with its calls and their results",
-    "plain_text": "the text without calls; taking the calls out of `text` gives it, byte for byte",
+    "plain_text": "the text without `calls`; taking them out of `text` gives it, byte for byte. In a release of chains it holds "
+    "the calls of the release that was gone over",
     "calls": "the calls in the order of their positions: tool, input, result, `position_char` (character of `plain_text` before "
     "which the call stands, from 0), `position_probability`, the losses and the loss reduction in nats "
     "(`loss_without_call_full_context` where calls were scored in a context window), and the recipes",
@@ -111,14 +113,27 @@ class ReleasedText:
     @property
     def tools(self) -> tuple[str, ...]:
         """Names of the tools that are called, sorted."""
-        return tuple(sorted({call.tool for call in self.calls}))
+        return tuple(sorted({one.call.tool for one in self.all_calls()[1]}))
 
-    def gives_text_back(self, tools: Sequence[str]) -> bool:
-        """Whether the text without the calls of `tools` is the plain text, and the plain text with `calls` is the text."""
+    def all_calls(self) -> tuple[str, list[WovenCall]]:
+        """The text without any call, and its calls in order: in a release of chains also those that `plain_text` holds."""
+        plain, earlier = read_out(self.plain_text, tool_names())
+        woven = [WovenCall(one.position_char, one.call, one.result) for one in earlier]
+        for call in self.calls:
+            before = sum(one.end_char - one.start_char for one in earlier if one.end_char <= call.position_char)
+            woven.append(WovenCall(call.position_char - before, call.woven.call, call.result))
+        return plain, sorted(woven, key=lambda one: one.position_char)
+
+    def gives_text_back(self, tools: Sequence[str], *, chained: bool = False) -> bool:
+        """Whether the text without the calls of `tools` is the plain text, and the plain text with `calls` is the text.
+
+        `chained`: the plain text holds earlier calls, which are taken out of both.
+        """
         if not all(0 <= call.position_char <= len(self.plain_text) for call in self.calls):
             return False
         woven = weave(self.plain_text, [call.woven for call in self.calls])
-        return woven == self.text and take_out(self.text, tools) == self.plain_text
+        without_calls = take_out(self.plain_text, tools) if chained else self.plain_text
+        return woven == self.text and take_out(self.text, tools) == without_calls
 
 
 class ReleaseWriter:

@@ -249,6 +249,19 @@ class SamplingChoices(Choices):
     )
     seed: Seed = 0
     prune_below: PruneBelow = 0.5
+    chains: bool = Field(
+        default=False,
+        title="Chains",
+        description="The corpus is a release (s3:// address): sample calls whose input holds the result of a call in its texts.",
+        json_schema_extra={"section": "Sampling"},
+    )
+
+    def deciding(self) -> dict[str, Any]:
+        """What a recipe hashes. Without chains it is what it was before there were any."""
+        deciding = super().deciding()
+        if not self.chains:
+            deciding.pop("chains", None)
+        return deciding
 
     def for_tool(self, spec: ToolSpec) -> "ToolSamplingChoices":
         """The sampling choices with the tool's number wherever none was chosen."""

@@ -85,7 +85,13 @@ def placebo_recipe(
 
 
 def tool_recipes(
-    spec: ToolSpec, prompt_text: str, tool_version: str, model_identity: str, dtype: str, choices: RunChoices
+    spec: ToolSpec,
+    prompt_text: str,
+    tool_version: str,
+    model_identity: str,
+    dtype: str,
+    choices: RunChoices,
+    chained_release: str | None = None,
 ) -> ToolRecipes:
     """The recipes of a tool in a run.
 

@@ -45,6 +45,8 @@ class RunTool:
     scoring_recipe_id: str
     placebo_recipe_id: str | None = None
     """None where the run asks for no placebos, and before their pool is drawn (`stages/placebo.py`)."""
+    chained_release_id: str | None = None
+    """The release over whose texts the run goes, with chains."""
     tau_information: float | None = None
     """Nats of information that a kept call carries at least; None: the paper's keep rule alone."""
 
@@ -127,6 +129,7 @@ def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
         execution_recipe_id=row.execution_recipe_id,
         scoring_recipe_id=row.scoring_recipe_id,
         placebo_recipe_id=row.placebo_recipe_id,
+        chained_release_id=runs[0].chained_release_id,
         tau_information=row.tau_information,
     )
 

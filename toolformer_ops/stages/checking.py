@@ -185,7 +185,8 @@ def texts_in_doubt(connection: Connection, run: RunTool) -> Iterator[tuple[uuid.
                 for position, call_input, result in zip(row.positions, row.inputs, row.results, strict=True)
             ]
             inside = all(0 <= call.position_char <= len(row.text) for call in calls)
-            yield row.document_id, inside and take_out(weave(row.text, calls), [run.tool]) == row.text
+            plain = row.text if run.chained_release_id is None else take_out(row.text, [run.tool])
+            yield row.document_id, inside and take_out(weave(row.text, calls), [run.tool]) == plain
         after = page[-1].document_id
 
 
@@ -236,8 +237,10 @@ def write_rows_of_release(engine: Engine, run_id: str, folder: Path, manifest_sh
     with database.transaction(engine) as connection:
         database.execute(connection, "check_released")
         [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
+        chained = run.chained_release_id is not None
         texts = (
-            (str(text.document_id), len(text.calls), text.gives_text_back(run.tools)) for text in read_release(folder)
+            (str(text.document_id), len(text.calls), text.gives_text_back(run.tools, chained=chained))
+            for text in read_release(folder)
         )
         database.copy_insert(connection, "checked_texts", ("document_id", "call_count", "gives_text_back"), texts)
         calls = (

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from toolformer_ops.annotation.candidates import filter_document
+from toolformer_ops.annotation.chains import EarlierCalls
 from toolformer_ops.config import Settings
-from toolformer_ops.records import Document
+from toolformer_ops.records import Document, document_id_of
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.run_tools import Shard, load_run_tool, members_beyond_finished
 from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import Tool
-from toolformer_ops.tools.registry import get_tool
+from toolformer_ops.tools.registry import get_tool, tool_names
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,17 @@ class FilterDecisionRow(TableRow):
     end_char: int
     kept: bool
     reason: str
+
+
+@dataclass(frozen=True)
+class ChainedTextRow(TableRow):
+    """What a text of a release was without its calls."""
+
+    table = "chained_texts"
+
+    release_id: str
+    document_id: uuid.UUID
+    source_document_id: uuid.UUID
 
 
 @dataclass
@@ -87,7 +99,10 @@ class FilterWork(StageWork[Sequence[Document]]):
         rows: list[TableRow] = []
         for document in loaded:
             started = time.perf_counter()
-            decisions = filter_document(self.tool, document)
+            decisions = filter_document(self.tool, document, chains=self.run.choices.chains)
+            if self.run.chained_release_id is not None:
+                source = document_id_of(EarlierCalls.of(document.text, tool_names()).plain_text)
+                rows.append(ChainedTextRow(self.run.chained_release_id, document.document_id, source))
             rows += [
                 FilterDecisionRow(
                     filter_recipe_id=self.recipe_id,

@@ -274,14 +274,15 @@ def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder
     """
     [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
     choices = RunChoices.parse(run.parameters).part(ReleaseChoices)
-    definition = release_definition(tools, choices)
+    definition = release_definition(tools, choices, run.chained_release_id)
     digest = hashlib.sha256(json.dumps(definition, sort_keys=True).encode("ascii"))
     counts = ReleaseCounts()
     left_out = choose_calls(connection, run_id, tools.present, choices.max_examples_per_tool)
     with ReleaseWriter(folder) as writer:
         for chosen in chosen_texts(connection, tools.present):
             text = ReleasedText.of(chosen.document_id, chosen.text, chosen.calls, chosen.url)
-            if not text.gives_text_back([tool.tool for tool in tools.present]):
+            names = [tool.tool for tool in tools.present]
+            if not text.gives_text_back(names, chained=run.chained_release_id is not None):
                 raise QualityError(
                     f"text {text.document_id}: expected the text back after taking its {len(text.calls)} calls out, found "
                     f"another one. Nothing was released. Calls: {', '.join(call.call_id for call in text.calls)}."
@@ -315,12 +316,17 @@ def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder
     )
 
 
-def release_definition(tools: ToolsOfRun, choices: ReleaseChoices) -> dict[str, Any]:
+def release_definition(
+    tools: ToolsOfRun, choices: ReleaseChoices, chained_release: str | None = None
+) -> dict[str, Any]:
     """What decides a release besides its calls; part of its id.
 
-    A tool's placebos are named only where they decided which calls are in it.
+    A tool's placebos are named only where they decided which calls are in it, `chained_release` only in a run with chains: the
+    release whose calls its texts hold already.
     """
+    chained = {} if chained_release is None else {"chained_release": chained_release}
     return {
+        **chained,
         "release_version": RELEASE_VERSION,
         "model": tools.model_identity,
         "tools": [{name: value for name, value in vars(tool).items() if value is not None} for tool in tools.present],

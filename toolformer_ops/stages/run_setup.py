@@ -29,6 +29,7 @@ from toolformer_ops.runs.recipes import SAMPLING_VERSION, tool_recipes
 from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
         ParameterError: a keep threshold is below `prune_below`, or is for a tool that was not chosen, or the run asks for
             nats for each second, and it is not known what a call of a tool takes.
         RecipeMismatchError: the run exists with other choices or recipes.
+        ObjectStoreError: with `chains`, S3 does not answer.
     """
     from toolformer_ops.models import model_identity
 
@@ -61,6 +63,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
     costs = costs_of_run(settings, choices, versions)
     priced = with_costs(choices, costs)
     thresholds = priced.kept_from()
+    chained = chained_release(settings, normal_uri(choices.corpus)) if choices.chains else None
     recipes = {
         name: tool_recipes(
             spec=tool.spec,
@@ -69,6 +72,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
             model_identity=identity,
             dtype=settings.dtype,
             choices=priced,
+            chained_release=chained,
         )
         for name, tool in tools.items()
     }
@@ -110,6 +114,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
             ordinal_limit=beyond[0].ordinal if beyond else None,
             model_identity=identity,
             schedule=schedule,
+            chained_release=chained,
         )
         for name, of_tool in recipes.items():
             # 4. The tool's recipes; where that of sampling is new, the calls of earlier versions are not used again.
@@ -171,6 +176,39 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
     return list(recipes)
 
 
+def chained_release(settings: Settings, corpus_uri: str) -> str:
+    """The id of the release over whose texts a run with chains goes.
+
+    The corpus has to be a release that Postgres knows, in the bytes that were published: its calls are taken for calls that were
+    made, and a text from elsewhere could only claim that.
+
+    Raises:
+        ParameterError: the corpus is no release, or one of a run with chains.
+        CorpusError: its files are not those of the release.
+    """
+    with database.transaction(database.connect(settings)) as connection:
+        found = database.fetch_all(connection, "chained_release", uri=corpus_uri, corpus_id=corpus_id_of(corpus_uri))
+    if not found:
+        raise ParameterError(
+            f"chains: expected the s3:// address of a release as the corpus, found {corpus_uri}. `dataset_releases.uri` holds the "
+            "addresses of releases that are not withdrawn."
+        )
+    release = found[0]
+    if release.chained_release_id is not None:
+        raise ParameterError(
+            f"chains: expected a release of a run without chains, found {release.release_id}, whose calls use results of those of "
+            f"{release.chained_release_id}. A chain has two calls."
+        )
+    store = ObjectStore(settings)
+    manifest = store.published(store.key_of(corpus_uri), release.manifest_sha256)
+    if not set(release.files) <= {file.sha256 for file in manifest.files}:
+        raise CorpusError(
+            f"expected the files of release {release.release_id} in {corpus_uri}, found others. Ingest it again: "
+            f"`toolformer-ops stage ingest --corpus {corpus_uri}`."
+        )
+    return str(release.release_id)
+
+
 def start_finetuning(settings: Settings, run_id: str, release_id: str, parameters: str) -> RunChoices:
     """Write the rows of a run that finetunes on a release; returns its choices.
 
@@ -229,6 +267,7 @@ def _register_run(
     ordinal_limit: int | None,
     model_identity: str,
     schedule: str | None = None,
+    chained_release: str | None = None,
 ) -> None:
     database.execute(
         connection,
@@ -245,6 +284,7 @@ def _register_run(
         code_version=__version__,
         image=settings.image,
         schedule=schedule,
+        chained_release_id=chained_release,
     )
     database.execute(connection, "run_started_after_all", run_id=run_id)
     [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)

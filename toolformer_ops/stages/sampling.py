@@ -51,6 +51,8 @@ class CandidateCallRow(TableRow):
     effective_input: str
     sample_count: int
     input_only_after: bool
+    parent_call: int | None = None
+    """In a chain: the number of the call of the text whose result the input holds."""
 
     @classmethod
     def of(cls, recipe_id: str, paragraph: Paragraph, candidate: Candidate) -> "CandidateCallRow":
@@ -70,6 +72,7 @@ class CandidateCallRow(TableRow):
             effective_input=candidate.effective_input,
             sample_count=candidate.sample_count,
             input_only_after=candidate.input_only_after,
+            parent_call=candidate.parent,
         )
 
 

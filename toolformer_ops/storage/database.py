@@ -54,6 +54,7 @@ TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
     "recipes": ("recipe_id",),
     "run_tools": ("run_id", "tool"),
     "filter_decisions": ("filter_recipe_id", "document_id", "paragraph"),
+    "chained_texts": ("release_id", "document_id"),
     "candidate_calls": ("document_id", "call_id"),  # in each partition
     "pruned_positions": ("sampling_recipe_id", "document_id", "paragraph", "position_token"),
     "call_results": ("tool", "tool_version", "input_key"),

@@ -474,6 +474,25 @@ def test_the_calendar_tells_the_prompts_date(monkeypatch: pytest.MonkeyPatch) ->
     assert text.text == woven.removesuffix(END)
 
 
+def test_a_call_that_holds_the_result_of_the_one_before_is_written(
+    tools: Callable[..., ToolRuns], calculator: TellingTool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calendar = TellingTool("Calendar", lambda _: ToolOutput.of("Today is Friday, November 20, 2020."))
+    years = TellingTool("Calculator", lambda sum_: ToolOutput.of("33" if sum_ == "2020 - 1987" else "0"))
+    monkeypatch.setattr("toolformer_ops.decoding.together.get_tool", {"Calendar": calendar, "Calculator": years}.get)
+    runs = ToolRuns(Settings(_env_file=None), ("Calendar", "Calculator"), lambda: pytest.fail("not asked"))  # type: ignore[call-arg]
+    chain = (
+        " [Calendar() -> Today is Friday, November 20, 2020.] Friday, so she has lived"
+        " [Calculator(2020 - 1987) -> 33] 33 years."
+    )
+    text = only(write({PROMPT: [chain + END]}, DecodingSettings(call_start_rank=2, calls_per_input=2), runs))
+    assert text.text == chain
+    assert [(call.tool, call.input, call.result) for call in text.calls] == [
+        ("Calendar", "", "Today is Friday, November 20, 2020."),
+        ("Calculator", "2020 - 1987", "33"),
+    ]
+
+
 def test_settled_tokens_are_told_once_and_a_forgotten_call_never(tools: Callable[..., ToolRuns]) -> None:
     words = tokenization()
     scripts = {"One is": [PLAIN, CALL], "Two is": [PLAIN, " [1] as the table says." + END]}

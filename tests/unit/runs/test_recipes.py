@@ -84,6 +84,7 @@ REACHED: dict[str, tuple[Any, set[str]]] = {
     "loss_format": ("float32", {"score", "placebo"}),
     "placebos": (5, {"placebo"}),
     "placebo_sample": (100, {"placebo"}),
+    "chains": (True, FROM_SAMPLING_ON),
     "seed": (1, FROM_SAMPLING_ON | {"finetune"}),
     "finetune_steps": (7, {"finetune"}),
     "finetune_batch": (7, {"finetune"}),
