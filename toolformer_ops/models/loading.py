@@ -13,6 +13,7 @@ from toolformer_ops.models.identity import (
     model_identity,
     require_hub_revision,
 )
+from toolformer_ops.models.late_imports import imported_when_used
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -54,6 +55,9 @@ def load_weights(
         ModelHubError, NoDeviceError: the hub does not answer, or no GPU is there.
     """
     from safetensors import SafetensorError
+
+    with imported_when_used("scipy.optimize:linear_sum_assignment"):  # for the loss of networks that detect objects
+        import transformers.modeling_utils  # noqa: F401
     from transformers import AutoModelForCausalLM
     from transformers.distributed import DistributedConfig
     from transformers.utils import logging as transformers_logging

@@ -12,19 +12,15 @@ joined with their losses, and the tables to check are views of that. A check rea
 at most five offending rows, which is what GX reads. Repairs nothing.
 """
 
-import importlib
 import logging
 import math
 import os
-import sys
 import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from sqlalchemy import Connection, Engine, func, select, text
@@ -33,6 +29,7 @@ from sqlalchemy import table as sql_table
 from toolformer_ops.call_syntax import NOT_IN_A_CALL, Call, WovenCall, call_opening, take_out, weave
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DatabaseError, DatabaseUnreachableError, ParameterError, QualityError
+from toolformer_ops.models.late_imports import imported_when_used
 from toolformer_ops.release.choosing import PAGE_TEXTS, KeptCounts, count_kept
 from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.placebo_rates import store_rates
@@ -349,25 +346,6 @@ def _run_by_great_expectations(
     finally:
         own_engine.dispose()
     return results
-
-
-@contextmanager
-def imported_when_used(*names: str) -> Iterator[None]:
-    """What is imported inside gets stand-ins for these modules: each imports its module when it is asked for an attribute.
-
-    A module that is imported already is taken as it is. Outside, nobody meets a stand-in.
-    """
-    stand_ins = {name: ModuleType(name) for name in names if name not in sys.modules}
-    for name, stand_in in stand_ins.items():
-        # A module may have a function that is asked for attributes it has not (PEP 562).
-        vars(stand_in)["__getattr__"] = lambda attribute, name=name: getattr(importlib.import_module(name), attribute)
-    sys.modules.update(stand_ins)
-    try:
-        yield
-    finally:
-        for name, stand_in in stand_ins.items():
-            if sys.modules.get(name) is stand_in:
-                del sys.modules[name]
 
 
 def _backend_of(connection: Connection) -> int:

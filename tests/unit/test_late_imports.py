@@ -1,0 +1,43 @@
+"""A part of a library that is not used is not imported, and nobody outside the import of that library meets its stand-in."""
+
+import subprocess
+import sys
+import uuid
+
+import pytest
+
+from toolformer_ops.models.late_imports import imported_when_used
+
+
+def test_a_module_is_imported_when_it_is_asked_for_an_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    with imported_when_used("colorsys", "uuid"):
+        import colorsys
+
+        assert "rgb_to_hsv" not in vars(colorsys)
+        assert sys.modules["uuid"] is uuid  # which was there before
+    assert "colorsys" not in sys.modules
+    assert colorsys.rgb_to_hsv(0.0, 0.0, 1.0)[2] == 1.0
+    assert "rgb_to_hsv" in vars(sys.modules["colorsys"])
+
+
+def test_a_function_that_was_imported_from_it_works_inside_and_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    with imported_when_used("colorsys:rgb_to_hsv"):
+        from colorsys import rgb_to_hsv
+
+        assert rgb_to_hsv(0.0, 0.0, 1.0)[2] == 1.0
+        from colorsys import hsv_to_rgb  # the module is itself again
+    monkeypatch.delitem(sys.modules, "colorsys")
+    assert rgb_to_hsv(*hsv_to_rgb(0.0, 0.0, 0.5))[2] == 0.5
+
+
+def test_a_model_is_loaded_without_scipys_optimisers(tiny_model_dir: str) -> None:
+    program = (
+        "import sys; from toolformer_ops.models.loading import load_weights; "
+        "load_weights(sys.argv[1], None, 'float32', 'cpu', 1); "
+        "from transformers.loss import loss_for_object_detection as detection; "
+        "assert 'scipy.optimize' not in sys.modules; "
+        "assert [list(found) for found in detection.linear_sum_assignment([[2, 1], [1, 2]])] == [[0, 1], [1, 0]]"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tiny_model_dir)], check=True, timeout=600)
