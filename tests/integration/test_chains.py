@@ -147,6 +147,29 @@ def test_a_run_without_chains_refuses_such_texts_and_its_recipes_are_what_they_w
     ]
 
 
+@pytest.mark.parametrize("plain_first", [True, False])
+def test_what_a_run_without_chains_decided_about_a_text_is_not_what_a_run_with_them_decides(
+    settings: Settings, first: str, tmp_path: Path, plain_first: bool
+) -> None:
+    """Both go over the same texts, so that they must not share a filter's decisions, in whichever order they come."""
+
+    def plain_run() -> None:
+        start_run(settings, "plain", choices(first, "Calculator"))
+        filter_stage(settings, "plain", "Calculator")
+
+    ingest_corpus(settings, first)
+    if plain_first:
+        plain_run()
+    second = released(settings, "sums", choices(first, "Calculator", chains=True))
+    if not plain_first:
+        plain_run()
+    assert [text.text for text in texts(settings, second, tmp_path / "second")] == [WITH_BOTH]
+    decided = """select distinct decision.kept, decision.reason
+                 from filter_decisions decision join run_tools using (filter_recipe_id)
+                 where run_id = 'plain'"""
+    assert rows(settings, decided) == [(False, "holds_call_markup")]
+
+
 def test_chains_go_over_a_release_in_its_bytes_and_over_no_chains(
     settings: Settings, first: str, tmp_path: Path
 ) -> None:

@@ -96,10 +96,12 @@ def tool_recipes(
     """The recipes of a tool in a run.
 
     `tool_version` names everything that decides a tool's answer (its code, index, models); `model_identity` the language
-    model's weights and tokenizer.
+    model's weights and tokenizer. `chained_release` is the release over whose texts a run with chains goes.
     """
     model = {"model": model_identity, "dtype": dtype}
-    filtering = Recipe(stage="filter", tool=spec.name, definition={"filter_version": spec.filter_version})
+    # A text with calls is refused, but for a run with chains over the release that holds it.
+    chained = {} if chained_release is None else {"chained_release": chained_release}
+    filtering = Recipe(stage="filter", tool=spec.name, definition={"filter_version": spec.filter_version, **chained})
     sampling = Recipe(
         stage="sample",
         tool=spec.name,
