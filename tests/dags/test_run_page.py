@@ -168,7 +168,7 @@ def test_pages_allow_no_script_but_ours_and_nothing_inline(client: TestClient) -
             continue
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy
-        assert "unsafe" not in policy or "/reports/" in path
+        assert "unsafe" not in policy or path.startswith(("/reports/", "/checks/"))
         assert not re.search(r"<[^>]+\s(style|on\w+)\s*=", answer.text), path
         assert not re.search(r"<script(?![^>]*\ssrc=\")", answer.text), path
         for address in re.findall(r'(?:href|src|action)="([^"]*)"', answer.text):
@@ -246,6 +246,8 @@ class FakeStore:
     def get(self, key: str) -> bytes:
         if self.error:
             raise self.error
+        if key == f"reports/{TIMED}/checks/Calculator.html":
+            return b"<!doctype html><p>checks</p>"
         if key != f"reports/{TIMED}/index.html":
             raise ObjectNotFoundError(f"expected object {key}, found nothing")
         return b"<!doctype html><p>page</p>"
@@ -273,6 +275,16 @@ def test_a_run_without_a_report_is_said_without_markup_from_its_name(
     assert answer.status_code == 404
     assert "No evaluation was reported for the run &lt;script&gt; of annotate_corpus." in answer.text
     assert client.get("/reports/annotate_corpus/..%2F..%2Fmodels").status_code in (403, 404, 502)
+
+
+def test_the_page_of_a_check_is_served_as_a_report_is(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "ObjectStore", FakeStore)
+    answer = client.get(REPORT.replace("/reports/", "/checks/") + "/Calculator")
+    assert (answer.status_code, answer.text) == (200, "<!doctype html><p>checks</p>")
+    assert answer.headers["content-security-policy"].endswith("sandbox")
+    lacking = client.get("/checks/annotate_corpus/%3Cscript%3E/release")
+    assert (lacking.status_code, "The checks of release in the run &lt;script&gt; of" in lacking.text) == (404, True)
+    assert client.get(REPORT.replace("/reports/", "/checks/") + "/..%2F..").status_code == 404
 
 
 def test_an_s3_that_cannot_be_read_is_said_without_its_secrets(

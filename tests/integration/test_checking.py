@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, make_url
 from sqlalchemy import text as sql_text
 from sqlalchemy.engine import CursorResult
 
@@ -21,6 +21,7 @@ from toolformer_ops.errors import (
     QualityError,
     ToolError,
 )
+from toolformer_ops.evaluation_report.contents import page_key
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter, read_release
 from toolformer_ops.stages.checking import (
     RELEASE_CHECKS,
@@ -323,6 +324,28 @@ def test_tool_without_a_released_call_is_a_warning(settings: Settings) -> None:
         "every_tool_is_present": "expected a call of every tool of the run, found otherwise in 1 of 2 rows: "
         "tool QA (released_calls 0)"
     }
+
+
+def test_what_was_found_is_a_page_on_s3_without_data_and_logins(settings: Settings) -> None:
+    hostile = "QA<script>alert(1)</script>"
+    run = AnnotatedRun(settings, {TOOL: 0.5, hostile: 1.0})
+    run.add_call(TOOL, run.add_text(TEXT), " 29", "400 / 1400", "0.29", saves=1.25)
+    run.complete(TOOL)
+    release(settings, run.run_id)
+    check_release(settings, run.run_id, with_page=True)
+    key = page_key(run.run_id, "release")
+    store = ObjectStore(settings)
+    page = store.get(key).decode("utf-8")
+    assert "every_tool_is_present: a call of every tool of the run; found otherwise" in page
+    assert "alert(1)" not in page  # it counts rows, and shows none
+    password = make_url(settings.database_dsn.get_secret_value()).password
+    assert password
+    assert password not in page
+    # Of checks that fail, too; without S3 the checks are the same.
+    for where in (settings.model_copy(update={"s3_bucket": "nowhere"}), settings):
+        with pytest.raises(QualityError, match="recipes_are_described"):  # nobody described them here
+            check_tool(where, run.run_id, TOOL, with_page=True)
+    assert "losses_are_finite" in store.get(page_key(run.run_id, TOOL)).decode("utf-8")
 
 
 def _with(call: ReleasedCall, **changes: object) -> ReleasedCall:

@@ -187,7 +187,7 @@ def check(run: Run, tool: Tool) -> None:
     """
     from toolformer_ops.stages.checking import check_tool
 
-    check_tool(load_settings(), run, tool)
+    check_tool(load_settings(), run, tool, with_page=True)
 
 
 @app.command("release")
@@ -211,7 +211,7 @@ def check_release(run: Run) -> None:
     """
     from toolformer_ops.stages import checking
 
-    checking.check_release(load_settings(), run)
+    checking.check_release(load_settings(), run, with_page=True)
 
 
 @app.command("start-finetuning")

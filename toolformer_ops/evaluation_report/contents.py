@@ -102,3 +102,12 @@ def report_prefix(run_id: str) -> str:
 def report_key(run_id: str) -> str:
     """Key of the page."""
     return f"{report_prefix(run_id)}/{PAGE}"
+
+
+def page_key(run_id: str, subject: str) -> str:
+    """Key of the page of the checks of a tool, or of the release.
+
+    Raises:
+        ParameterError: as `report_prefix`.
+    """
+    return f"{report_prefix(run_id)}/checks/{subject}.html"

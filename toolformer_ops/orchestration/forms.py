@@ -14,7 +14,7 @@ from toolformer_ops.tools.registry import get_tool, tool_names
 
 KEYWORDS = (
     "type", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
-    "minLength", "maxLength", "minItems", "items", "title", "section",
+    "minLength", "maxLength", "minItems", "items", "additionalProperties", "title", "section",
 )  # fmt: skip
 """JSON schema keywords that are taken over, and the form's section."""
 

@@ -25,6 +25,7 @@ from toolformer_ops.orchestration.defaults import (
     with_shard,
 )
 from toolformer_ops.orchestration.endings import PodEnding, describe_exit
+from toolformer_ops.orchestration.lineage import TellsLineage
 from toolformer_ops.orchestration.retrying import stage_failure
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class RunningProcess:
             return  # all of the group has ended
 
 
-class StageProcess(BaseOperator):
+class StageProcess(TellsLineage, BaseOperator):
     """Run `python -m toolformer_ops` with these arguments on the worker.
 
     Args:

@@ -32,6 +32,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_TERMINATED
 from toolformer_ops.orchestration.defaults import describe_assets, with_shard
 from toolformer_ops.orchestration.endings import STARTS_AGAIN, PodEnding, describe_lost_pod, describe_pod_ending
+from toolformer_ops.orchestration.lineage import TellsLineage
 from toolformer_ops.orchestration.pod_templates import CONTAINER, LABELS, pod_manifest
 from toolformer_ops.orchestration.pod_watching import (
     OUTAGE_SECONDS,
@@ -67,7 +68,7 @@ STAGE_PODS = ",".join(f"{name}={value}" for name, value in LABELS.items()) + ",k
 logger = logging.getLogger(__name__)
 
 
-class StagePod(KubernetesPodOperator):
+class StagePod(TellsLineage, KubernetesPodOperator):
     """A stage in a pod; takes the arguments of `local_process.StageProcess`, and those of KubernetesPodOperator.
 
     Args:

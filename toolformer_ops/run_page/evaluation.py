@@ -1,4 +1,6 @@
-"""Evaluation: what the run's evaluations gave. A page that a stage made (`evaluation_report/`), from S3, within ours.
+"""Pages that stages made, from S3: the report of a run's evaluations, and what its checks found.
+
+The report (`evaluation_report/`) is shown within a page of ours. Those of checks are Great Expectations' (`stages/checking.py`).
 
 The server itself reads S3, so that nobody needs a key. The link is no presigned S3 address: that could be read by all who have it,
 would stay in an XCom, and ends after days. The report is served under a content security policy that lets nothing in it run, since
@@ -8,6 +10,8 @@ it holds what a language model wrote.
 import asyncio
 import html
 import logging
+import re
+from collections.abc import Callable
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import requires_access_dag
@@ -16,7 +20,7 @@ from sqlalchemy import Connection
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ObjectNotFoundError, ToolformerError
-from toolformer_ops.evaluation_report.contents import report_key
+from toolformer_ops.evaluation_report.contents import page_key, report_key
 from toolformer_ops.orchestration.defaults import annotation_run_id
 from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.rights import AskedRunDep
@@ -26,6 +30,8 @@ from toolformer_ops.storage.object_store import ObjectStore
 logger = logging.getLogger(__name__)
 
 router = APIRouter()
+SUBJECT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+"""A tool's name, or release."""
 REPORT_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'self'; sandbox",
@@ -51,16 +57,34 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
 async def report(request: Request, dag_id: str, run_id: str) -> Response:
     """The report of a run, or a page that says why there is none."""
     reader: Reader = request.app.state.reader
-    return await asyncio.get_running_loop().run_in_executor(reader.threads, _read, reader.settings, dag_id, run_id)
+    missing = f"No evaluation was reported for the run {run_id} of {dag_id}."
+    return await asyncio.get_running_loop().run_in_executor(
+        reader.threads, _read, reader.settings, dag_id, run_id, report_key, missing
+    )
 
 
-def _read(settings: Settings, dag_id: str, run_id: str) -> Response:
+@router.get(
+    "/checks/{dag_id}/{run_id}/{subject}", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))]
+)
+async def checks(request: Request, dag_id: str, run_id: str, subject: str) -> Response:
+    """What Great Expectations found of a tool or the release, or a page that says why there is none."""
+    reader: Reader = request.app.state.reader
+    missing = f"The checks of {subject} in the run {run_id} of {dag_id} have no page."
+    if not SUBJECT.fullmatch(subject):
+        return _message(404, missing)
+    return await asyncio.get_running_loop().run_in_executor(
+        reader.threads, _read, reader.settings, dag_id, run_id, lambda run: page_key(run, subject), missing
+    )
+
+
+def _read(settings: Settings, dag_id: str, run_id: str, key: Callable[[str], str], missing: str) -> Response:
+    """The page under the key that `key` returns for the annotation run."""
     try:
-        page = ObjectStore(settings).get(report_key(annotation_run_id(dag_id, run_id)))
+        page = ObjectStore(settings).get(key(annotation_run_id(dag_id, run_id)))
     except ObjectNotFoundError:
-        return _message(404, f"No evaluation was reported for the run {run_id} of {dag_id}.")
+        return _message(404, missing)
     except ToolformerError:
-        logger.exception("the report of run %s cannot be read", run_id)
+        logger.exception("a page of run %s cannot be read", run_id)
         hint = "Airflow's log of the API server says why; it needs the TOOLFORMER_S3_ settings that the stages have."
         return _message(502, f"The report of the run {run_id} cannot be read from S3. {hint}")
     return _page(200, page)

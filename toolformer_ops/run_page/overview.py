@@ -137,6 +137,7 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
             "output": outputs[0] if outputs else None,
             "failed_checks": [check for check in checks if not check.success],
             "passed_checks": sum(check.success for check in checks),
+            "checked": sorted({check.subject for check in checks}),
             "given_up": numbers.given_up if numbers else [],
             "device_hours": device_hours(run, work),
             "refresh": None if run.has_stored_numbers else SECONDS_WHILE_RUNNING,

@@ -12,6 +12,7 @@ joined with their losses, and the tables to check are views of that. A check rea
 at most five offending rows, which is what GX reads. Repairs nothing.
 """
 
+import html
 import logging
 import math
 import os
@@ -28,13 +29,21 @@ from sqlalchemy import table as sql_table
 
 from toolformer_ops.call_syntax import NOT_IN_A_CALL, Call, WovenCall, call_opening, take_out, weave
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import DatabaseError, DatabaseUnreachableError, ParameterError, QualityError
+from toolformer_ops.errors import (
+    DatabaseError,
+    DatabaseUnreachableError,
+    ObjectStoreError,
+    ParameterError,
+    QualityError,
+)
+from toolformer_ops.evaluation_report.contents import page_key
 from toolformer_ops.models.late_imports import imported_when_used
 from toolformer_ops.release.choosing import PAGE_TEXTS, KeptCounts, count_kept
 from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.placebo_rates import store_rates
 from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_beyond_finished
 from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -110,8 +119,10 @@ class CheckResult:
     message: str
 
 
-def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
+def check_tool(settings: Settings, run_id: str, tool: str, *, with_page: bool = False) -> list[CheckResult]:
     """Test what a tool's stages wrote to Postgres; returns all results where none with severity `fail` failed.
+
+    `with_page` writes Great Expectations' page of them to S3, too.
 
     Raises:
         QualityError: a check failed; the message names the first rows.
@@ -125,7 +136,8 @@ def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
         members = members_beyond_finished(connection, run, *run.recipe_ids, own_work_too=True)
         store_rates(connection, run)
     counted: list[KeptCounts] = []
-    results = run_checks(engine, lambda own: counted.append(write_rows_of_tool(own, run, members)), TOOL_CHECKS)
+    page = Page(settings, run_id, tool) if with_page else None
+    results = run_checks(engine, lambda own: counted.append(write_rows_of_tool(own, run, members)), TOOL_CHECKS, page)
 
     def record_passed(connection: Connection) -> None:
         bounds = {name: members[name] for name in ("corpus_id", "at_version", "below_ordinal")}
@@ -187,16 +199,16 @@ def texts_in_doubt(connection: Connection, run: RunTool) -> Iterator[tuple[uuid.
         after = page[-1].document_id
 
 
-def check_release(settings: Settings, run_id: str) -> list[CheckResult]:
+def check_release(settings: Settings, run_id: str, *, with_page: bool = False) -> list[CheckResult]:
     """Test the run's release as it is on S3; returns all results where none with severity `fail` failed.
+
+    `with_page` writes Great Expectations' page of them to S3, too.
 
     Raises:
         QualityError: a check failed; the message names the first rows.
         ParameterError: the run has no release.
         ObjectStoreError: the release is not on S3 with the content that its manifest names.
     """
-    from toolformer_ops.storage.object_store import ObjectStore
-
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
         releases = database.fetch_all(connection, "release_of_run", run_id=run_id)
@@ -211,6 +223,7 @@ def check_release(settings: Settings, run_id: str) -> list[CheckResult]:
             engine,
             lambda own: write_rows_of_release(own, run_id, Path(folder), manifest.sha256),
             RELEASE_CHECKS,
+            Page(settings, run_id, RELEASE) if with_page else None,
         )
     return conclude(engine, run_id, RELEASE, results)
 
@@ -250,8 +263,41 @@ def write_rows_of_release(engine: Engine, run_id: str, folder: Path, manifest_sh
         database.execute(connection, "check_registration", run_id=run_id, manifest_sha256=manifest_sha256)
 
 
+@dataclass(frozen=True)
+class Page:
+    """Where Great Expectations' page of some checks is written (its Data Docs)."""
+
+    settings: Settings
+    run_id: str
+    subject: str
+    """A tool's name, or `RELEASE`."""
+
+    def write(self, context: Any) -> None:
+        """Let Great Expectations build its site of the context's one validation, and put the validation's page onto S3.
+
+        The site's index would list this page alone, and its styles come from the internet: neither is published. S3 that does not
+        answer stops no check: what was found is in `quality_results`.
+        """
+        with tempfile.TemporaryDirectory(prefix="check-page-") as folder:
+            store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": folder}
+            index = {"class_name": "DefaultSiteIndexBuilder"}
+            site = {"class_name": "SiteBuilder", "store_backend": store, "site_index_builder": index}
+            context.add_data_docs_site("page", {**site, "show_how_to_buttons": False})
+            context.build_data_docs(site_names=["page"])
+            [page] = Path(folder).glob("validations/**/*.html")
+            content = page.read_bytes()
+        try:
+            object_store = ObjectStore(self.settings)
+            object_store.put(page_key(self.run_id, self.subject), content, "text/html; charset=utf-8")
+        except ObjectStoreError as error:
+            logger.warning("the page of the checks of %s is not on S3: %s", self.subject, error)
+
+
 def run_checks(
-    engine: Engine, write_rows: Callable[[Engine], None], checks: Mapping[str, Sequence[str]]
+    engine: Engine,
+    write_rows: Callable[[Engine], None],
+    checks: Mapping[str, Sequence[str]],
+    page: Page | None = None,
 ) -> list[CheckResult]:
     """Run checks by Great Expectations on tables of rows; one result a check, in order.
 
@@ -261,11 +307,14 @@ def run_checks(
         DatabaseError: a statement could not be run, or the connection broke; nothing is known then, and no check counts as passed.
     """
     with database.translating("checks"):
-        return _run_by_great_expectations(engine, write_rows, checks)
+        return _run_by_great_expectations(engine, write_rows, checks, page)
 
 
 def _run_by_great_expectations(
-    engine: Engine, write_rows: Callable[[Engine], None], checks: Mapping[str, Sequence[str]]
+    engine: Engine,
+    write_rows: Callable[[Engine], None],
+    checks: Mapping[str, Sequence[str]],
+    page: Page | None,
 ) -> list[CheckResult]:
     # 1. Great Expectations takes seconds to import, and reads the environment while it is imported.
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
@@ -313,16 +362,22 @@ def _run_by_great_expectations(
             expect.UnexpectedRowsExpectation(
                 # GX wants its batch, of one row, in the query.
                 unexpected_rows_query=f"select found.* from found_{table}_{name} found cross join {{batch}}",  # noqa: S608
+                description=html.escape(f"{name}: {check.expected}; found otherwise, of at most 5 rows that are named"),
+                severity="critical" if check.severity == "fail" else "warning",
                 meta={"check": [table, name]},
             )
-            for table, name in loaded
+            for (table, name), check in loaded.items()
         ]
-        asset = source.add_query_asset("found", query="select 1 as one")
-        batch = asset.add_batch_definition_whole_table("found").get_batch()
-        suite = gx.ExpectationSuite(name="found", expectations=expectations)
+        batches = source.add_query_asset("found", query="select 1 as one").add_batch_definition_whole_table("found")
+        suite = context.suites.add(
+            gx.ExpectationSuite(name=page.subject if page else "found", expectations=expectations)
+        )
+        definition = context.validation_definitions.add(
+            gx.ValidationDefinition(name="found", data=batches, suite=suite)
+        )
         # 5. GX reports an error inside an expectation flat or by metric, and its results in an order that it chooses.
         found: dict[tuple[str, str], Any] = {}
-        for result in batch.validate(suite, result_format="COMPLETE").results:
+        for result in definition.run(result_format="COMPLETE").results:
             table, name = result.expectation_config.meta["check"]
             information = result.exception_info or {}
             entries = [information] if "raised_exception" in information else information.values()
@@ -336,6 +391,8 @@ def _run_by_great_expectations(
                 raise DatabaseError(message)  # noqa: TRY301 - the handler below looks at it, too
             found[table, name] = result.result["details"]["unexpected_rows"]
         results = [result_of(check, counts[table], found[table, name]) for (table, name), check in loaded.items()]
+        if page is not None:
+            page.write(context)
     except DatabaseError as error:
         # Another session has none of the temporary tables: what is wrong is not what Postgres then says.
         with database.transaction(own_engine) as connection:

@@ -1,0 +1,246 @@
+"""What a stage reads and writes, as OpenLineage datasets: for the events that Airflow's OpenLineage provider sends.
+
+The provider asks an operator for them when its task has ended (`get_openlineage_facets_on_complete`, which `TellsLineage` gives to
+the stage tasks), and sends them where its settings say (docs/lineage.md). Without a transport it is off: nobody asks, and nothing
+here is imported, neither when a DAG file is parsed nor when a task runs.
+
+    corpus address  s3://bucket prefix, or file path
+    tables          postgres://host:port  database.schema.table; of the corpus with its version, `corpus version N`
+    release, model  s3://bucket           releases/ID, models/ID, each with its id as version
+
+Rows that a stage wrote are `outputStatistics`. A mapped task is one shard, and says nothing of rows: the check of a tool, which
+stands behind all shards, has the rows that the run wrote in each table as `inputStatistics`, and what it found as
+`dataQualityAssertions`. A failed check is an event, too. Datasets hold names, ids, counts and outcomes of checks; no text of a
+document, and no login: addresses are put together from host, port and names. Postgres is asked once the stage has ended.
+Where it does not answer, the task does not fail: the provider logs that, and sends the event without datasets.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from toolformer_ops.config import Settings, load_settings
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from openlineage.client.event_v2 import InputDataset, OutputDataset
+    from sqlalchemy import Connection
+
+CORPUS_TABLE = "corpus_documents"
+WRITTEN_BY = {
+    "filter_decisions": "filter",
+    "candidate_calls": "sample",
+    "call_results": "execute",
+    "call_losses": "score",
+    "placebo_losses": "placebo",
+}
+"""By table of a tool's rows, the stage that writes them."""
+READS_AND_WRITES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "filter": ((CORPUS_TABLE,), ("filter_decisions",)),
+    "sample": ((CORPUS_TABLE, "filter_decisions"), ("candidate_calls",)),
+    "execute": (("candidate_calls",), ("call_results",)),
+    "score": (("candidate_calls", "call_results"), ("call_losses",)),
+    "annotate": ((CORPUS_TABLE, "filter_decisions"), ("candidate_calls", "call_results", "call_losses")),
+    "placebo": (("candidate_calls", "call_results", "call_losses"), ("placebo_losses",)),
+}
+"""By stage of a tool, the tables."""
+
+
+class TellsLineage:
+    """A stage's task that the provider asks for its datasets."""
+
+    arguments: Any
+    """What follows `python -m toolformer_ops`, rendered."""
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> "OperatorLineage[Any, Any]":
+        """The datasets of the stage that ended, well or not."""
+        return lineage_of(load_settings(), self.arguments)
+
+
+def lineage_of(settings: Settings, arguments: Sequence[str]) -> "OperatorLineage[Any, Any]":
+    """The datasets of a stage with these arguments of `python -m toolformer_ops`; none for a stage that has none.
+
+    Raises:
+        DatabaseError: Postgres does not answer.
+    """
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    from toolformer_ops.storage import database
+
+    if list(arguments[:1]) != ["stage"] or len(arguments) < 2:
+        return OperatorLineage()
+    # The provider asks in a process of its own, forked from the task's: an engine of before would share its connections.
+    engine = database.connect(settings)
+    try:
+        with database.transaction(engine) as connection:
+            stage = _Stage(
+                settings, connection, str(engine.url.host or "localhost"), engine.url.port or 5432, arguments
+            )
+            inputs, outputs = stage.datasets()
+    finally:
+        engine.dispose()
+    return OperatorLineage(inputs=inputs, outputs=outputs)
+
+
+class _Stage:
+    """A stage that has ended, in a transaction."""
+
+    def __init__(
+        self, settings: Settings, connection: "Connection", host: str, port: int, arguments: Sequence[str]
+    ) -> None:
+        from sqlalchemy import text
+
+        self.settings = settings
+        self.connection = connection
+        self.name = arguments[1]
+        self.switches = {word for word in arguments if word.startswith("--")}
+        self.options = dict(itertools.pairwise(arguments))
+        self.run_id = self.options.get("--run", "")
+        self.tool = self.options.get("--tool")
+        # A socket's folder is the host of a database on this machine.
+        self.namespace = f"postgres://{'localhost' if host.startswith('/') else host}:{port}"
+        self.schema = connection.execute(text("select current_database() || '.' || current_schema()")).scalar_one()
+
+    def rows(self, query: str, **parameters: Any) -> list[Any]:
+        from toolformer_ops.storage import database
+
+        return list(database.fetch_all(self.connection, query, **parameters))
+
+    def datasets(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
+        """What the stage read, and what it wrote; nothing for a stage that only starts, chooses or ends a run."""
+        if self.name in READS_AND_WRITES:
+            read, written = READS_AND_WRITES[self.name]
+            return [self.read(table) for table in read], [self.written(table) for table in written]
+        of_stage = {
+            "check": self._check,
+            "ingest": self._ingest,
+            "release": self._release,
+            "check-release": self._of_release,
+            "finetune": self._of_release,
+            "publish": self._of_release,
+            "evaluate": self._evaluate,
+            "report-evaluation": self._report,
+        }
+        return of_stage[self.name]() if self.name in of_stage else ([], [])
+
+    def _check(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
+        counts = {row.stage: row.rows for row in self.rows("lineage_rows", run_id=self.run_id, tool=self.tool)}
+        tables = [
+            self.read(table, rows=counts.get(stage, 0), checks=self.tool if table == "call_losses" else None)
+            for table, stage in WRITTEN_BY.items()
+            if table != "placebo_losses" or stage in counts
+        ]
+        return tables, []
+
+    def _ingest(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
+        from toolformer_ops.records import corpus_id_of, normal_uri
+
+        uri = normal_uri(self.options["--corpus"])
+        made = [
+            self.written(CORPUS_TABLE, rows=newest.documents, version=f"corpus version {newest.version}")
+            for newest in self.rows("newest_corpus_version", corpus_id=corpus_id_of(uri))
+        ]
+        return [self.read_at(uri)], made
+
+    def _release(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
+        written: list[OutputDataset] = []
+        for release in self.rows("release_of_run", run_id=self.run_id):
+            written += [
+                self.written_at(release.uri, version=release.release_id, rows=release.documents),
+                self.written("release_calls", rows=release.calls),
+            ]
+        read = (CORPUS_TABLE, "candidate_calls", "call_results", "call_losses", "placebo_losses")
+        return [self.read(table) for table in read], written
+
+    def _of_release(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
+        """A stage that reads the release: its check, a training, which publishes nothing yet, and the publication."""
+        checks = "release" if self.name == "check-release" else None
+        read = [
+            self.read_at(release.uri, version=release.release_id, rows=release.documents, checks=checks)
+            for release in self.rows("release_of_run", run_id=self.run_id)
+        ]
+        written = [
+            self.written_at(model.uri, version=model.model_id)
+            for model in self.rows("lineage_models", run_id=self.run_id)
+            if self.name == "publish" and model.without_calls == ("--without-calls" in self.switches)
+        ]
+        return read, written
+
+    def _evaluate(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
+        models = self.rows("lineage_models", run_id=self.run_id)
+        [scores] = self.rows("lineage_scores", run_id=self.run_id, suite=self.options.get("--suite"))
+        return [self.read_at(model.uri, version=model.model_id) for model in models], [
+            self.written("evaluation_scores", rows=scores.rows)
+        ]
+
+    def _report(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
+        [scores] = self.rows("lineage_scores", run_id=self.run_id, suite=None)
+        return [self.read("evaluation_scores", rows=scores.rows)], []
+
+    def read(self, table: str, *, rows: int | None = None, checks: str | None = None) -> "InputDataset":
+        """A table that the stage read; the corpus at the run's version."""
+        version = None
+        if table == CORPUS_TABLE:
+            [run] = self.rows("run_by_id", run_id=self.run_id)
+            version = f"corpus version {run.corpus_version}"
+        return self._input(self.namespace, f"{self.schema}.{table}", version, rows, checks)
+
+    def read_at(
+        self, address: str, *, version: str | None = None, rows: int | None = None, checks: str | None = None
+    ) -> "InputDataset":
+        return self._input(*_named(address), version, rows, checks)
+
+    def written(self, table: str, *, rows: int | None = None, version: str | None = None) -> "OutputDataset":
+        return self._output(self.namespace, f"{self.schema}.{table}", version, rows)
+
+    def written_at(self, address: str, *, version: str, rows: int | None = None) -> "OutputDataset":
+        return self._output(*_named(address), version, rows)
+
+    def _input(
+        self, namespace: str, name: str, version: str | None, rows: int | None, checks: str | None
+    ) -> "InputDataset":
+        """`checks`: whose results are the assertions."""
+        from openlineage.client.event_v2 import InputDataset
+        from openlineage.client.facet_v2 import data_quality_assertions_dataset, input_statistics_input_dataset
+
+        facets: dict[str, Any] = {}
+        if rows is not None:
+            facets["inputStatistics"] = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(rowCount=rows)
+        if checks is not None:
+            facets["dataQualityAssertions"] = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(
+                assertions=[
+                    data_quality_assertions_dataset.Assertion(
+                        assertion=row.check_name,
+                        success=row.success,
+                        severity="error" if row.severity == "fail" else "warn",
+                    )
+                    for row in self.rows("lineage_checks", run_id=self.run_id, subject=checks)
+                ]
+            )
+        return InputDataset(namespace=namespace, name=name, facets=_version(version), inputFacets=facets)
+
+    def _output(self, namespace: str, name: str, version: str | None, rows: int | None) -> "OutputDataset":
+        from openlineage.client.event_v2 import OutputDataset
+        from openlineage.client.facet_v2 import output_statistics_output_dataset
+
+        facets: dict[str, Any] = {}
+        if rows is not None:
+            facets["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+                rowCount=rows
+            )
+        return OutputDataset(namespace=namespace, name=name, facets=_version(version), outputFacets=facets)
+
+
+def _version(version: str | None) -> dict[str, Any]:
+    from openlineage.client.facet_v2 import dataset_version_dataset
+
+    return {"version": dataset_version_dataset.DatasetVersionDatasetFacet(version)} if version else {}
+
+
+def _named(address: str) -> tuple[str, str]:
+    """Namespace and name of an address, as OpenLineage names them: s3://bucket and key, or file and path."""
+    parts = urlsplit(address)
+    if parts.scheme == "s3":
+        return f"s3://{parts.netloc}", parts.path.strip("/") or "/"
+    return "file", parts.path or address
