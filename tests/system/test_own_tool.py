@@ -35,11 +35,17 @@ NUMBERS = {
     "samples_per_position": 3,
     "max_call_tokens": 24,
     "prune_below": 0.0,
-    "keep_thresholds": {"WordCount": 0.0, "Length": 0.0, "Convert": 0.0},
+    "placebos": 0,
+    "placebo_sample": 0,
 }
 """Chosen so that a model that knows nothing of the tool writes calls of it, and some are kept."""
 
 pytestmark = pytest.mark.system
+
+
+def numbers_of(*tools: str) -> str:
+    """`NUMBERS` as JSON, for a run that keeps every call of these tools that saves anything."""
+    return json.dumps({**NUMBERS, "keep_thresholds": dict.fromkeys(tools, 0.0)})
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +121,7 @@ def test_its_filter_judges_a_file(installed: None, corpus: Path) -> None:
 
 
 def test_it_annotates_a_file_in_one_process(installed: None, corpus: Path, writing_model_dir: Path) -> None:
-    asked = ("--tool", "wordcount", "--model", str(writing_model_dir), "--parameters", json.dumps(NUMBERS), "--all")
+    asked = ("--tool", "wordcount", "--model", str(writing_model_dir), "--parameters", numbers_of("WordCount"), "--all")
     lines = printed(toolformer_ops("annotate", str(corpus), *asked))
     assert lines
     for line in lines:
@@ -127,7 +133,7 @@ def test_tools_of_mcp_servers_are_called_and_annotate_a_file(
     tool_files: Path, corpus: Path, writing_model_dir: Path
 ) -> None:
     assert toolformer_ops("call", "convert", 'unit: "miles", amount: 26.2') == "value: 42.2, unit: km\n"
-    asked = ("--tool", "Length", "--model", str(writing_model_dir), "--parameters", json.dumps(NUMBERS), "--all")
+    asked = ("--tool", "Length", "--model", str(writing_model_dir), "--parameters", numbers_of("Length"), "--all")
     lines = printed(toolformer_ops("annotate", str(corpus), *asked))
     assert lines
     for line in lines:
@@ -187,7 +193,7 @@ def test_a_dag_run_ends_with_its_calls_in_a_release(
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{tmp_path / 'airflow.db'}",
     }
     choices = {
-        **NUMBERS,
+        **json.loads(numbers_of("WordCount", "Length", "Convert")),
         "corpus": str(corpus),
         "model": str(writing_model_dir),
         "tools": ["WordCount", "Length", "Convert"],
