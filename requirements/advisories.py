@@ -12,7 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-PIN = re.compile(r"^[a-z0-9][a-z0-9.-]*==[^ \\]+", re.MULTILINE)
+PIN = re.compile(r"^[a-z0-9][a-z0-9.-]*==[^ \\]+(?: ; [^\\\n]*[^ \\\n])?", re.MULTILINE)
+"""With its marker: of a package with a version for each Python, the one of this Python is looked up."""
 
 
 def main(program: str, locks: list[str]) -> int:

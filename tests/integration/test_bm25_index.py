@@ -15,10 +15,17 @@ import zstandard
 
 from toolformer_ops import artifacts
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CorpusError, CorruptObjectError, SearchIndexError, ToolformerError
+from toolformer_ops.errors import (
+    CorpusError,
+    CorruptObjectError,
+    RejectedRecordError,
+    SearchIndexError,
+    ToolformerError,
+)
 from toolformer_ops.retrieval import bm25_index, index_build
 from toolformer_ops.retrieval.bm25_index import Bm25Index, SearchAnswer
 from toolformer_ops.retrieval.index_manifest import read_manifest
+from toolformer_ops.retrieval.kilt_records import parse_record
 from toolformer_ops.retrieval.wiki_index import index_folder, with_index_of
 from toolformer_ops.stages.index_building import build_index
 from toolformer_ops.storage.object_store import ObjectStore
@@ -100,6 +107,13 @@ def test_words_are_stemmed_and_found_in_the_heading_too(built: Path) -> None:
     answers = Bm25Index.open(built).search(["manufacturing", "metformin history"], 5)
     assert headings(answers[0]) == ["Coca-Cola"]
     assert headings(answers[1]) == ["Metformin > History", "Metformin"]
+
+
+def test_deeply_nested_text_is_refused_where_java_runs_and_does_not_end_the_process(built: Path) -> None:
+    assert Bm25Index.open(built).search(["Ghana"], 1)
+    # Python 3.12 recurses deeper than the stack that Java leaves to the main thread by default.
+    with pytest.raises(RejectedRecordError, match="invalid_json"):
+        parse_record(b"[" * 100_000, 1)
 
 
 def test_no_more_passages_than_asked_for(built: Path) -> None:

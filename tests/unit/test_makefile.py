@@ -5,6 +5,7 @@ import os
 import shlex
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def bin_folder(tmp_path: Path) -> Path:
     folder.mkdir()
     for name in ("toolformer-ops", "python"):
         program = folder / name
-        program.write_text(RECORDER.format(python="python3"))
+        program.write_text(RECORDER.format(python=sys.executable))
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return folder
 

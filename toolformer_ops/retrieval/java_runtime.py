@@ -78,6 +78,9 @@ def start_java(processors: int = 1) -> None:
         jnius_config.set_options(
             f"-XX:ActiveProcessorCount={processors}",
             f"-Xmx{HEAP_MEGABYTES}m",
+            # Java guards what is below so much of the main thread's stack, by default all but 1 MB. Python 3.12 lets C code such as
+            # the reader of JSON recurse deeper: deeply nested text would end the process.
+            "-Xss8m",
             "-Xrs",  # leave SIGTERM and SIGINT to Python
             "-XX:+UseSerialGC",  # no collector threads besides the stage's threads
             "-XX:-CreateCoredumpOnCrash",

@@ -1,10 +1,10 @@
 """A model whose heads and columns are divided among processes: here two on a CPU, as they would be on two GPUs."""
 
+import multiprocessing
 import threading
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.unit.language_model.conftest import PROMPT, TEXT, TextToSample, sample_calls, score_calls
@@ -60,7 +60,7 @@ def test_float32_weights_beside_are_divided_too_and_the_end_of_a_process_is_noti
     model = divided(tiny_model_dir, "bfloat16", lost)
     try:
         assert losses_of(model) == pytest.approx(losses_of(alone), abs=1e-4)
-        [other] = [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
+        [other] = multiprocessing.active_children()
         assert not lost.is_set()
         other.kill()
         assert lost.wait(30)
