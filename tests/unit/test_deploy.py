@@ -273,6 +273,21 @@ def test_names_agree_between_manifests_values_templates_and_settings(
     assert settings["TOOLFORMER_SCHEDULES_DIR"] in mounts
 
 
+def test_tool_files_are_where_airflow_and_every_stage_look_for_them(
+    values: dict[str, Any], settings: dict[str, str]
+) -> None:
+    pods = {"airflow": (values["volumes"], values["volumeMounts"])}
+    for path in (REPOSITORY / "deploy" / "pod-templates").glob("*/*.yaml"):
+        spec = yaml.safe_load(path.read_text())["spec"]
+        pods[f"{path.parent.name}/{path.name}"] = (spec["volumes"], spec["containers"][0]["volumeMounts"])
+    assert len(pods) == 7
+    tools = {"name": "toolformer-tools", "optional": True}  # a deployment without any has no such ConfigMap
+    for name, (volumes, mounts) in pods.items():
+        [volume] = [one["name"] for one in volumes if one.get("configMap") == tools]
+        mount = {"name": volume, "mountPath": settings["TOOLFORMER_TOOLS_DIR"], "readOnly": True}
+        assert mount in mounts, name
+
+
 def test_images_are_one_version_everywhere(values: dict[str, Any], settings: dict[str, str]) -> None:
     kustomization = yaml.safe_load((KUBERNETES / "trial" / OF_KUSTOMIZE).read_text())
     (image,) = kustomization["images"]
