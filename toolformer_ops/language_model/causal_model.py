@@ -247,20 +247,14 @@ class CausalModel:
             found.extend(log_probs.gather(1, wanted[:, None])[:, 0].tolist())
         return found
 
-    def _logits(self, hidden: Tensor) -> Tensor:
-        return self._scaled(self._project(hidden.to(self.output_device)).float())  # (rows, vocabulary)
-
     def _scaled(self, projected: Tensor) -> Tensor:
         """Logits from the output projection, both (rows, vocabulary)."""
         softcap = getattr(self.config, "final_logit_softcapping", None)
         logits = softcap * torch.tanh(projected / softcap) if softcap else projected
-        scale = self._logit_scale()
-        return logits if scale == 1.0 else logits * scale
-
-    def _logit_scale(self) -> float:
         divisor = getattr(self.config, "logits_scaling", None)  # Granite
         factor = getattr(self.config, "logit_scale", None)  # Cohere
-        return 1.0 / float(divisor) if divisor else float(factor or 1.0)
+        scale = 1.0 / float(divisor) if divisor else float(factor or 1.0)
+        return logits if scale == 1.0 else logits * scale
 
     def _packed_pass(
         self, sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]] | None, batch: Sequence[int]
@@ -354,9 +348,10 @@ class CausalModel:
 
     def _agree(self, hidden: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
         """Whether hidden states give the expected logits, but for rounding of float32."""
+        projected = self._project(torch.stack(list(hidden)).to(self.output_device)).float()
         return all(
-            float((self._logits(states[None])[0] - logits).abs().max()) <= TOLERANCE * float(logits.abs().max())
-            for states, logits in zip(hidden, expected, strict=True)
+            float((found - logits).abs().max()) <= TOLERANCE * float(logits.abs().max())
+            for found, logits in zip(self._scaled(projected), expected, strict=True)
         )
 
 

@@ -107,8 +107,9 @@ class ContextBuilder:
             if missing:
                 found.update(zip(missing, self._compute(prompt, list(missing.values())), strict=True))
             for key in dict.fromkeys(keys):
-                self._make_room(found[key].tokens)
                 self._kept[key] = found[key]
+            while len(self._kept) > 1 and sum(one.tokens for one in self._kept.values()) > KEPT_TEXT_TOKENS:
+                self._kept.pop(next(iter(self._kept)))
             yield [found[key] for key in keys]
 
     def forget_texts(self) -> None:
@@ -138,10 +139,6 @@ class ContextBuilder:
             )
             for text, states, added in zip(cache.texts(), hidden, texts, strict=True)
         ]
-
-    def _make_room(self, tokens: int) -> None:
-        while self._kept and tokens + sum(context.tokens for context in self._kept.values()) > KEPT_TEXT_TOKENS:
-            self._kept.pop(next(iter(self._kept)))
 
     def _prompt_ids(self, prompt: AnnotationPrompt) -> tuple[int, ...]:
         return (*self._tokenization.start_ids, *self._tokenization.ids(prompt.before_text))

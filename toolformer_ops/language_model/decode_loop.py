@@ -5,6 +5,7 @@ with tools (`decoding/together.py`) differ in how they choose a token and in wha
 reads from the device once, however many rows there are.
 """
 
+import itertools
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -111,9 +112,12 @@ def generate_texts(
                 f"prompt {number}: expected 1 to {model.max_positions - max_new_tokens} tokens before {max_new_tokens} new "
                 f"ones, found {len(sequence)}. Shorten it, or choose a model with a longer window."
             )
-    shared = _shared_length(sequences)
+    # 1. What all begin with is read once, leaving at least one token of each.
+    alike = itertools.takewhile(lambda tokens: len(set(tokens)) == 1, zip(*sequences, strict=False))
+    shared = min([sum(1 for _ in alike), *(len(sequence) - 1 for sequence in sequences)])
     prompt = CachedPrompt.read(model, sequences[0][:shared] if sequences else ())
     own = [ids[shared:] for ids in sequences]
+    # 2. Continue each with its most likely tokens.
     task = _Continuations(model, tokenization, prompt, own, max_new_tokens=max_new_tokens, stop=stop)
     loop = DecodeLoop(KVCache(model), task)
     while loop.step():
@@ -205,15 +209,3 @@ class _Continuations:
                 going.append((row, number, token))
         parents, numbers, tokens = np.array(going, dtype=np.int64).reshape(-1, 3).T
         return NextTokens(parents, numbers, tokens)
-
-
-def _shared_length(sequences: Sequence[Sequence[int]]) -> int:
-    """How many tokens all sequences begin with, leaving at least one of each."""
-    if not sequences:
-        return 0
-    longest = min(len(sequence) for sequence in sequences) - 1
-    first = sequences[0]
-    return next(
-        (length for length in range(longest) if any(sequence[length] != first[length] for sequence in sequences)),
-        max(longest, 0),
-    )

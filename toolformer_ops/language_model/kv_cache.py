@@ -351,7 +351,16 @@ class KVCache:
         """Hidden states, (tokens, hidden), of each that is asked; lengths change after the pass: one that fails adds nothing."""
         counts = [len(one.ids) for one in asked]
         whole = _NewTokens.merged(asked)
-        states = self._over_cache(whole) if self._model.shares_cache else self._whole_sequences(whole)
+        if self._model.shares_cache:
+            states = self._over_cache(whole)
+        else:  # each row from its first token
+            of_rows: list[Tensor] = []
+            for one in whole:  # apart, since a row of a padded pass has other bits in another company
+                held = one.group.ids or []
+                sequences = [[*held[row], *ids.tolist()] for row, ids in one.by_row()]
+                rows = [range(len(ids) - count, len(ids)) for ids, count in zip(sequences, one.counts, strict=True)]
+                of_rows += self._model.hidden_states(sequences, rows)
+            states = torch.cat(of_rows)
         for one in whole:
             if one.group.branches:
                 one.group.steps[one.rows] += 1
@@ -384,16 +393,6 @@ class KVCache:
             np.pad(ids, (0, padding), constant_values=int(ids[0])), np.pad(positions, (0, padding)), attend
         )  # (tokens, hidden), padded
         return hidden[: len(ids)]
-
-    def _whole_sequences(self, asked: Sequence["_NewTokens"]) -> Tensor:
-        """The same from each row's first token, for a network that cannot share a cache."""
-        found: list[Tensor] = []
-        for one in asked:
-            held = one.group.ids or []
-            sequences = [[*held[row], *ids.tolist()] for row, ids in one.by_row()]
-            rows = [range(len(ids) - count, len(ids)) for ids, count in zip(sequences, one.counts, strict=True)]
-            found += self._model.hidden_states(sequences, rows)
-        return torch.cat(found)
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,10 @@ class Sampler:
         most = self._settings.samples * self._settings.max_new_tokens
         for batch in self._batches(self._tokenization.tokenize(text), tokens, self._added[-1]):
             needed = batch.context.tokens + len(batch.in_window) * most
-            while self._open.any() and self._growing_tokens() + needed > self._room:
+            while self._open.any():
+                growing = self._text_tokens * (self._open > 0) + self._open * self._settings.max_new_tokens
+                if growing.sum() + needed <= self._room:
+                    break
                 self._loop.step()
             self._batch_of[batch.samples] = len(self._open)
             self._open = np.append(self._open, len(batch.samples))
@@ -153,7 +156,11 @@ class Sampler:
         while self._open.any():
             self._loop.step()
         give_back()
-        return [[[self._continuation(sample) for sample in samples] for samples in text] for text in self._added]
+        continuations = [
+            SampledContinuation(self._written(sample).partition(CALL_END)[0], bool(finished))
+            for sample, finished in enumerate(self._finished)
+        ]
+        return [[[continuations[sample] for sample in samples] for samples in text] for text in self._added]
 
     def admit(self, cache: KVCache) -> Mapping[int, int]:
         """The batches that have room join: one row a position, which takes in the call's start. See `decode_loop.Task`."""
@@ -248,9 +255,6 @@ class Sampler:
         self._nth = np.empty_like(self._at)
         self._nth[by_row] = np.arange(len(by_row)) - (counts.cumsum() - counts)[self._at[by_row]]
 
-    def _growing_tokens(self) -> int:
-        return int((self._text_tokens * (self._open > 0) + self._open * self._settings.max_new_tokens).sum())
-
     def _batches(self, text: TokenizedText, tokens: Sequence[int], samples: np.ndarray) -> Iterator[_Batch]:
         """The positions of a text in batches that there is room for; `samples`, (positions, samples), are their numbers."""
         settings = self._settings
@@ -269,9 +273,6 @@ class Sampler:
                         f"found {needed}. Lower the call length (max_call_tokens), or choose a model with a longer window."
                     )
                 yield _Batch(context, inside, samples[places].reshape(-1))
-
-    def _continuation(self, sample: int) -> SampledContinuation:
-        return SampledContinuation(self._written(sample).partition(CALL_END)[0], bool(self._finished[sample]))
 
     def _written(self, sample: int) -> str:
         """The text after the opening bracket."""
