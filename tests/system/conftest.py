@@ -135,7 +135,10 @@ OF_CALLS = (
 
 
 def annotate_anew(settings: Settings, airflow: AirflowClient, run_id: str, corpus: Path, model: Path) -> None:
-    """Forget all calls, and that they passed their checks, and start a run with the Calculator."""
+    """Forget all calls, and that they passed their checks, and start a run with the Calculator.
+
+    It has no placebos: a second process that loads the model, for rows that no test of these runs looks at.
+    """
     with database.transaction(database.connect(settings)) as connection:
         connection.execute(sql(f"truncate {', '.join(OF_CALLS)}"))
     conf = {
@@ -148,26 +151,51 @@ def annotate_anew(settings: Settings, airflow: AirflowClient, run_id: str, corpu
         "max_call_tokens": 16,
         "keep_thresholds": {"Calculator": 0.0},
         "prune_below": 0.0,
+        "placebos": 0,
+        "placebo_sample": 0,
         "finetune": False,
     }
     airflow.open_dag(ANNOTATE)
     airflow.trigger(ANNOTATE, run_id, conf)
 
 
-def rows_of_calls(settings: Settings) -> dict[str, list[tuple[Any, ...]]]:
-    """All rows by table."""
+def rows_of_calls(settings: Settings) -> dict[str, list[list[Any]]]:
+    """All rows by table, as JSON has them."""
     with database.transaction(database.connect(settings)) as connection:
-        return {table: [tuple(row) for row in connection.execute(sql(query))] for table, query in ROWS.items()}
+        rows = {table: [list(row) for row in connection.execute(sql(query))] for table, query in ROWS.items()}
+    found: dict[str, list[list[Any]]] = json.loads(json.dumps(rows, default=str))
+    return found
 
 
 @pytest.fixture(scope="session")
-def undisturbed(
-    services: Settings, airflow: AirflowClient, sums: Path, writing_model_dir: Path
-) -> dict[str, list[tuple[Any, ...]]]:
-    """The rows of a run that annotates `sums` and releases its calls."""
+def shared_rows(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """Where the workers of a session find the rows of the undisturbed run; they depend on no Airflow."""
+    own = tmp_path_factory.getbasetemp()
+    return (own if worker_id == "master" else own.parent) / "undisturbed.json"
+
+
+@pytest.fixture(scope="session")
+def undisturbed_run(
+    services: Settings, airflow: AirflowClient, sums: Path, writing_model_dir: Path, shared_rows: Path
+) -> dict[str, list[list[Any]]]:
+    """The rows of a run of this Airflow, `UNDISTURBED`, that annotates `sums` and releases its calls."""
     annotate_anew(services, airflow, UNDISTURBED, sums, writing_model_dir)
     assert wait_until_ended(airflow, ANNOTATE, UNDISTURBED) == "success"
-    return rows_of_calls(services)
+    rows = rows_of_calls(services)
+    shared_rows.with_suffix(".part").write_text(json.dumps(rows), encoding="utf-8")
+    shared_rows.with_suffix(".part").rename(shared_rows)
+    return rows
+
+
+@pytest.fixture(scope="session")
+def undisturbed(request: pytest.FixtureRequest, shared_rows: Path) -> dict[str, list[list[Any]]]:
+    """The rows of the undisturbed run, which another worker may have had."""
+    if not shared_rows.exists():
+        request.getfixturevalue("undisturbed_run")
+    rows: dict[str, list[list[Any]]] = json.loads(shared_rows.read_text(encoding="utf-8"))
+    assert rows["candidate_calls"]
+    assert rows["call_losses"]
+    return rows
 
 
 FINETUNE = "finetune_release"
@@ -193,7 +221,7 @@ def evaluation_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tuning(services: Settings, airflow: AirflowClient, undisturbed: object, evaluation_data: Path) -> str:
+def tuning(services: Settings, airflow: AirflowClient, undisturbed_run: object, evaluation_data: Path) -> str:
     """The id of a run that finetunes twice and evaluates on two suites, one without data; it has just been triggered."""
     with database.transaction(database.connect(services)) as connection:
         release_id = connection.execute(

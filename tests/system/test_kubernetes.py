@@ -262,6 +262,8 @@ def annotate_sums(
         "max_call_tokens": 16,
         "keep_thresholds": {"Calculator": 0.0},
         "prune_below": 0.0,
+        "placebos": 0,
+        "placebo_sample": 0,
         "finetune": False,
     }
     airflow.trigger(ANNOTATE, run_id, choices | conf)
@@ -305,7 +307,7 @@ def test_no_fault_loses_or_repeats_a_row_and_what_cannot_succeed_is_not_tried_ag
     cluster: TestCluster,
     sums: Path,
     model: str,
-    undisturbed: dict[str, list[tuple[Any, ...]]],
+    undisturbed: dict[str, list[list[Any]]],
 ) -> None:
     annotate_sums(services, airflow, sums, "faults", model=model, shards=4, min_kept_texts=1_000_000)
 
@@ -367,10 +369,10 @@ def test_no_fault_loses_or_repeats_a_row_and_what_cannot_succeed_is_not_tried_ag
     assert nothing_is_left(cluster)
 
 
-def comparable(rows: Mapping[str, list[tuple[Any, ...]]]) -> dict[str, list[tuple[Any, ...]]]:
+def comparable(rows: Mapping[str, list[list[Any]]]) -> dict[str, list[list[Any]]]:
     """Rows without what depends on the order of shards: which of the documents that ask the same runs the tool for all of them."""
     ledger = [
-        row if row[0] != "execute" else (*row[:3], row[4]["calls"], row[4]["inputs"]) for row in rows["stage_ledger"]
+        row if row[0] != "execute" else [*row[:3], row[4]["calls"], row[4]["inputs"]] for row in rows["stage_ledger"]
     ]
     return {**rows, "stage_ledger": ledger}
 
