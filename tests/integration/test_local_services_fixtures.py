@@ -6,6 +6,7 @@ from contextlib import closing
 import psycopg2
 import pytest
 
+from tests.servers import RunningPostgres
 from toolformer_ops.config import Settings, load_settings
 
 COUNT_CORPORA = "select count(*) from corpora"
@@ -42,3 +43,12 @@ def test_settings_hold_the_database_and_an_empty_bucket(settings: Settings, post
 def test_a_process_that_a_test_starts_has_the_same_settings(settings: Settings) -> None:
     assert os.environ["TOOLFORMER_DATABASE_DSN"] == settings.database_dsn.get_secret_value()
     assert load_settings() == settings
+
+
+def test_a_transaction_that_a_killed_scheduler_left_open_ends_by_itself(postgres_server: RunningPostgres) -> None:
+    with (
+        closing(psycopg2.connect(postgres_server.address.dsn("postgres"))) as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute("select rolconfig from pg_roles where rolname = 'airflow'")
+        assert cursor.fetchone() == (["idle_in_transaction_session_timeout=2min"],)

@@ -255,6 +255,10 @@ def ensure_roles(address: PostgresAddress, passwords: Mapping[str, str]) -> None
             reviewer = sql.Identifier(REVIEWER)
             cursor.execute(sql.SQL("alter role {} set statement_timeout = '10s'").format(reviewer))
             cursor.execute(sql.SQL("alter role {} connection limit {}").format(reviewer, limit))
+        if AIRFLOW in passwords:
+            # A scheduler that was killed may leave workers, which hold its connection open: its locks on runs would stay for ever.
+            airflow = sql.Identifier(AIRFLOW)
+            cursor.execute(sql.SQL("alter role {} set idle_in_transaction_session_timeout = '2min'").format(airflow))
         # No role but the superuser enters the databases that initdb made.
         cursor.execute("revoke connect, temporary on database postgres, template1 from public")
 
