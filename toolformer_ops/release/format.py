@@ -8,7 +8,7 @@ Does not decide which calls are released.
 import itertools
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -98,6 +98,8 @@ class ReleasedText:
     calls: tuple[ReleasedCall, ...]
     """In the order of their positions."""
     url: str | None
+    recorded_tools: tuple[str, ...] = field(default=(), compare=False)
+    """Of a text that was read: the column `tools`, so that what is installed now says nothing about it."""
 
     @classmethod
     def of(cls, document_id: uuid.UUID, plain_text: str, calls: Sequence[ReleasedCall], url: str | None) -> Self:
@@ -117,7 +119,7 @@ class ReleasedText:
 
     def all_calls(self) -> tuple[str, list[WovenCall]]:
         """The text without any call, and its calls in order: in a release of chains also those that `plain_text` holds."""
-        plain, earlier = read_out(self.plain_text, tool_names())
+        plain, earlier = read_out(self.plain_text, self.recorded_tools or tool_names())
         woven = [WovenCall(one.position_char, one.call, one.result) for one in earlier]
         for call in self.calls:
             before = sum(one.end_char - one.start_char for one in earlier if one.end_char <= call.position_char)
@@ -214,6 +216,7 @@ def read_file(path: Path) -> Iterator[ReleasedText]:
                     plain_text=row["plain_text"],
                     calls=tuple(ReleasedCall(**call) for call in row["calls"]),
                     url=row["url"],
+                    recorded_tools=tuple(row["tools"]),
                 )
 
 
