@@ -114,7 +114,8 @@ def test_a_pod_is_hardened(manifests: dict[str, dict[str, Any]]) -> None:
         }
         assert spec["restartPolicy"] == "Never"
         assert "hostNetwork" not in spec or spec["hostNetwork"] is False
-        assert all(set(volume) <= {"name", "emptyDir", "persistentVolumeClaim"} for volume in spec["volumes"])
+        kinds = {"emptyDir", "persistentVolumeClaim", "configMap"}
+        assert all(set(volume) <= {"name"} | kinds for volume in spec["volumes"])
         assert only["terminationMessagePolicy"] == "FallbackToLogsOnError"
         assert "@sha256:" in only["image"]
 
@@ -124,7 +125,9 @@ def test_a_pod_can_write_where_the_stages_write(manifests: dict[str, dict[str, A
         only = container(manifest)
         mounts = {mount["mountPath"] for mount in only["volumeMounts"]}
         values = {variable["name"]: variable.get("value") for variable in only["env"]}
-        assert mounts - {"/dev/shm"} == {"/tmp", "/var/lib/toolformer", "/var/cache/toolformer"}  # noqa: S108
+        written = {mount["mountPath"] for mount in only["volumeMounts"] if not mount.get("readOnly")}
+        assert written - {"/dev/shm"} == {"/tmp", "/var/lib/toolformer", "/var/cache/toolformer"}  # noqa: S108
+        assert mounts - written == {"/config/tools"}
         assert values["TOOLFORMER_STATE_DIR"] in mounts
         assert values["TOOLFORMER_CACHE_DIR"] in mounts
         assert str(values["HF_HOME"]).startswith("/var/lib/toolformer/")

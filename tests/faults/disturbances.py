@@ -311,7 +311,7 @@ class S3Killed(AtMoments):
 
 
 class S3DiskFull(AtMoments):
-    """The disk of S3 is full, longer than boto3 asks again; whoever looks after S3 starts it again where that ended it."""
+    """The disk of S3 is full, longer than boto3 asks again. Whoever frees it starts S3 anew: SeaweedFS looks once a minute."""
 
     name = "s3-disk-full"
     says = S3_SAYS
@@ -327,7 +327,8 @@ class S3DiskFull(AtMoments):
         self.world.s3_disk.fill()
         time.sleep(S3Away.away_seconds)
         self.world.s3_disk.free()
-        self.world.weed.restart_if_dead()
+        self.world.weed.kill()
+        self.world.weed.start()
         self.keeps_away = False
         self.returned()
 

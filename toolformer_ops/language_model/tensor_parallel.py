@@ -223,7 +223,6 @@ def _join(rank: int, processes: int, meeting_point: str, weights: tuple[Any, ...
     """The engine on the part of one process, once all are there."""
     path_or_hub_id, revision, dtype, device, threads, settings = weights
     # 1. Meet. They are processes of one machine: addresses that lead elsewhere are not needed, and may not be there.
-    os.environ["LOCAL_RANK"] = str(rank)  # from which transformers knows the GPU
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         os.environ.setdefault(name, "lo")
     torch.distributed.init_process_group(
@@ -237,7 +236,13 @@ def _join(rank: int, processes: int, meeting_point: str, weights: tuple[Any, ...
 
     # 2. Load.
     def load(number_format: str) -> CausalModel:
-        network = load_weights(path_or_hub_id, revision, number_format, device, threads, settings, processes=processes)
+        os.environ["LOCAL_RANK"] = str(rank)  # from which transformers knows the GPU
+        try:
+            network = load_weights(
+                path_or_hub_id, revision, number_format, device, threads, settings, processes=processes
+            )
+        finally:
+            del os.environ["LOCAL_RANK"]  # a training in this process would look for others
         return CausalModel(network, longest)
 
     tokenizer = load_tokenizer(path_or_hub_id, revision, settings)
