@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from tests.faults.proxies import RequestFate, StatementFate
-from tests.faults.world import STEPS, Outcome, World
+from tests.faults.world import BUCKET, STEPS, Outcome, World
 from toolformer_ops.errors import EXIT_TERMINATED
+from toolformer_ops.local_services.object_store import check_put_and_get
 
 AWAY_SECONDS = 1.5
 POSTGRES_SAYS = r"Postgres (cannot serve now|broke)|expected Postgres at"
@@ -329,6 +330,7 @@ class S3DiskFull(AtMoments):
         self.world.s3_disk.free()
         self.world.weed.kill()
         self.world.weed.start()
+        check_put_and_get(self.world.s3, BUCKET, 60)  # it listens before it has found its volumes
         self.keeps_away = False
         self.returned()
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 HOLDS_CALL_MARKUP = "holds_call_markup"
 HOLDS_NO_CALL = "holds_no_call"
+TAKES_NO_INPUT = "tool_takes_no_input"
+"""In a chain: a call of this tool can hold no result."""
 CHARACTERS_TOGETHER = 4000
 """Positions are found for texts of so many characters together: some 1,000 tokens, whose KV caches the engine keeps until the
 texts are added to the sampler (`language_model/context.py: KEPT_TEXT_TOKENS`)."""
@@ -81,13 +83,15 @@ class SampledParagraph:
 def filter_document(tool: Tool, document: Document, *, chains: bool = False) -> list[FilterDecision]:
     """The tool's decisions on a document, or one refusal where the text already holds call markup.
 
-    With `chains` the text has to hold calls with their results, and no other markup.
+    With `chains` the text has to hold calls with their results, and no other markup; and the tool has to take an input.
     """
     text, refused = document.text, None
     if chains:
         earlier = EarlierCalls.of(text, tool_names())
         text = earlier.plain_text
         refused = None if earlier.calls else HOLDS_NO_CALL
+        if not tool.spec.takes_input:
+            refused = TAKES_NO_INPUT
     if holds_call_markup(text, tool_names()):
         refused = HOLDS_CALL_MARKUP
     if refused:

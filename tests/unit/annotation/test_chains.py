@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolformer_ops.annotation.candidates import HOLDS_CALL_MARKUP, HOLDS_NO_CALL, filter_document
+from toolformer_ops.annotation.candidates import HOLDS_CALL_MARKUP, HOLDS_NO_CALL, TAKES_NO_INPUT, filter_document
 from toolformer_ops.annotation.chains import EarlierCalls
 from toolformer_ops.call_syntax import Call, WovenCall, weave
 from toolformer_ops.records import Document
@@ -84,6 +84,9 @@ def test_a_text_of_a_chain_holds_calls_and_no_other_markup() -> None:
     ]
     both = weave(smuggled, [WovenCall(len(smuggled), DATE.call, DATE.result)])
     assert [item.reason for item in filter_document(calculator, Document.of(both), chains=True)] == [HOLDS_CALL_MARKUP]
+    assert [item.reason for item in filter_document(get_tool("Calendar"), Document.of(woven), chains=True)] == [
+        TAKES_NO_INPUT
+    ]
     assert not {HOLDS_CALL_MARKUP, HOLDS_NO_CALL} & {
         item.reason for item in filter_document(calculator, Document.of(woven), chains=True)
     }
