@@ -14,6 +14,7 @@ from sqlalchemy.engine import CursorResult
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
+    BucketNotFoundError,
     DatabaseError,
     DatabaseUnreachableError,
     ObjectStoreError,
@@ -345,6 +346,8 @@ def test_what_was_found_is_a_page_on_s3_without_data_and_logins(settings: Settin
     for where in (settings.model_copy(update={"s3_bucket": "nowhere"}), settings):
         with pytest.raises(QualityError, match="recipes_are_described"):  # nobody described them here
             check_tool(where, run.run_id, TOOL, with_page=True)
+    with pytest.raises(BucketNotFoundError):  # nor was one made by the page
+        ObjectStore(settings.model_copy(update={"s3_bucket": "nowhere"})).require_bucket()
     assert "losses_are_finite" in store.get(page_key(run.run_id, TOOL)).decode("utf-8")
 
 

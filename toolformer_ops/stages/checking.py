@@ -288,6 +288,7 @@ class Page:
             content = page.read_bytes()
         try:
             object_store = ObjectStore(self.settings)
+            object_store.require_bucket()  # some stores would make it
             object_store.put(page_key(self.run_id, self.subject), content, "text/html; charset=utf-8")
         except ObjectStoreError as error:
             logger.warning("the page of the checks of %s is not on S3: %s", self.subject, error)
