@@ -47,7 +47,7 @@ def demo(
 
 @app.command("run")
 def run_corpus(
-    corpus: Annotated[str, typer.Argument(help="Path or s3:// address of JSON Lines with a field `text`.")],
+    corpus: Annotated[str, typer.Argument(help="Path or s3:// address of JSON Lines or Parquet with a field `text`.")],
     tools: Annotated[
         list[str] | None,
         typer.Option("--tool", "--tools", help="Names with commas between them, or given again; none: all."),
