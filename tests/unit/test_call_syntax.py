@@ -16,6 +16,7 @@ from toolformer_ops.call_syntax import (
     clean_result,
     holds_call_markup,
     parse_call,
+    read_out,
     take_out,
     weave,
 )
@@ -33,6 +34,10 @@ TOOLS = ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
         ('QA("Where was Joe Biden born?")', "QA", "Where was Joe Biden born?"),
         ("WikiSearch(“Ghana flag”)", "WikiSearch", "Ghana flag"),
         ('QA("a" or "b")', "QA", '"a" or "b"'),
+        ("QA(“a” b”)", "QA", "“a” b”"),
+        ("QA(“a “b”)", "QA", "“a “b”"),
+        ('QA("")', "QA", ""),
+        ('QA(")', "QA", '"'),
         ("Calculator(18 + 12) -> 30", "Calculator", "18 + 12"),
         ("MT(O homem suprimido)", "MT", "O homem suprimido"),
     ],
@@ -75,6 +80,17 @@ def test_a_call_at_the_start_of_a_line_brings_its_space_after_it() -> None:
     assert take_out(woven, TOOLS) == "sum:\n54 is it"
 
 
+def test_a_call_before_white_space_or_the_end_brings_its_space_before_it() -> None:
+    call = Call("Calculator", "1 + 1")
+    assert weave("so two\nin all", [WovenCall(6, call, "2")]) == "so two [Calculator(1 + 1) -> 2]\nin all"
+    assert weave("so two", [WovenCall(6, call, "2")]) == "so two [Calculator(1 + 1) -> 2]"
+    assert weave(" two", [WovenCall(0, call, "2")]) == "[Calculator(1 + 1) -> 2]  two"
+
+
+def test_only_a_space_goes_with_a_call_that_is_taken_out() -> None:
+    assert take_out("so[QA(x) -> y]it is", TOOLS) == "soit is"
+
+
 def test_calls_of_other_names_and_plain_brackets_stay_in_the_text() -> None:
     text = "see [1] and [Note(2) -> 3] and [Calculator] here"
     assert take_out(text, TOOLS) == text
@@ -105,8 +121,16 @@ def test_taking_all_calls_out_gives_the_text_back_byte_for_byte(
 ) -> None:
     calls = [WovenCall(min(at, len(text)), Call(tool, asked), result) for at, tool, asked, result in placed]
     woven = weave(text, calls)
-    assert take_out(woven, TOOLS) == text
-    assert woven.count(" -> ") >= len(calls)
+    plain, written = read_out(woven, TOOLS)
+    assert plain == take_out(woven, TOOLS) == text
+    in_order = sorted(calls, key=lambda item: item.position_char)
+    assert [(item.call, item.result) for item in written] == [
+        (item.call, clean_result(item.result)) for item in in_order
+    ]
+    assert weave(plain, [WovenCall(item.position_char, item.call, item.result) for item in written]) == woven
+    ends = [0, *(item.end_char for item in written)]
+    starts = [*(item.start_char for item in written), len(woven)]
+    assert "".join(woven[end:start] for end, start in zip(ends, starts, strict=True)) == text
 
 
 @given(
