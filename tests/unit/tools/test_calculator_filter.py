@@ -50,7 +50,15 @@ def test_three_numbers_without_a_result_are_left_to_chance(text: str) -> None:
 
 def test_a_rounded_result_counts_only_where_decimals_are_written() -> None:
     assert judge("735 K, which is 1.47 times 499 K")[1] == "rule_i_result_of_two_others"
+    assert judge("1.5 of 12 pieces, 0.13 of all")[1] == "rule_i_result_of_two_others"  # 0.125, halves up
     assert judge("7 parts, 2 thirds, 4 quarters")[1] == "rule_iii_not_sampled"  # 7 / 2 = 3.5, not 4
+
+
+def test_numbers_of_more_than_fifteen_digits_are_no_evidence() -> None:
+    assert judge("100000000000000, then 7 more: 100000000000007")[1] == "rule_i_result_of_two_others"
+    assert judge("1000000000000000, then 7 more: 1000000000000007")[1] == "rule_iii_not_sampled"
+    assert judge("0.123456, then 1 more: 1.123456")[1] == "rule_i_result_of_two_others"
+    assert judge("0.1234567, then 1 more: 1.1234567")[1] == "rule_iii_not_sampled"
 
 
 def rounded(value: Fraction) -> Fraction:

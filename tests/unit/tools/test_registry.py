@@ -75,6 +75,16 @@ def test_each_tool_of_the_paper_has_the_name_it_is_found_by() -> None:
     assert [get_tool(name).spec.name for name in PAPER_TOOLS] == list(PAPER_TOOLS)
 
 
+def test_the_numbers_of_the_papers_tools_are_the_papers() -> None:
+    specs = {name: get_tool(name).spec for name in PAPER_TOOLS}
+    numbers = {
+        name: (spec.sampling_threshold, spec.max_positions, spec.samples_per_position, spec.keep_threshold)
+        for name, spec in specs.items()
+    }
+    few, many = (0.05, 5, 5, 1.0), (0.0, 20, 10, 0.5)  # section 4.1 and appendix A
+    assert numbers == {"Calculator": many, "Calendar": few, "WikiSearch": few, "QA": few, "MT": many}
+
+
 def test_each_tool_says_what_it_needs() -> None:
     tools = [get_tool(name) for name in PAPER_TOOLS]
     assert [tool.spec.name for tool in tools if tool.spec.needs_index] == ["WikiSearch", "QA"]
