@@ -3,7 +3,8 @@
 Every setting annotates the same texts: the demo's sums in prose and dated posts, worked answers of GSM8K, and dated paragraphs of
 Digital.gov (`--data`). The judge is the placebo: the result of another call of the same tool, from another document, in the same
 place. A tool's calls are counted at the lowest threshold (at least `LOWEST_THRESHOLD`) whose false-discovery rate, placebos at or
-above it over calls at or above it, is at most `RATE`. Of the calls at one position the one that saves most counts, as in a release.
+above it over calls at or above it, is at most `RATE`. Of the calls at one position the one that saves most counts, as in a release,
+and calls whose input stands in the text only after them cost their seconds, but are not counted.
 
 1. `sample`: a pool of samples for each text, at more places and with more samples a place than any setting takes. Samples do not
    depend on what is sampled beside them, so that a setting's calls are those of its places and of its first samples.
@@ -89,7 +90,8 @@ class Pool:
     top_p: float = 1.0
 
 
-POOLS = {"t0.7": Pool(0.7), "t1.0": Pool(1.0), "p0.9": Pool(1.0, 0.9)}
+POOLS = {"t0.7": Pool(0.7), "t1.0": Pool(1.0), "p0.9": Pool(1.0, 0.9), "bootstrapped": Pool(0.7)}
+"""`bootstrapped`: positions and samples of a model finetuned on a first release (`--proposer`), losses of the first model."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +161,10 @@ def best_places(places: Sequence[tuple[CallPosition, float]], count: int, order:
     return sorted(item[0].token for item in sorted(open_places, key=value, reverse=True)[:count])
 
 
-def sample_pool(model: LanguageModel, items: Sequence[Subject], pool: Pool, file: Path) -> None:
-    """Add to `file` one line a text that it does not hold yet."""
+def sample_pool(
+    model: LanguageModel, proposer: LanguageModel, items: Sequence[Subject], pool: Pool, file: Path
+) -> None:
+    """Add to `file` one line a text that it does not hold yet: positions and samples of `proposer`, losses of `model`."""
     done = {line["id"] for line in read_lines(file)}
     for name in TOOLS:
         left = [item for item in items if item.tool == name and f"{name}|{item.document.document_id}" not in done]
@@ -168,7 +172,7 @@ def sample_pool(model: LanguageModel, items: Sequence[Subject], pool: Pool, file
         prompt = annotation_prompt(tool)
         for first in range(0, len(left), TOGETHER):
             group = left[first : first + TOGETHER]
-            sampler = model.start_sampling(
+            sampler = proposer.start_sampling(
                 prompt,
                 samples=SAMPLES,
                 max_new_tokens=CALL_TOKENS,
@@ -178,7 +182,7 @@ def sample_pool(model: LanguageModel, items: Sequence[Subject], pool: Pool, file
             )
             texts = [item.document.text for item in group]
             clock = [time.process_time()]
-            found = model.find_positions(prompt, texts, at_most=10_000, threshold=0.0)
+            found = proposer.find_positions(prompt, texts, at_most=10_000, threshold=0.0)
             clock.append(time.process_time())
             losses = model.losses_without_call(
                 [(text, [one.token for one in positions]) for text, positions in zip(texts, found, strict=True)]
@@ -238,13 +242,19 @@ class Scored:
     placebo: str | None
     """The result of another call that was put in its place; None where no other text has another result."""
     placebo_reduction: float | None
+    input_only_after: bool
+    """Its input stands in the text only after it: a release leaves it out."""
 
 
-def executed_calls(lines: Sequence[dict[str, Any]]) -> dict[str, list[tuple[int, int, Call, str]]]:
-    """For each text its distinct calls that have a result: token, number of the first sample, call, result."""
+Executed = tuple[int, int, Call, str, bool]
+"""A call that has a result: token, number of the first sample, call, result, whether its input stands only after it."""
+
+
+def executed_calls(lines: Sequence[dict[str, Any]]) -> dict[str, list[Executed]]:
+    """For each text its distinct calls that have a result."""
     settings = load_settings()
     runners = {name: get_tool(name).open(settings, _no_model) for name in TOOLS}
-    found: dict[str, list[tuple[int, int, Call, str]]] = {}
+    found: dict[str, list[Executed]] = {}
     for line in lines:
         tool, document = get_tool(line["tool"]), Document.of(line["text"], line["url"])
         positions = {token: CallPosition(token, char, p) for token, char, p, _ in line["places"]}
@@ -256,7 +266,7 @@ def executed_calls(lines: Sequence[dict[str, Any]]) -> dict[str, list[tuple[int,
             answers = runners[line["tool"]].run([one.effective_input for one in candidates])
             read = [read_call(tool, one) for one in written]
             calls += [
-                (position.token, read.index(one.call), one.call, clean_result(answer.results[0]))
+                (position.token, read.index(one.call), one.call, clean_result(answer.results[0]), one.input_only_after)
                 for one, answer in zip(candidates, answers, strict=True)
                 if answer.results
             ]
@@ -264,7 +274,7 @@ def executed_calls(lines: Sequence[dict[str, Any]]) -> dict[str, list[tuple[int,
 
 
 def drawn_placebos(
-    lines: Sequence[dict[str, Any]], calls: Mapping[str, Sequence[tuple[int, int, Call, str]]]
+    lines: Sequence[dict[str, Any]], calls: Mapping[str, Sequence[Executed]]
 ) -> dict[str, list[str | None]]:
     """For each text the placebo of each of its calls, drawn as a run draws; None where no other text has another result."""
     judged = {
@@ -276,7 +286,7 @@ def drawn_placebos(
                 call=call,
                 scored=ScoredCall(result=result),
             )
-            for token, _, call, result in calls[line["id"]]
+            for token, _, call, result, _ in calls[line["id"]]
         ]
         for line in lines
     }
@@ -307,10 +317,10 @@ def score_pool(model: LanguageModel, lines: Sequence[dict[str, Any]], window: in
             of_text = calls[line["id"]]
             drawn = placebos_of[line["id"]]
             placebos.append(drawn)
-            own.append((line["text"], [PlacedCall(token, call, result) for token, _, call, result in of_text]))
+            own.append((line["text"], [PlacedCall(token, call, result) for token, _, call, result, _ in of_text]))
             in_place = [
                 PlacedCall(token, call, other)
-                for (token, _, call, _), other in zip(of_text, drawn, strict=True)
+                for (token, _, call, *_), other in zip(of_text, drawn, strict=True)
                 if other is not None
             ]
             swapped.append((line["text"], in_place))
@@ -322,8 +332,8 @@ def score_pool(model: LanguageModel, lines: Sequence[dict[str, Any]], window: in
             for line, drawn, own_of, placebo_of_text in zip(group, placebos, reductions, of_placebos, strict=True):
                 scored = [
                     Scored(line["id"], line["source"], token, first_sample, result, reduction, other,
-                           None if other is None else next(placebo_of_text))
-                    for (token, first_sample, _, result), other, reduction in zip(
+                           None if other is None else next(placebo_of_text), only_after)
+                    for (token, first_sample, _, result, only_after), other, reduction in zip(
                         calls[line["id"]], drawn, own_of, strict=True
                     )
                 ]  # fmt: skip
@@ -362,6 +372,9 @@ SETTINGS = (
     Setting("two rounds: 4 places, 1 sample; 2 more where the first saves", places=4, samples=3, first_round=1),
     Setting("temperature 1", pool="t1.0"),
     Setting("temperature 1, top_p 0.9", pool="p0.9"),
+    Setting("bootstrapped: a model finetuned on a first release proposes", pool="bootstrapped"),
+    Setting("bootstrapped, 1 place, 1 sample", pool="bootstrapped", places=1, samples=1),
+    Setting("bootstrapped, 4 places, 1 sample", pool="bootstrapped", places=4, samples=1),
     Setting("scoring window of 32 tokens", window=32),
     Setting("scoring window of 16 tokens", window=16),
 )
@@ -374,7 +387,7 @@ class Yield:
     tool: str
     texts: int
     calls: int
-    """Distinct, with a result."""
+    """Distinct, with a result, their input not only after them."""
     threshold: float | None
     """Nats: the lowest that holds the rate; None where no threshold does."""
     kept: int
@@ -410,7 +423,7 @@ def yields(setting: Setting, lines: Sequence[dict[str, Any]], scores: dict[str, 
                 worth = {one.token for one in first if one.reduction >= FIRST_ROUND_SAVES}
                 of_text = [one for one in of_text if one in first or one.token in worth]
                 samples = len(chosen) * setting.first_round + len(worth) * (setting.samples - setting.first_round)
-            calls += of_text
+            calls += [one for one in of_text if not one.input_only_after]
             in_pool = sum(map(len, line["samples"].values()))
             seconds += line["seconds"]["positions"] + line["seconds"]["losses"]
             seconds += line["seconds"]["sampling"] * samples / max(1, in_pool)
@@ -470,15 +483,19 @@ def sample(
     pools: str = "t0.7",
     tools: str = ",".join(TOOLS),
     sources: str = "demo,gsm8k,digitalgov",
+    proposer: Annotated[
+        Path | None, typer.Option(help="Folder of the model that proposes calls; the demo's without it.")
+    ] = None,
     out: Out = DEFAULT_OUT,
     data: Data = DEFAULT_DATA,
 ) -> None:
     """Sample pools; names with commas between them."""
     out.mkdir(parents=True, exist_ok=True)
     model = _model()
+    proposing = LanguageModel.load(str(proposer), dtype=NUMBER_FORMAT) if proposer else model
     items = [item for item in subjects(data) if item.tool in tools.split(",") and item.source in sources.split(",")]
     for name in pools.split(","):
-        sample_pool(model, items, POOLS[name], out / f"samples-{name}.jsonl")
+        sample_pool(model, proposing, items, POOLS[name], out / f"samples-{name}.jsonl")
 
 
 @app.command()
@@ -508,9 +525,10 @@ def foretold(pool: str = "t0.7", out: Out = DEFAULT_OUT) -> None:
                 sampled += len(chosen) * samples
                 found |= {
                     (line["source"], line["id"], token)
-                    for token, first_sample, _, result in calls[line["id"]]
+                    for token, first_sample, _, result, only_after in calls[line["id"]]
                     if token in chosen
                     and first_sample < samples
+                    and not only_after
                     and next_number(line["text"][chars[token] :]) == result
                 }
             of_demo = sum(source == "demo" for source, *_ in found)

@@ -18,9 +18,11 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.records import CallPosition
 
 
-def call(reduction: float, placebo: float | None, token: int = 3, first_sample: int = 0) -> Scored:
+def call(
+    reduction: float, placebo: float | None, token: int = 3, first_sample: int = 0, *, input_only_after: bool = False
+) -> Scored:
     other = None if placebo is None else "12"
-    return Scored("Calculator|a", "demo", token, first_sample, "7", reduction, other, placebo)
+    return Scored("Calculator|a", "demo", token, first_sample, "7", reduction, other, placebo, input_only_after)
 
 
 def test_the_best_places_are_the_likeliest_or_those_where_a_call_can_save_most() -> None:
@@ -43,11 +45,14 @@ def test_a_threshold_is_the_lowest_that_holds_the_rate() -> None:
 def test_a_placebo_is_another_texts_result_and_depends_on_the_call_alone() -> None:
     lines = [{"id": f"Calculator|{key}", "tool": "Calculator"} for key in "abc"]
     results = {"a": "1", "b": "2", "c": "3"}
-    calls = {f"Calculator|{key}": [(1, 0, Call("Calculator", f"{key} + 0"), result)] for key, result in results.items()}
+    calls = {
+        f"Calculator|{key}": [(1, 0, Call("Calculator", f"{key} + 0"), result, False)]
+        for key, result in results.items()
+    }
     drawn = drawn_placebos(lines, calls)
     assert all(drawn[f"Calculator|{key}"][0] in set(results.values()) - {result} for key, result in results.items())
     assert drawn_placebos(lines[::-1], calls) == drawn
-    equal = {key: [(*call[:3], "1") for call in of_text] for key, of_text in calls.items()}
+    equal = {key: [(*call[:3], "1", False) for call in of_text] for key, of_text in calls.items()}
     assert drawn_placebos(lines, equal) == {key: [None] for key in calls}
 
 
@@ -66,6 +71,20 @@ def test_a_second_round_is_where_the_first_saved_and_costs_its_samples() -> None
     assert (all_of_them.calls, all_of_them.kept, all_of_them.cpu_seconds) == (4, 2, 12.0)
     # the first call at 7 saves nothing: four of the six samples, three of the four calls
     assert (two_rounds.calls, two_rounds.kept, two_rounds.cpu_seconds) == (3, 1, 9.0)
+
+
+def test_a_call_that_no_release_takes_costs_its_seconds_and_is_not_counted() -> None:
+    line: dict[str, Any] = {
+        "id": "Calculator|a",
+        "tool": "Calculator",
+        "seconds": {"positions": 1.0, "losses": 1.0, "sampling": 2.0},
+        "places": [[3, 10, 0.5, 2.0]],
+        "samples": {"3": [["", True]] * 2},
+    }
+    calls = [call(3.0, 2.0, input_only_after=True), call(1.0, 0.0, first_sample=1)]
+    scores = {"Calculator|a": {"seconds": 4.0, "calls": [one.__dict__ for one in calls]}}
+    found, *_ = yields(Setting("all", places=1, samples=2), [line], scores)
+    assert (found.calls, found.kept, found.rate_at_half, found.cpu_seconds) == (1, 1, 0.0, 8.0)
 
 
 def test_the_next_number_is_read_behind_space_sign_and_currency() -> None:

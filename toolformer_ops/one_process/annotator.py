@@ -334,6 +334,7 @@ def call_line(paragraph: Paragraph, candidate: Candidate, scored: ScoredCall, ke
         "result": scored.result,
         "after": text[position : position + 60],
         "sample_count": candidate.sample_count,
+        "input_only_after": candidate.input_only_after,
         "reason": scored.reason,
         "loss_without_call": scored.loss_without_call,
         "loss_without_result": scored.loss_without_result,

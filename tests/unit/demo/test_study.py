@@ -92,8 +92,16 @@ DOCUMENTS = [f"0b9f9c9a-0d2e-5d6d-8f9d-{number:012}" for number in range(5)]
 TEXT = "It had 520 and sold 187, so it has 333 left."
 
 
-def call(document: int, result: str, reduction: float | None, information: float | None = None) -> dict[str, Any]:
+def call(
+    document: int,
+    result: str,
+    reduction: float | None,
+    information: float | None = None,
+    *,
+    input_only_after: bool = False,
+) -> dict[str, Any]:
     return {
+        "input_only_after": input_only_after,
         "document_id": DOCUMENTS[document],
         "position_char": TEXT.index(" 333"),
         "position_probability": 0.25,
@@ -112,7 +120,7 @@ INFORMED = [
     {"document_id": DOCUMENTS[0], "text": TEXT, "calls": [call(0, "707", 0.6, 0.3), call(0, "333", 2.0, 1.5)]},
     {"document_id": DOCUMENTS[1], "text": TEXT, "calls": [call(1, "707", 0.9, 0.1)]},
     {"document_id": DOCUMENTS[2], "text": TEXT, "calls": [call(2, "707", None)]},
-    {"document_id": DOCUMENTS[3], "text": TEXT, "calls": []},
+    {"document_id": DOCUMENTS[3], "text": TEXT, "calls": [call(3, "333", 3.0, 2.0, input_only_after=True)]},
     {"document_id": DOCUMENTS[4], "text": TEXT, "calls": [call(4, "333", 0.7, None)]},
 ]
 
@@ -203,6 +211,7 @@ def test_each_arm_is_trained_and_measured_from_what_was_annotated(
             "loss_with_result": -9.0,  # so that each placebo loses more
             "loss_reduction": 13.0,
             "kept": True,
+            "input_only_after": False,
         }
         records.append({"document_id": found["document_id"], "text": item.text, "calls": [found]})
     (tmp_path / study.ANNOTATED).write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")

@@ -13,6 +13,8 @@
     random          any call that has a result, by chance
     without_calls   the texts of `paper`, without their calls
 
+As in a release, no arm has a call whose input stands in the text only after it: who writes the text could not know it.
+
 What is done is kept, and a study that was killed continues there. Does not replace a run through Airflow: nothing is in Postgres.
 """
 
@@ -219,7 +221,7 @@ def eligible_texts(plan: StudyPlan, informed: Sequence[Record]) -> dict[str, lis
     """The texts that each arm can be trained on, each with one call: the one that saves most, in `random` any."""
     found: dict[str, list[ReleasedText]] = {arm: [] for arm in plan.arms}
     for record in informed:
-        calls = record["calls"]
+        calls = [call for call in record["calls"] if not call["input_only_after"]]
         kept = sorted(
             (call for call in calls if call["kept"]), key=lambda call: (-call["loss_reduction"], call["call"])
         )
