@@ -3,26 +3,31 @@
 Counts what the filters keep in the whole corpus, annotates a few of the kept texts with a clock (the probe), and multiplies. The
 probe's texts are those with the smallest hashes: random, and the same for the same corpus. One process takes them as one small
 micro-batch; more processes share the hours, and larger micro-batches on a GPU need fewer. Inputs that texts have in common are
-executed once in a run, which a probe does not see. What earlier runs did under the same recipes is not subtracted.
+executed once in a run, which a probe does not see. What earlier runs did under the same recipes is not subtracted. Placebos are
+scored with stand-ins for results, since a probe has too few of its own, and for all calls; of those that only a sampled call has,
+the share counts that a run samples.
 Writes `annotation_runs.estimate` where asked to.
 """
 
 import functools
 import heapq
+import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.annotation.candidates import filter_document, kept_paragraphs
+from toolformer_ops.annotation.placebo import PlaceboDraw, score_placebos
 from toolformer_ops.config import Settings
 from toolformer_ops.corpus.records import Record
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.one_process.annotator import Annotator, read_corpus
+from toolformer_ops.one_process.annotator import AnnotatedParagraph, Annotator, read_corpus
 from toolformer_ops.records import Document, Paragraph
-from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.models import load_scoring_model
+from toolformer_ops.runs.placebo_pools import Pool, PooledResult, sample_share, wants_placebos
 from toolformer_ops.storage import database
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
@@ -55,7 +60,13 @@ class ProbedText:
     rows: int
     """In `candidate_calls`, `pruned_positions`, `call_results` and `call_losses`."""
     seconds: Mapping[str, float]
-    """By stage."""
+    """By stage; in `placebo` as if all calls were sampled for the false-discovery rate."""
+    pool_calls: int = 0
+    """Calls with a result and losses: of these a run samples a share."""
+    own_placebos: int = 0
+    """Of calls that save enough to have placebos in any case."""
+    sampled_placebos: int = 0
+    """Further ones that sampled calls have."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +80,7 @@ class Estimate:
     calls: int
     rows: int
     device_hours: float
-    """Sampling and scoring, and execution where the tool runs a model, in one process."""
+    """Sampling, scoring and placebos, and execution where the tool runs a model, in one process."""
     device_hours_low: float
     """If every text were as the cheapest of the probe."""
     device_hours_high: float
@@ -130,24 +141,77 @@ def probe_tool(
         return []
     annotator = Annotator(settings=settings, tool=tool, choices=choices, model=model)
     annotator.open(texts[0].document.text)
-    probed: list[ProbedText] = []
-    for annotated in annotator.annotate(texts):
-        counts = annotated.counts
+    annotated = list(annotator.annotate(texts))
+    probed = []
+    for one in annotated:
+        counts = one.counts
         rows = counts["positions_pruned_below"] + counts["inputs"] + 2 * counts["candidates"]
         probed.append(
-            ProbedText(positions=counts["positions"], calls=counts["candidates"], rows=rows, seconds=annotated.seconds)
+            ProbedText(positions=counts["positions"], calls=counts["candidates"], rows=rows, seconds=one.seconds)
         )
-    return probed
+    return with_placebos(probed, model, choices, annotated) if wants_placebos(choices) else probed
 
 
-def extrapolate(tool: Tool, kept: KeptTexts, probed: Sequence[ProbedText]) -> Estimate:
+def with_placebos(
+    probed: Sequence[ProbedText],
+    model: "Callable[[], LanguageModel]",
+    choices: RunChoices,
+    annotated: Sequence[AnnotatedParagraph],
+) -> list[ProbedText]:
+    """The probed texts with what the placebos of their calls take, as if all calls were sampled; computed together."""
+    calls = [[call for call in one.calls if call.has_losses] for one in annotated]
+    # As many other results as a call can ask for, each a little longer than one of the probe's own.
+    own_results = itertools.cycle(str(call.scored.result) for of_text in calls for call in of_text)
+    stand_ins = [
+        PooledResult(number, uuid.UUID(int=number), uuid.UUID(int=0), f"{result} {number}")
+        for number, result in enumerate(itertools.islice(own_results, choices.placebos + 1))
+    ]
+    draw = PlaceboDraw(Pool(choices.placebos, 1.0, stand_ins))
+    started = time.perf_counter()
+    scored = score_placebos(
+        model, choices, [(one.text, of_text) for one, of_text in zip(annotated, calls, strict=True)], draw
+    )
+    seconds = time.perf_counter() - started
+    weights = [len(one.text) * sum(map(len, found)) for one, found in zip(annotated, scored, strict=True)]
+    texts: list[ProbedText] = []
+    for text, of_text, found, weight in zip(probed, calls, scored, weights, strict=True):
+        own = sum(
+            min(len(placebos), choices.placebos)
+            for call, placebos in zip(of_text, found, strict=True)
+            if draw.reaches(call.scored, choices.prune_below)
+        )
+        texts.append(
+            replace(
+                text,
+                seconds={**text.seconds, "placebo": seconds * weight / max(1, sum(weights))},
+                pool_calls=len(of_text),
+                own_placebos=own,
+                sampled_placebos=sum(map(len, found)) - own,
+            )
+        )
+    return texts
+
+
+def extrapolate(tool: Tool, kept: KeptTexts, probed: Sequence[ProbedText], choices: PlaceboChoices) -> Estimate:
     """The probe's means times the kept texts; the spread is that of its cheapest and dearest text."""
-    on_device = ("sample", "execute", "score") if tool.spec.needs_device else ("sample", "score")
-    hours = [sum(text.seconds.get(stage, 0.0) for stage in on_device) * kept.texts / 3600 for text in probed]
-    stages = ("sample", "execute", "score")
+    stages = ("sample", "execute", "score", "placebo")
+    on_device = stages if tool.spec.needs_device else ("sample", "score", "placebo")
 
     def expected(values: Iterable[float]) -> float:
         return sum(values) / len(probed) * kept.texts if probed else 0.0
+
+    share = sample_share(choices, round(expected(text.pool_calls for text in probed)))
+
+    def placebos(text: ProbedText) -> float:
+        return text.own_placebos + share * text.sampled_placebos
+
+    def seconds(text: ProbedText, stage: str) -> float:
+        of_stage = text.seconds.get(stage, 0.0)
+        if stage != "placebo":
+            return of_stage
+        return of_stage * placebos(text) / max(1, text.own_placebos + text.sampled_placebos)
+
+    hours = [sum(seconds(text, stage) for stage in on_device) * kept.texts / 3600 for text in probed]
 
     return Estimate(
         tool=tool.spec.name,
@@ -155,13 +219,13 @@ def extrapolate(tool: Tool, kept: KeptTexts, probed: Sequence[ProbedText]) -> Es
         probed_texts=len(probed),
         positions=round(expected(text.positions for text in probed)),
         calls=round(expected(text.calls for text in probed)),
-        rows=kept.decisions + round(expected(text.rows for text in probed)),
+        rows=kept.decisions + round(expected(text.rows + placebos(text) for text in probed)),
         device_hours=sum(hours) / len(hours) if hours else 0.0,
         device_hours_low=min(hours, default=0.0),
         device_hours_high=max(hours, default=0.0),
         seconds={
             "filter": kept.seconds,
-            **{stage: expected(text.seconds.get(stage, 0.0) for text in probed) for stage in stages},
+            **{stage: expected(seconds(text, stage) for text in probed) for stage in stages},
         },
     )
 
@@ -194,7 +258,12 @@ def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PRO
     kept = count_kept(distinct_documents(settings, choices.corpus, choices.document_limit), tools, probe_texts)
     model = functools.cache(lambda: load_scoring_model(settings, choices.model))
     return [
-        extrapolate(tool, kept[tool.spec.name], probe_tool(settings, model, tool, choices, kept[tool.spec.name].probe))
+        extrapolate(
+            tool,
+            kept[tool.spec.name],
+            probe_tool(settings, model, tool, choices, kept[tool.spec.name].probe),
+            choices.part(PlaceboChoices),
+        )
         for tool in tools
     ]
 

@@ -22,7 +22,7 @@ from toolformer_ops.one_process.estimation import (
     total,
 )
 from toolformer_ops.records import Document, Paragraph
-from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.tools.registry import get_tool
 
 SUMS = [f"Box {number} holds 2 pens and 3 caps, a total of 5 things." for number in range(12)]
@@ -76,7 +76,13 @@ def test_a_probed_text_has_the_rows_that_the_stages_would_write(settings: Settin
     [probed] = probe_tool(settings, lambda: model, get_tool("Calculator"), chosen, [whole])
     # at each of 3 positions: 3 samples, of which two are equal; 2 inputs in all; a loss row for each of 6 calls
     assert (probed.positions, probed.calls, probed.rows) == (3, 6, 6 + 2 + 6)
-    assert set(probed.seconds) == {"sample", "execute", "score"}
+    assert set(probed.seconds) == {"sample", "execute", "score", "placebo"}
+    # one of the two inputs has a result: a placebo for each of its calls, and K where the call saves 0 nats or more
+    assert (probed.pool_calls, probed.own_placebos, probed.sampled_placebos) == (3, 3, 2)
+    [without] = probe_tool(
+        settings, lambda: model, get_tool("Calculator"), parameters(placebos=0, placebo_sample=0), [whole]
+    )
+    assert "placebo" not in without.seconds
 
 
 def test_a_model_is_not_loaded_where_no_text_is_kept(settings: Settings) -> None:
@@ -94,25 +100,41 @@ PROBED = [
 
 def test_the_probe_is_multiplied_by_the_kept_texts_and_its_extremes_are_the_spread() -> None:
     kept = KeptTexts(texts=1200, decisions=2000, seconds=7.0)
-    found = extrapolate(get_tool("Calculator"), kept, PROBED)
+    found = extrapolate(get_tool("Calculator"), kept, PROBED, PlaceboChoices())
     assert (found.positions, found.calls, found.rows) == (3600, 4800, 2000 + 12_000)
     assert found.device_hours == pytest.approx(3.0)  # 1,200 texts of 9 s; the calculator needs no device
     assert [found.device_hours_low, found.device_hours_high] == pytest.approx([2.0, 4.0])
-    assert found.seconds == {"filter": 7.0, "sample": 9000.0, "execute": 120_000.0, "score": 1800.0}
+    assert found.seconds == {
+        "filter": 7.0, "sample": 9000.0, "execute": 120_000.0, "score": 1800.0, "placebo": 0.0,
+    }  # fmt: skip
+
+
+def test_of_the_placebos_that_only_sampled_calls_have_the_share_counts_that_a_run_samples() -> None:
+    probed = [
+        ProbedText(1, 5, 10, {"score": 1.0, "placebo": 8.0}, pool_calls=5, own_placebos=6, sampled_placebos=2),
+        ProbedText(1, 5, 10, {"score": 1.0, "placebo": 4.0}, pool_calls=5, own_placebos=0, sampled_placebos=4),
+    ]
+    few = extrapolate(get_tool("Calculator"), KeptTexts(texts=100), probed, PlaceboChoices(placebo_sample=500))
+    assert (few.rows, few.seconds["placebo"]) == (1000 + 600, 600.0)  # 500 calls: all are sampled
+    many = extrapolate(get_tool("Calculator"), KeptTexts(texts=400), probed, PlaceboChoices(placebo_sample=500))
+    assert (many.rows, many.seconds["placebo"]) == (4000 + 400 * 3.75, 400 * (6.5 + 1.0) / 2)  # 2,000: a quarter
+    assert many.device_hours == pytest.approx(400 * (1.0 + 3.75) / 3600)
 
 
 def test_running_a_tool_that_is_a_model_takes_the_device_too() -> None:
-    found = extrapolate(get_tool("MT"), KeptTexts(texts=36), PROBED)
+    found = extrapolate(get_tool("MT"), KeptTexts(texts=36), PROBED, PlaceboChoices())
     assert found.device_hours == pytest.approx(36 * 109 / 3600)
 
 
 def test_a_tool_without_a_kept_text_costs_its_filter_alone() -> None:
-    found = extrapolate(get_tool("Calculator"), KeptTexts(decisions=5, seconds=0.5), [])
+    found = extrapolate(get_tool("Calculator"), KeptTexts(decisions=5, seconds=0.5), [], PlaceboChoices())
     assert (found.texts, found.calls, found.rows, found.device_hours, found.device_hours_high) == (0, 0, 5, 0.0, 0.0)
 
 
 def test_the_total_is_the_sum_of_the_tools() -> None:
-    estimates = [extrapolate(get_tool("Calculator"), KeptTexts(texts=texts), PROBED) for texts in (400, 800)]
+    estimates = [
+        extrapolate(get_tool("Calculator"), KeptTexts(texts=texts), PROBED, PlaceboChoices()) for texts in (400, 800)
+    ]
     whole = total(estimates)
     assert (whole.texts, whole.calls) == (1200, 4800)
     assert whole.device_hours == pytest.approx(3.0)
@@ -138,11 +160,11 @@ def test_the_command_prints_the_same_counts_as_a_table_and_as_json(
     assert [(item["tool"], item["texts"], item["positions"], item["calls"]) for item in found["tools"]] == [
         ("Calculator", 10, 30, 60)
     ]
-    assert found["total"]["rows"] == 10 + 10 * 14
+    assert found["total"]["rows"] == 10 + 10 * (14 + 5)  # five placebos
     assert found["measured_on"]["device"] == "cpu"
     table = CliRunner().invoke(app, words).stdout
     assert "Calculator" in table
-    assert "150" in table
+    assert "200" in table
 
 
 def test_parameters_that_are_no_object_are_refused(tmp_path: Path) -> None:
