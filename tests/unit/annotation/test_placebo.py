@@ -9,13 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw, PlaceboLoss, carries_information, score_placebos
+from toolformer_ops.annotation.placebo import (
+    JudgedCall,
+    PlaceboDraw,
+    carries_information,
+    false_discovery_rate,
+    score_placebos,
+)
 from toolformer_ops.annotation.scoring import ScoredCall
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.records import PlacedCall, content_uuid
 from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult
-from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, rate_of
+from toolformer_ops.runs.placebo_rates import Rate
 
 WITHOUT = 3.0
 """L- of every call, nats."""
@@ -88,30 +94,24 @@ def judged(seed: int) -> Judged:
         ],
     )
     draw, choices = PlaceboDraw(pool), ScoringChoices(prune_below=THRESHOLD)
+    texts = [(str(document), of_document) for document, of_document in calls.items()]
+    found = score_placebos(lambda: model, choices, texts, draw)  # type: ignore[arg-type, return-value]
+    with_placebos = [
+        pair
+        for (_, of_document), of_text in zip(texts, found, strict=True)
+        for pair in zip(of_document, of_text, strict=True)
+    ]
     kept: Counter[tuple[str, bool]] = Counter()
-    paper, informed = [], []
-    for document, of_document in calls.items():
-        [found] = score_placebos(lambda: model, choices, [(str(document), of_document)], draw)  # type: ignore[arg-type, return-value]
-        own, own_informed, hits, hits_informed = 0, 0, 0, 0
-        for call, placebos in zip(of_document, found, strict=True):
+    for call, placebos in with_placebos:
+        if call.scored.is_kept(THRESHOLD):
             is_right = call.scored.result == f"result of {call.call.input}"
-            if call.scored.is_kept(THRESHOLD):
-                informs = carries_information(placebos, 0.2)
-                own, own_informed = own + 1, own_informed + informs
-                kept["paper", is_right] += 1
-                kept["information", is_right] += informs
-            hits, hits_informed = hits + reaches(placebos[0]), hits_informed + reaches(placebos[0], 0.2)
-        paper.append(CountedDocuments(hits, own, 1))
-        informed.append(CountedDocuments(hits_informed, own_informed, 1))
-    return Judged(rate_of(paper, 1.0), kept, rate_of(informed, 1.0))
-
-
-def reaches(placebo: PlaceboLoss, tau_information: float | None = None) -> bool:
-    """Whether the rule would keep the placebo as a result."""
-    if placebo.reason is not None or placebo.reduction_bound is None or placebo.reduction_bound < THRESHOLD:
-        return False
-    measured = placebo.placebo_information
-    return tau_information is None or (measured is not None and measured >= tau_information)
+            kept["paper", is_right] += 1
+            kept["information", is_right] += carries_information(placebos, 0.2)
+    return Judged(
+        rate=false_discovery_rate(with_placebos, pool.sample_share, THRESHOLD, None),
+        kept=kept,
+        with_information=false_discovery_rate(with_placebos, pool.sample_share, THRESHOLD, 0.2),
+    )
 
 
 def normal_above(threshold: float, mean: float) -> float:
