@@ -92,6 +92,27 @@ def test_in_a_context_window_the_full_context_counts_too() -> None:
     assert (found.loss_without_call_full_context, found.loss_reduction) == (FULL_CONTEXT, FULL_CONTEXT - 1.0)
 
 
+@pytest.mark.parametrize(
+    ("loss_format", "asked"),
+    [
+        ("float32", {"float32_from": 0.25, "float32_near": ()}),
+        ("model", {"float32_from": None, "float32_near": (0.25, 0.5)}),
+    ],
+)
+def test_the_loss_format_says_which_losses_float32_decides(loss_format: str, asked: dict[str, object]) -> None:
+    seen: list[dict[str, Any]] = []
+
+    class Watched(FakeLanguageModel):
+        def score_texts(self, texts: Any, **options: Any) -> Any:
+            seen.append(options)
+            return super().score_texts(texts, **options)
+
+    model: Any = Watched()
+    choices = ScoringChoices(loss_format=loss_format, prune_below=0.25, scoring_context_tokens=16)
+    score_texts(lambda: model, choices, 0.5, [ExecutedText(SUM, [executed("5")], None)])
+    assert seen == [{"prune_below": 0.25, "context_tokens": 16, **asked}]
+
+
 def test_a_model_is_not_loaded_where_no_call_has_a_result() -> None:
     def load() -> NoReturn:
         pytest.fail("loaded")

@@ -74,6 +74,13 @@ def test_what_is_missing_or_unclear_is_never_filled_in(url: str, reason: str) ->
     assert (found.date, found.reason) == (None, reason)
 
 
+def test_a_year_is_one_from_1990_to_2039() -> None:
+    for year in (1990, 2039):
+        assert date_in_url(f"https://example.org/{year}/sept/30/a-title").date == datetime.date(year, 9, 30)
+    for year in (1989, 2040):
+        assert date_in_url(f"https://example.org/{year}/sept/30/a-title").reason == "date_invalid_in_url"
+
+
 def test_the_same_number_for_day_and_month_is_not_ambiguous() -> None:
     assert date_in_url("https://example.org/03-03-2023").date == datetime.date(2023, 3, 3)
 
