@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,12 @@ import pytest
 from toolformer_ops.annotation.placebo import (
     JudgedCall,
     PlaceboDraw,
+    PlaceboLoss,
     carries_information,
     false_discovery_rate,
     score_placebos,
 )
-from toolformer_ops.annotation.scoring import ScoredCall
+from toolformer_ops.annotation.scoring import NOT_FINITE, PRUNED, ScoredCall
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.records import PlacedCall, content_uuid
 from toolformer_ops.runs.choices import ScoringChoices
@@ -184,3 +185,62 @@ def test_placebos_are_computed_in_the_format_of_the_calls_own_loss() -> None:
     assert asked == [("float32", 3), ("bfloat16", 6)]  # three placebos a call
     for placebos in found:
         assert [one.information for one in placebos] == [one.loss_with_result - 1.0 for one in placebos]
+
+
+def test_a_rate_counts_what_the_rule_keeps_of_calls_and_of_sampled_placebos() -> None:
+    """Each number below is one call with its placebos, in a document of its own."""
+
+    def scored_call(name: str, reduction: float) -> JudgedCall:
+        own = ScoredCall(
+            result="7", loss_without_call=WITHOUT, loss_without_result=WITHOUT, loss_with_result=WITHOUT - reduction
+        )
+        own = replace(own, reduction_bound=reduction)
+        return JudgedCall(content_uuid("call", name), content_uuid("document", name), 1, Call("Made", name), own)
+
+    sampled = PlaceboLoss(1, 0, is_sampled=True, loss_with_result=2.5, reduction_bound=0.5)
+    calls = [
+        # Kept by both rules; its placebo is kept by the paper's alone, since it says less than other results.
+        (scored_call("a", 1.0), [replace(sampled, information=0.5, placebo_information=0.1)]),
+        # Kept by the paper's rule alone; its placebo by both, from exactly the thresholds on.
+        (scored_call("b", 0.5), [replace(sampled, information=0.0, placebo_information=0.2)]),
+        # Not kept, as its placebo, for which nothing was compared.
+        (scored_call("c", 0.4), [replace(sampled, reduction_bound=0.4)]),
+        # A pruned placebo is never kept, and counts as scored.
+        (scored_call("d", 0.4), [replace(sampled, reduction_bound=9.0, reason=PRUNED)]),
+        # A placebo that is not sampled and one that has no source are not counted.
+        (scored_call("e", 0.6), [replace(sampled, is_sampled=False, information=0.2, placebo_information=0.9)]),
+        (scored_call("f", 0.4), [PlaceboLoss(1, None, is_sampled=True, reason="no_other_result")]),
+    ]
+    paper = false_discovery_rate(calls, 1.0, 0.5, None)
+    assert (paper.calls, paper.placebos) == (3, 2)
+    # Five placebos were to be drawn for calls that are sampled, and four were scored: each stands for 5 / 4 calls.
+    assert paper.false_discovery_rate == pytest.approx(2 * (5 / 4) / 3)
+    informed = false_discovery_rate(calls, 1.0, 0.5, 0.2)
+    assert (informed.calls, informed.placebos) == (2, 1)
+    assert false_discovery_rate(calls, 1.0, 0.6, None).calls == 2
+    nothing = false_discovery_rate(calls[4:], 1.0, 0.5, None)
+    assert (nothing.calls, nothing.placebos, nothing.false_discovery_rate) == (1, 0, None)
+    assert [carries_information(placebos, 0.2) for _, placebos in calls] == [True, False, False, False, True, False]
+    assert all(carries_information(placebos, None) for _, placebos in calls)
+
+
+def test_a_call_without_losses_has_no_placebos_of_its_own_and_is_in_no_pool() -> None:
+    draw = PlaceboDraw(Pool(placebos=3, sample_share=0.0, results=[]))
+    reduced = ScoredCall(
+        result="7", loss_without_call=WITHOUT, loss_without_result=WITHOUT, loss_with_result=2.5, reduction_bound=0.5
+    )
+    assert draw.reaches(reduced, 0.5)
+    assert not draw.reaches(reduced, 0.51)
+    assert not draw.reaches(replace(reduced, loss_without_result=None, reason=PRUNED), 0.5)
+    assert not PlaceboDraw(Pool(placebos=0, sample_share=1.0, results=[])).reaches(reduced, 0.5)
+    names = content_uuid("call"), content_uuid("document")
+    in_pool = [
+        JudgedCall(*names, 1, Call("Made", ""), scored).has_losses
+        for scored in (
+            reduced,
+            replace(reduced, reason=PRUNED),
+            replace(reduced, reason=NOT_FINITE),
+            ScoredCall(reason="timed_out"),
+        )
+    ]
+    assert in_pool == [True, True, False, False]
