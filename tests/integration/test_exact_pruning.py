@@ -178,6 +178,28 @@ def test_a_run_with_another_window_samples_nothing_again(
     assert rows(settings, "select count(distinct scoring_recipe_id) from call_losses") == [(2,)]
 
 
+def test_calls_that_no_release_takes_are_spared_and_the_others_keep_their_losses(
+    settings: Settings, corpus: Path, model: FakeLanguageModel
+) -> None:
+    annotate(settings, "all", parameters(corpus, prune_below=0.0))
+    annotate(settings, "spared", parameters(corpus, prune_below=0.0, score_unreleasable=False))
+    statement = (
+        "select c.call_id, c.input_only_after, l.reason, l.loss_reduction "
+        "from call_losses l join candidate_calls c using (call_id) "
+        "join run_tools t on t.scoring_recipe_id = l.scoring_recipe_id and t.sampling_recipe_id = c.sampling_recipe_id "
+        "where t.run_id = :run order by c.call_id"
+    )
+    every, found = rows(settings, statement, run="all"), rows(settings, statement, run="spared")
+    ahead = sum(row[1] for row in every)
+    assert 0 < ahead < len(every)
+    assert found == [(*row[:2], "input_only_after", None) if row[1] else row for row in every]
+    counted = (
+        "select reason, is_loss, count from yield_by_stage where run_id = 'spared' and stage = 'score' and count > 0"
+    )
+    assert ("input_only_after", True, ahead) in rows(settings, counted)
+    assert all(result.success for result in check_tool(settings, "spared", TOOL))
+
+
 def test_a_keep_threshold_below_prune_below_is_refused_before_anything_is_written(
     settings: Settings, corpus: Path, model: FakeLanguageModel
 ) -> None:

@@ -7,11 +7,13 @@ import pytest
 from benchmarks.yields import (
     Scored,
     Setting,
+    Yield,
     best_places,
     drawn_placebos,
     false_discovery_rate,
     lowest_threshold,
     next_number,
+    times_as_many,
     yields,
 )
 from toolformer_ops.call_syntax import Call
@@ -85,6 +87,23 @@ def test_a_call_that_no_release_takes_costs_its_seconds_and_is_not_counted() -> 
     scores = {"Calculator|a": {"seconds": 4.0, "calls": [one.__dict__ for one in calls]}}
     found, *_ = yields(Setting("all", places=1, samples=2), [line], scores)
     assert (found.calls, found.kept, found.rate_at_half, found.cpu_seconds) == (1, 1, 0.0, 8.0)
+    assert found.by_text == {"Calculator|a": (1, 8.0)}
+    spared, *_ = yields(Setting("spared", places=1, samples=2, score_unreleasable=False), [line], scores)
+    assert spared.by_text == {"Calculator|a": (1, 6.0)}
+
+
+def test_settings_are_compared_by_calls_less_placebos_a_cpu_second_over_the_same_texts() -> None:
+    def with_texts(by_text: dict[str, tuple[int, float]]) -> Yield:
+        return Yield("Calculator", len(by_text), 0, None, 0, 0, None, 0, None, 0, 0.0, by_text)
+
+    one = with_texts({str(text): (2, 1.0) for text in range(20)} | {"other": (50, 1.0)})
+    half = with_texts({str(text): (2, 2.0) for text in range(20)})
+    assert times_as_many(one, half) == pytest.approx((2.0, 2.0, 2.0))
+    uneven = with_texts({str(text): (text % 2, 1.0) for text in range(20)})
+    ratio, low, high = times_as_many(uneven, one)
+    assert ratio == pytest.approx(0.25)
+    assert 0.13 < low < 0.17
+    assert 0.33 < high < 0.38
 
 
 def test_the_next_number_is_read_behind_space_sign_and_currency() -> None:

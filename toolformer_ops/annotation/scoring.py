@@ -29,6 +29,7 @@ EMPTY_RESULT = "empty_result"
 NOT_FINITE = "loss_not_finite"
 NOT_EXECUTED = "not_executed"
 PRUNED = "pruned_below"
+INPUT_ONLY_AFTER = "input_only_after"
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class ExecutedCall:
     """Ranked, best first; None where the tool was not asked."""
     reason: str | None
     """Why there is no result."""
+    input_only_after: bool = False
+    """Whether its input stands in the text only after it: a release leaves it out."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +122,16 @@ def score_texts(
     Where the network is in low precision and `choices.loss_format` is `model`, float32 decides near `keep_threshold` and
     `prune_below`.
     """
-    # 1. Results.
-    scored = [[choose_result(call.results, call.reason, text.own_text) for call in text.calls] for text in texts]
+    # 1. Results; of calls that no release takes only where they are scored as well.
+    scored = [
+        [
+            ScoredCall(reason=INPUT_ONLY_AFTER)
+            if call.input_only_after and call.reason is None and not choices.score_unreleasable
+            else choose_result(call.results, call.reason, text.own_text)
+            for call in text.calls
+        ]
+        for text in texts
+    ]
     placed = {
         number: {
             index: PlacedCall(call.token, call.call, chosen.result)

@@ -262,7 +262,11 @@ class Annotator:
             )
             calls = [
                 ExecutedCall(
-                    token=candidate.position.token, call=candidate.call, results=output.results, reason=output.reason
+                    token=candidate.position.token,
+                    call=candidate.call,
+                    results=output.results,
+                    reason=output.reason,
+                    input_only_after=candidate.input_only_after,
                 )
                 for candidate, output in zip(of_text.candidates, outputs, strict=True)
             ]

@@ -298,6 +298,19 @@ class ScoringChoices(Choices):
         description="model: the network's own, and float32 for calls near a keep threshold; float32: for all that may be kept.",
         json_schema_extra={"section": "Scoring"},
     )
+    score_unreleasable: bool = Field(
+        default=True,
+        title="Score calls that no release takes",
+        description="Calls whose input stands in the text only after them are scored, too. Off: they are counted, and cost no GPU.",
+        json_schema_extra={"section": "Scoring"},
+    )
+
+    def deciding(self) -> dict[str, Any]:
+        """What a recipe hashes. With all calls scored it is what it was before there was a choice."""
+        deciding = super().deciding()
+        if self.score_unreleasable:
+            deciding.pop("score_unreleasable", None)
+        return deciding
 
 
 class StoringChoices(Choices):

@@ -108,7 +108,8 @@ class ScoreWork(StageWork[Loaded]):
 
     def prepare(self, loaded: Loaded) -> None:
         """Load the model where a call has a result."""
-        if any(call.reason is None for _, calls in loaded for call in calls):
+        every = self.run.choices.score_unreleasable
+        if any(call.reason is None and (every or not call.input_only_after) for _, calls in loaded for call in calls):
             self.load_model()
 
     def give_up(self, loaded: Loaded, reason: str) -> MicroBatch:
@@ -143,6 +144,7 @@ class ScoreWork(StageWork[Loaded]):
                             call=Call(self.run.tool, call.call_input),
                             results=call.results,
                             reason=call.reason,
+                            input_only_after=call.input_only_after,
                         )
                         for call in together
                     ]

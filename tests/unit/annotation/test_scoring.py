@@ -1,5 +1,6 @@
 """A call's result, its losses and whether it is kept, with a scripted model."""
 
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
 from toolformer_ops.annotation.scoring import (
     EMPTY_RESULT,
+    INPUT_ONLY_AFTER,
     NOT_EXECUTED,
     NOT_FINITE,
     PRUNED,
@@ -111,6 +113,15 @@ def test_the_loss_format_says_which_losses_float32_decides(loss_format: str, ask
     choices = ScoringChoices(loss_format=loss_format, prune_below=0.25, scoring_context_tokens=16)
     score_texts(lambda: model, choices, 0.5, [ExecutedText(SUM, [executed("5")], None)])
     assert seen == [{"prune_below": 0.25, "context_tokens": 16, **asked}]
+
+
+def test_calls_that_no_release_takes_are_scored_unless_the_run_spares_them() -> None:
+    known, ahead = executed("5"), replace(executed("5"), input_only_after=True)
+    failed = replace(executed(reason="division_by_zero"), input_only_after=True)
+    assert [item.loss_reduction for item in scored([known, ahead])] == [1.0, 1.0]
+    spared = scored([known, ahead, failed], score_unreleasable=False)
+    assert [item.reason for item in spared] == [None, INPUT_ONLY_AFTER, "division_by_zero"]
+    assert [item.loss_with_result for item in spared] == [1.0, None, None]
 
 
 def test_a_model_is_not_loaded_where_no_call_has_a_result() -> None:

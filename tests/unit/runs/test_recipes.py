@@ -82,6 +82,7 @@ REACHED: dict[str, tuple[Any, set[str]]] = {
     "prune_below": (0.25, FROM_SAMPLING_ON),
     "scoring_context_tokens": (16, {"score", "placebo"}),
     "loss_format": ("float32", {"score", "placebo"}),
+    "score_unreleasable": (False, {"score", "placebo"}),
     "placebos": (5, {"placebo"}),
     "placebo_sample": (100, {"placebo"}),
     "chains": (True, FROM_SAMPLING_ON),
