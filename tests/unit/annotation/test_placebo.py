@@ -1,6 +1,7 @@
 """A made corpus in which every second result is swapped on purpose: what placebos say of it, and what is true."""
 
 import math
+import uuid
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -244,3 +245,29 @@ def test_a_call_without_losses_has_no_placebos_of_its_own_and_is_in_no_pool() ->
         )
     ]
     assert in_pool == [True, True, False, False]
+
+
+def test_a_draw_gives_other_results_of_other_documents_each_once_in_an_order_that_the_call_decides() -> None:
+    def call(name: str) -> JudgedCall:
+        scored = ScoredCall(result="own", loss_with_result=1.0, reduction_bound=1.0)
+        return JudgedCall(content_uuid("call", name), content_uuid("home"), 1, Call("Made", name), scored)
+
+    def pooled(number: int, document: str, result: str) -> PooledResult:
+        return PooledResult(number, content_uuid("pooled", str(number)), content_uuid(document), result)
+
+    useless = [pooled(0, "home", "of the same document"), pooled(1, "elsewhere", "own")]
+    others = [pooled(2 + number, f"document {number % 4}", f"result {number % 8}") for number in range(24)]
+    draw = PlaceboDraw(Pool(placebos=3, sample_share=0.5, results=useless + others))
+    orders = set()
+    for name in map(str, range(40)):
+        drawn = [one.result for one in draw.of_call(call(name), 30)]
+        assert sorted(drawn) == [f"result {number}" for number in range(8)]
+        assert [one.result for one in draw.of_call(call(name), 3)] == drawn[:3]
+        # Neither the order of the pool nor what a call cannot have changes the order of the rest.
+        without = PlaceboDraw(Pool(placebos=3, sample_share=0.5, results=others[::-1]))
+        assert [one.result for one in without.of_call(call(name), 30)] == drawn
+        orders.add(tuple(drawn[:3]))
+    assert len(orders) > 30  # of 336
+    # A call is sampled by its id alone: the smallest ids are.
+    ids = [uuid.UUID(int=last) for last in (0, 2**62, 2**63, 2**64 - 1)]
+    assert [draw.is_sampled(one) for one in ids] == [True, True, False, False]
