@@ -30,7 +30,11 @@ def test_a_sample_stands_for_all_calls_and_nothing_has_no_rate() -> None:
     counted = [CountedDocuments(1, 4, 5), CountedDocuments(0, 2, 10)]
     assert rate_of(counted, 1.0).false_discovery_rate == pytest.approx(5 / 40)
     assert rate_of(counted, 4.0).false_discovery_rate == pytest.approx(20 / 40)
-    assert rate_of(counted, 4.0) == rate_of(counted[::-1], 4.0)  # seeded
+    one, four = rate_of(counted, 1.0), rate_of(counted, 4.0)
+    assert one.rate_low is not None
+    assert one.rate_high is not None
+    assert (four.rate_low, four.rate_high) == pytest.approx((4 * one.rate_low, 4 * one.rate_high))
+    assert four == rate_of(counted[::-1], 4.0) == rate_of([*counted, CountedDocuments(1, 0, 0)], 4.0)  # seeded
     assert rate_of(counted, None) == Rate(40, 5, None, None, None)
     assert rate_of([CountedDocuments(2, 0, 1)], 1.0) == Rate(0, 2, None, None, None)
     assert rate_of([], 1.0) == Rate(0, 0, None, None, None)
