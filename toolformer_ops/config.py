@@ -250,7 +250,7 @@ class Settings(BaseSettings):
 
 @functools.lru_cache(maxsize=1)
 def load_settings() -> Settings:
-    """Settings from the environment and from the state folder's `environment` file, read once a process.
+    """Settings from the environment and from the state folder's `environment` file, read once a process, also where that is a fork.
 
     Raises:
         ConfigurationError: a setting has a value that is there no more.
@@ -261,3 +261,7 @@ def load_settings() -> Settings:
         if os.environ.get(variable) or dotenv_values(file).get(variable):
             raise ConfigurationError(f"{variable} is set, and there is no such setting any more. {remedy}")
     return Settings(_env_file=file)  # type: ignore[call-arg]
+
+
+# Airflow forks: a worker that takes the place of a dead one, from a scheduler that may have read the settings hours ago.
+os.register_at_fork(after_in_child=load_settings.cache_clear)

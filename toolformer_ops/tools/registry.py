@@ -9,6 +9,7 @@ Importing this module imports no tool, and no server of a tool file is started h
 import functools
 import importlib
 import logging
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
@@ -134,3 +135,6 @@ def _load(points: Sequence[EntryPoint]) -> Tool:
             f"{where}: {error} Ship the prompt file in the package, in the folder of the module."
         ) from error
     return tool
+
+
+os.register_at_fork(after_in_child=forget_tools)  # for the reason at the end of config.py

@@ -1,15 +1,17 @@
 """A tool file is found by the registry without its server; a file that cannot be used is named and harms no other."""
 
 import logging
+import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.tool_files import PROMPT, forget_tools, tool_of, write_tool
-from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.config import REPOSITORY, Settings, load_settings
 from toolformer_ops.errors import ParameterError, PromptError, RejectedInputError, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
@@ -46,6 +48,25 @@ def test_the_registry_finds_it_without_its_server(tools_folder: Path) -> None:
     assert tool_names()[-2:] == ("Echo", "Weather")
     assert get_tool("ECHO").spec.purpose == "Tests echo."
     assert get_tool("weather").prompt == PROMPT.format(name="Weather").rstrip()
+
+
+def test_a_fork_reads_tool_files_and_settings_anew(tools_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As the worker that Airflow forks in place of a dead one, from a scheduler that has read them long before.
+    monkeypatch.setenv("TOOLFORMER_RUNNER", "local")
+    load_settings.cache_clear()
+    assert (load_settings().runner, "Echo" in tool_names()) == ("local", False)
+    write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)
+    monkeypatch.setenv("TOOLFORMER_RUNNER", "kubernetes")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python 3.12 warns of a fork where there are threads
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = int((load_settings().runner, "Echo" in tool_names()) != ("kubernetes", True))
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_finding_it_imports_no_client(tools_folder: Path) -> None:
