@@ -24,7 +24,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,7 +60,7 @@ TEXTS = 152
 CHARACTERS = range(60, 141)
 """Length of a real text: short ones, so that some hundred fit into the time."""
 PLACES = {"probability": 4, "probability_times_loss": 2}
-"""By order, in a pool."""
+"""By order, in the pools that several settings are parts of."""
 SAMPLES = 3
 CALL_TOKENS = 20
 NUMBER_FORMAT = "bfloat16"
@@ -90,9 +90,18 @@ class Pool:
 
     temperature: float
     top_p: float = 1.0
+    places: Mapping[str, int] = field(default_factory=lambda: PLACES)
+    """By order."""
+    samples: int = SAMPLES
+    """A place."""
 
 
-POOLS = {"t0.7": Pool(0.7), "t1.0": Pool(1.0), "p0.9": Pool(1.0, 0.9), "bootstrapped": Pool(0.7)}
+POOLS = {
+    "t0.7": Pool(0.7),
+    "t1.0": Pool(1.0, places={"probability": 2}, samples=2),
+    "p0.9": Pool(1.0, 0.9, places={"probability": 2}, samples=2),
+    "bootstrapped": Pool(0.7),
+}
 """`bootstrapped`: positions and samples of a model finetuned on a first release (`--proposer`), losses of the first model."""
 
 
@@ -176,7 +185,7 @@ def sample_pool(
             group = left[first : first + TOGETHER]
             sampler = proposer.start_sampling(
                 prompt,
-                samples=SAMPLES,
+                samples=pool.samples,
                 max_new_tokens=CALL_TOKENS,
                 call_start=given_call_start(tool, "tool_name"),
                 temperature=pool.temperature,
@@ -192,7 +201,7 @@ def sample_pool(
             chosen, described = [], []
             for positions, of_text in zip(found, losses, strict=True):
                 places = list(zip(positions, of_text, strict=True))
-                taken = {token for order, count in PLACES.items() for token in best_places(places, count, order)}
+                taken = {token for order, count in pool.places.items() for token in best_places(places, count, order)}
                 chosen.append(sorted(taken))
                 described.append([[one.token, one.char, one.probability, loss] for one, loss in places])
             clock.append(time.process_time())

@@ -29,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 THRESHOLDS = (0.5, 1.0, 2.0)
 """The thresholds of the paper's Table 2, nats; each tool's own is added."""
-FEWEST_PLACEBOS = 30
-"""With fewer sampled placebos a rate says little: no check fails on it."""
 RESAMPLES = 4000
 SEED = 15
 
