@@ -6,11 +6,11 @@ node label is missing, follows a pod for ever whose node is gone, and gives up o
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -196,12 +196,64 @@ class LostPodError(AirflowException):
     """The pod's node is gone."""
 
 
-class StagePodManager(PodManager):
-    """Watches a pod from the worker, patient with an API server that does not answer."""
+class PodNotStartedError(PodLaunchTimeoutException):
+    """The pod does not start, and the message says why; the provider's trigger makes a `timeout` event of it."""
+
+
+class _WaitsForStart:
+    """How both managers of the provider wait for the start of a pod: one reads it in the worker, the other awaits it."""
+
+    read_pod: Any
+    read_pod_events: Any
+    log: Any
 
     def __init__(self, *, patience_seconds: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.patience_seconds = patience_seconds
+
+    async def await_pod_start(
+        self,
+        pod: k8s.V1Pod,
+        schedule_timeout: float = SCHEDULE_SECONDS,
+        startup_timeout: float = STARTUP_SECONDS,
+        check_interval: float = START_CHECK_SECONDS,
+    ) -> None:
+        """Wait until the pod runs or has ended.
+
+        Raises:
+            PodNotStartedError: it shows a reason that waiting does not mend, or takes longer than the limits.
+        """
+        said = ""
+        while True:
+            pod = await _awaited(self.read_pod(pod))
+            if pod.status.phase not in (PodPhase.PENDING, PodPhase.UNKNOWN):
+                return
+            # 1. How long has it waited for its node, or with a node for its container?
+            node = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
+            scheduled = node if node is not None and node.status == "True" else None
+            since = (scheduled and scheduled.last_transition_time) or pod.metadata.creation_timestamp
+            waited = (datetime.now(UTC) - since).total_seconds()
+            is_late = waited > self.patience_seconds
+            # 2. Why does it wait? Said once in the log.
+            events = oldest_first((await _awaited(self.read_pod_events(pod))).items) if is_late else []
+            why = describe_pod_ending(pod, events).message
+            if why != said and (events or pod.status.conditions or pod.status.container_statuses):
+                self.log.info("the pod %s waits: %s", pod.metadata.name, why)
+                said = why
+            # 3. Is there any use in waiting?
+            limit = startup_timeout if scheduled else schedule_timeout
+            if is_lost(pod) or waited > limit or (is_late and _waits_in_vain(pod, events)):
+                raise PodNotStartedError(why)
+            await asyncio.sleep(check_interval)
+
+
+async def _awaited(value: Any) -> Any:
+    """The value, or what it is when it has been awaited."""
+    return await value if isawaitable(value) else value
+
+
+class StagePodManager(_WaitsForStart, PodManager):
+    """Watches a pod from the worker, patient with an API server that does not answer."""
 
     def read_pod(self, pod: k8s.V1Pod) -> k8s.V1Pod:
         """The pod as it is now.
@@ -214,101 +266,9 @@ class StagePodManager(PodManager):
             raise LostPodError(f"the node of the pod {pod.metadata.name} does not answer")
         return newest
 
-    async def await_pod_start(
-        self,
-        pod: k8s.V1Pod,
-        schedule_timeout: float = SCHEDULE_SECONDS,
-        startup_timeout: float = STARTUP_SECONDS,
-        check_interval: float = START_CHECK_SECONDS,
-    ) -> None:
-        """Wait until the pod runs or has ended; see `_await_start`."""
 
-        async def read() -> k8s.V1Pod:
-            return self.read_pod(pod)
-
-        async def read_events() -> list[Any]:
-            return oldest_first(self.read_pod_events(pod).items)
-
-        limits = _Limits(
-            schedule=schedule_timeout, startup=startup_timeout, patience=self.patience_seconds, check=check_interval
-        )
-        await _await_start(read, read_events, limits, self.log)
-
-
-class AsyncStagePodManager(AsyncPodManager):
+class AsyncStagePodManager(_WaitsForStart, AsyncPodManager):
     """Waits for the start of a pod whose task is deferred."""
-
-    def __init__(self, *, patience_seconds: float, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.patience_seconds = patience_seconds
-
-    async def await_pod_start(
-        self,
-        pod: k8s.V1Pod,
-        schedule_timeout: float = SCHEDULE_SECONDS,
-        startup_timeout: float = STARTUP_SECONDS,
-        check_interval: float = START_CHECK_SECONDS,
-    ) -> None:
-        """Wait until the pod runs or has ended; see `_await_start`."""
-
-        async def read() -> Any:
-            return await self.read_pod(pod)
-
-        async def read_events() -> list[Any]:
-            return oldest_first((await self.read_pod_events(pod)).items)
-
-        limits = _Limits(
-            schedule=schedule_timeout, startup=startup_timeout, patience=self.patience_seconds, check=check_interval
-        )
-        await _await_start(read, read_events, limits, self.log)
-
-
-class PodNotStartedError(PodLaunchTimeoutException):
-    """The pod does not start, and the message says why; the provider's trigger makes a `timeout` event of it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Limits:
-    """How long a pod may take to start, in seconds."""
-
-    schedule: float
-    startup: float
-    patience: float
-    check: float
-
-
-async def _await_start(
-    read_pod: Callable[[], Awaitable[Any]],
-    read_events: Callable[[], Awaitable[Iterable[Any]]],
-    limits: _Limits,
-    log: Any,
-) -> None:
-    """Wait until the pod runs or has ended.
-
-    Raises:
-        PodNotStartedError: it shows a reason that waiting does not mend, or takes longer than the limits.
-    """
-    said = ""
-    while True:
-        pod = await read_pod()
-        if pod.status.phase not in (PodPhase.PENDING, PodPhase.UNKNOWN):
-            return
-        # 1. How long has it waited for its node, or with a node for its container?
-        node = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
-        scheduled = node if node is not None and node.status == "True" else None
-        since = (scheduled and scheduled.last_transition_time) or pod.metadata.creation_timestamp
-        waited = (datetime.now(UTC) - since).total_seconds()
-        # 2. Why does it wait? Said once in the log.
-        events = oldest_first(await read_events()) if waited > limits.patience else []
-        why = describe_pod_ending(pod, events).message
-        if why != said and (events or pod.status.conditions or pod.status.container_statuses):
-            log.info("the pod %s waits: %s", pod.metadata.name, why)
-            said = why
-        # 3. Is there any use in waiting?
-        limit = limits.startup if scheduled else limits.schedule
-        if is_lost(pod) or waited > limit or (waited > limits.patience and _waits_in_vain(pod, events)):
-            raise PodNotStartedError(why)
-        await asyncio.sleep(limits.check)
 
 
 def _waits_in_vain(pod: Any, events: Sequence[Any]) -> bool:
