@@ -10,6 +10,7 @@ from tests.integration.test_sql_examples import example
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.one_process.estimation import KeptTexts, ProbedText, as_json, extrapolate, store_estimate
+from toolformer_ops.runs.choices import PlaceboChoices
 from toolformer_ops.stages.run_setup import finish_run
 from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import get_tool
@@ -39,7 +40,7 @@ def run(settings: Settings) -> AnnotatedRun:
 
 def test_the_estimate_stands_beside_the_truth(settings: Settings, run: AnnotatedRun) -> None:
     kept = KeptTexts(texts=1000, decisions=1000)
-    estimates = [extrapolate(get_tool(tool), kept, PROBED) for tool in ("Calculator", "MT")]
+    estimates = [extrapolate(get_tool(tool), kept, PROBED, PlaceboChoices()) for tool in ("Calculator", "MT")]
     store_estimate(settings, "run-1", as_json(settings, estimates))
     finish_run(settings, "run-1", "success")
     with run.engine.connect() as connection, database.raw_cursor(connection) as cursor:
