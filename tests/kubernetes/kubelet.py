@@ -277,22 +277,24 @@ class Kubelet:
         image, context = self.images[work.container["image"]], security_context(work.pod)
         if context.get("runAsNonRoot") and context.get("runAsUser", image.user) == 0:
             raise ApiError(400, "CreateContainerConfigError", "container has runAsNonRoot and image will run as root")
-        for volume in work.pod["spec"].get("volumes") or []:
-            if "configMap" in volume:
-                self._config_map(volume["configMap"])
+        volumes = work.pod["spec"].get("volumes") or []
+        for mounted_map in [volume["configMap"] for volume in volumes if "configMap" in volume]:
+            self._data("configmaps", mounted_map)
         found = {**image.environment, "HOSTNAME": work.record.name}
         for source in work.container.get("envFrom") or []:
-            if "configMapRef" in source:
-                found.update(self._config_map(source["configMapRef"]))
-            else:
-                data = self._objects.get("secrets", NAMESPACE, source["secretRef"]["name"]).get("data") or {}
-                found.update({key: base64.b64decode(value).decode() for key, value in data.items()})
+            for kind, resource in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
+                if kind in source:
+                    found.update(self._data(resource, source[kind]))
         for variable in work.container.get("env") or []:
             source = variable.get("valueFrom") or {}
             if "secretKeyRef" in source:
-                value = self._secret_value(source["secretKeyRef"])
-                if value is not None:
-                    found[variable["name"]] = value
+                reference = source["secretKeyRef"]
+                data, key = self._data("secrets", reference), reference["key"]
+                if key in data:
+                    found[variable["name"]] = data[key]
+                elif not reference.get("optional"):
+                    missing = f"couldn't find key {key} in Secret {NAMESPACE}/{reference['name']}"
+                    raise ApiError(404, "NotFound", missing)
             elif "fieldRef" in source:
                 part: Any = work.pod
                 for name in source["fieldRef"]["fieldPath"].split("."):
@@ -302,29 +304,17 @@ class Kubelet:
                 found[variable["name"]] = str(variable.get("value", ""))
         return found
 
-    def _config_map(self, reference: Json) -> dict[str, str]:
-        """What a ConfigMap holds; nothing where it is missing and optional, otherwise ApiError."""
+    def _data(self, resource: str, reference: Json) -> dict[str, str]:
+        """What a Secret or a ConfigMap holds; nothing where it is missing and optional, otherwise ApiError."""
         try:
-            return dict(self._objects.get("configmaps", NAMESPACE, reference["name"]).get("data") or {})
+            data = self._objects.get(resource, NAMESPACE, reference["name"]).get("data") or {}
         except ApiError:
             if reference.get("optional"):
                 return {}
             raise
-
-    def _secret_value(self, reference: Json) -> str | None:
-        """The value of a Secret's key; None where it is missing and optional, otherwise ApiError."""
-        try:
-            data = self._objects.get("secrets", NAMESPACE, reference["name"]).get("data") or {}
-        except ApiError:
-            if reference.get("optional"):
-                return None
-            raise
-        if reference["key"] in data:
-            return base64.b64decode(data[reference["key"]]).decode()
-        if reference.get("optional"):
-            return None
-        missing = f"couldn't find key {reference['key']} in Secret {NAMESPACE}/{reference['name']}"
-        raise ApiError(404, "NotFound", missing)
+        if resource == "secrets":
+            return {key: base64.b64decode(value).decode() for key, value in data.items()}
+        return dict(data)
 
     async def _run_container(self, work: Work, environment: Mapping[str, str]) -> int | None:
         """The container's exit status; None if it could not be started."""
@@ -438,7 +428,7 @@ class Kubelet:
             elif "configMap" in volume:
                 folder = home / "volumes" / volume["name"]
                 folder.mkdir(parents=True)
-                for name, text in self._config_map(volume["configMap"]).items():
+                for name, text in self._data("configmaps", volume["configMap"]).items():
                     (folder / name).write_text(text)
             elif "hostPath" in volume:
                 folder = Path(volume["hostPath"]["path"])
