@@ -46,6 +46,8 @@ samples_per_position = 3
 max_call_tokens = 16
 keep_thresholds = {{Calendar = 0.0}}
 prune_below = 0.0
+placebos = 0
+placebo_sample = 0
 finetune = false
 
 [notify]
