@@ -13,6 +13,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
+from tests.tool_files import write_tool
 from toolformer_ops.config import REPOSITORY
 from toolformer_ops.orchestration import trigger_policy
 from toolformer_ops.orchestration.requests import check_before_first_task
@@ -103,6 +104,16 @@ def test_a_run_that_cannot_start_is_refused_before_it_exists(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         made(Run(local_dags["annotate_corpus"], {"corpus": corpus, "model": "hub/m@1", **conf}))
+
+
+def test_a_tool_file_that_was_written_since_is_known(
+    local_dags: dict[str, DAG], corpus: str, tools_folder: Path
+) -> None:
+    asked = {"corpus": corpus, "model": "hub/m@1"}
+    made(Run(local_dags["annotate_corpus"], asked))  # this process, as Airflow's API server, has read the folder
+    write_tool(tools_folder, "Echo", "echo")
+    in_its_form = {"keep_threshold_Echo": None}
+    assert made(Run(local_dags["annotate_corpus"], asked | in_its_form))["Calculator.filter"] is None
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,14 @@ def _judged(dag_run: "DagRun") -> frozenset[str]:
     Raises:
         ValueError: it cannot, and somebody asked for it, who reads this. Of all others the first task is red, and says why.
     """
+    from toolformer_ops.config import load_settings
     from toolformer_ops.errors import UsageError
     from toolformer_ops.orchestration.requests import check_request, tasks_left_out
+    from toolformer_ops.tools.registry import forget_tools
 
+    # This process lives for months, and the form is of a DAG that was parsed a minute ago: it may name a tool of a new file.
+    load_settings.cache_clear()
+    forget_tools()
     dag = dag_run.get_dag()
     sent: Mapping[str, Any] = dag.params.deep_merge(dag_run.conf).dump()
     try:
