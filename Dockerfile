@@ -24,6 +24,16 @@ RUN if [ -z "${TORCH_INDEX}" ]; then \
         DS_BUILD_OPS=0 pip install --no-cache-dir --no-deps --require-hashes --no-build-isolation -r requirements/gpu.lock; \
     fi
 
+# The wheel, as anybody installs it, in a folder of its own: it holds the code, the DAG files, the SQL and the pod templates.
+FROM dependencies AS package
+COPY pyproject.toml README.md LICENSE ./
+COPY toolformer_ops ./toolformer_ops
+COPY dags ./dags
+COPY sql ./sql
+COPY deploy/pod-templates ./deploy/pod-templates
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /tmp/dist . \
+ && pip install --no-cache-dir --no-deps --ignore-installed --prefix /opt/package /tmp/dist/*.whl
+
 FROM ${BASE_IMAGE}
 # DeepSpeed compiles the operators that it uses: with CUDA add "gcc g++ libc6-dev" where they are wanted.
 ARG RUNTIME_PACKAGES=tini
@@ -35,15 +45,12 @@ RUN apt-get update \
  && chown toolformer /var/lib/toolformer /var/lib/airflow
 # The layer of the dependencies stays the same until a lock file changes: a new version of the code is a few megabytes to pull.
 COPY --from=dependencies /opt/venv /opt/venv
+COPY --from=package /opt/package /opt/venv
 ENV PATH=/opt/venv/bin:$PATH
-WORKDIR /opt/toolformer
-COPY pyproject.toml README.md ./
-COPY toolformer_ops ./toolformer_ops
-COPY dags ./dags
-COPY sql ./sql
-COPY deploy/pod-templates ./deploy/pod-templates
-RUN pip install --no-cache-dir --no-deps --no-build-isolation --editable . \
- && python -m compileall -q toolformer_ops dags
+# For settings and forms: paths that do not depend on Python's version.
+RUN package=$(python -c 'import toolformer_ops; print(toolformer_ops.__path__[0])') \
+ && mkdir /opt/toolformer \
+ && ln -s "$package" "$package"/shipped/dags "$package"/shipped/sql "$package"/shipped/deploy /opt/toolformer/
 ENV AIRFLOW_HOME=/var/lib/airflow \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/toolformer/dags \
     AIRFLOW__CORE__LOAD_EXAMPLES=False \
