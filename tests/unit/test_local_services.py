@@ -1,6 +1,7 @@
 """The parts of the embedded services that need no server: ports, files with secrets, accounts, the supervisor's configuration."""
 
 import configparser
+import contextlib
 import json
 import os
 import socket
@@ -77,6 +78,14 @@ def test_a_port_whose_partner_is_taken_is_not_chosen(taken_port: int) -> None:
 def test_a_port_already_given_away_is_not_chosen() -> None:
     free = choose_port()
     assert choose_port([free], avoid=[free]) != free
+
+
+def test_a_port_that_one_start_has_chosen_is_not_chosen_by_another_until_its_service_listens() -> None:
+    free = choose_port()
+    with contextlib.ExitStack() as first:
+        assert choose_port([free], reservations=first) == free
+        assert choose_port([free]) != free
+    assert choose_port([free]) == free
 
 
 def test_connections_are_accepted_only_where_somebody_listens(taken_port: int) -> None:

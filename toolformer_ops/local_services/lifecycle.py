@@ -122,13 +122,16 @@ def up(settings: Settings, only: Collection[str] | None = None) -> Settings:
     with _alone(paths):
         startup = _Startup(settings, paths, wanted)
         try:
-            found = startup.run()
+            with startup.reservations:
+                found = startup.run()
         except (ServiceError, AirflowError):
             lost = startup.stop_services_without_port()
             if not lost:
                 raise
             logger.warning("another program took the port of %s in the meantime: once more, on others", ", ".join(lost))
-            found = _Startup(settings, paths, wanted).run()
+            startup = _Startup(settings, paths, wanted)
+            with startup.reservations:
+                found = startup.run()
     load_settings.cache_clear()  # the `environment` file is another now
     return found
 
@@ -203,6 +206,8 @@ class _Startup:
         self.asked_ports = service_settings.wanted_ports()
         self.slots = service_settings.slots(settings.device)
         self.ports: dict[str, int] = {}
+        self.reservations = contextlib.ExitStack()
+        """Keeps the ports that are chosen here from other starts, until the services listen on them."""
 
     def run(self) -> Settings:
         """Do what is missing, and return the settings with the addresses of the services."""
@@ -329,7 +334,7 @@ class _Startup:
 
     def _configure(self) -> None:
         paths, secrets = self.paths, self.secrets
-        self.ports = settle_ports(paths, self.asked_ports, self._running())
+        self.ports = settle_ports(paths, self.asked_ports, self._running(), self.reservations)
         cluster = postgres.existing_cluster(paths.postgres)
         if cluster is None and POSTGRES in self.wanted:
             cluster = postgres.prepare_cluster(paths.postgres, secrets.postgres_superuser)

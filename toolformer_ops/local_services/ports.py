@@ -1,9 +1,10 @@
 """TCP ports of the embedded services on 127.0.0.1: which are free, and which each service had at the last `up` (`ports.json`).
 
-Does not reserve them: another process may take a port between the choice and its use. The service then fails to start, and
-`startup.up` starts it again on another.
+Another `up` on this machine cannot choose a port that is reserved here (`reserve`). Any other process may take it between the
+choice and its use: the service then fails to start, and `lifecycle.up` starts it again on another.
 """
 
+import contextlib
 import json
 import logging
 import random
@@ -55,10 +56,25 @@ def is_free(port: int) -> bool:
     return True
 
 
-def accepts_connections(port: int, timeout_seconds: float = 1.0) -> bool:
+def reserve(port: int) -> socket.socket | None:
+    """Keep other starts from choosing `port` until the returned socket is closed; None where another start has reserved it.
+
+    The reservation is a name in Linux's abstract socket namespace, which ends with its process. It is not the port itself, which
+    the service has to bind.
+    """
+    reservation = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        reservation.bind(f"\0toolformer-ops port {port}")
+    except OSError:
+        reservation.close()
+        return None
+    return reservation
+
+
+def accepts_connections(port: int) -> bool:
     """Whether something listens on `port` of 127.0.0.1."""
     try:
-        with socket.create_connection((LOOPBACK, port), timeout=timeout_seconds):
+        with socket.create_connection((LOOPBACK, port), timeout=1.0):
             return True
     except OSError:
         return False
@@ -75,11 +91,17 @@ def listens(process_id: int, port: int) -> bool:
     return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in connections)
 
 
-def choose_port(candidates: Iterable[int | None] = (), avoid: Iterable[int] = (), *, name: str = "") -> int:
+def choose_port(
+    candidates: Iterable[int | None] = (),
+    avoid: Iterable[int] = (),
+    *,
+    name: str = "",
+    reservations: contextlib.ExitStack | None = None,
+) -> int:
     """Return the first candidate that is free and not in `avoid`, else a random free port.
 
     Call it only for a service that does not run: the port of a running service is not free. The port named `admin` needs a second
-    one, `ADMIN_GRPC_OFFSET` above it, that must be free too.
+    one, `ADMIN_GRPC_OFFSET` above it, that must be free too. `reservations` keeps the port from other starts until it is closed.
 
     Raises:
         ServiceError: 200 random tries found none.
@@ -87,11 +109,20 @@ def choose_port(candidates: Iterable[int | None] = (), avoid: Iterable[int] = ()
     avoided = set(avoid)
     generator = random.SystemRandom()
     for port in (*candidates, *(generator.choice(_FALLBACK_PORTS) for _ in range(_ATTEMPTS))):
-        if port is None or port in avoided or not is_free(port):
+        if port is None or port in avoided:
+            continue
+        # Reserved before it is looked at: a start that had reserved it may listen on it by now.
+        reservation = reserve(port)
+        if reservation is None:
             continue
         partner = port + ADMIN_GRPC_OFFSET
-        if name != "admin" or (partner <= _LAST_PORT and is_free(partner)):
+        if is_free(port) and (name != "admin" or (partner <= _LAST_PORT and is_free(partner))):
+            if reservations is None:
+                reservation.close()
+            else:
+                reservations.enter_context(reservation)
             return port
+        reservation.close()
     raise ServiceError(
         f"expected a free port between {_FALLBACK_PORTS.start} and {_FALLBACK_PORTS.stop} on {LOOPBACK}, found none in "
         f"{_ATTEMPTS} tries. Stop some of the servers that `ss -ltn` shows."
@@ -110,8 +141,13 @@ def recalled_ports(paths: StatePaths) -> dict[str, int]:
         return {}
 
 
-def settle_ports(paths: StatePaths, asked: Mapping[str, int], running: Collection[str]) -> dict[str, int]:
-    """Return a port for every name, and write them to `ports.json`.
+def settle_ports(
+    paths: StatePaths,
+    asked: Mapping[str, int],
+    running: Collection[str],
+    reservations: contextlib.ExitStack | None = None,
+) -> dict[str, int]:
+    """Return a port for every name, and write them to `ports.json`; those that are chosen now are held by `reservations`.
 
     A running service keeps its port. Any other gets the port that `asked` names, else the recalled one, else the usual one, else
     one that is free.
@@ -133,7 +169,8 @@ def settle_ports(paths: StatePaths, asked: Mapping[str, int], running: Collectio
         if name in WEED_PORTS and "s3" in settled:  # the inner ports follow that of S3
             usual += settled["s3"] - USUAL_PORTS["s3"]
         wanted = asked.get(name) or recalled.get(name) or usual
-        settled[name] = choose_port([wanted, recalled.get(name), usual], settled.values(), name=name)
+        candidates = [wanted, recalled.get(name), usual]
+        settled[name] = choose_port(candidates, settled.values(), name=name, reservations=reservations)
         if settled[name] != wanted:
             level = logging.WARNING if name in PORT_OF_SERVICE.values() else logging.DEBUG
             logger.log(level, "port %d is taken, so %s listens on %d", wanted, name, settled[name])
