@@ -44,6 +44,9 @@ STDERR_SECONDS = 0.1
 STDERR_CHARACTERS = 300
 """Of each line of an error."""
 
+MOST_DOCUMENT_CHARACTERS = 50_000_000
+"""Of an OpenAPI document in YAML, whose aliases may repeat a part any number of times; GitHub's document has 12 million."""
+
 Answer = TypeVar("Answer")
 _FOR_A_WHILE = re.compile(r"HTTP error (?:408|429|5\d\d)\b|Request error \(|HTTP request timed out")
 """In the error of an OpenAPI operation, which fastmcp returns as a text: another try may get an answer."""
@@ -221,12 +224,7 @@ class Connection:
         path = self._folder / self._server.openapi
         try:
             text = path.read_text(encoding="utf-8")
-            # As JSON would have it: YAML reads 200 as a number and 2023-01-30 as a date.
-            document = (
-                json.loads(text)
-                if path.suffix == ".json"
-                else json.loads(json.dumps(yaml.safe_load(text), default=str))
-            )
+            document = json.loads(text if path.suffix == ".json" else _as_json(yaml.safe_load(text)))
             info = document["info"]
             self._identity = str(info["title"]), str(info["version"])
             client = httpx2.AsyncClient(base_url=self._server.url, headers=headers, timeout=None)
@@ -248,6 +246,34 @@ class Connection:
             return self._methods.get(tool.name) in {"get", "head"}
         said: bool | None = tool.annotations.read_only_hint if tool.annotations else None
         return said
+
+
+def _as_json(document: Any) -> str:
+    """A YAML document as JSON would have it: YAML reads 200 as a number and 2023-01-30 as a date.
+
+    Raises:
+        ValueError: its aliases make it longer than `MOST_DOCUMENT_CHARACTERS`.
+    """
+    characters = _written_out(document, {})
+    if characters > MOST_DOCUMENT_CHARACTERS:
+        raise ValueError(
+            f"{characters:,} characters with all aliases written out, where at most {MOST_DOCUMENT_CHARACTERS:,} are read"
+        )
+    return json.dumps(document, default=str)
+
+
+def _written_out(part: Any, known: dict[int, int]) -> int:
+    """Characters of a YAML document with each alias replaced by what it stands for, about; `known` holds them by object.
+
+    Raises:
+        RecursionError: an alias is part of what it stands for.
+    """
+    if not isinstance(part, dict | list):
+        return len(str(part)) + 2
+    if id(part) not in known:
+        inside = [*part, *part.values()] if isinstance(part, dict) else part
+        known[id(part)] = 2 + sum(_written_out(one, known) for one in inside)
+    return known[id(part)]
 
 
 def ask_server(server: ServerPart, folder: Path, tool: str, name: str) -> ServerTool:

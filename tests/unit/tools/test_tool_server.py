@@ -322,6 +322,28 @@ def test_an_operation_of_an_openapi_document_is_a_tool(tmp_path: Path, opened: O
         service.shutdown()
 
 
+@pytest.mark.parametrize(
+    ("document", "found"),
+    [
+        (
+            "\n".join(["a0: &a0 [x]", *(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 10)}]" for n in range(9))]),
+            "written out",
+        ),
+        ("a: &a [*a]", "RecursionError"),
+    ],
+)
+def test_an_openapi_document_whose_aliases_grow_beyond_bounds_is_refused(
+    tmp_path: Path, document: str, found: str
+) -> None:
+    """Ten aliases of ten aliases, and so on: 500 bytes that would be a billion values; and a list that holds itself."""
+    (tmp_path / "service.yaml").write_text(
+        f"openapi: 3.1.0\ninfo: {{title: T, version: '1'}}\npaths: {{}}\n{document}\n"
+    )
+    table = {"command": [], "url": "http://127.0.0.1:1/v1", "openapi": "service.yaml"}
+    with pytest.raises(ToolServerError, match=f"expected an OpenAPI 3 document as JSON or YAML, found .*{found}"):
+        write_tool(tmp_path, "Capital", "capital", server=table, ask=True)
+
+
 def test_asking_again_records_another_version(tmp_path: Path, opened: Open) -> None:
     path = write_tool(tmp_path, "Echo", "echo", server={"environment": {"FAULTY": "version"}})
     with pytest.raises(ToolError, match="found another version"):
