@@ -294,6 +294,7 @@ class Page:
             logger.warning("the page of the checks of %s is not on S3: %s", self.subject, error)
 
 
+@database.translating("checks")
 def run_checks(
     engine: Engine,
     write_rows: Callable[[Engine], None],
@@ -307,17 +308,43 @@ def run_checks(
     Raises:
         DatabaseError: a statement could not be run, or the connection broke; nothing is known then, and no check counts as passed.
     """
-    with database.translating("checks"):
-        return _run_by_great_expectations(engine, write_rows, checks, page)
+    context, source = _great_expectations(engine)
+    own_engine: Engine = source.get_execution_engine().engine
+    with database.transaction(own_engine) as connection:
+        backend = _backend_of(connection)
+    try:
+        # 1. The rows to check.
+        write_rows(own_engine)
+        # 2. Each check reads its table once.
+        loaded = {(table, name): Check.load(name) for table, names in checks.items() for name in names}
+        counts: dict[str, int] = {}
+        with database.transaction(own_engine) as connection:
+            for table in checks:
+                counts[table] = connection.execute(select(func.count()).select_from(sql_table(table))).scalar_one()
+            for (table, name), check in loaded.items():
+                statement = FIRST_ROWS.format(name=f"{table}_{name}", statement=check.statement)
+                with database.translating(f"check {name}"):
+                    connection.execute(text(statement.replace("{batch}", table)))
+        # 3. One validation of all that was found.
+        found = _validated(context, source, loaded, page.subject if page else "found")
+        results = [result_of(check, counts[table], found[table, name]) for (table, name), check in loaded.items()]
+        if page is not None:
+            page.write(context)
+    except DatabaseError as error:
+        # Another session has none of the temporary tables: what is wrong is not what Postgres then says.
+        with database.transaction(own_engine) as connection:
+            if not isinstance(error, DatabaseUnreachableError) and _backend_of(connection) != backend:
+                message = "checks: the connection to Postgres broke, and with it the tables to check. Try again"
+                raise DatabaseUnreachableError(f"{message}: what is committed stays.") from error
+        raise
+    finally:
+        own_engine.dispose()
+    return results
 
 
-def _run_by_great_expectations(
-    engine: Engine,
-    write_rows: Callable[[Engine], None],
-    checks: Mapping[str, Sequence[str]],
-    page: Page | None,
-) -> list[CheckResult]:
-    # 1. Great Expectations takes seconds to import, and reads the environment while it is imported.
+def _great_expectations(engine: Engine) -> tuple[Any, Any]:
+    """A context of Great Expectations that writes no files, and in it the database of `engine` as a source with one connection."""
+    # It takes seconds to import, and reads the environment while it is imported.
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     with imported_when_used("altair", "scipy.stats"):  # for one of its expectations, which no check is
         import great_expectations as gx
@@ -341,69 +368,49 @@ def _run_by_great_expectations(
             create_temp_table=False,
             kwargs={"pool_size": 1, "max_overflow": 0},  # one connection, which owns the temporary tables
         )
-    own_engine: Engine = source.get_execution_engine().engine
+    return context, source
+
+
+def _validated(
+    context: Any, source: Any, checks: Mapping[tuple[str, str], Check], suite_name: str
+) -> dict[tuple[str, str], Sequence[Mapping[str, Any]]]:
+    """The rows that Great Expectations finds in `found_TABLE_CHECK`, by table and check.
+
+    Raises:
+        DatabaseError: it could not run a check.
+    """
+    import great_expectations as gx
+
     expect: Any = gx.expectations
-    with database.transaction(own_engine) as connection:
-        backend = _backend_of(connection)
-    try:
-        # 2. The rows to check.
-        write_rows(own_engine)
-        # 3. Each check reads its table once.
-        loaded = {(table, name): Check.load(name) for table, names in checks.items() for name in names}
-        counts: dict[str, int] = {}
-        with database.transaction(own_engine) as connection:
-            for table in checks:
-                counts[table] = connection.execute(select(func.count()).select_from(sql_table(table))).scalar_one()
-            for (table, name), check in loaded.items():
-                statement = FIRST_ROWS.format(name=f"{table}_{name}", statement=check.statement)
-                with database.translating(f"check {name}"):
-                    connection.execute(text(statement.replace("{batch}", table)))
-        # 4. One validation of all that was found.
-        expectations = [
-            expect.UnexpectedRowsExpectation(
-                # GX wants its batch, of one row, in the query.
-                unexpected_rows_query=f"select found.* from found_{table}_{name} found cross join {{batch}}",  # noqa: S608
-                description=html.escape(f"{name}: {check.expected}; found otherwise, of at most 5 rows that are named"),
-                severity="critical" if check.severity == "fail" else "warning",
-                meta={"check": [table, name]},
-            )
-            for (table, name), check in loaded.items()
-        ]
-        batches = source.add_query_asset("found", query="select 1 as one").add_batch_definition_whole_table("found")
-        suite = context.suites.add(
-            gx.ExpectationSuite(name=page.subject if page else "found", expectations=expectations)
+    expectations = [
+        expect.UnexpectedRowsExpectation(
+            # GX wants its batch, of one row, in the query.
+            unexpected_rows_query=f"select found.* from found_{table}_{name} found cross join {{batch}}",  # noqa: S608
+            description=html.escape(f"{name}: {check.expected}; found otherwise, of at most 5 rows that are named"),
+            severity="critical" if check.severity == "fail" else "warning",
+            meta={"check": [table, name]},
         )
-        definition = context.validation_definitions.add(
-            gx.ValidationDefinition(name="found", data=batches, suite=suite)
-        )
-        # 5. GX reports an error inside an expectation flat or by metric, and its results in an order that it chooses.
-        found: dict[tuple[str, str], Any] = {}
-        for result in definition.run(result_format="COMPLETE").results:
-            table, name = result.expectation_config.meta["check"]
-            information = result.exception_info or {}
-            entries = [information] if "raised_exception" in information else information.values()
-            if raised := [entry for entry in entries if entry.get("raised_exception")]:
-                message = f"check {name}: {' '.join(str(raised[0]['exception_message']).split())}"
-                # All that GX keeps of an error is text. psycopg2 has subclasses for what Postgres refuses.
-                if "psycopg2.OperationalError" in str(raised[0]["exception_traceback"]):
-                    raise DatabaseUnreachableError(
-                        f"{message}. Postgres cannot serve now: try again; what is committed stays."
-                    )
-                raise DatabaseError(message)  # noqa: TRY301 - the handler below looks at it, too
-            found[table, name] = result.result["details"]["unexpected_rows"]
-        results = [result_of(check, counts[table], found[table, name]) for (table, name), check in loaded.items()]
-        if page is not None:
-            page.write(context)
-    except DatabaseError as error:
-        # Another session has none of the temporary tables: what is wrong is not what Postgres then says.
-        with database.transaction(own_engine) as connection:
-            if not isinstance(error, DatabaseUnreachableError) and _backend_of(connection) != backend:
-                message = "checks: the connection to Postgres broke, and with it the tables to check. Try again"
-                raise DatabaseUnreachableError(f"{message}: what is committed stays.") from error
-        raise
-    finally:
-        own_engine.dispose()
-    return results
+        for (table, name), check in checks.items()
+    ]
+    batches = source.add_query_asset("found", query="select 1 as one").add_batch_definition_whole_table("found")
+    suite = context.suites.add(gx.ExpectationSuite(name=suite_name, expectations=expectations))
+    definition = context.validation_definitions.add(gx.ValidationDefinition(name="found", data=batches, suite=suite))
+    found: dict[tuple[str, str], Sequence[Mapping[str, Any]]] = {}
+    # GX reports an error inside an expectation flat or by metric, and its results in an order that it chooses.
+    for result in definition.run(result_format="COMPLETE").results:
+        table, name = result.expectation_config.meta["check"]
+        information = result.exception_info or {}
+        entries = [information] if "raised_exception" in information else information.values()
+        if raised := [entry for entry in entries if entry.get("raised_exception")]:
+            message = f"check {name}: {' '.join(str(raised[0]['exception_message']).split())}"
+            # All that GX keeps of an error is text. psycopg2 has subclasses for what Postgres refuses.
+            if "psycopg2.OperationalError" in str(raised[0]["exception_traceback"]):
+                raise DatabaseUnreachableError(
+                    f"{message}. Postgres cannot serve now: try again; what is committed stays."
+                )
+            raise DatabaseError(message)
+        found[table, name] = result.result["details"]["unexpected_rows"]
+    return found
 
 
 def _backend_of(connection: Connection) -> int:
