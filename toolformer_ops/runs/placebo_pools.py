@@ -25,7 +25,7 @@ from sqlalchemy import Connection
 
 from toolformer_ops.errors import QualityError
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
-from toolformer_ops.runs.recipes import placebo_recipe
+from toolformer_ops.runs.recipes import placebo_recipe, store_recipe
 from toolformer_ops.runs.run_tools import RunTool, members_of_run, unfinished_documents
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
@@ -137,15 +137,7 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
     recipe = placebo_recipe(
         run.scoring_recipe_id, run.tool, choices, share, hashlib.sha256(content.encode("ascii")).hexdigest()
     )
-    database.execute(
-        connection,
-        "insert_recipe",
-        recipe_id=recipe.recipe_id,
-        stage=recipe.stage,
-        tool=recipe.tool,
-        parent_recipe_id=recipe.parent_recipe_id,
-        definition=json.dumps(dict(recipe.definition)),
-    )
+    store_recipe(connection, recipe)
     # 3. Its rows.
     database.execute(
         connection,

@@ -1,4 +1,4 @@
-"""Recipes: the hash of everything that decides what a stage writes (owns the table `recipes` together with `stages/run_setup.py`).
+"""Recipes: the hash of everything that decides what a stage writes (owns the table `recipes`).
 
 Each stage's recipe includes the one before, so that a new search index asks for new execution and scoring but not for new
 sampling, and annotating again under the same recipe finds nothing to do. A keep threshold is in no recipe: it is a question to
@@ -11,10 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import Connection
+
 from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.retrieval import own_text
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
+from toolformer_ops.storage import database
 from toolformer_ops.tools.base import ToolSpec
 
 RECIPE_ID_CHARACTERS = 16
@@ -61,6 +64,21 @@ class ToolRecipes:
     def in_order(self) -> tuple[Recipe, Recipe, Recipe, Recipe]:
         """Parents before children."""
         return self.filter, self.sampling, self.execution, self.scoring
+
+
+def store_recipe(connection: Connection, recipe: Recipe) -> bool:
+    """Write a recipe into `recipes`; returns whether it is new. Its parent has to be there."""
+    return bool(
+        database.execute(
+            connection,
+            "insert_recipe",
+            recipe_id=recipe.recipe_id,
+            stage=recipe.stage,
+            tool=recipe.tool,
+            parent_recipe_id=recipe.parent_recipe_id,
+            definition=json.dumps(dict(recipe.definition)),
+        )
+    )
 
 
 def placebo_recipe(

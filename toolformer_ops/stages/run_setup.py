@@ -1,6 +1,6 @@
 """Register a run: its choices, its recipes, its costs, its end.
 
-Owns `annotation_runs`, `run_tools`, `call_costs`, `run_releases` and `recipes`.
+Owns `annotation_runs`, `run_tools`, `call_costs` and `run_releases`.
 
 Everything that later stages need to know is in these rows, so that their arguments are ids. `start_run` registers a run that
 annotates a corpus. `start_finetuning` registers one that finetunes and evaluates on a release that is there: it annotates
@@ -11,25 +11,27 @@ that would write other rows, it is an error.
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from toolformer_ops import __version__
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError
 from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.runs.choices import CHOSEN_ANEW, PlaceboChoices, RunChoices, values_in
-from toolformer_ops.runs.costs import costs_of_run, with_costs
+from toolformer_ops.runs.costs import CallCost, costs_of_run, with_costs
 from toolformer_ops.runs.models import require_identity, split_revision
 from toolformer_ops.runs.numbers import runs_without_numbers, store_numbers
 from toolformer_ops.runs.placebo_pools import known_pool, wants_placebos
 from toolformer_ops.runs.placebo_rates import store_missing_rates
-from toolformer_ops.runs.recipes import SAMPLING_VERSION, tool_recipes
+from toolformer_ops.runs.recipes import SAMPLING_VERSION, ToolRecipes, store_recipe, tool_recipes
 from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.tools.base import ToolSpec
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 logger = logging.getLogger(__name__)
@@ -38,6 +40,19 @@ RUN_STATES = ("success", "failed")
 RUNNING = "running"
 ENDED_BEFORE_START = "ended by a person, or by its time limit."
 """The state of a run that is started and not finished."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundTool:
+    """A tool as a new run finds it."""
+
+    spec: ToolSpec
+    version: str
+    recipes: ToolRecipes
+    keep_threshold: float
+    """In nats; at least what a call costs."""
+    cost: CallCost | None
+    """None where the run asks for no nats for what a call costs."""
 
 
 def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: str | None = None) -> list[str]:
@@ -55,60 +70,53 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
     """
     from toolformer_ops.models import model_identity
 
-    # 1. Thresholds with costs, model, prompts and tools, each as the run will find it.
+    # 1. Model, tools with their prompts and indices, costs and recipes.
     choices.kept_from()
+    uri = normal_uri(choices.corpus)
     tools = {name: get_tool(name) for name in choices.tools}
     identity = model_identity(*split_revision(choices.model), settings=settings)
     versions = {name: tool.version(settings, identity) for name, tool in tools.items()}
     costs = costs_of_run(settings, choices, versions)
     priced = with_costs(choices, costs)
     thresholds = priced.kept_from()
-    chained = chained_release(settings, normal_uri(choices.corpus)) if choices.chains else None
-    recipes = {
-        name: tool_recipes(
+    chained = chained_release(settings, uri) if choices.chains else None
+    found = [
+        FoundTool(
             spec=tool.spec,
-            prompt_text=tool.prompt,
-            tool_version=versions[name],
-            model_identity=identity,
-            dtype=settings.dtype,
-            choices=priced,
-            chained_release=chained,
+            version=versions[name],
+            recipes=tool_recipes(
+                spec=tool.spec,
+                prompt_text=tool.prompt,
+                tool_version=versions[name],
+                model_identity=identity,
+                dtype=settings.dtype,
+                choices=priced,
+                chained_release=chained,
+            ),
+            keep_threshold=thresholds[name],
+            cost=costs.get(name),
         )
         for name, tool in tools.items()
-    }
+    ]
     with database.transaction(database.connect(settings)) as connection:
-        # 2. The corpus.
-        uri = normal_uri(choices.corpus)
-        corpus_id = corpus_id_of(uri)
-        found = database.fetch_all(connection, "corpus_by_id", corpus_id=corpus_id)
-        if not found:
-            raise CorpusError(
-                f"expected an ingested corpus {uri}, found none. Run `toolformer-ops stage ingest --corpus {uri}` first."
-            )
-        if not found[0].has_documents:
-            raise CorpusError(
-                f"expected at least one usable record in {uri}, found none; rejected_documents says why each was refused."
-            )
-        # The newest version, and of it the first documents up to the limit. A run that is registered already stays at its own.
-        [newest] = database.fetch_all(connection, "newest_corpus_version", corpus_id=corpus_id)
-        beyond = (
-            database.fetch_all(
+        # 2. The corpus: its newest version, and of that the first documents up to the limit. A registered run keeps its own.
+        newest = _require_corpus(connection, uri)
+        beyond = []
+        if choices.document_limit:
+            beyond = database.fetch_all(
                 connection,
                 "ordinal_limit",
-                corpus_id=corpus_id,
+                corpus_id=corpus_id_of(uri),
                 version=newest.version,
                 document_limit=choices.document_limit,
             )
-            if choices.document_limit
-            else []
-        )
-        # 3. The run.
+        # 3. The run with its tools.
         _register_run(
             connection,
             settings,
             run_id,
             choices,
-            corpus_id=corpus_id,
+            corpus_id=corpus_id_of(uri),
             corpus_uri=uri,
             corpus_version=newest.version,
             ordinal_limit=beyond[0].ordinal if beyond else None,
@@ -116,64 +124,88 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
             schedule=schedule,
             chained_release=chained,
         )
-        for name, of_tool in recipes.items():
-            # 4. The tool's recipes; where that of sampling is new, the calls of earlier versions are not used again.
-            for recipe in of_tool.in_order():
-                is_new = database.execute(
-                    connection,
-                    "insert_recipe",
-                    recipe_id=recipe.recipe_id,
-                    stage=recipe.stage,
-                    tool=recipe.tool,
-                    parent_recipe_id=recipe.parent_recipe_id,
-                    definition=json.dumps(dict(recipe.definition)),
-                )
-                if is_new and recipe is of_tool.sampling:
-                    alike = {"model": identity, "dtype": settings.dtype}
-                    tell_of_older_calls(connection, name, alike | choices.for_tool(tools[name].spec).deciding())
-            # 5. The tool of the run, with its recipes.
-            ids = {
-                "filter_recipe_id": of_tool.filter.recipe_id,
-                "sampling_recipe_id": of_tool.sampling.recipe_id,
-                "execution_recipe_id": of_tool.execution.recipe_id,
-                "scoring_recipe_id": of_tool.scoring.recipe_id,
-            }
-            database.execute(
-                connection,
-                "insert_run_tool",
-                run_id=run_id,
-                tool=name,
-                tool_version=versions[name],
-                keep_threshold=thresholds[name],
-                prune_below=choices.prune_below,
-                tau_information=choices.least_information,
-                reads_record=tools[name].spec.reads_record,
-                **ids,
-            )
-            if name in costs:
-                database.execute(connection, "insert_call_cost", run_id=run_id, tool=name, **costs[name].as_row())
-            [row] = database.fetch_all(connection, "run_tool_by_id", run_id=run_id, tool=name)
-            changed = [column for column, value in ids.items() if getattr(row, column) != value]
-            if changed:
-                raise RecipeMismatchError(
-                    f"run {run_id}, {name}: {', '.join(changed)} are not those the run was started with, because the code, "
-                    f"the model or the index changed meanwhile. Start a new run."
-                )
-            # 6. The pool of its placebos, where an earlier run drew one that fits.
-            if row.placebo_recipe_id is None and wants_placebos(choices):
-                known_pool(connection, load_run_tool(connection, run_id, name), choices.part(PlaceboChoices))
-            # 7. The partitions of its rows.
-            for table in ("candidate_calls", "pruned_positions"):
-                database.ensure_partition(connection, table, ids["sampling_recipe_id"])
-            database.ensure_partition(connection, "call_losses", ids["scoring_recipe_id"])
-    logger.info("run %s: %s over %s with %s", run_id, ", ".join(recipes), choices.corpus, identity)
+        for tool in found:
+            _register_tool(connection, run_id, choices, tool, {"model": identity, "dtype": settings.dtype})
+    logger.info("run %s: %s over %s with %s", run_id, ", ".join(tools), choices.corpus, identity)
     if schedule:
         # A schedule has one run at a time: another that is open here is over in Airflow, and was ended before it was finished.
         with database.transaction(database.connect(settings)) as connection:
             left_open = database.fetch_all(connection, "running_of_schedule", schedule=schedule, run_id=run_id)
         for row in left_open:
             close_run(settings, row.run_id)
-    return list(recipes)
+    return list(tools)
+
+
+def _require_corpus(connection: Connection, uri: str) -> Row[Any]:
+    """The newest version of an ingested corpus that has a document.
+
+    Raises:
+        CorpusError: there is none.
+    """
+    corpora = database.fetch_all(connection, "corpus_by_id", corpus_id=corpus_id_of(uri))
+    if not corpora:
+        raise CorpusError(
+            f"expected an ingested corpus {uri}, found none. Run `toolformer-ops stage ingest --corpus {uri}` first."
+        )
+    if not corpora[0].has_documents:
+        raise CorpusError(
+            f"expected at least one usable record in {uri}, found none; rejected_documents says why each was refused."
+        )
+    [newest] = database.fetch_all(connection, "newest_corpus_version", corpus_id=corpus_id_of(uri))
+    return newest
+
+
+def _register_tool(
+    connection: Connection, run_id: str, choices: RunChoices, tool: FoundTool, model: Mapping[str, str]
+) -> None:
+    """Write a tool of the run: its recipes, its row, what its calls cost, its pool of placebos, the partitions of its rows.
+
+    `model` is what the recipes' definitions say of the language model.
+
+    Raises:
+        RecipeMismatchError: the run was started with other recipes.
+    """
+    name, recipes = tool.spec.name, tool.recipes
+    # 1. The recipes; where that of sampling is new, the calls of earlier versions are not used again.
+    for recipe in recipes.in_order():
+        is_new = store_recipe(connection, recipe)
+        if is_new and recipe is recipes.sampling:
+            tell_of_older_calls(connection, name, {**model, **choices.for_tool(tool.spec).deciding()})
+    # 2. The row of the tool, with its recipes.
+    ids = {
+        "filter_recipe_id": recipes.filter.recipe_id,
+        "sampling_recipe_id": recipes.sampling.recipe_id,
+        "execution_recipe_id": recipes.execution.recipe_id,
+        "scoring_recipe_id": recipes.scoring.recipe_id,
+    }
+    database.execute(
+        connection,
+        "insert_run_tool",
+        run_id=run_id,
+        tool=name,
+        tool_version=tool.version,
+        keep_threshold=tool.keep_threshold,
+        prune_below=choices.prune_below,
+        tau_information=choices.least_information,
+        reads_record=tool.spec.reads_record,
+        **ids,
+    )
+    if tool.cost is not None:
+        database.execute(connection, "insert_call_cost", run_id=run_id, tool=name, **tool.cost.as_row())
+    [row] = database.fetch_all(connection, "run_tool_by_id", run_id=run_id, tool=name)
+    changed = [column for column, value in ids.items() if getattr(row, column) != value]
+    if changed:
+        raise RecipeMismatchError(
+            f"run {run_id}, {name}: {', '.join(changed)} are not those the run was started with, because the code, "
+            f"the model or the index changed meanwhile. Start a new run."
+        )
+    # 3. The pool of its placebos, where an earlier run drew one that fits.
+    if row.placebo_recipe_id is None and wants_placebos(choices):
+        known_pool(connection, load_run_tool(connection, run_id, name), choices.part(PlaceboChoices))
+    # 4. The partitions of its rows.
+    for table in ("candidate_calls", "pruned_positions"):
+        database.ensure_partition(connection, table, ids["sampling_recipe_id"])
+    database.ensure_partition(connection, "call_losses", ids["scoring_recipe_id"])
 
 
 def chained_release(settings: Settings, corpus_uri: str) -> str:
