@@ -1,22 +1,22 @@
 """What a stage reads and writes, as OpenLineage datasets: for the events that Airflow's OpenLineage provider sends.
 
 The provider asks an operator for them when its task has ended (`get_openlineage_facets_on_complete`, which `TellsLineage` gives to
-the stage tasks), and sends them where its settings say (docs/lineage.md). Without a transport it is off: nobody asks, and nothing
-here is imported, neither when a DAG file is parsed nor when a task runs.
+the stage tasks), and sends them where its settings say (docs/lineage.md). Without a transport it is off: it asks nothing, and
+imports nothing, neither when a DAG file is parsed nor when a task runs.
 
     corpus address  s3://bucket prefix, or file path
     tables          postgres://host:port  database.schema.table; of the corpus with its version, `corpus version N`
     release, model  s3://bucket           releases/ID, models/ID, each with its id as version
 
-Rows that a stage wrote are `outputStatistics`. A mapped task is one shard, and says nothing of rows: the check of a tool, which
-stands behind all shards, has the rows that the run wrote in each table as `inputStatistics`, and what it found as
+Rows that a stage wrote are `outputStatistics`. A mapped task is one shard, and has no counts of rows: the check of a tool, which
+runs after all shards, has the rows that the run wrote in each table as `inputStatistics`, and what it found as
 `dataQualityAssertions`. A failed check is an event, too. Datasets hold names, ids, counts and outcomes of checks; no text of a
 document, and no login: addresses are put together from host, port and names. Postgres is asked once the stage has ended.
 Where it does not answer, the task does not fail: the provider logs that, and sends the event without datasets.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -111,7 +111,7 @@ class _Stage:
         """What the stage read, and what it wrote; nothing for a stage that only starts, chooses or ends a run."""
         if self.name in READS_AND_WRITES:
             read, written = READS_AND_WRITES[self.name]
-            return [self.read(table) for table in read], [self.written(table) for table in written]
+            return [self.read(self.table(name)) for name in read], [self.written(self.table(name)) for name in written]
         of_stage = {
             "check": self._check,
             "ingest": self._ingest,
@@ -127,7 +127,9 @@ class _Stage:
     def _check(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
         counts = {row.stage: row.rows for row in self.rows("lineage_rows", run_id=self.run_id, tool=self.tool)}
         tables = [
-            self.read(table, rows=counts.get(stage, 0), checks=self.tool if table == "call_losses" else None)
+            self.read(
+                self.table(table), rows=counts.get(stage, 0), checks=self.tool if table == "call_losses" else None
+            )
             for table, stage in WRITTEN_BY.items()
             if table != "placebo_losses" or stage in counts
         ]
@@ -138,30 +140,30 @@ class _Stage:
 
         uri = normal_uri(self.options["--corpus"])
         made = [
-            self.written(CORPUS_TABLE, rows=newest.documents, version=f"corpus version {newest.version}")
+            self.written(self.table(CORPUS_TABLE, f"corpus version {newest.version}"), rows=newest.documents)
             for newest in self.rows("newest_corpus_version", corpus_id=corpus_id_of(uri))
         ]
-        return [self.read_at(uri)], made
+        return [self.read(_at(uri))], made
 
     def _release(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
         written: list[OutputDataset] = []
         for release in self.rows("release_of_run", run_id=self.run_id):
             written += [
-                self.written_at(release.uri, version=release.release_id, rows=release.documents),
-                self.written("release_calls", rows=release.calls),
+                self.written(_at(release.uri, release.release_id), rows=release.documents),
+                self.written(self.table("release_calls"), rows=release.calls),
             ]
         read = (CORPUS_TABLE, "candidate_calls", "call_results", "call_losses", "placebo_losses")
-        return [self.read(table) for table in read], written
+        return [self.read(self.table(name)) for name in read], written
 
     def _of_release(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
         """A stage that reads the release: its check, a training, which publishes nothing yet, and the publication."""
         checks = "release" if self.name == "check-release" else None
         read = [
-            self.read_at(release.uri, version=release.release_id, rows=release.documents, checks=checks)
+            self.read(_at(release.uri, release.release_id), rows=release.documents, checks=checks)
             for release in self.rows("release_of_run", run_id=self.run_id)
         ]
         written = [
-            self.written_at(model.uri, version=model.model_id)
+            self.written(_at(model.uri, model.model_id))
             for model in self.rows("lineage_models", run_id=self.run_id)
             if self.name == "publish" and model.without_calls == ("--without-calls" in self.switches)
         ]
@@ -170,37 +172,22 @@ class _Stage:
     def _evaluate(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
         models = self.rows("lineage_models", run_id=self.run_id)
         [scores] = self.rows("lineage_scores", run_id=self.run_id, suite=self.options.get("--suite"))
-        return [self.read_at(model.uri, version=model.model_id) for model in models], [
-            self.written("evaluation_scores", rows=scores.rows)
-        ]
+        written = [self.written(self.table("evaluation_scores"), rows=scores.rows)]
+        return [self.read(_at(model.uri, model.model_id)) for model in models], written
 
     def _report(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
         [scores] = self.rows("lineage_scores", run_id=self.run_id, suite=None)
-        return [self.read("evaluation_scores", rows=scores.rows)], []
+        return [self.read(self.table("evaluation_scores"), rows=scores.rows)], []
 
-    def read(self, table: str, *, rows: int | None = None, checks: str | None = None) -> "InputDataset":
-        """A table that the stage read; the corpus at the run's version."""
-        version = None
-        if table == CORPUS_TABLE:
+    def table(self, name: str, version: str | None = None) -> dict[str, Any]:
+        """A table as a dataset; the corpus at this version, or else at the run's."""
+        if name == CORPUS_TABLE and version is None:
             [run] = self.rows("run_by_id", run_id=self.run_id)
             version = f"corpus version {run.corpus_version}"
-        return self._input(self.namespace, f"{self.schema}.{table}", version, rows, checks)
+        return _dataset(self.namespace, f"{self.schema}.{name}", version)
 
-    def read_at(
-        self, address: str, *, version: str | None = None, rows: int | None = None, checks: str | None = None
-    ) -> "InputDataset":
-        return self._input(*_named(address), version, rows, checks)
-
-    def written(self, table: str, *, rows: int | None = None, version: str | None = None) -> "OutputDataset":
-        return self._output(self.namespace, f"{self.schema}.{table}", version, rows)
-
-    def written_at(self, address: str, *, version: str, rows: int | None = None) -> "OutputDataset":
-        return self._output(*_named(address), version, rows)
-
-    def _input(
-        self, namespace: str, name: str, version: str | None, rows: int | None, checks: str | None
-    ) -> "InputDataset":
-        """`checks`: whose results are the assertions."""
+    def read(self, dataset: Mapping[str, Any], *, rows: int | None = None, checks: str | None = None) -> "InputDataset":
+        """A dataset that the stage read. `checks`: the tool, or `release`, whose checks are its assertions."""
         from openlineage.client.event_v2 import InputDataset
         from openlineage.client.facet_v2 import data_quality_assertions_dataset, input_statistics_input_dataset
 
@@ -218,9 +205,10 @@ class _Stage:
                     for row in self.rows("lineage_checks", run_id=self.run_id, subject=checks)
                 ]
             )
-        return InputDataset(namespace=namespace, name=name, facets=_version(version), inputFacets=facets)
+        return InputDataset(**dataset, inputFacets=facets)
 
-    def _output(self, namespace: str, name: str, version: str | None, rows: int | None) -> "OutputDataset":
+    def written(self, dataset: Mapping[str, Any], *, rows: int | None = None) -> "OutputDataset":
+        """A dataset that the stage wrote."""
         from openlineage.client.event_v2 import OutputDataset
         from openlineage.client.facet_v2 import output_statistics_output_dataset
 
@@ -229,18 +217,20 @@ class _Stage:
             facets["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
                 rowCount=rows
             )
-        return OutputDataset(namespace=namespace, name=name, facets=_version(version), outputFacets=facets)
+        return OutputDataset(**dataset, outputFacets=facets)
 
 
-def _version(version: str | None) -> dict[str, Any]:
-    from openlineage.client.facet_v2 import dataset_version_dataset
-
-    return {"version": dataset_version_dataset.DatasetVersionDatasetFacet(version)} if version else {}
-
-
-def _named(address: str) -> tuple[str, str]:
-    """Namespace and name of an address, as OpenLineage names them: s3://bucket and key, or file and path."""
+def _at(address: str, version: str | None = None) -> dict[str, Any]:
+    """What is at an address as a dataset, named as OpenLineage does: s3://bucket and key, or file and path."""
     parts = urlsplit(address)
     if parts.scheme == "s3":
-        return f"s3://{parts.netloc}", parts.path.strip("/") or "/"
-    return "file", parts.path or address
+        return _dataset(f"s3://{parts.netloc}", parts.path.strip("/") or "/", version)
+    return _dataset("file", parts.path or address, version)
+
+
+def _dataset(namespace: str, name: str, version: str | None) -> dict[str, Any]:
+    """What datasets that were read and datasets that were written have in common."""
+    from openlineage.client.facet_v2 import dataset_version_dataset
+
+    facets = {"version": dataset_version_dataset.DatasetVersionDatasetFacet(version)} if version else {}
+    return {"namespace": namespace, "name": name, "facets": facets}

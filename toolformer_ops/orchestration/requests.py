@@ -16,9 +16,8 @@ from toolformer_ops.tools.registry import tool_names
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-ADDRESSES = {"ingest_corpus": "corpus", "build_wiki_index": "source"}
-"""By DAG, the field of its form that holds an address."""
 FIELDS = {"ingest_corpus": ("corpus", "accept_shrink"), "build_wiki_index": ("source",)}
+"""By DAG without choices, the fields of its form; the first holds an address."""
 
 
 def check_request(dag_id: str, sent: Mapping[str, Any]) -> RunChoices | None:
@@ -33,8 +32,9 @@ def check_request(dag_id: str, sent: Mapping[str, Any]) -> RunChoices | None:
     if dag_id == "finetune_release":
         return require_finetuning(settings, sent)
     if dag_id in FIELDS:
+        address, *_ = FIELDS[dag_id]
         require_known_fields(sent, FIELDS[dag_id])
-        require_there(settings, str(sent[ADDRESSES[dag_id]]), ADDRESSES[dag_id])
+        require_there(settings, str(sent[address]), address)
     return None
 
 

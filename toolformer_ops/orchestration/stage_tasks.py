@@ -19,6 +19,8 @@ from toolformer_ops.tools.registry import get_tool
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+OF_RUN = ("--run", RUN_ID)
+"""What follows the name of most stages."""
 RUN_PARAMETERS = "{{ params | tojson }}"
 """What the form holds, as JSON; templated."""
 ON_THE_WORKER = frozenset({"start-run", "start-finetuning", "tools-to-do", "plan", "release", "finish-run", "audit"})
@@ -33,7 +35,7 @@ def stage(
     *,
     task_id: str | None = None,
     tool: str | None = None,
-    arguments: Sequence[str] = ("--run", RUN_ID),
+    arguments: Sequence[str] = OF_RUN,
     pool: str = CPU_POOL,
     returns_result: bool = False,
     not_needed: NotNeeded | None = None,
@@ -74,11 +76,9 @@ def stage(
     return task
 
 
-def mapped_stage(
-    name: str, *, shards: XComArg, tool: str, arguments: Sequence[str] = ("--run", RUN_ID), pool: str = CPU_POOL
-) -> MappedOperator:
+def mapped_stage(name: str, *, shards: XComArg, tool: str, pool: str = CPU_POOL) -> MappedOperator:
     """The tasks that run the stage `name` once a shard, `--shard I/N`; `shards` is what the plan returned."""
-    operator, common = _operator(name, tool, arguments, pool)
+    operator, common = _operator(name, tool, OF_RUN, pool)
     return operator.partial(**common, map_index_template="{{ task.shard }}").expand(shard=shards)
 
 
