@@ -1,7 +1,6 @@
 -- The tools of a run in the order they were chosen: recipes, and the checks they failed.
 select
     chosen.tool,
-    run.model_identity,
     registered.sampling_recipe_id,
     registered.execution_recipe_id,
     registered.scoring_recipe_id,

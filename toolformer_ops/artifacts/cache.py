@@ -23,6 +23,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import filelock
@@ -33,6 +34,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import CacheFullError, ConfigurationError
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import file_sha256
+from toolformer_ops.storage.shared_files import locked
 
 logger = logging.getLogger(__name__)
 
@@ -118,19 +120,9 @@ class _Cache:
             fcntl.flock(descriptor, fcntl.LOCK_SH)  # waits only while the entry is being removed
             _in_use[path] = descriptor
 
-    @contextlib.contextmanager
-    def download_lock(self, key: str) -> Iterator[None]:
-        """Be the only one that downloads; the lock of a killed process is free."""
-        lock = filelock.FileLock(self.root / "locks" / f"{key}.download")
-        try:
-            lock.acquire(blocking=False)
-        except filelock.Timeout:
-            logger.info("another process downloads %s: waiting for it", key)
-            lock.acquire()
-        try:
-            yield
-        finally:
-            lock.release()
+    def download_lock(self, key: str) -> AbstractContextManager[None]:
+        """Be the only one that downloads."""
+        return locked(self.root / "locks" / f"{key}.download", f"another process downloads {key}")
 
     # Downloads
 

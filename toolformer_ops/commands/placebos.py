@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import EXIT_NO_RESULT, ParameterError
+from toolformer_ops.errors import EXIT_NO_RESULT
 
 if TYPE_CHECKING:
     from toolformer_ops.runs.placebo_rates import Rate
@@ -52,13 +52,11 @@ def thresholds(
     Example: toolformer-ops thresholds night-1 --false-discovery-rate 0.1
     """
     from toolformer_ops.runs.placebo_rates import lowest_threshold
-    from toolformer_ops.runs.run_tools import load_run_tool
+    from toolformer_ops.runs.run_tools import load_run_tool, require_run
     from toolformer_ops.storage import database
 
     with database.transaction(database.connect(load_settings())) as connection:
-        runs = database.fetch_all(connection, "run_by_id", run_id=run)
-        if not runs:
-            raise ParameterError(f"expected a started run, found {run!r}. The table annotation_runs lists them.")
+        require_run(connection, run)
         tools = [row.tool for row in database.fetch_all(connection, "numbers_tools", run_id=run)]
         found = [
             lowest_threshold(connection, load_run_tool(connection, run, tool), false_discovery_rate) for tool in tools

@@ -11,12 +11,12 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ParameterError
 from toolformer_ops.evaluation.comparing import compare_inputs
 from toolformer_ops.evaluation.records import VARIANT_NAMES, Variant
 from toolformer_ops.evaluation.store import read_inputs, scores_of_run
 from toolformer_ops.evaluation_report.contents import LossCurve, ReportContents, RunFacts, ToolRate, TrainedModel
 from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.run_tools import require_run
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 
@@ -32,12 +32,7 @@ def gather(settings: Settings, store: ObjectStore, run_id: str) -> ReportContent
         ObjectStoreError, DatabaseError: S3 or Postgres refuse.
     """
     with database.transaction(database.connect(settings)) as connection:
-        runs = database.fetch_all(connection, "run_by_id", run_id=run_id)
-        if not runs:
-            raise ParameterError(
-                f"--run: expected a started run, found {run_id!r}. The table annotation_runs lists them."
-            )
-        facts = _facts(connection, store, runs[0])
+        facts = _facts(connection, store, require_run(connection, run_id))
         scores = tuple(scores_of_run(connection, run_id))
     inputs = tuple(read_inputs(store, run_id))
     return ReportContents(facts=facts, scores=scores, inputs=inputs, comparisons=tuple(compare_inputs(inputs)))

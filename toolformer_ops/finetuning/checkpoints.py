@@ -14,6 +14,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from toolformer_ops.storage.shared_files import replace_file
+
 WHOLE = "whole.json"
 WEIGHTS = "*.safetensors"
 CONFIGURATION = "*.json"
@@ -70,13 +72,7 @@ class Checkpoints:
                 shutil.rmtree(stale, ignore_errors=True)
             copy_weights(path, partial)
             partial.replace(best)
-        value = {"key": self._key, "files": _sizes(path)}
-        partial = path / f"{WHOLE}.partial"
-        with partial.open("w", encoding="utf-8") as file:
-            json.dump(value, file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path / WHOLE)
+        replace_file(path / WHOLE, json.dumps({"key": self._key, "files": _sizes(path)}))
         for other in [*self.folder.glob("checkpoint-*"), *self.folder.glob("best-*")]:
             if other not in (path, self._best(best_step)):
                 shutil.rmtree(other)

@@ -23,6 +23,7 @@ from toolformer_ops.errors import ToolformerError, TrainingProcessError
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.training import TrainedModel, TrainingPlan
 from toolformer_ops.finetuning.training_log import DevelopmentScore
+from toolformer_ops.storage.shared_files import replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -179,9 +180,7 @@ def write_failure(job: TrainingJob, error: Exception) -> None:
     """Say to the starting process why this one ends; the first word counts."""
     path = job.folder / FAILURE
     if not path.exists():
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps({"kind": type(error).__name__, "message": str(error)}), encoding="utf-8")
-        partial.replace(path)
+        replace_file(path, json.dumps({"kind": type(error).__name__, "message": str(error)}))
 
 
 def failure_of(job: TrainingJob, status: int) -> ToolformerError:

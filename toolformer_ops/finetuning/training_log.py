@@ -19,6 +19,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from toolformer_ops.errors import TrainingError
+from toolformer_ops.storage.shared_files import replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +49,7 @@ class TrainingLog:
         """Drop the lines of later steps, and a line that was cut off in mid-write."""
         for path in (self.training, self.development):
             valid = [line for line in read_lines(path) if line["step"] <= step]
-            partial = path.with_name(f"{path.name}.partial")
-            partial.write_text("".join(json.dumps(line) + "\n" for line in valid), encoding="utf-8")
-            partial.replace(path)
+            replace_file(path, "".join(json.dumps(line) + "\n" for line in valid))
 
     def best(self) -> DevelopmentScore | None:
         """The step with the lowest development perplexity, the first of equal ones; None where none is a number."""

@@ -12,10 +12,9 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-import filelock
 import psutil
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -47,6 +46,7 @@ from toolformer_ops.local_services.state_folder import (
 from toolformer_ops.local_services.supervision import ProcessReport, Supervisor, supervisor_environment
 from toolformer_ops.stages.run_setup import tell_of_older_calls
 from toolformer_ops.storage import database, schema
+from toolformer_ops.storage.shared_files import locked
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ def up(settings: Settings, only: Collection[str] | None = None) -> Settings:
         wanted.add(POSTGRES)
     paths = StatePaths(settings.state_dir)
     paths.make()
-    with _alone(paths):
+    with locked(paths.lock, f"another `up` or `down` works in {paths.state}"):
         startup = _Startup(settings, paths, wanted)
         try:
             with startup.reservations:
@@ -141,7 +141,7 @@ def down(settings: Settings) -> bool:
     paths = StatePaths(settings.state_dir)
     if not paths.state.exists():
         return False
-    with _alone(paths):
+    with locked(paths.lock, f"another `up` or `down` works in {paths.state}"):
         supervisor = Supervisor(paths)
         stopped = supervisor.shut_down()
         for message in [*supervisor.recover(), *postgres.recover(paths.postgres)]:
@@ -379,18 +379,3 @@ class _Startup:
                     f"The end of {log}:\n" + "\n".join(lines)
                 )
             time.sleep(_POLL_SECONDS)
-
-
-@contextlib.contextmanager
-def _alone(paths: StatePaths) -> Iterator[None]:
-    """Hold the lock of the state folder, waiting for another `up` or `down` to end."""
-    lock = filelock.FileLock(paths.lock)
-    try:
-        lock.acquire(blocking=False)
-    except filelock.Timeout:
-        logger.info("another `up` or `down` works in %s: waiting for it", paths.state)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()

@@ -7,7 +7,6 @@ import base64
 import json
 import os
 import secrets
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -16,6 +15,7 @@ import dotenv
 import jinja2
 
 from toolformer_ops.errors import ServiceError
+from toolformer_ops.storage.shared_files import replace_file
 
 POSTGRES = "postgres"
 OBJECT_STORE = "object_store"
@@ -71,17 +71,8 @@ class StatePaths:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write `text` to `path` with mode 600, through a new file that is renamed to `path` at the end."""
-    handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # made with mode 600
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(unfinished).replace(path)
-    except BaseException:
-        Path(unfinished).unlink()
-        raise
+    """Replace `path` by a file of mode 600 with this text."""
+    replace_file(path, text, mode=0o600)
 
 
 def rendered_template(name: str, **values: object) -> str:

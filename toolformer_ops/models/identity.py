@@ -8,6 +8,7 @@ model reads and hashes its files, once (1.4 s a GiB on a shared core): a byte th
 refused then, and the model has another name from then on.
 """
 
+import contextlib
 import hashlib
 import json
 import re
@@ -23,6 +24,7 @@ from toolformer_ops.errors import (
     ObjectNotFoundError,
     ToolformerError,
 )
+from toolformer_ops.storage.shared_files import replace_file
 
 if TYPE_CHECKING:
     from toolformer_ops.artifacts import Artifact
@@ -310,9 +312,5 @@ def _read_hash_cache(folder: Path) -> dict[str, str]:
 
 
 def _write_hash_cache(folder: Path, hashes: dict[str, str]) -> None:
-    aside = folder / f"{HASH_CACHE}.{hashlib.sha256(str(sorted(hashes)).encode()).hexdigest()[:8]}"
-    try:
-        aside.write_text(json.dumps(hashes, indent=1))
-        aside.replace(folder / HASH_CACHE)
-    except OSError:  # a read-only model folder: hashed again next time
-        return
+    with contextlib.suppress(OSError):  # a read-only model folder: hashed again next time
+        replace_file(folder / HASH_CACHE, json.dumps(hashes, indent=1))

@@ -26,6 +26,7 @@ from toolformer_ops.errors import CallSyntaxError, ParameterError, RejectedInput
 from toolformer_ops.one_process.annotator import Annotator, read_corpus
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import load_model
+from toolformer_ops.storage.shared_files import replace_file
 from toolformer_ops.tools.base import TEXT_SLOT, ToolOutput, run_tool
 from toolformer_ops.tools.registry import forget_tools, get_tool, tool_names
 from toolformer_ops.tools.server_connection import ServerTool, ask_server
@@ -136,10 +137,7 @@ def refresh_tool(path: Path) -> tuple[RecordedPart | None, RecordedPart]:
     file = read_tool_file(path)
     found = ask_server(file.server, path.parent, file.tool, file.name).recorded
     if found != file.recorded:
-        text = with_recorded(path.read_text(encoding="utf-8"), found)
-        partial = path.with_suffix(".partial")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        replace_file(path, with_recorded(path.read_text(encoding="utf-8"), found))
     return file.recorded, found
 
 

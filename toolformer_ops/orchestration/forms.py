@@ -9,7 +9,7 @@ from airflow.sdk import Param
 from pydantic_core import to_jsonable_python
 
 from toolformer_ops.config import Settings
-from toolformer_ops.runs.choices import CHOSEN_ANEW, PRESETS, THRESHOLD_OF, RunChoices
+from toolformer_ops.runs.choices import FINETUNING_FIELDS, PRESETS, THRESHOLD_OF, RunChoices
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 KEYWORDS = (
@@ -20,10 +20,6 @@ KEYWORDS = (
 
 MAX_ADDRESS_LENGTH = 2000
 RELEASE_ID = "^[0-9a-f]{16}$"
-FINETUNING_FIELDS = tuple(
-    name for name in RunChoices.model_fields if name.startswith(CHOSEN_ANEW) and name != "finetune"
-)
-"""The choices for a run on a release that is there; such a run always finetunes."""
 
 COST_HINT = "What a document costs, the command toolformer-ops estimate says beforehand: it measures a few texts."
 

@@ -5,14 +5,13 @@ not do. The files are made again whenever Airflow looks into the bundle, and on 
 https://airflow.apache.org/docs/apache-airflow/stable/administration-and-deployment/dag-bundles.html
 """
 
-import os
-import tempfile
 from pathlib import Path
 
 from airflow.dag_processing.bundles.base import BaseDagBundle
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration.schedules import schedule_files
+from toolformer_ops.storage.shared_files import replace_file
 
 DAG_FILE = '''"""An Airflow DAG, made from a schedule file by {module}; do not edit."""
 
@@ -43,11 +42,7 @@ class ScheduleBundle(BaseDagBundle):
             text = DAG_FILE.format(module=__name__, path=str(source))
             target = self.path / f"{source.stem}.py"
             if not target.exists() or target.read_text(encoding="utf-8") != text:
-                # Replaced whole, since several processes may write and read it.
-                handle, unfinished = tempfile.mkstemp(dir=self.path, prefix=".")
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    file.write(text)
-                Path(unfinished).replace(target)
+                replace_file(target, text)
         super().initialize()
 
     def refresh(self) -> None:

@@ -14,7 +14,6 @@ is part of the version of the tools that search, so that a new index asks for ne
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from pathlib import Path
 from toolformer_ops.errors import SearchIndexError
 from toolformer_ops.retrieval.java_runtime import pyserini_version
 from toolformer_ops.retrieval.kilt_records import PASSAGE_RULES, PASSAGE_WORDS
+from toolformer_ops.storage.shared_files import replace_file
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -94,11 +94,5 @@ def read_manifest(index_dir: Path) -> IndexManifest:
 
 def write_manifest(index_dir: Path, manifest: IndexManifest) -> None:
     """Make `manifest` the one that readers see, in one step."""
-    path = index_dir / MANIFEST
-    aside = path.with_name(f"building-{MANIFEST}")
-    with aside.open("w", encoding="utf-8") as file:
-        json.dump(dataclasses.asdict(manifest), file, indent=2, sort_keys=True)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    text = json.dumps(dataclasses.asdict(manifest), indent=2, sort_keys=True)
+    replace_file(index_dir / MANIFEST, f"{text}\n")

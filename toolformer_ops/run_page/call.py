@@ -16,7 +16,7 @@ from toolformer_ops.run_page.calls import described_calls, largest_loss
 from toolformer_ops.run_page.reading import Page, answer
 from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep, dag_run_of
 from toolformer_ops.run_page.shown_runs import ShownRun, load_run
-from toolformer_ops.runs.numbers import NO_LIMIT
+from toolformer_ops.runs.run_tools import below_ordinal
 from toolformer_ops.storage.database import fetch_all
 
 router = APIRouter()
@@ -79,7 +79,7 @@ def _page(
     place = {
         "corpus_id": run.corpus_id,
         "corpus_version": run.corpus_version,
-        "below_ordinal": NO_LIMIT if run.ordinal_limit is None else run.ordinal_limit,
+        "below_ordinal": below_ordinal(run.ordinal_limit),
         "document_id": str(document_id),
     }
     documents = fetch_all(connection, "page_document", **place, first=0, at_most=0)

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Row
 from toolformer_ops.run_page.reading import Page, answer
 from toolformer_ops.run_page.rights import AskedRun, VisitorDep, is_ours
 from toolformer_ops.run_page.shown_runs import RunTool, ShownRun, find_run, load_run
-from toolformer_ops.runs.numbers import NO_LIMIT
+from toolformer_ops.runs.run_tools import below_ordinal
 from toolformer_ops.storage.database import fetch_all, raw_cursor
 
 router = APIRouter()
@@ -367,7 +367,7 @@ def _scan(
         "tau_information": tau_information,
         "corpus_id": run.corpus_id,
         "corpus_version": run.corpus_version,
-        "below_ordinal": NO_LIMIT if run.ordinal_limit is None else run.ordinal_limit,
+        "below_ordinal": below_ordinal(run.ordinal_limit),
         "reads_record": tool.reads_record,
         "sampling_recipe_id": tool.sampling_recipe_id,
         "scoring_recipe_id": tool.scoring_recipe_id,

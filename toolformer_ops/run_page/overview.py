@@ -18,7 +18,7 @@ from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.rights import AskedRunDep
 from toolformer_ops.run_page.shown_runs import SECONDS_WHILE_RUNNING, ShownRun, load_run
 from toolformer_ops.storage.database import fetch_all
-from toolformer_ops.tools.registry import get_tool, tool_names
+from toolformer_ops.tools.registry import tools_on_device
 
 router = APIRouter()
 
@@ -199,7 +199,7 @@ def funnel(rows: Iterable[Any]) -> list[FunnelRow]:
 
 def device_hours(run: ShownRun, work: Sequence[Any]) -> dict[str, float | None]:
     """Hours on the device: what the run took so far, and between which bounds it was expected."""
-    of_device = {name for name in tool_names() if get_tool(name).spec.needs_device}
+    of_device = tools_on_device()
     seconds = sum(
         row.seconds
         for row in work

@@ -696,6 +696,11 @@ class RunChoices(
         return threshold
 
 
+FINETUNING_FIELDS = tuple(
+    name for name in RunChoices.model_fields if name.startswith(CHOSEN_ANEW) and name != "finetune"
+)
+"""The choices of a run on a release that is there; such a run always finetunes."""
+
 DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
     {
         "corpus": "says which documents; each document's rows depend on its text alone",

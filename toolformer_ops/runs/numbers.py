@@ -15,12 +15,10 @@ import logging
 from sqlalchemy import Connection
 
 from toolformer_ops.runs.changes import previous_run
+from toolformer_ops.runs.run_tools import below_ordinal
 from toolformer_ops.storage import database
 
 logger = logging.getLogger(__name__)
-
-NO_LIMIT = 2**31 - 1
-"""In place of an ordinal limit, where a run has none."""
 
 
 def store_numbers(connection: Connection, run_id: str) -> None:
@@ -29,9 +27,8 @@ def store_numbers(connection: Connection, run_id: str) -> None:
     Only the end of the run itself stores them. A run that is repaired ends again: what its repaired tools have done by then was not
     there at its first end, and the release may be another.
     """
-    database.execute(
-        connection, "lock_name", name=f"numbers {run_id}"
-    )  # another run may end now, and find this one without numbers
+    # Another run may end now, and find this one without numbers.
+    database.execute(connection, "lock_name", name=f"numbers {run_id}")
     [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
     previous_run_id = previous_run(connection, run_id)
     database.execute(connection, "numbers_forget", run_id=run_id)
@@ -48,9 +45,9 @@ def store_numbers(connection: Connection, run_id: str) -> None:
             "numbers_count_documents",
             corpus_id=run.corpus_id,
             version=run.corpus_version,
-            ordinal_limit=NO_LIMIT if run.ordinal_limit is None else run.ordinal_limit,
+            ordinal_limit=below_ordinal(run.ordinal_limit),
             base_version=base.corpus_version,
-            base_ordinal_limit=NO_LIMIT if base.ordinal_limit is None else base.ordinal_limit,
+            base_ordinal_limit=below_ordinal(base.ordinal_limit),
             reads_record=tool.reads_record,
         )
         places = {"run_id": run_id, "base_run_id": base.run_id, "tool": tool.tool}

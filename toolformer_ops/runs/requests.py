@@ -14,7 +14,7 @@ from typing import Any
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError, ToolformerError
 from toolformer_ops.records import normal_uri
-from toolformer_ops.runs.choices import CHOSEN_ANEW, THRESHOLD_OF, RunChoices
+from toolformer_ops.runs.choices import FINETUNING_FIELDS, THRESHOLD_OF, RunChoices
 from toolformer_ops.tools.registry import tool_names
 
 logger = logging.getLogger(__name__)
@@ -64,8 +64,7 @@ def require_finetuning(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
     Raises:
         ParameterError: as `require_annotation`.
     """
-    known = [name for name in RunChoices.model_fields if name.startswith(CHOSEN_ANEW) and name != "finetune"]
-    require_known_fields(sent, ("release", *known))
+    require_known_fields(sent, ("release", *FINETUNING_FIELDS))
     choices = parsed_choices(sent)
     if choices.evaluation_suites and choices.evaluation_data:
         require_there(settings, choices.evaluation_data, "evaluation_data")

@@ -11,7 +11,6 @@ commands without a database have theirs in a file of the state folder.
 
 import json
 import logging
-import os
 import re
 import statistics
 from pathlib import Path
@@ -22,6 +21,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError
 from toolformer_ops.records import PlacedCall
 from toolformer_ops.storage import database
+from toolformer_ops.storage.shared_files import replace_file
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
 
 if TYPE_CHECKING:
@@ -67,9 +67,7 @@ def allow_rounding_without_database(settings: Settings, model: "LanguageModel") 
     if key not in margins:
         margins[key] = _measured(model)["margin"]
         file.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = file.with_name(f"{file.name}.{os.getpid()}")
-        unfinished.write_text(json.dumps({**_margins_in(file), **margins}, indent=1) + "\n", encoding="utf-8")
-        unfinished.replace(file)
+        replace_file(file, json.dumps({**_margins_in(file), **margins}, indent=1) + "\n")
     model.allow_rounding(margins[key])
 
 

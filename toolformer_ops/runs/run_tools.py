@@ -8,15 +8,16 @@ Reads `annotation_runs`, `run_tools`, `finished_work`, `stage_ledger`; writes no
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from toolformer_ops.config import MAX_SHARDS
 from toolformer_ops.errors import ParameterError, ToolError
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage import database
 
-ALL_ORDINALS = 2**31 - 1
+NO_LIMIT = 2**31 - 1
 """The exclusive bound of a run without a document limit; no ordinal reaches it."""
 CHARACTERS_A_TOKEN = 4
 """Of English prose, about."""
@@ -99,6 +100,26 @@ class Shard:
         return cls(int(index), int(count))
 
 
+def require_run(connection: Connection, run_id: str) -> Row[Any]:
+    """The row of a registered run in `annotation_runs`.
+
+    Raises:
+        ParameterError: there is no such run.
+    """
+    runs = database.fetch_all(connection, "run_by_id", run_id=run_id)
+    if not runs:
+        raise ParameterError(
+            f"expected a started run, found {run_id!r}. `toolformer-ops stage start-run` starts one; the table annotation_runs "
+            "lists them."
+        )
+    return runs[0]
+
+
+def below_ordinal(limit: int | None) -> int:
+    """The exclusive bound of a run's documents, by its column `ordinal_limit`."""
+    return NO_LIMIT if limit is None else limit
+
+
 def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
     """The registered run.
 
@@ -106,21 +127,19 @@ def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
         ParameterError: there is no such run.
         ToolError: the run was started without this tool.
     """
-    runs = database.fetch_all(connection, "run_by_id", run_id=run_id)
-    if not runs:
-        raise ParameterError(f"--run: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`.")
+    run = require_run(connection, run_id)
     rows = database.fetch_all(connection, "run_tool_by_id", run_id=run_id, tool=tool)
     if not rows:
-        raise ToolError(f"run {run_id} was started with {', '.join(runs[0].tools)}, not with {tool!r}.")
+        raise ToolError(f"run {run_id} was started with {', '.join(run.tools)}, not with {tool!r}.")
     row = rows[0]
     return RunTool(
         run_id=run_id,
         tool=tool,
-        corpus_id=runs[0].corpus_id,
-        corpus_version=runs[0].corpus_version,
-        ordinal_limit=ALL_ORDINALS if runs[0].ordinal_limit is None else runs[0].ordinal_limit,
-        choices=RunChoices.parse(runs[0].parameters),
-        model_identity=runs[0].model_identity,
+        corpus_id=run.corpus_id,
+        corpus_version=run.corpus_version,
+        ordinal_limit=below_ordinal(run.ordinal_limit),
+        choices=RunChoices.parse(run.parameters),
+        model_identity=run.model_identity,
         tool_version=row.tool_version,
         keep_threshold=row.keep_threshold,
         reads_record=row.reads_record,
@@ -129,7 +148,7 @@ def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
         execution_recipe_id=row.execution_recipe_id,
         scoring_recipe_id=row.scoring_recipe_id,
         placebo_recipe_id=row.placebo_recipe_id,
-        chained_release_id=runs[0].chained_release_id,
+        chained_release_id=run.chained_release_id,
         tau_information=row.tau_information,
     )
 

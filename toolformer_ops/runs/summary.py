@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import Connection
 
 from toolformer_ops.runs.changes import ReleaseChanges, find_changes
-from toolformer_ops.runs.numbers import NO_LIMIT
+from toolformer_ops.runs.run_tools import below_ordinal
 from toolformer_ops.storage import database
-from toolformer_ops.tools.registry import get_tool, tool_names
+from toolformer_ops.tools.registry import tools_on_device
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class ListedRun:
 
 def list_runs(connection: Connection, at_most: int) -> list[ListedRun]:
     """The newest runs, the newest first."""
-    rows = database.fetch_all(connection, "summary_runs", at_most=at_most, device_tools=_tools_on_device())
+    rows = database.fetch_all(connection, "summary_runs", at_most=at_most, device_tools=tools_on_device())
     return [ListedRun(**row._asdict()) for row in rows]
 
 
@@ -195,13 +195,13 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
             "summary_corpus_changes",
             corpus_id=run.corpus_id,
             version=run.corpus_version,
-            ordinal_limit=NO_LIMIT if run.ordinal_limit is None else run.ordinal_limit,
+            ordinal_limit=below_ordinal(run.ordinal_limit),
             before_version=before.corpus_version,
-            before_ordinal_limit=NO_LIMIT if before.ordinal_limit is None else before.ordinal_limit,
+            before_ordinal_limit=below_ordinal(before.ordinal_limit),
         )
         moved.update(counted._asdict())
     # 2. The tools.
-    found = database.fetch_all(connection, "summary_tools", run_id=run_id, device_tools=_tools_on_device())
+    found = database.fetch_all(connection, "summary_tools", run_id=run_id, device_tools=tools_on_device())
     rows = {row.tool: row for row in found}
     tools = []
     for tool in sorted({*rows, *(one.tool for one in changes.counts)}):  # also a tool that only the run before has
@@ -252,10 +252,6 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
         lacking_tools=changes.now.lacking_tools,
         warnings=tuple(warnings),
     )
-
-
-def _tools_on_device() -> list[str]:
-    return [name for name in tool_names() if get_tool(name).spec.needs_device]
 
 
 def _by_reason(changes: ReleaseChanges, tool: str, *, is_added: bool) -> dict[str, int]:

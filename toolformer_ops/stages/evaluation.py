@@ -22,6 +22,7 @@ from toolformer_ops.evaluation.store import write_inputs, write_scores
 from toolformer_ops.evaluation.suites import PERPLEXITY
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import require_identity
+from toolformer_ops.runs.run_tools import require_run
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 
@@ -140,18 +141,16 @@ def load_evaluation_run(settings: Settings, run_id: str, suite: str) -> Evaluati
         ParameterError: there is no such run, or it does not say where the data are.
     """
     with database.transaction(database.connect(settings)) as connection:
-        runs = database.fetch_all(connection, "run_by_id", run_id=run_id)
+        run = require_run(connection, run_id)
         finetuned = database.fetch_all(connection, "models_of_run", run_id=run_id)
         known = database.fetch_all(connection, "evaluation_known_scores", run_id=run_id, suite=suite)
-    if not runs:
-        raise ParameterError(f"--run: expected a started run, found {run_id!r}. The table annotation_runs lists them.")
-    choices = RunChoices.parse(runs[0].parameters)
+    choices = RunChoices.parse(run.parameters)
     if not choices.evaluation_data:
         raise ParameterError(
             f"run {run_id}: expected evaluation_data, a folder or s3:// address with the data sets, found none. "
             "docs/evaluation.md says what is in it."
         )
-    identity = runs[0].model_identity
+    identity = run.model_identity
     models = [EvaluatedModel(name=identity, model_id=None, address=choices.model, variants=(("base", 0),))]
     for row in finetuned:
         baseline: tuple[tuple[Variant, int], ...] = (("without_calls", 0),)

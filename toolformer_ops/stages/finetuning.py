@@ -16,8 +16,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-import filelock
-
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorruptObjectError, NothingToReleaseError, ObjectNotFoundError, ParameterError
 from toolformer_ops.finetuning.model_card import DEFINITION
@@ -25,9 +23,11 @@ from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.snapshots import Snapshots
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 from toolformer_ops.runs.models import require_identity, split_revision
+from toolformer_ops.runs.run_tools import require_run
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import MANIFEST, registered_sha256, require_registered
+from toolformer_ops.storage.shared_files import locked
 
 logger = logging.getLogger(__name__)
 
@@ -63,20 +63,18 @@ def load_finetuning_run(
         NothingToReleaseError: it has no release, or one without texts.
     """
     with database.transaction(database.connect(settings)) as connection:
-        runs = database.fetch_all(connection, "run_by_id", run_id=run_id)
+        run = require_run(connection, run_id)
         releases = database.fetch_all(connection, "release_of_run", run_id=run_id)
-    if not runs:
-        raise ParameterError(f"--run: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`.")
     if not releases or not releases[0].documents:
         found = "one without texts" if releases else "none"
         raise NothingToReleaseError(
             f"run {run_id}: expected a release with texts to train on, found {found}. No model is trained or published. "
             "The view threshold_counts shows what lower thresholds would keep."
         )
-    choices = RunChoices.parse(runs[0].parameters)
+    choices = RunChoices.parse(run.parameters)
     recipe = FinetuningRecipe(
         release_id=releases[0].release_id,
-        base_model=runs[0].model_identity,
+        base_model=run.model_identity,
         choices=choices.part(FinetuningChoices),
         without_calls=without_calls,
     )
@@ -104,15 +102,9 @@ def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) ->
     run = load_finetuning_run(settings, store, run_id, without_calls=without_calls)
     model_id = run.recipe.model_id
     folder = settings.state_dir / "finetuning" / model_id
-    # 1. One process of this machine at a time; the lock of a killed one is free.
+    # 1. One process of this machine at a time.
     folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(folder.with_suffix(".lock"))
-    try:
-        lock.acquire(blocking=False)
-    except filelock.Timeout:
-        logger.info("another process trains model %s: waiting for it", model_id)
-        lock.acquire()
-    try:
+    with locked(folder.with_suffix(".lock"), f"another process trains model {model_id}"):
         # 2. Nothing is left to do where all of the model is on S3, published or not.
         prefix = model_prefix(model_id)
         registered = registered_sha256(settings, store.uri(prefix))
@@ -144,8 +136,6 @@ def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) ->
         if settings.sends_checkpoints:
             Snapshots(settings, model_id).forget()
         shutil.rmtree(folder)
-    finally:
-        lock.release()
     logger.info("model %s is in %s, trained", model_id, store.uri(prefix))
     return model_id
 

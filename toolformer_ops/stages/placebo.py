@@ -26,7 +26,6 @@ from toolformer_ops.annotation.placebo import (
 from toolformer_ops.annotation.scoring import ScoredCall
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ParameterError
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
@@ -34,7 +33,7 @@ from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.placebo_pools import choose_pool, load_pool, wants_placebos
 from toolformer_ops.runs.placebo_rates import Rate, store_rates
-from toolformer_ops.runs.run_tools import Shard, documents_after, kept_tokens, load_run_tool
+from toolformer_ops.runs.run_tools import Shard, documents_after, kept_tokens, load_run_tool, require_run
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.registry import get_tool
@@ -226,18 +225,16 @@ def placebos_of_run(settings: Settings, run_id: str, choices: PlaceboChoices) ->
     """
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
-        runs = database.fetch_all(connection, "run_by_id", run_id=run_id)
+        run = require_run(connection, run_id)
         tools = [row.tool for row in database.fetch_all(connection, "numbers_tools", run_id=run_id)]
-    if not runs:
-        raise ParameterError(f"expected a started run, found {run_id!r}. The table annotation_runs lists them.")
     model = RunModel(settings)
-    own = RunChoices.parse(runs[0].parameters).part(PlaceboChoices)
+    own = RunChoices.parse(run.parameters).part(PlaceboChoices)
     rates: dict[str, dict[float, Rate]] = {}
     for tool in tools:
         placebo_stage(settings, run_id, tool, "0/1", model, own if wants_placebos(own) else choices)
         with database.transaction(engine) as connection:
             rates[tool] = store_rates(connection, load_run_tool(connection, run_id, tool))
-    if runs[0].state != "running":
+    if run.state != "running":
         with database.transaction(engine) as connection:
             store_numbers(connection, run_id)
     return rates

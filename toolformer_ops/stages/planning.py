@@ -13,10 +13,14 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from toolformer_ops.config import MAX_SHARDS, Settings
-from toolformer_ops.errors import ParameterError
 from toolformer_ops.runs.choices import PlaceboChoices
 from toolformer_ops.runs.placebo_pools import wants_placebos
-from toolformer_ops.runs.run_tools import load_run_tool, members_beyond_finished, unfinished_documents
+from toolformer_ops.runs.run_tools import (
+    load_run_tool,
+    members_beyond_finished,
+    require_run,
+    unfinished_documents,
+)
 from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import get_tool
 
@@ -78,13 +82,9 @@ def tools_to_do(settings: Settings, run_id: str) -> ToDo:
     filtering: list[float] = []  # seconds, a tool with work
     documents = 0
     with database.transaction(database.connect(settings)) as connection:
-        runs = database.fetch_all(connection, "run_by_id", run_id=run_id)
-        if not runs:
-            raise ParameterError(
-                f"--run: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`."
-            )
+        asked_for = require_run(connection, run_id).tools
         checked = {row.tool for row in database.fetch_all(connection, "tools_checked", run_id=run_id)}
-        for tool in runs[0].tools:
+        for tool in asked_for:
             run = load_run_tool(connection, run_id, tool)
             unfiltered, unscored, without_placebos = unfinished_documents(connection, run)
             pool_is_missing = run.placebo_recipe_id is None and wants_placebos(run.choices.part(PlaceboChoices))
@@ -96,7 +96,7 @@ def tools_to_do(settings: Settings, run_id: str) -> ToDo:
             documents = max(documents, unfiltered)
         start_up = _start_up_seconds(connection, FILTER_START_UP_SECONDS)
     shards = filter_shard_count(filtering, settings.shard_seconds, start_up)
-    logger.info("%d of %d tools have work: %s", len(tools), len(runs[0].tools), ", ".join(tools) or "none")
+    logger.info("%d of %d tools have work: %s", len(tools), len(asked_for), ", ".join(tools) or "none")
     logger.info("%d documents to filter, %.0f s of all tools together, in %d shards", documents, sum(filtering), shards)
     return ToDo(tools, [f"{index}/{shards}" for index in range(shards)])
 

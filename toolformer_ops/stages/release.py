@@ -26,7 +26,6 @@ from toolformer_ops.errors import (
     AlreadyPublishedError,
     NoKeptCallError,
     NothingToReleaseError,
-    ParameterError,
     QualityError,
 )
 from toolformer_ops.release.card import ReleaseCounts, dataset_card
@@ -34,7 +33,7 @@ from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_te
 from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_released_calls
 from toolformer_ops.runs.choices import ReleaseChoices, RunChoices
 from toolformer_ops.runs.placebo_rates import store_missing_rates
-from toolformer_ops.runs.run_tools import load_run_tool, unfinished_documents
+from toolformer_ops.runs.run_tools import load_run_tool, require_run, unfinished_documents
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import Manifest, file_sha256, registered_sha256, require_registered
@@ -210,9 +209,8 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
         ParameterError: there is no such run.
         NothingToReleaseError: no tool is complete.
     """
+    model_identity = require_run(connection, run_id).model_identity
     rows = database.fetch_all(connection, "release_tools", run_id=run_id)
-    if not rows:
-        raise ParameterError(f"--run: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`.")
     present: list[ReleaseTool] = []
     rates: dict[str, Mapping[str, float]] = {}
     lacking: dict[str, str] = {}
@@ -262,7 +260,7 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
             f"run {run_id}: expected at least one complete tool, found none ({reasons}). "
             "Repair the failed stages and run them again: finished documents are not computed again."
         )
-    return ToolsOfRun(tuple(present), lacking, rows[0].model_identity, rates)
+    return ToolsOfRun(tuple(present), lacking, model_identity, rates)
 
 
 def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder: Path) -> WrittenRelease:

@@ -32,7 +32,7 @@ from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.tools.base import ToolSpec
-from toolformer_ops.tools.registry import get_tool, tool_names
+from toolformer_ops.tools.registry import get_tool, tools_on_device
 
 logger = logging.getLogger(__name__)
 
@@ -382,8 +382,7 @@ def finish_run(settings: Settings, run_id: str, state: str, problem: str = "") -
             database.execute(connection, "run_not_started", run_id=run_id, problem=problem or ENDED_BEFORE_START)
             logger.info("run %s never started", run_id)
             return ""
-        on_device = [name for name in tool_names() if get_tool(name).spec.needs_device]
-        database.execute(connection, "store_run_cost", run_id=run_id, device_tools=on_device)
+        database.execute(connection, "store_run_cost", run_id=run_id, device_tools=tools_on_device())
         earlier = runs_without_numbers(connection, run_id)
     # Numbers of runs from before numbers were stored come first: those of this run may follow from them.
     for finished in [*earlier, run_id]:

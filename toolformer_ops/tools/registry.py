@@ -56,6 +56,11 @@ def get_tool(name: str) -> Tool:
     return tools[name.lower()]
 
 
+def tools_on_device() -> list[str]:
+    """Names of the tools whose execution needs the device, since they run a model there."""
+    return [name for name in tool_names() if get_tool(name).spec.needs_device]
+
+
 def forget_tools() -> None:
     """Look for packages and files again when the next tool is asked for, where one was written by this process."""
     for cached in (tool_names, get_tool, _added_tools):
