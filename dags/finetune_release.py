@@ -26,9 +26,10 @@ shown under the run's tab "Annotation" and linked from the task `evaluation.repo
 
 from airflow.sdk import DAG
 
-from toolformer_ops.orchestration.defaults import DEFAULT_ARGS, RUN_ID
+from toolformer_ops.orchestration.defaults import DEFAULT_ARGS
 from toolformer_ops.orchestration.forms import finetuning_form, finetuning_parameters
 from toolformer_ops.orchestration.model_tasks import evaluation_group, model_tasks, not_needed_on_release
+from toolformer_ops.orchestration.run_ids import RUN_ID
 from toolformer_ops.orchestration.run_outcome import finish_run
 from toolformer_ops.orchestration.stage_tasks import stage
 

@@ -15,9 +15,10 @@ from kubernetes.client import ApiClient
 from kubernetes.client import models as k8s
 
 from toolformer_ops.config import REPOSITORY
-from toolformer_ops.orchestration.defaults import RUN_ID, TIME_LIMITS
+from toolformer_ops.orchestration.defaults import TIME_LIMITS
 from toolformer_ops.orchestration.model_tasks import SUITES
 from toolformer_ops.orchestration.pods import StagePod
+from toolformer_ops.orchestration.run_ids import RUN_ID
 
 KUBERNETES_VERSION = "1.37"
 SECRETS = ("secret-dsn", "secret-reader", "secret-key-id", "secret-access-key")

@@ -131,7 +131,12 @@ def sample_paragraphs(
     allowed = None
     if choices.chains:
         earlier = [EarlierCalls.of(item.document.text, tool_names()) for item in paragraphs]
-        allowed = [functools.partial(_allows, *one) for one in zip(earlier, paragraphs, strict=True)]
+
+        def allows(calls: EarlierCalls, start_char: int, position: CallPosition) -> bool:
+            return calls.allows(start_char + position.char)
+
+        starts = [paragraph.start_char for paragraph in paragraphs]
+        allowed = [functools.partial(allows, *one) for one in zip(earlier, starts, strict=True)]
     sampled = sample_texts(
         model,
         annotation_prompt(tool),
@@ -290,10 +295,6 @@ def candidates_at(
         counts["candidates"] += 1
         counts["duplicates_merged"] += sample_count - 1
     return candidates, counts
-
-
-def _allows(calls: EarlierCalls, paragraph: Paragraph, position: CallPosition) -> bool:
-    return calls.allows(paragraph.start_char + position.char)
 
 
 def read_call(tool: Tool, sample: SampledContinuation) -> Call | str:

@@ -184,9 +184,9 @@ def first_sentence(after: str) -> str:
     return after if len(after) < WHOLE_CHARACTERS else f"{after}..."
 
 
-def print_next_query(console: Console, connection: Connection, run_id: str = "", example: str = NEXT_QUERY) -> None:
-    """A query of `sql/examples` about a run (by default the newest finished one) and its real answer, asked as the reader."""
-    path = EXAMPLES / example
+def print_next_query(console: Console, connection: Connection, run_id: str) -> None:
+    """A query of `sql/examples` about a run and its real answer, asked as the reader."""
+    path = EXAMPLES / NEXT_QUERY
     lines = path.read_text(encoding="utf-8").replace(database.RUN_DEFAULT, "").splitlines()
     statement = "\n".join(line for line in lines if line.strip() and not line.startswith("--"))
     result = connection.execute(text(statement.replace(":'run'", ":run")), {"run": run_id})

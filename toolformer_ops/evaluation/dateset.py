@@ -34,6 +34,8 @@ from typing import TypeVar
 
 from dateutil.relativedelta import relativedelta
 
+from toolformer_ops.tools.calendar import DAYS, MONTHS
+
 FIRST_DAY = datetime.date(2010, 1, 1)
 LAST_DAY = datetime.date(2025, 12, 31)
 """Between these the current dates are drawn; the paper does not say from which years."""
@@ -53,11 +55,6 @@ SIZES = {
 UNITS = ("days", "weeks", "months", "years")
 WHAT = ("day of the week", "day of the month", "month", "year")
 DAYS_AROUND = {"the day before yesterday": -2, "yesterday": -1, "today": 0, "tomorrow": 1, "the day after tomorrow": 2}
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS = (
-    "January", "February", "March", "April", "May", "June",
-    "July", "August", "September", "October", "November", "December",
-)  # fmt: skip
 _SMALL_NUMBERS = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
     "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
@@ -205,16 +202,16 @@ def federal_holidays(year: int) -> list[tuple[datetime.date, str]]:
 
 def write_date(date: datetime.date) -> str:
     """As the paper writes it: `August 14, 2020`, in every locale."""
-    return f"{_MONTHS[date.month - 1]} {date.day}, {date.year}"
+    return f"{MONTHS[date.month - 1]} {date.day}, {date.year}"
 
 
 def _named(date: datetime.date, what: str) -> tuple[str, ...]:
     if what == "day of the week":
-        return (_DAYS[date.weekday()],)
+        return (DAYS[date.weekday()],)
     if what == "day of the month":
         return str(date.day), _ordinal(date.day)
     if what == "month":
-        return (_MONTHS[date.month - 1],)
+        return (MONTHS[date.month - 1],)
     return (str(date.year),)
 
 

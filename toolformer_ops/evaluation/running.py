@@ -219,16 +219,16 @@ def require_working_tools(suite: Suite, inputs: Sequence[EvaluatedInput]) -> Non
             )
 
 
-def evaluate_texts(read: ModelVariant, loaded: LoadedTexts, stride: int | None = None) -> list[SuiteScore]:
+def evaluate_texts(read: ModelVariant, loaded: LoadedTexts) -> list[SuiteScore]:
     """Two scores: perplexity by token and by byte. Texts without a token that could be scored do not count.
 
     Raises:
-        ValueError: the stride is not between 1 and the model's window, or no text has a token.
+        ValueError: no text has a token.
     """
     started = last_line = time.monotonic()
     losses = []
     for first in range(0, len(loaded.texts), TEXTS_AT_ONCE):
-        some = read.model.language_model.text_losses(loaded.texts[first : first + TEXTS_AT_ONCE], stride=stride)
+        some = read.model.language_model.text_losses(loaded.texts[first : first + TEXTS_AT_ONCE])
         losses += [loss for loss in some if loss.tokens > 0]
         done = min(first + TEXTS_AT_ONCE, len(loaded.texts))
         if time.monotonic() - last_line > PROGRESS_SECONDS or done == len(loaded.texts):

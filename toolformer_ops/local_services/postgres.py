@@ -271,13 +271,13 @@ def ensure_databases(address: PostgresAddress) -> None:
     allow_reviewer(address, OWNER)
 
 
-def ensure_database(address: PostgresAddress, database: str, owner: str, template: str = "template1") -> None:
-    """Make `database` for `owner` unless it is there, as a copy of `template`, and keep other roles out."""
+def ensure_database(address: PostgresAddress, database: str, owner: str) -> None:
+    """Make `database` for `owner` unless it is there, and keep other roles out."""
     with closing(_connect(address, SUPERUSER)) as connection, connection.cursor() as cursor:
         cursor.execute("select 1 from pg_database where datname = %s", (database,))
         if cursor.fetchone() is None:
-            names = (sql.Identifier(database), sql.Identifier(owner), sql.Identifier(template))
-            cursor.execute(sql.SQL("create database {} owner {} template {}").format(*names))
+            names = (sql.Identifier(database), sql.Identifier(owner))
+            cursor.execute(sql.SQL("create database {} owner {} template template1").format(*names))
         cursor.execute(sql.SQL("revoke all on database {} from public").format(sql.Identifier(database)))
 
 

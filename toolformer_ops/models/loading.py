@@ -136,11 +136,7 @@ def load_config(path_or_hub_id: str, revision: str | None, settings: Settings | 
     """
     from transformers import AutoConfig
 
-    source, pinned = _source(path_or_hub_id, revision, settings)
-    try:
-        return AutoConfig.from_pretrained(source, trust_remote_code=False, **pinned)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise _cannot_be_loaded(source, pinned, error) from error
+    return _from_pretrained(AutoConfig, path_or_hub_id, revision, settings)
 
 
 def load_tokenizer(path_or_hub_id: str, revision: str | None, settings: Settings | None = None) -> Any:
@@ -151,9 +147,13 @@ def load_tokenizer(path_or_hub_id: str, revision: str | None, settings: Settings
     """
     from transformers import AutoTokenizer
 
+    return _from_pretrained(AutoTokenizer, path_or_hub_id, revision, settings)
+
+
+def _from_pretrained(kind: Any, path_or_hub_id: str, revision: str | None, settings: Settings | None) -> Any:
     source, pinned = _source(path_or_hub_id, revision, settings)
     try:
-        return AutoTokenizer.from_pretrained(source, trust_remote_code=False, **pinned)
+        return kind.from_pretrained(source, trust_remote_code=False, **pinned)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise _cannot_be_loaded(source, pinned, error) from error
 

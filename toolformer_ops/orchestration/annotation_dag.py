@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import TaskGroup, chain
 from airflow.sdk.exceptions import AirflowSkipException
 
-from toolformer_ops.orchestration.defaults import CPU_POOL, DATASET_RELEASE, GPU_POOL, RUN_ID, TIME_LIMITS
+from toolformer_ops.orchestration.defaults import CPU_POOL, DATASET_RELEASE, GPU_POOL, TIME_LIMITS
 from toolformer_ops.orchestration.model_tasks import (
     MODEL_TASKS,
     choices_of,
@@ -20,6 +20,7 @@ from toolformer_ops.orchestration.model_tasks import (
     not_asked_for,
 )
 from toolformer_ops.orchestration.requests import check_before_first_task
+from toolformer_ops.orchestration.run_ids import RUN_ID
 from toolformer_ops.orchestration.run_outcome import TO_DO, finish_run, gather_tools
 from toolformer_ops.orchestration.schedules import Schedule
 from toolformer_ops.orchestration.skipping import ChoosingStage

@@ -18,13 +18,10 @@ from toolformer_ops.orchestration.retrying import (
     RETRY_DELAY,
     StageRetries,
 )
-from toolformer_ops.orchestration.schedules import NIGHTLY
+from toolformer_ops.orchestration.run_ids import ANNOTATE
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-RUN_ID = f"{{{{ dag.dag_id ~ '.' ~ run_id if dag.dag_id.startswith('{NIGHTLY}') else run_id }}}}"
-"""The id of the annotation run, from Airflow's id of the DAG run; templated. See `annotation_run_id`."""
 
 CPU_POOL = "cpu"
 GPU_POOL = "gpu"
@@ -77,18 +74,9 @@ WIKI_INDEX = Asset(
 """The BM25 index over Wikipedia that WikiSearch and QA search."""
 
 DATASET_RELEASE = Asset(
-    name="dataset_release", uri="toolformer://dataset-release", group="toolformer", extra={"made_by": "annotate_corpus"}
+    name="dataset_release", uri="toolformer://dataset-release", group="toolformer", extra={"made_by": ANNOTATE}
 )
 """A checked release on S3."""
-
-
-def annotation_run_id(dag_id: str, run_id: str) -> str:
-    """The id of the annotation run of a DAG run.
-
-    It is that of the DAG run; a schedule's runs have the schedule's name before it, since all that start at the same minute have
-    the same id in Airflow, one in each DAG.
-    """
-    return f"{dag_id}.{run_id}" if dag_id.startswith(NIGHTLY) else run_id
 
 
 # What a stage task does besides starting its stage, whether as a process or as a pod

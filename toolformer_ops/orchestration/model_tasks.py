@@ -13,8 +13,9 @@ from airflow.sdk import BaseOperator, BaseOperatorLink, TaskGroup, TriggerRule
 from airflow.sdk.exceptions import AirflowSkipException
 
 from toolformer_ops.config import load_settings
-from toolformer_ops.orchestration.defaults import CPU_POOL, GPU_POOL, RUN_ID, TIME_LIMITS
+from toolformer_ops.orchestration.defaults import CPU_POOL, GPU_POOL, TIME_LIMITS
 from toolformer_ops.orchestration.local_process import StageProcess
+from toolformer_ops.orchestration.run_ids import RUN_ID
 from toolformer_ops.orchestration.run_outcome import SUCCESS, task_states
 from toolformer_ops.orchestration.stage_tasks import FINETUNE, stage
 from toolformer_ops.runs.choices import SUITES, RunChoices

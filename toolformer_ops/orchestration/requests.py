@@ -8,7 +8,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.orchestration.model_tasks import MODEL_TASKS, PUBLISHED_BY, not_asked_for
-from toolformer_ops.orchestration.schedules import NIGHTLY
+from toolformer_ops.orchestration.run_ids import ANNOTATE, FINETUNE, NIGHTLY
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.requests import require_annotation, require_finetuning, require_known_fields, require_there
 from toolformer_ops.tools.registry import tool_names
@@ -27,9 +27,9 @@ def check_request(dag_id: str, sent: Mapping[str, Any]) -> RunChoices | None:
         UsageError: it cannot; the message says what was expected, what was found, and the remedy.
     """
     settings = load_settings()
-    if dag_id == "annotate_corpus" or dag_id.startswith(NIGHTLY):
+    if dag_id == ANNOTATE or dag_id.startswith(NIGHTLY):
         return require_annotation(settings, sent)
-    if dag_id == "finetune_release":
+    if dag_id == FINETUNE:
         return require_finetuning(settings, sent)
     if dag_id in FIELDS:
         address, *_ = FIELDS[dag_id]

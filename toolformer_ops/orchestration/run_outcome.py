@@ -14,9 +14,10 @@ from airflow.sdk import BaseOperator, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from toolformer_ops.config import load_settings
-from toolformer_ops.orchestration.defaults import CPU_POOL, RUN_ID, TIME_LIMITS, annotation_run_id
+from toolformer_ops.orchestration.defaults import CPU_POOL, TIME_LIMITS
 from toolformer_ops.orchestration.local_process import StageProcess
 from toolformer_ops.orchestration.notifying import SUMMARY, notifiers, set_note
+from toolformer_ops.orchestration.run_ids import RUN_ID, annotation_run_id
 from toolformer_ops.orchestration.schedules import Schedule
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ from croniter import croniter
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from toolformer_ops.errors import ConfigurationError, UsageError
+from toolformer_ops.orchestration.run_ids import NIGHTLY
 from toolformer_ops.runs.choices import RunChoices
 
-NIGHTLY = "nightly_"
-"""How the ids of the DAGs begin that are made from schedule files."""
 CRON_FIELDS = 5
 ASSET_NAMES = ("wiki_index",)
 """Assets that a schedule names by a word; all others are named by their URI."""

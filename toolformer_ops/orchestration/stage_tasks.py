@@ -11,8 +11,9 @@ from airflow.sdk import Asset, BaseOperator, TriggerRule, XComArg
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from toolformer_ops.config import load_settings
-from toolformer_ops.orchestration.defaults import CPU_POOL, GPU_POOL, RUN_ID, TIME_LIMITS
+from toolformer_ops.orchestration.defaults import CPU_POOL, GPU_POOL, TIME_LIMITS
 from toolformer_ops.orchestration.local_process import StageProcess
+from toolformer_ops.orchestration.run_ids import RUN_ID
 from toolformer_ops.orchestration.skipping import ChoosingStage, NotNeeded
 from toolformer_ops.tools.registry import get_tool
 

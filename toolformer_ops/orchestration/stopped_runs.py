@@ -12,16 +12,12 @@ from airflow.listeners import hookimpl
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolformerError
-from toolformer_ops.orchestration.defaults import annotation_run_id
-from toolformer_ops.orchestration.schedules import NIGHTLY
+from toolformer_ops.orchestration.run_ids import annotation_run_id, is_ours
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
 
 logger = logging.getLogger(__name__)
-
-BY_HAND = ("annotate_corpus", "finetune_release")
-"""The DAGs, beside those of schedules, whose runs are in `annotation_runs`."""
 
 
 @hookimpl
@@ -41,7 +37,7 @@ def close_in_background(dag_id: str, run_id: str, *, is_failure: bool) -> thread
 
     Returns the thread; None for a DAG that has no annotation runs.
     """
-    if dag_id not in BY_HAND and not dag_id.startswith(NIGHTLY):
+    if not is_ours(dag_id):
         return None
 
     def close() -> None:

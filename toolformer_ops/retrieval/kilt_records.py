@@ -95,12 +95,12 @@ def _clean(text: str) -> str:
     return " ".join(_CONTROL.sub(" ", _SURROGATE.sub("�", text)).split())
 
 
-def passages_of(record: KiltRecord, passage_words: int = PASSAGE_WORDS) -> Iterator[Passage]:
+def passages_of(record: KiltRecord) -> Iterator[Passage]:
     """The passages of an article in reading order; none where it holds only its title and headings."""
     joined: list[_Piece] = []
     number = words = 0
-    for piece in (*_pieces(record, passage_words), None):
-        fits = piece and joined and piece.heading == joined[0].heading and words + piece.words <= passage_words
+    for piece in (*_pieces(record), None):
+        fits = piece and joined and piece.heading == joined[0].heading and words + piece.words <= PASSAGE_WORDS
         if joined and not fits:
             number += 1
             yield Passage(
@@ -130,7 +130,7 @@ class _Piece:
     section: tuple[str, ...]
 
 
-def _pieces(record: KiltRecord, passage_words: int) -> Iterator[_Piece]:
+def _pieces(record: KiltRecord) -> Iterator[_Piece]:
     """The sentences below each heading. The first paragraph is skipped where it is the title."""
     section: tuple[str, ...] = ()
     heading = 0
@@ -143,6 +143,6 @@ def _pieces(record: KiltRecord, passage_words: int) -> Iterator[_Piece]:
             continue
         for sentence in split_sentences(_BULLET.sub("", paragraph, count=1)):
             words = sentence.split()
-            parts = [words[start : start + passage_words] for start in range(0, len(words), passage_words)]
+            parts = [words[start : start + PASSAGE_WORDS] for start in range(0, len(words), PASSAGE_WORDS)]
             for part in parts:
                 yield _Piece(" ".join(part), len(part), index, heading=heading, section=section)

@@ -12,9 +12,10 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
+from toolformer_ops.orchestration.run_ids import dag_run_of
 from toolformer_ops.run_page.calls import described_calls, largest_loss
 from toolformer_ops.run_page.reading import Page, answer
-from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep, dag_run_of
+from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep
 from toolformer_ops.run_page.shown_runs import ShownRun, load_run
 from toolformer_ops.runs.run_tools import below_ordinal
 from toolformer_ops.storage.database import fetch_all

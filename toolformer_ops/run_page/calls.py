@@ -17,8 +17,9 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from psycopg2 import sql
 from sqlalchemy import Connection, Row
 
+from toolformer_ops.orchestration.run_ids import is_ours
 from toolformer_ops.run_page.reading import Page, answer
-from toolformer_ops.run_page.rights import AskedRun, VisitorDep, is_ours
+from toolformer_ops.run_page.rights import AskedRun, VisitorDep
 from toolformer_ops.run_page.shown_runs import RunTool, ShownRun, find_run, load_run
 from toolformer_ops.runs.run_tools import below_ordinal
 from toolformer_ops.storage.database import fetch_all, raw_cursor

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep
 from toolformer_ops.run_page.shown_runs import find_run, load_run
-from toolformer_ops.runs.changes import REASONS
+from toolformer_ops.runs.changes import REASONS, previous_run
 from toolformer_ops.storage.database import fetch_all
 
 router = APIRouter()
@@ -44,11 +44,8 @@ async def show(
     def make(connection: Connection) -> Page:
         run = load_run(connection, asked)
         # 1. The run that it is compared with: one that the visitor may see.
-        wanted = before
-        if not wanted:
-            found = fetch_all(connection, "changes_previous_run", run_id=run.run_id)
-            wanted = (found[0].run_id if found else None) or ""
-        elif named := fetch_all(connection, "changes_run_named", name=wanted):
+        wanted = before or previous_run(connection, run.run_id)
+        if before and (named := fetch_all(connection, "changes_run_named", name=before)):
             wanted = named[0].run_id
         other = find_run(connection, wanted, visitor.dag_ids) if wanted else None
         is_later = other is not None and other.started_at > run.started_at

@@ -14,10 +14,11 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.errors import ToolformerError
+from toolformer_ops.orchestration.run_ids import dag_of, dag_run_of
 from toolformer_ops.run_page import pages
 from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.reviewing import ReleaseQuery, find_release
-from toolformer_ops.run_page.rights import Visitor, VisitorDep, dag_of, dag_run_of
+from toolformer_ops.run_page.rights import Visitor, VisitorDep
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import fetch_all
 from toolformer_ops.storage.object_store import ObjectStore

@@ -23,9 +23,10 @@ from sqlalchemy import Connection, Engine, Row
 from toolformer_ops.call_syntax import ARROW, clean_result
 from toolformer_ops.config import Settings
 from toolformer_ops.evaluation.judgements import VERDICTS, agreements, judgements_of, results
+from toolformer_ops.orchestration.run_ids import dag_of
 from toolformer_ops.run_page import pages
 from toolformer_ops.run_page.reading import Page, Reader, answer
-from toolformer_ops.run_page.rights import Visitor, VisitorDep, WriterDep, dag_of
+from toolformer_ops.run_page.rights import Visitor, VisitorDep, WriterDep
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import fetch_all
 

@@ -15,11 +15,8 @@ from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_da
 from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Query, Request
 
-from toolformer_ops.orchestration.defaults import annotation_run_id
-from toolformer_ops.orchestration.schedules import NIGHTLY
+from toolformer_ops.orchestration.run_ids import annotation_run_id, is_ours
 
-ANNOTATE = "annotate_corpus"
-FINETUNE = "finetune_release"
 MAX_ID_CHARACTERS = 1000
 OWN_PAGES = ("same-origin", "none")
 """Values of `Sec-Fetch-Site` of a request that a page of this server made, or that somebody typed."""
@@ -47,21 +44,6 @@ class AskedRun:
     def run_id(self) -> str:
         """The id of its annotation run."""
         return annotation_run_id(self.dag_id, self.dag_run_id)
-
-
-def is_ours(dag_id: str) -> bool:
-    """Whether runs of this DAG have a page."""
-    return dag_id in (ANNOTATE, FINETUNE) or dag_id.startswith(NIGHTLY)
-
-
-def dag_of(schedule: str | None, *, annotates: bool) -> str:
-    """The DAG that a run belongs to; one that was started by the command line belongs to the DAG that does the same."""
-    return f"{NIGHTLY}{schedule}" if schedule else ANNOTATE if annotates else FINETUNE
-
-
-def dag_run_of(run_id: str, dag_id: str) -> str:
-    """Airflow's id of the DAG run of an annotation run: `annotation_run_id` backwards."""
-    return run_id.removeprefix(f"{dag_id}.") if dag_id.startswith(NIGHTLY) else run_id
 
 
 def signed_in(user: GetUserDep) -> BaseUser:

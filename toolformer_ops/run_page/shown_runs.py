@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.errors import NoSuchRunError
-from toolformer_ops.run_page.rights import AskedRun, dag_of, dag_run_of, is_ours
+from toolformer_ops.orchestration.run_ids import dag_of, dag_run_of, is_ours
+from toolformer_ops.run_page.rights import AskedRun
 from toolformer_ops.storage.database import fetch_all
 
 SECONDS_WHILE_RUNNING = 4.0

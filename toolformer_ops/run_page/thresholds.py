@@ -17,9 +17,10 @@ from sqlalchemy import Connection
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration.forms import annotation_form
+from toolformer_ops.orchestration.run_ids import ANNOTATE
 from toolformer_ops.run_page.calls import Asked, FoundCalls, find_calls, largest_loss
 from toolformer_ops.run_page.reading import Page, Reader, answer
-from toolformer_ops.run_page.rights import ANNOTATE, AskedRunDep
+from toolformer_ops.run_page.rights import AskedRunDep
 from toolformer_ops.run_page.shown_runs import RunTool, ShownRun, load_run
 from toolformer_ops.storage.database import fetch_all
 

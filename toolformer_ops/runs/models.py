@@ -35,12 +35,15 @@ def load_model(settings: Settings, model: str) -> "LanguageModel":
     from toolformer_ops.language_model import LanguageModel
 
     name, revision = split_revision(model)
-    if settings.model_parallel == "tensor" and settings.device == "cuda" and (processes := _gpus()) > 1:
-        from toolformer_ops.language_model.tensor_parallel import load_parallel
+    if settings.model_parallel == "tensor" and settings.device == "cuda":
+        import torch
 
-        return load_parallel(
-            name, revision, settings.dtype, settings.device, settings.threads, settings, processes=processes
-        )
+        if (processes := torch.cuda.device_count()) > 1:
+            from toolformer_ops.language_model.tensor_parallel import load_parallel
+
+            return load_parallel(
+                name, revision, settings.dtype, settings.device, settings.threads, settings, processes=processes
+            )
     return LanguageModel.load(
         name,
         revision=revision,
@@ -49,12 +52,6 @@ def load_model(settings: Settings, model: str) -> "LanguageModel":
         threads=settings.threads,
         settings=settings,
     )
-
-
-def _gpus() -> int:
-    import torch
-
-    return torch.cuda.device_count()
 
 
 def load_scoring_model(settings: Settings, model: str) -> "LanguageModel":

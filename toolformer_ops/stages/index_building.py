@@ -24,13 +24,11 @@ from toolformer_ops.storage.object_store import ObjectStore
 logger = logging.getLogger(__name__)
 
 
-def build_index(
-    settings: Settings, source_uri: str, index_dir: Path | None = None, *, publish: bool = False
-) -> IndexReport | None:
-    """Make the index of `source_uri` in `index_dir` (the settings' own where None), unless it is already there.
+def build_index(settings: Settings, source_uri: str, *, publish: bool = False) -> IndexReport | None:
+    """Make the index of `source_uri` in the settings' `index_dir`, unless it is already there.
 
     `publish`: also publish it on S3, as the newest. Then nothing is built, and None returned, where this very index is published
-    already and not in `index_dir`.
+    already and not in that folder.
 
     Raises:
         CorpusError: the source is not there (nothing was touched), or its packed data is damaged (nothing is visible).
@@ -47,7 +45,7 @@ def build_index(
     with open_source() as source:  # before any folder is made or Java is started
         if not source.read(1):
             raise CorpusError(f"{source_uri}: expected KILT records, found an empty file.")
-    folder = index_dir or settings.index_dir
+    folder = settings.index_dir
     # To read the source takes minutes, to build its index an hour: a pod, whose disk is empty, first looks for a published one.
     if (
         publish

@@ -66,7 +66,7 @@ def migrate(
             time.sleep(lock_seconds)
 
 
-def not_applied(engine: Engine, folder: Path = database.SQL_DIR) -> list[str]:
+def not_applied(engine: Engine) -> list[str]:
     """Names of the migrations that the database lacks; `migrate` applies them.
 
     Raises:
@@ -79,7 +79,7 @@ def not_applied(engine: Engine, folder: Path = database.SQL_DIR) -> list[str]:
     except DatabaseError as error:
         if not isinstance(error.__cause__, psycopg2.errors.UndefinedTable):
             raise
-    return [name for name in _files(folder, "migrations") if name not in known]
+    return [name for name in _files(database.SQL_DIR, "migrations") if name not in known]
 
 
 def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_seconds: float) -> list[str]:

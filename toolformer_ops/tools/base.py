@@ -150,11 +150,8 @@ class Tool:
         Raises:
             PromptError: the file is missing, does not hold `{text}` exactly once, or shows no call of this tool.
         """
-        path = Path(str(sys.modules[type(self).__module__].__file__)).parent / self.spec.prompt_file
-        prompt = load_prompt(path)
-        if f"[{self.spec.name}(" not in prompt:
-            raise PromptError(f"{path}: expected examples with calls '[{self.spec.name}(...)]', found none.")
-        return prompt
+        module = Path(str(sys.modules[type(self).__module__].__file__))
+        return load_prompt(module.parent / self.spec.prompt_file, tool=self.spec.name)
 
     def filter(self, document: Document) -> list[FilterDecision]:
         """The heuristic of appendix A, one decision a paragraph or one for the whole document; here: every text is kept."""
@@ -215,11 +212,11 @@ class Tool:
         raise NotImplementedError(f"{type(self).__name__} overrides neither `run` nor `open`")
 
 
-def load_prompt(path: Path) -> str:
-    """The text of a prompt file, without line breaks at its end.
+def load_prompt(path: Path, tool: str | None = None) -> str:
+    """The text of a prompt file, without line breaks at its end; `tool` names the one whose calls it has to show.
 
     Raises:
-        PromptError: the file is missing, or does not hold `{text}` exactly once.
+        PromptError: the file is missing, does not hold `{text}` exactly once, or shows no call of the tool.
     """
     try:
         prompt = path.read_text(encoding="utf-8")
@@ -228,6 +225,8 @@ def load_prompt(path: Path) -> str:
     found = prompt.count(TEXT_SLOT)
     if found != 1:
         raise PromptError(f"{path}: expected '{TEXT_SLOT}' once, found {found}. Put it after the last 'Input:'.")
+    if tool is not None and f"[{tool}(" not in prompt:
+        raise PromptError(f"{path}: expected examples with calls '[{tool}(...)]', found none.")
     return prompt.rstrip("\n")
 
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from toolformer_ops.call_syntax import TOOL_NAME
 from toolformer_ops.config import ENV_PREFIX, Settings
-from toolformer_ops.errors import PromptError, RejectedInputError, ToolError
+from toolformer_ops.errors import RejectedInputError, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolRunner, ToolSpec, load_prompt
 from toolformer_ops.tools.call_arguments import check_arguments, read_arguments, write_arguments
@@ -288,11 +288,7 @@ class FileTool(Tool):
         Raises:
             PromptError: it is missing, does not hold `{text}` exactly once, or shows no call of this tool.
         """
-        prompt_path = self.path.parent / self.file.prompt
-        prompt = load_prompt(prompt_path)
-        if f"[{self.spec.name}(" not in prompt:
-            raise PromptError(f"{prompt_path}: expected examples with calls '[{self.spec.name}(...)]', found none.")
-        return prompt
+        return load_prompt(self.path.parent / self.file.prompt, tool=self.spec.name)
 
     def filter(self, document: Document) -> list[FilterDecision]:
         """Texts that hold the file's pattern."""

@@ -1,0 +1,32 @@
+"""Which DAG an annotation run belongs to, and what the run is called there and in `annotation_runs`.
+
+The id of an annotation run is that of its DAG run; a schedule's runs have the schedule's name before it, since all that start at
+the same minute have the same id in Airflow, one in each DAG.
+"""
+
+ANNOTATE = "annotate_corpus"
+FINETUNE = "finetune_release"
+NIGHTLY = "nightly_"
+"""How the ids of the DAGs begin that are made from schedule files."""
+RUN_ID = f"{{{{ dag.dag_id ~ '.' ~ run_id if dag.dag_id.startswith('{NIGHTLY}') else run_id }}}}"
+"""The id of the annotation run, templated: as `annotation_run_id`."""
+
+
+def is_ours(dag_id: str) -> bool:
+    """Whether the runs of this DAG are annotation runs."""
+    return dag_id in (ANNOTATE, FINETUNE) or dag_id.startswith(NIGHTLY)
+
+
+def dag_of(schedule: str | None, *, annotates: bool) -> str:
+    """The DAG that a run belongs to; one that was started by the command line belongs to the DAG that does the same."""
+    return f"{NIGHTLY}{schedule}" if schedule else ANNOTATE if annotates else FINETUNE
+
+
+def annotation_run_id(dag_id: str, dag_run_id: str) -> str:
+    """The id of the annotation run of a DAG run."""
+    return f"{dag_id}.{dag_run_id}" if dag_id.startswith(NIGHTLY) else dag_run_id
+
+
+def dag_run_of(run_id: str, dag_id: str) -> str:
+    """Airflow's id of the DAG run of an annotation run: `annotation_run_id` backwards."""
+    return run_id.removeprefix(f"{dag_id}.") if dag_id.startswith(NIGHTLY) else run_id
