@@ -16,9 +16,10 @@ from sqlalchemy import Connection, Row
 
 from toolformer_ops.audit.auditing import Auditing, ToolOfRun, findings_of
 from toolformer_ops.audit.objects import delete_folder
-from toolformer_ops.audit.rows import STAGES, count_again
 from toolformer_ops.errors import ToolformerError
 from toolformer_ops.release.format import read_released_calls
+from toolformer_ops.runs.numbers import store_numbers
+from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.stages import release as release_stage
 from toolformer_ops.stages.run_setup import finish_run
 from toolformer_ops.storage import database
@@ -99,7 +100,7 @@ def _repair_one(auditing: Auditing, action: str, repair: dict[str, Any]) -> None
             finish_run(auditing.settings, repair["run_id"], "failed")
         case "store_numbers":
             with database.transaction(auditing.engine) as connection:
-                count_again(connection, repair["run_id"])
+                store_numbers(connection, repair["run_id"])
         case "read_again":
             with database.transaction(auditing.engine) as connection:
                 database.execute(connection, "audit_repair_files", corpus_id=repair["corpus_id"])
@@ -149,7 +150,9 @@ def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
     for row in rows:
         grouped[row.repair["stage"], row.repair["recipe_id"]].append(row)
     done = 0
-    for (stage, recipe_id), of_recipe in sorted(grouped.items(), key=lambda item: STAGES.index(item[0][0])):
+    for (stage, recipe_id), of_recipe in sorted(
+        grouped.items(), key=lambda item: list(RECIPE_OF_STAGE).index(item[0][0])
+    ):
         with database.transaction(auditing.engine) as connection:
             affected = _later_recipes(connection, stage, recipe_id)
             running = database.fetch_all(connection, "audit_running", recipe_ids=affected["recipe_ids"])
@@ -173,20 +176,14 @@ def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
 
 def _later_recipes(connection: Connection, stage: str, recipe_id: str) -> dict[str, Any]:
     """The arguments of audit_repair_rows.sql but for the documents: a stage's recipe, and all that are built on it."""
-    fields = (
-        "filter_recipe_id",
-        "sampling_recipe_id",
-        "execution_recipe_id",
-        "scoring_recipe_id",
-        "placebo_recipe_id",
-    )
+    fields = list(RECIPE_OF_STAGE.values())
     runs = database.fetch_all(connection, "audit_scope_runs", scope="all", scope_id="")
     tools = [
         ToolOfRun(**{name: getattr(row, name) for name in ToolOfRun.__dataclass_fields__})
         for row in runs
-        if row.tool is not None and getattr(row, fields[STAGES.index(stage)]) == recipe_id
+        if row.tool is not None and getattr(row, RECIPE_OF_STAGE[stage]) == recipe_id
     ]
-    later = fields[STAGES.index(stage) :]
+    later = fields[fields.index(RECIPE_OF_STAGE[stage]) :]
     affected: dict[str, Any] = {
         f"{name}s": sorted({getattr(tool, name) for tool in tools} - {None}) if name in later else [] for name in fields
     }

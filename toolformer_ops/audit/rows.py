@@ -4,7 +4,7 @@ Most are one statement a page (sql/queries/audit_*.sql). Postgres computes the h
 hashes are made with (migrations 0028, 0029).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from sqlalchemy import Connection
 
@@ -17,8 +17,8 @@ from toolformer_ops.audit.auditing import (
     ToolOfRun,
     statement_page,
 )
-from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.recipes import Recipe
+from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.storage import database
 
 FIRST_VERSION_WITH_THESE_IDS = 5
@@ -86,13 +86,8 @@ def stage_rows(stage: str) -> Callable[[Auditing, str, str], Page]:
         tool = next(tool for tool in auditing.subjects.tools if _recipe(tool, stage) == recipe_id)
         parameters: dict[str, object] = {}
         if stage != "filter":
-            previous = {
-                "sample": tool.filter_recipe_id,
-                "execute": tool.sampling_recipe_id,
-                "score": tool.execution_recipe_id,
-                "placebo": tool.scoring_recipe_id,
-            }
-            parameters["previous_recipe_id"] = previous[stage]
+            stages = list(RECIPE_OF_STAGE)
+            parameters["previous_recipe_id"] = _recipe(tool, stages[stages.index(stage) - 1])
         with database.transaction(auditing.engine) as connection:
             known = database.fetch_all(connection, "audit_recipes", recipe_ids=[recipe_id])
         definition = known[0].definition if known and known[0].is_there else {}
@@ -127,7 +122,10 @@ def finished_work(auditing: Auditing, subject: str, _: str) -> Page:
     """Every document of a version that a recipe has finished is in the ledger."""
     recipe_id, corpus_id, version, ordinal_limit = subject.split(" ")
     tool, stage = next(
-        (tool, stage) for tool in auditing.subjects.tools for stage in STAGES if _recipe(tool, stage) == recipe_id
+        (tool, stage)
+        for tool in auditing.subjects.tools
+        for stage in RECIPE_OF_STAGE
+        if _recipe(tool, stage) == recipe_id
     )
     return statement_page(
         auditing,
@@ -193,31 +191,20 @@ def run_numbers(auditing: Auditing, run_id: str, _: str) -> Page:
     return page
 
 
-def count_again(connection: Connection, run_id: str) -> None:
-    """Store the numbers of a run again, in place of wrong ones."""
-    store_numbers(connection, run_id)
-
-
 def _numbers(connection: Connection, run_id: str) -> dict[tuple[str, str, str], list[int | None]]:
     rows = database.fetch_all(connection, "audit_numbers", run_id=run_id)
     return {(row.relation, row.tool, row.name): row.numbers for row in rows}
 
 
-STAGES = ("filter", "sample", "execute", "score", "placebo")
-
-
 def _recipe(tool: ToolOfRun, stage: str) -> str | None:
-    return {
-        "filter": tool.filter_recipe_id,
-        "sample": tool.sampling_recipe_id,
-        "execute": tool.execution_recipe_id,
-        "score": tool.scoring_recipe_id,
-        "placebo": tool.placebo_recipe_id,
-    }[stage]
+    recipe_id: str | None = getattr(tool, RECIPE_OF_STAGE[stage])
+    return recipe_id
 
 
-def _recipe_ids(tools: Sequence[ToolOfRun]) -> list[str]:
-    return [recipe for recipe in dict.fromkeys(_recipe(tool, stage) for tool in tools for stage in STAGES) if recipe]
+def _recipe_ids(tools: Sequence[ToolOfRun], stages: Collection[str] = RECIPE_OF_STAGE) -> list[str]:
+    """The recipes of these stages of the tools, each once."""
+    found = (_recipe(tool, stage) for tool in tools for stage in stages)
+    return [recipe_id for recipe_id in dict.fromkeys(found) if recipe_id]
 
 
 def _once(auditing: Auditing) -> Sequence[str]:
@@ -225,18 +212,14 @@ def _once(auditing: Auditing) -> Sequence[str]:
 
 
 def _recipes_of(stage: str) -> Callable[[Auditing], Sequence[str]]:
-    return lambda auditing: (
-        [recipe for recipe in dict.fromkeys(_recipe(tool, stage) for tool in auditing.subjects.tools) if recipe]
-        if auditing.subjects.has_rows
-        else []
-    )
+    return lambda auditing: _recipe_ids(auditing.subjects.tools, [stage]) if auditing.subjects.has_rows else []
 
 
 ROW_CHECKS = (
     Check("documents", _once, documents),
     Check("corpora", lambda auditing: [corpus_id for corpus_id, _ in auditing.subjects.corpora], corpus_sums),
     Check("recipes", _once, recipe_ids),
-    *(Check(f"{stage} rows", _recipes_of(stage), stage_rows(stage)) for stage in STAGES),
+    *(Check(f"{stage} rows", _recipes_of(stage), stage_rows(stage)) for stage in RECIPE_OF_STAGE),
     Check("finished work", finished_versions, finished_work),
     Check("runs", _once, runs),
 )

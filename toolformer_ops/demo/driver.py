@@ -28,13 +28,13 @@ from toolformer_ops.local_services.airflow_client import ENDED_STATES, AirflowCl
 from toolformer_ops.local_services.lifecycle import up
 from toolformer_ops.local_services.state_folder import write_environment
 from toolformer_ops.models.publishing import publish_model
+from toolformer_ops.orchestration.run_ids import ANNOTATE
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.tools.registry import get_tool
 
 INDEX_DAG = "build_wiki_index"
-ANNOTATION_DAG = "annotate_corpus"
 TRAINING_TASKS = frozenset({"finetune", "finetune_without_calls"})
 TRAINING_STEP = re.compile(r"step \d+ of \d+: .*")
 """What `finetuning/training_log.py` logs of a step: its loss, the speed, the time left."""
@@ -139,8 +139,8 @@ def run_dags(
             say(console, "Building the search index (a second's work where it is there) ...")
             _run(console, client, settings, INDEX_DAG, run_id, {"source": wikipedia})
         # 2. annotation, release, finetuning
-        kept = _run(console, client, settings, ANNOTATION_DAG, run_id, choices.model_dump(mode="json"))
-        run_url = client.run_url(ANNOTATION_DAG, run_id)
+        kept = _run(console, client, settings, ANNOTATE, run_id, choices.model_dump(mode="json"))
+        run_url = client.run_url(ANNOTATE, run_id)
     # 3. the report, and a query that the read-only role answers
     engine = database.connect(settings)
     reader = database.connect_dsn(settings.reader_dsn.get_secret_value(), "TOOLFORMER_READER_DSN")
@@ -178,7 +178,7 @@ def _run(
             return read_progress(connection, run_id)
 
     try:
-        state = watch(client, dag_id, run_id, look if dag_id == ANNOTATION_DAG else None, ProgressDisplay(console))
+        state = watch(client, dag_id, run_id, look if dag_id == ANNOTATE else None, ProgressDisplay(console))
         if state == "success":
             return True
         if failed_causes(client, dag_id, run_id) == [RELEASE_TASK]:

@@ -6,8 +6,9 @@ Reads `annotation_runs`, `run_tools`, `finished_work`, `stage_ledger`; writes no
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Connection, Row
@@ -19,6 +20,16 @@ from toolformer_ops.storage import database
 
 NO_LIMIT = 2**31 - 1
 """The exclusive bound of a run without a document limit; no ordinal reaches it."""
+RECIPE_OF_STAGE: Mapping[str, str] = MappingProxyType(
+    {
+        "filter": "filter_recipe_id",
+        "sample": "sampling_recipe_id",
+        "execute": "execution_recipe_id",
+        "score": "scoring_recipe_id",
+        "placebo": "placebo_recipe_id",
+    }
+)
+"""The stages with recipes, in their order, each with the column of `run_tools` that holds its recipe."""
 CHARACTERS_A_TOKEN = 4
 """Of English prose, about."""
 
@@ -72,12 +83,8 @@ class RunTool:
             if self.placebo_recipe_id is None:
                 raise ValueError(f"run {self.run_id}, {self.tool}: expected a pool of placebos, found none")
             return self.placebo_recipe_id
-        return {
-            "filter": self.filter_recipe_id,
-            "sample": self.sampling_recipe_id,
-            "execute": self.execution_recipe_id,
-            "score": self.scoring_recipe_id,
-        }[stage]
+        recipe_id: str = getattr(self, RECIPE_OF_STAGE[stage])
+        return recipe_id
 
 
 @dataclass(frozen=True)
