@@ -1,2 +1,2 @@
--- Wait until this session holds the name; held until session_unlock or the end of the session.
+-- Wait until this session holds the name; held until the end of the session.
 select pg_advisory_lock(hashtextextended('toolformer ' || cast(:name as text), 0))

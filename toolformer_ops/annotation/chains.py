@@ -4,7 +4,7 @@ The paper names as a limit that its calls are sampled independently of each othe
 run with the parameter `chains` goes over the texts of a release, calls and results included: the losses of a second call are
 those of the text with the first one. What differs from the first round is here:
 
-1. A position is one where the text goes on behind an earlier call (`EarlierCalls.allows`).
+1. A position is one behind an earlier call, where the text continues (`EarlierCalls.allows`).
 2. A sampled call is a candidate where a piece of an earlier result is in its input and nowhere else in the text before it
    (`EarlierCalls.parent_of`); that earlier call is its parent.
 

@@ -44,7 +44,7 @@ class ExecutedCall:
     reason: str | None
     """Why there is no result."""
     input_only_after: bool = False
-    """Whether its input stands in the text only after it: a release leaves it out."""
+    """Whether the text holds its input only after it: a release leaves it out."""
 
 
 @dataclass(frozen=True)

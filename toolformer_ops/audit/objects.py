@@ -76,7 +76,7 @@ def releases(auditing: Auditing, release_id: str, _: str) -> Page:
                 texts = read_file(local)
                 while some := list(itertools.islice(texts, ROW_GROUP_TEXTS)):
                     _compare_texts(auditing, row, some, content)
-    if page.findings:  # they explain whatever else is missing
+    if page.findings:  # they explain what else is missing
         return page
     page.findings += content.findings
     page.items += content.calls

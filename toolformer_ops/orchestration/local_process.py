@@ -161,7 +161,7 @@ class StageProcess(TellsLineage, BaseOperator):
 
     def run_stage(self, arguments: Sequence[str]) -> Ending:
         """Run the program with these arguments to its end, and raise unless it ended well."""
-        self._running = RunningProcess([*self.command, *arguments], lambda line: self.log.info("%s", line))
+        self._running = RunningProcess([*self.command, *arguments], self._log_line)
         self.ending = ending = self._running.wait()
         if ending.returncode != 0:
             raise stage_failure(self._stage_name(), ending.described())
@@ -171,6 +171,9 @@ class StageProcess(TellsLineage, BaseOperator):
         """End the stage with its task."""
         if self._running is not None:
             self._running.kill_group()
+
+    def _log_line(self, line: str) -> None:
+        self.log.info("%s", line)
 
     def _stage_name(self) -> str:
         return f"stage {self.arguments[1]}" if self.arguments[:1] == ["stage"] else self.task_id

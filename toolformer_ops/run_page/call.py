@@ -30,7 +30,7 @@ CALLS_A_TOOL = 500
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of the text, or the calls that stand at its end."""
+    """A piece of the text, or the calls at its end."""
 
     text: str
     calls: Sequence[Any]

@@ -47,7 +47,7 @@ class AskedRun:
 
 
 def signed_in(user: GetUserDep) -> BaseUser:
-    """Whoever is signed in, whatever their rights: for assets, and for paths that are not there."""
+    """Anybody who is signed in, with any rights: for assets, and for paths that are not there."""
     return user
 
 

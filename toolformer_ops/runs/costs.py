@@ -26,7 +26,6 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage import database
-from toolformer_ops.tools.base import ToolSpec
 from toolformer_ops.tools.registry import get_tool
 
 logger = logging.getLogger(__name__)
@@ -95,18 +94,17 @@ def with_costs(choices: RunChoices, costs: Mapping[str, CallCost]) -> RunChoices
 
 
 def _costs(choices: RunChoices, seconds: Mapping[str, float]) -> dict[str, CallCost]:
-    found = {tool: _cost(choices, get_tool(tool).spec, seconds) for tool in choices.tools}
-    return {tool: cost for tool, cost in found.items() if cost.seconds is not None or cost.price is not None}
-
-
-def _cost(choices: RunChoices, spec: ToolSpec, seconds: Mapping[str, float]) -> CallCost:
-    for_seconds: dict[str, Any] = {}
-    for_price: dict[str, Any] = {}
-    if choices.nats_per_second:
-        for_seconds = {"seconds": seconds[spec.name], "nats_per_second": choices.nats_per_second}
-    if choices.nats_per_price and spec.price is not None:
-        for_price = {"price": spec.price, "price_unit": spec.price_unit, "nats_per_price": choices.nats_per_price}
-    return CallCost(**for_seconds, **for_price)
+    costs: dict[str, CallCost] = {}
+    for tool in choices.tools:
+        spec = get_tool(tool).spec
+        cost: dict[str, Any] = {}
+        if choices.nats_per_second:
+            cost |= {"seconds": seconds[tool], "nats_per_second": choices.nats_per_second}
+        if choices.nats_per_price and spec.price is not None:
+            cost |= {"price": spec.price, "price_unit": spec.price_unit, "nats_per_price": choices.nats_per_price}
+        if cost:
+            costs[tool] = CallCost(**cost)
+    return costs
 
 
 def _fixed_seconds(settings: Settings, tool: str, version: str) -> float:

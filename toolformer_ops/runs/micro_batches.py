@@ -104,7 +104,7 @@ class StageWork(ABC, Generic[Loaded]):
         """Read what else the documents need."""
 
     def prepare(self, loaded: Loaded) -> None:
-        """Load the model or whatever else computing needs; what happens meanwhile is not put down to the documents."""
+        """Load what computing needs, such as the model; a process that dies here is not counted against the documents."""
 
     @abstractmethod
     def compute(self, loaded: Loaded) -> MicroBatch:

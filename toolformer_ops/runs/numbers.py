@@ -1,4 +1,4 @@
-"""Store a run's numbers when it finishes: they stay as they are, whatever later runs and versions of the corpus bring.
+"""Store a run's numbers when it finishes. Later runs and later versions of the corpus do not change them.
 
 The views `threshold_counts`, `reduction_histogram`, `annotation_progress`, `yield_by_stage` and `run_work` show the stored rows
 of finished runs and compute those of the others. All numbers are sums over documents. So those of a run are those of an earlier

@@ -17,7 +17,7 @@ def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
 
     `mode` is that of the new file, less the umask.
     """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
         descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

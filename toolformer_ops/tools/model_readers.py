@@ -161,7 +161,10 @@ class SequenceToSequenceReader:
         self._model = model
         self._tokenizer = tokenizer
         self._prompt = load_prompt(PROMPT)
-        self.most_tokens = _input_limit(model.config, tokenizer)
+        limits = [getattr(model.config, name, None) for name in ("max_position_embeddings", "n_positions")]
+        limits.append(getattr(tokenizer, "model_max_length", None))
+        sane = [int(limit) for limit in limits if limit and limit < _ABSURD_LENGTH]
+        self.most_tokens = min(sane, default=DEFAULT_INPUT_TOKENS)
         """Tokens that the encoder takes."""
 
     @classmethod
@@ -201,14 +204,6 @@ def answer_of(written: str) -> tuple[str, ...]:
     lines = (" ".join(line.split()) for line in written.splitlines())
     answer = cut_at_sentence_end(next((line for line in lines if line), ""), 2 * ANSWER_TOKENS)
     return (answer,) if any(character.isalnum() for character in answer) else ()
-
-
-def _input_limit(config: Any, tokenizer: Any) -> int:
-    """Tokens that the encoder takes."""
-    limits = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
-    limits.append(getattr(tokenizer, "model_max_length", None))
-    sane = [int(limit) for limit in limits if limit and limit < _ABSURD_LENGTH]
-    return min(sane, default=DEFAULT_INPUT_TOKENS)
 
 
 def load_causal_model(settings: Settings, load_model: "Callable[[], LanguageModel]") -> "LanguageModel":

@@ -1,7 +1,7 @@
 """One connection to the server of a tool file: an MCP server that is started, or reached by streamable HTTP, or an OpenAPI service.
 
-It is opened, describes the tool, answers calls, and is closed, each within a time limit; fastmcp is the client. What is tried
-again, and what becomes of an answer, `tool_server.py` says.
+It is opened, describes the tool, answers calls, and is closed, each within a time limit; fastmcp is the client. `tool_server.py`
+decides what is tried again, and turns answers into results.
 
 A started server gets a bare environment (PATH, HOME and the like) with the variables and secrets that the file names, and none
 of this deployment's settings. Its stderr is read, and its last lines are part of each error.
@@ -263,10 +263,10 @@ def _as_json(document: Any) -> str:
 
 
 def _written_out(part: Any, known: dict[int, int]) -> int:
-    """Characters of a YAML document with each alias replaced by what it stands for, about; `known` holds them by object.
+    """Characters of a YAML document with each alias replaced by the part that it repeats, about; `known` holds them by object.
 
     Raises:
-        RecursionError: an alias is part of what it stands for.
+        RecursionError: an alias is inside the part that it repeats.
     """
     if not isinstance(part, dict | list):
         return len(str(part)) + 2

@@ -33,7 +33,7 @@ CODE_VERSION = 1
 """Raised when the code would send other arguments, or make another text of the same answer."""
 RECORDED = "[recorded]"
 SECRET = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
-"""Where a secret stands in a header."""
+"""The place of a secret in a header."""
 
 
 class _Part(BaseModel):

@@ -1,1 +1,0 @@
-select pg_advisory_unlock(hashtextextended('toolformer ' || cast(:name as text), 0))
