@@ -50,14 +50,23 @@ def dataset_card(
 
     `definition` is what `stages/release.py` hashes into the release's id, `rates` are by tool, where they are known.
     """
+    return markdown(
+        Path(__file__).parent / "card.md.jinja",
+        release_id=release_id,
+        definition=definition,
+        counts=counts,
+        rates=rates,
+        columns=COLUMN_MEANINGS,
+    )
+
+
+def markdown(template: Path, **values: Any) -> str:
+    """The text of a template; a value that it misses is an error."""
     environment = Environment(  # noqa: S701 - Markdown, not HTML
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(template.parent),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    card = environment.get_template("card.md.jinja")
-    return card.render(
-        release_id=release_id, definition=definition, counts=counts, rates=rates, columns=COLUMN_MEANINGS
-    )
+    return environment.get_template(template.name).render(values)

@@ -342,25 +342,15 @@ def _described(row: Row[Any], tool: RunTool) -> dict[str, Any]:
     return {**row._mapping, "keep_threshold": tool.keep_threshold, "is_kept": kept, "outcome": outcome}
 
 
-def _scan(
-    connection: Connection,
-    run: ShownRun,
-    tool: RunTool,
-    asked: Asked,
-    after: Key,
-    release_id: str | None,
-    at_most: int,
-    until: float,
-) -> tuple[list[tuple[Key, uuid.UUID, uuid.UUID]], Key | None, int]:
-    """Keys of one tool's calls with document and call, how far the tool was looked through (None: to its end), and at how many."""
-    order = _ORDERS[asked.order]
+def _question(run: ShownRun, tool: RunTool, asked: Asked, release_id: str | None) -> tuple[str, dict[str, Any]] | None:
+    """The query that scans a tool's calls for what is asked, with its parameters but for the place; None where no call can fit."""
     at_least, below = asked.range_of(tool)
     bounds = [tool.tau_information if asked.status in OF_KEPT else None, asked.information]
     tau_information = max((bound for bound in bounds if bound is not None), default=None)
     carries = None if tau_information is None else True
     if asked.status == "uninformative":
         if tool.tau_information is None:
-            return [], None, 0
+            return None
         carries, tau_information = False, tool.tau_information
     values: dict[str, Any] = {
         "placebo_recipe_id": tool.placebo_recipe_id,
@@ -378,19 +368,34 @@ def _scan(
         "is_released": {"released": True, "not_released": False}.get(asked.status),
         "reason": asked.reason,
     }
-    if asked.order == "in_text_order":
-        query = "page_scan_in_text_order"
-        has_range = asked.reason is None and asked.status not in IN_TEXT_ORDER
-        values |= {
-            "document_id": asked.document_id and str(asked.document_id),
-            "every_call": asked.status == "every",
-            "not_scored_yet": asked.status == "not_scored",
-            "at_least": at_least if has_range else None,
-            "below": below,
-        }
-    else:
-        query = "page_scan"
-        values |= {"sort": asked.order, "at_least": at_least, "below": below}
+    if asked.order != "in_text_order":
+        return "page_scan", values | {"sort": asked.order, "at_least": at_least, "below": below}
+    has_range = asked.reason is None and asked.status not in IN_TEXT_ORDER
+    return "page_scan_in_text_order", values | {
+        "document_id": asked.document_id and str(asked.document_id),
+        "every_call": asked.status == "every",
+        "not_scored_yet": asked.status == "not_scored",
+        "at_least": at_least if has_range else None,
+        "below": below,
+    }
+
+
+def _scan(
+    connection: Connection,
+    run: ShownRun,
+    tool: RunTool,
+    asked: Asked,
+    after: Key,
+    release_id: str | None,
+    at_most: int,
+    until: float,
+) -> tuple[list[tuple[Key, uuid.UUID, uuid.UUID]], Key | None, int]:
+    """Keys of one tool's calls with document and call, how far the tool was looked through (None: to its end), and at how many."""
+    question = _question(run, tool, asked, release_id)
+    if question is None:
+        return [], None, 0
+    query, values = question
+    order = _ORDERS[asked.order]
     found: list[tuple[Key, uuid.UUID, uuid.UUID]] = []
     look, looked_at = FIRST_LOOK, 0
     while True:
