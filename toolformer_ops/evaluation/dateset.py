@@ -209,15 +209,11 @@ def _named(date: datetime.date, what: str) -> tuple[str, ...]:
     if what == "day of the week":
         return (DAYS[date.weekday()],)
     if what == "day of the month":
-        return str(date.day), _ordinal(date.day)
+        ending = "th" if date.day in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(date.day % 10, "th")
+        return str(date.day), f"{date.day}{ending}"
     if what == "month":
         return (MONTHS[date.month - 1],)
     return (str(date.year),)
-
-
-def _ordinal(day: int) -> str:
-    ending = "th" if day in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
-    return f"{day}{ending}"
 
 
 def _count(number: int) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.records import corpus_id_of, normal_uri
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -109,75 +110,47 @@ class _Stage:
 
     def datasets(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
         """What the stage read, and what it wrote; nothing for a stage that only starts, chooses or ends a run."""
-        if self.name in READS_AND_WRITES:
-            read, written = READS_AND_WRITES[self.name]
-            return [self.read(self.table(name)) for name in read], [self.written(self.table(name)) for name in written]
-        of_stage = {
-            "check": self._check,
-            "ingest": self._ingest,
-            "release": self._release,
-            "check-release": self._of_release,
-            "finetune": self._of_release,
-            "publish": self._of_release,
-            "evaluate": self._evaluate,
-            "report-evaluation": self._report,
-        }
-        return of_stage[self.name]() if self.name in of_stage else ([], [])
-
-    def _check(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
-        counts = {row.stage: row.rows for row in self.rows("lineage_rows", run_id=self.run_id, tool=self.tool)}
-        tables = [
-            self.read(
-                self.table(table), rows=counts.get(stage, 0), checks=self.tool if table == "call_losses" else None
-            )
-            for table, stage in WRITTEN_BY.items()
-            if table != "placebo_losses" or stage in counts
-        ]
-        return tables, []
-
-    def _ingest(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
-        from toolformer_ops.records import corpus_id_of, normal_uri
-
-        uri = normal_uri(self.options["--corpus"])
-        made = [
-            self.written(self.table(CORPUS_TABLE, f"corpus version {newest.version}"), rows=newest.documents)
-            for newest in self.rows("newest_corpus_version", corpus_id=corpus_id_of(uri))
-        ]
-        return [self.read(_at(uri))], made
-
-    def _release(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
-        written: list[OutputDataset] = []
-        for release in self.rows("release_of_run", run_id=self.run_id):
-            written += [
-                self.written(_at(release.uri, release.release_id), rows=release.documents),
-                self.written(self.table("release_calls"), rows=release.calls),
-            ]
-        read = (CORPUS_TABLE, "candidate_calls", "call_results", "call_losses", "placebo_losses")
-        return [self.read(self.table(name)) for name in read], written
-
-    def _of_release(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
-        """A stage that reads the release: its check, a training, which publishes nothing yet, and the publication."""
-        checks = "release" if self.name == "check-release" else None
-        read = [
-            self.read(_at(release.uri, release.release_id), rows=release.documents, checks=checks)
-            for release in self.rows("release_of_run", run_id=self.run_id)
-        ]
-        written = [
-            self.written(_at(model.uri, model.model_id))
-            for model in self.rows("lineage_models", run_id=self.run_id)
-            if self.name == "publish" and model.without_calls == ("--without-calls" in self.switches)
-        ]
+        tables_read, tables_written = READS_AND_WRITES.get(self.name, ((), ()))
+        read = [self.read(self.table(table)) for table in tables_read]
+        written = [self.written(self.table(table)) for table in tables_written]
+        match self.name:
+            case "ingest":
+                uri = normal_uri(self.options["--corpus"])
+                read = [self.read(_at(uri))]
+                for newest in self.rows("newest_corpus_version", corpus_id=corpus_id_of(uri)):
+                    corpus = self.table(CORPUS_TABLE, f"corpus version {newest.version}")
+                    written.append(self.written(corpus, rows=newest.documents))
+            case "check":
+                counts = {row.stage: row.rows for row in self.rows("lineage_rows", run_id=self.run_id, tool=self.tool)}
+                for table, stage in WRITTEN_BY.items():
+                    if table != "placebo_losses" or stage in counts:
+                        checks = self.tool if table == "call_losses" else None
+                        read.append(self.read(self.table(table), rows=counts.get(stage, 0), checks=checks))
+            case "release":
+                tables = (CORPUS_TABLE, "candidate_calls", "call_results", "call_losses", "placebo_losses")
+                read = [self.read(self.table(table)) for table in tables]
+                for release in self.rows("release_of_run", run_id=self.run_id):
+                    written.append(self.written(_at(release.uri, release.release_id), rows=release.documents))
+                    written.append(self.written(self.table("release_calls"), rows=release.calls))
+            case "check-release" | "finetune" | "publish":  # a training publishes nothing yet
+                checks = "release" if self.name == "check-release" else None
+                for release in self.rows("release_of_run", run_id=self.run_id):
+                    made = _at(release.uri, release.release_id)
+                    read.append(self.read(made, rows=release.documents, checks=checks))
+                if self.name == "publish":
+                    without_calls = "--without-calls" in self.switches
+                    models = self.rows("lineage_models", run_id=self.run_id)
+                    found = [model for model in models if model.without_calls == without_calls]
+                    written = [self.written(_at(model.uri, model.model_id)) for model in found]
+            case "evaluate":
+                models = self.rows("lineage_models", run_id=self.run_id)
+                [scores] = self.rows("lineage_scores", run_id=self.run_id, suite=self.options.get("--suite"))
+                read = [self.read(_at(model.uri, model.model_id)) for model in models]
+                written = [self.written(self.table("evaluation_scores"), rows=scores.rows)]
+            case "report-evaluation":
+                [scores] = self.rows("lineage_scores", run_id=self.run_id, suite=None)
+                read = [self.read(self.table("evaluation_scores"), rows=scores.rows)]
         return read, written
-
-    def _evaluate(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
-        models = self.rows("lineage_models", run_id=self.run_id)
-        [scores] = self.rows("lineage_scores", run_id=self.run_id, suite=self.options.get("--suite"))
-        written = [self.written(self.table("evaluation_scores"), rows=scores.rows)]
-        return [self.read(_at(model.uri, model.model_id)) for model in models], written
-
-    def _report(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
-        [scores] = self.rows("lineage_scores", run_id=self.run_id, suite=None)
-        return [self.read(self.table("evaluation_scores"), rows=scores.rows)], []
 
     def table(self, name: str, version: str | None = None) -> dict[str, Any]:
         """A table as a dataset; the corpus at this version, or else at the run's."""
