@@ -9,8 +9,8 @@
 No more than a device can use: from some number on, more tokens at once make nothing faster (`ENOUGH`). These budgets bound batches,
 so they decide no number where a row's bits do not depend on its batch (on a CPU).
 
-`halving` runs a batch that does not fit in two halves, and so on down to a single item. Where even that does not fit, it raises
-`DeviceMemoryError`; a stage then gives up that one text and goes on.
+`DeviceMemory.halving` runs a batch that does not fit in two halves, and so on down to a single item. Where even that does not
+fit, it raises `DeviceMemoryError`; a stage then gives up that one text and continues.
 """
 
 import ctypes
@@ -139,34 +139,30 @@ class DeviceMemory:
         return int(least)
 
     def halving(self, run: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item], what: str) -> list[Result]:
-        """As the function `halving`; where memory was short, the budgets are half as large from then on.
+        """`run(items)`; where memory is short, of the first half and then of the second, and so on. One result an item, in order.
 
-        Not where the weights are divided among processes, of which one may lack memory while the others wait for it in a layer.
+        `run` must leave nothing behind when it fails. `what` names the items in the log. Where memory was short, the budgets are
+        half as large from then on. Where the weights are divided among processes nothing is halved: one may lack memory while the
+        others wait for it in a layer.
 
         Raises:
             DeviceMemoryError: not even one item fits.
         """
         if self.parts > 1:
             return run(items)
-        return halving(run, items, what, self._shrink)
+        return _halving(run, items, what, self._shrink)
 
     def _shrink(self) -> None:
         self._usable = self._usable / 2
 
 
-def halving(
+def _halving(
     run: Callable[[Sequence[Item]], list[Result]],
     items: Sequence[Item],
     what: str,
     was_short: Callable[[], None] = lambda: None,
 ) -> list[Result]:
-    """`run(items)`; where memory is short, of the first half and then of the second, and so on. One result an item, in order.
-
-    `run` must leave nothing behind when it fails. `what` names the items in the log. `was_short` is called once where it failed.
-
-    Raises:
-        DeviceMemoryError: not even one item fits.
-    """
+    """As `DeviceMemory.halving`; `was_short` is called once where `run` failed."""
     try:
         return run(items)
     except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU allocator raises a plain one
@@ -183,7 +179,7 @@ def halving(
         torch.cuda.empty_cache()
     half = len(items) // 2
     logger.warning("out of memory with %d %s at once: going on with %d", len(items), what, half)
-    return halving(run, items[:half], what) + halving(run, items[half:], what)
+    return _halving(run, items[:half], what) + _halving(run, items[half:], what)
 
 
 def _parts(network: Any) -> int:

@@ -15,7 +15,7 @@ from tests.unit.language_model.conftest import TEXT, Subject, TextToSample, samp
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.errors import DeviceMemoryError
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.memory import DeviceMemory, free_main_memory, give_back, halving
+from toolformer_ops.language_model.memory import DeviceMemory, free_main_memory, give_back
 from toolformer_ops.records import CallPosition, PlacedCall
 
 GIGABYTE = 2**30
@@ -52,8 +52,12 @@ def test_budgets_follow_from_free_memory_and_shape() -> None:
     assert (nothing_free.cached_tokens, nothing_free.pass_tokens, nothing_free.logits_rows) == (512, 64, 16)
 
 
+def some_memory() -> DeviceMemory:
+    return DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=4 * GIGABYTE)
+
+
 def test_where_memory_was_short_the_budgets_are_half_as_large_from_then_on() -> None:
-    memory = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=4 * GIGABYTE)
+    memory = some_memory()
     before = memory.cached_tokens, memory.pass_tokens
     assert memory.halving(at_most(4, torch.OutOfMemoryError("no")), list(range(8)), "texts") == list(range(0, 80, 10))
     assert (memory.cached_tokens, memory.pass_tokens) == (before[0] // 2, before[1] // 2)
@@ -128,18 +132,18 @@ def at_most(count: int, error: RuntimeError) -> Callable[[Sequence[int]], list[i
 )
 def test_a_batch_is_halved_until_it_fits(error: RuntimeError, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert halving(at_most(2, error), [1, 2, 3, 4, 5, 6, 7], "texts") == [10, 20, 30, 40, 50, 60, 70]
+        assert some_memory().halving(at_most(2, error), [1, 2, 3, 4, 5, 6, 7], "texts") == [10, 20, 30, 40, 50, 60, 70]
     assert "out of memory with 7 texts at once: going on with 3" in caplog.messages
 
 
 def test_one_item_that_does_not_fit_says_what_to_do() -> None:
     with pytest.raises(DeviceMemoryError, match="expected memory for one of texts"):
-        halving(at_most(0, torch.OutOfMemoryError("no")), [1, 2], "texts")
+        some_memory().halving(at_most(0, torch.OutOfMemoryError("no")), [1, 2], "texts")
 
 
 def test_other_errors_are_not_taken_for_it() -> None:
     with pytest.raises(RuntimeError, match="shapes"):
-        halving(at_most(0, RuntimeError("shapes do not match")), [1, 2], "texts")
+        some_memory().halving(at_most(0, RuntimeError("shapes do not match")), [1, 2], "texts")
 
 
 def test_scores_and_samples_are_the_same_with_little_memory(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
