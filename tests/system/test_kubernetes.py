@@ -1,13 +1,14 @@
 """Whole DAG runs whose stages are pods: Airflow's real scheduler and triggerer, the operator, and the cluster of the tests.
 
 The pods are those of a deployment: the A100 templates, with GPUs that are counted and a device that is a CPU; model, index, corpus
-and evaluation data on S3; settings from a Secret; the Role of `deploy/kubernetes`. What is disturbed has the rows of the run of
-`test_killed_stages.py`, whose stages are processes and which nothing disturbs.
+and evaluation data on S3; settings from a Secret, a tool file from a ConfigMap; the Role of `deploy/kubernetes`. What is disturbed
+has the rows of the run of `test_killed_stages.py`, whose stages are processes and which nothing disturbs.
 """
 
 import gzip
 import json
 import re
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,6 +31,7 @@ from tests.kubernetes.cluster import (
 )
 from tests.system.conftest import ANNOTATE, OF_CALLS, RECORDS, SECONDS_FOR_A_RUN, rows_of_calls, wait_until_ended
 from tests.system.writing_model import WORDS
+from tests.tool_files import SERVERS, write_tool
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.local_services.airflow_client import AirflowClient
 from toolformer_ops.local_services.state_folder import StatePaths, write_environment
@@ -58,13 +60,25 @@ FOREIGN = (
 
 
 @pytest.fixture(scope="module")
-def templates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The A100 templates; their stages ask for a GPU and run on a CPU."""
+def tools_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of tool files that Airflow reads: one, whose server's program is in it too, and is started in pods alone."""
+    folder = tmp_path_factory.mktemp("tools")
+    server = {"command": ["python", str(folder / "faulty.py")], "folder": "/tmp"}  # noqa: S108
+    write_tool(folder, "Echo", "echo", server=server, tables="[filter]\npattern = '1400 people'")
+    shutil.copy(SERVERS / "faulty.py", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory: pytest.TempPathFactory, tools_dir: Path) -> Path:
+    """The A100 templates; their stages ask for a GPU and run on a CPU. Tool files are where this machine has them."""
     folder = tmp_path_factory.mktemp("templates")
     for path in (REPOSITORY / "deploy" / "pod-templates" / "a100").glob("*.yaml"):
         pod = yaml.safe_load(path.read_text(encoding="utf-8"))
         [stage] = pod["spec"]["containers"]
         stage["env"] = [{"name": "TOOLFORMER_DEVICE", "value": "cpu"}]
+        [tools] = [mount for mount in stage["volumeMounts"] if mount["name"] == "tools"]
+        tools["mountPath"] = str(tools_dir)
         (folder / path.name).write_text(yaml.safe_dump(pod), encoding="utf-8")
     return folder
 
@@ -74,6 +88,7 @@ def cluster(
     services: Settings,
     airflow: AirflowClient,
     undisturbed: object,
+    tools_dir: Path,
     templates: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[TestCluster]:
@@ -91,6 +106,7 @@ def cluster(
     with TestCluster(tmp_path_factory.mktemp("cluster"), nodes, role=role["rules"]) as running:
         running.add_claim(CACHE_CLAIM)
         values = {name: getattr(services, name).get_secret_value() for name in SECRETS}
+        running.add_config_map("toolformer-tools", {path.name: path.read_text() for path in tools_dir.iterdir()})
         running.add_secret("toolformer", {f"TOOLFORMER_{name.upper()}": value for name, value in values.items()})
         settings = {
             "runner": "kubernetes",
@@ -98,6 +114,7 @@ def cluster(
             "kubernetes_config_file": str(running.kubeconfig),
             "kubernetes_templates": str(templates),
             "kubernetes_poll_seconds": "1",
+            "tools_dir": str(tools_dir),
             "shard_seconds": "10",
             "start_up_seconds": "0",
         }
@@ -187,7 +204,8 @@ def test_a_run_of_all_tools_with_an_index_built_in_a_pod_ends_green(
     source = put_lines(services, "wikipedia/pages.jsonl", map(json.dumps, pages))
     assert run(airflow, BUILD_INDEX, "index", source=source) == "success", failures(airflow, BUILD_INDEX, "index")
 
-    # 2. Annotation, release, finetuning, evaluation.
+    # 2. Annotation, release, finetuning, evaluation. One tool is of a tool file, and its server runs beside the stage.
+    tools = [*PAPER_TOOLS, "Echo"]
     problems = (evaluation_data / "svamp" / "SVAMP.json").read_bytes()
     ObjectStore(services).put("evaluation/svamp/SVAMP.json", problems, "application/json")
     state = run(
@@ -196,13 +214,13 @@ def test_a_run_of_all_tools_with_an_index_built_in_a_pod_ends_green(
         "all-tools",
         corpus=put_lines(services, "corpora/all-tools.jsonl", map(json.dumps, [*RECORDS, {"text": FOREIGN}])),
         model=model,
-        tools=list(PAPER_TOOLS),
+        tools=tools,
         call_prefix="tool_name",
         sampling_threshold=0.0,
         max_positions=3,
         samples_per_position=2,
         max_call_tokens=16,
-        keep_thresholds=dict.fromkeys(PAPER_TOOLS, 0.0),
+        keep_thresholds=dict.fromkeys(tools, 0.0),
         prune_below=0.0,
         finetune_steps=2,
         finetune_batch=2,
@@ -214,7 +232,7 @@ def test_a_run_of_all_tools_with_an_index_built_in_a_pod_ends_green(
     assert state == "success", failures(airflow, ANNOTATE, "all-tools")
 
     # 3. What ran, what it fetched, and what is left: nothing.
-    expected = {stage: len(PAPER_TOOLS) for stage in ("filter", "annotate", "placebo", "check")}
+    expected = {stage: len(tools) for stage in ("filter", "annotate", "placebo", "check")}
     expected |= dict.fromkeys(("build-index", "ingest", "check-release", "finetune", "publish", "evaluate"), 1)
     labels = ("run_id", "task_id", "map_index", "try_number")
     tries = {tuple(record.labels.get(name) for name in labels) for record in cluster.records}
@@ -233,6 +251,8 @@ def test_a_run_of_all_tools_with_an_index_built_in_a_pod_ends_green(
     assert count(services, "evaluation_scores where run_id = 'all-tools'") == 3  # untuned; with and without its tools
     searched = "call_results where tool in ('WikiSearch', 'QA') and cardinality(results) > 0"
     assert count(services, searched) > 0, "no pod found anything in the index"
+    answered = "call_results where tool = 'Echo' and cardinality(results) > 0"
+    assert count(services, answered) > 0, "no pod asked the server of the tool file"
 
 
 def count(settings: Settings, what: str) -> int:
@@ -309,40 +329,54 @@ def test_no_fault_loses_or_repeats_a_row_and_what_cannot_succeed_is_not_tried_ag
     model: str,
     undisturbed: dict[str, list[list[Any]]],
 ) -> None:
+    # 1. A corpus that is half copied: exit status 2. The other run ends with a check that does not pass: exit status 3.
+    write_environment(services.state_dir / "environment", {"kubernetes_deferrable": "False"})
+    store = ObjectStore(services)
+    store.put("corpora/cut.jsonl.gz", gzip.compress(b'{"text": "A text."}\n')[:-8], "application/gzip")
+    airflow.trigger(INGEST, "cut-corpus", {"corpus": store.uri("corpora/cut.jsonl.gz")})
     annotate_sums(services, airflow, sums, "faults", model=model, shards=4, min_kept_texts=1_000_000)
 
-    # 1. Each shard's first pod meets another end. The tasks are deferred, and the API server is then away for a while.
-    pods = disturb(
+    # 2. The tasks wait for their pods themselves. A worker is killed, which Airflow sees a minute later; a task is told to end.
+    orphans: list[psutil.Process] = []
+
+    def kill_worker(record: PodRecord) -> None:
+        task = task_process(airflow, "faults", record)
+        worker = task.parent()
+        assert worker is not None
+        assert "LocalExecutor" in " ".join(worker.cmdline())
+        orphans.append(task)
+        worker.kill()
+
+    first = disturb(
         airflow,
         cluster,
         "faults",
         1,
         {
+            "worker killed": kill_worker,
+            "told to end": lambda record: task_process(airflow, "faults", record).terminate(),
             "deleted": lambda record: cluster.delete(record.name),
             "evicted": lambda record: cluster.evict(record.name),
-            "out of memory": lambda record: cluster.oom(record.name),
-            "lost": lambda record: cluster.kill_node(record.node),
         },
     )
-    write_environment(services.state_dir / "environment", {"kubernetes_deferrable": "False"})
-    cluster.outage(30)
+    write_environment(services.state_dir / "environment", {"kubernetes_deferrable": "True"})
 
-    # 2. In the next try the tasks wait for their pods themselves; two of them are ended, one by SIGTERM, one by SIGKILL.
-    pods |= disturb(
+    # 3. In the next try the tasks are deferred. Two pods meet another end, and while the third works the API server goes away.
+    second = disturb(
         airflow,
         cluster,
         "faults",
         2,
         {
-            "told to end": lambda record: task_process(airflow, "faults", record).terminate(),
-            "killed": lambda record: task_process(airflow, "faults", record).kill(),
+            "out of memory": lambda record: cluster.oom(record.name),
+            "lost": lambda record: cluster.kill_node(record.node),
+            "left alone": lambda _: None,
         },
     )
+    cluster.outage(30)
 
-    # 3. A corpus that is half copied: exit status 2. The run itself ends with a check that does not pass: exit status 3.
-    store = ObjectStore(services)
-    store.put("corpora/cut.jsonl.gz", gzip.compress(b'{"text": "A text."}\n')[:-8], "application/gzip")
-    assert run(airflow, INGEST, "cut-corpus", corpus=store.uri("corpora/cut.jsonl.gz")) == "failed"
+    # 4. What cannot succeed was tried once.
+    assert wait_until_ended(airflow, INGEST, "cut-corpus") == "failed"
     assert wait_until_ended(airflow, ANNOTATE, "faults") == "failed"
     for dag_id, run_id, task_id, exit_code in (
         (INGEST, "cut-corpus", "ingest", 2),
@@ -357,14 +391,21 @@ def test_no_fault_loses_or_repeats_a_row_and_what_cannot_succeed_is_not_tried_ag
         ]
         assert ended == [exit_code]
 
-    # 4. No try was a success with its work undone; the rows are those of the undisturbed run; nothing works on.
+    # 5. No try was a success with its work undone; the rows are those of the undisturbed run; nothing works on.
+    pods = first | second
     codes = {fault: pods[fault].exit_code for fault in ("deleted", "evicted", "out of memory", "told to end")}
     assert codes == {"deleted": 143, "evicted": 137, "out of memory": 137, "told to end": 143}
-    expected = dict.fromkeys(range(4), 2) | {shard_of(pods["told to end"]): 3, shard_of(pods["killed"]): 3}
-    shards = [task for task in airflow.tasks(ANNOTATE, "faults", "success") if task.task_id == ANNOTATE_TASK]
-    assert {task.map_index: task.try_number for task in shards} == expected
-    for fault, words in (("evicted", "low on resource: memory"), ("out of memory", "OOMKilled"), ("lost", "node")):
-        assert words in log_of_try(airflow, "faults", shard_of(pods[fault]), 1), fault
+    done = [task for task in airflow.tasks(ANNOTATE, "faults", "success") if task.task_id == ANNOTATE_TASK]
+    tries = {task.map_index: task.try_number for task in done}
+    for fault, number in {"worker killed": 2, "left alone": 2, "out of memory": 3, "lost": 3}.items():
+        assert tries[shard_of(pods[fault])] in (number, number + 1), f"{fault}: one more where a try met the outage"
+    for number, fault, words in (
+        (1, "evicted", "low on resource: memory"),
+        (2, "out of memory", "OOMKilled"),
+        (2, "lost", "node"),
+    ):
+        assert words in log_of_try(airflow, "faults", shard_of(pods[fault]), number), fault
+    assert not any(task.is_running() for task in orphans), "a task outlived its worker"
     assert comparable(rows_of_calls(services)) == comparable(undisturbed)
     assert nothing_is_left(cluster)
 
