@@ -10,12 +10,13 @@ Counts, for the package and for each room (a folder of `toolformer_ops/`, or a m
 - lines of comments, without docstrings;
 - arrows between rooms: room A imports room B, at the top of a module or inside a function.
 
-`--trace` also samples calls in one document with a tiny random model and counts the package's files that run and the deepest
-stack of the package's frames. Reads source text and imports nothing of the package otherwise.
+`--trace` also samples the calls of one document with a tiny random model, and annotates a file of it, and counts the package's
+files that run and the deepest stack of the package's frames. Reads source text and imports nothing of the package otherwise.
 """
 
 import ast
 import io
+import json
 import re
 import sys
 import tempfile
@@ -23,6 +24,7 @@ import threading
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -94,54 +96,78 @@ def _count_definitions(room: RoomFigures, path: Path, tree: ast.Module, text: st
                 room.long_calls.append(f"{path}:{node.lineno} {name} ({len(node.args)})")
 
 
-def trace_sampling(package: Path) -> tuple[Counter[str], int]:
-    """Lines run in each of the package's files, and the deepest stack of its frames, to sample calls in one document."""
-    from benchmarks.random_models import llama_config, saved_model
-    from toolformer_ops.config import Settings
-    from toolformer_ops.one_process import annotator
+@dataclass
+class Trace:
+    """What of the package ran."""
 
-    files: Counter[str] = Counter()
-    deepest = 0
+    files: set[str] = field(default_factory=set)
+    deepest: int = 0
+    """Frames of the package in the deepest stack."""
+
+
+@contextmanager
+def traced(package: Path) -> Iterator[Trace]:
+    """What of the package runs inside, in all threads."""
+    trace = Trace()
 
     def own(frame: FrameType) -> bool:
         return frame.f_code.co_filename.startswith(f"{package}/")
 
-    def on_call(frame: FrameType, _event: str, _argument: Any) -> None:
-        nonlocal deepest
-        if not own(frame) or frame.f_code.co_name == "<module>":
+    def on_event(frame: FrameType, event: str, _argument: Any) -> None:
+        if event != "call" or not own(frame) or frame.f_code.co_name == "<module>":
             return
-        files[str(Path(frame.f_code.co_filename).relative_to(package))] += 1
-        depth, current = 0, frame
-        above: FrameType | None = current
+        trace.files.add(str(Path(frame.f_code.co_filename).relative_to(package)))
+        depth = 0
+        above: FrameType | None = frame
         while above is not None:
             depth += own(above)
             above = above.f_back
-        deepest = max(deepest, depth)
+        trace.deepest = max(trace.deepest, depth)
 
+    threading.setprofile(on_event)
+    sys.setprofile(on_event)
+    try:
+        yield trace
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def trace_document(package: Path) -> dict[str, Trace]:
+    """What runs to sample the calls of one document, and to annotate a file of it, with loading, reading, losses and placebos."""
+    from benchmarks.random_models import llama_config, saved_model
+    from toolformer_ops.annotation.candidates import filter_document, kept_paragraphs, sample_paragraphs
+    from toolformer_ops.config import Settings
+    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.one_process import annotator
+    from toolformer_ops.records import Document
+    from toolformer_ops.runs.choices import SamplingChoices
+    from toolformer_ops.tools.registry import get_tool
+
+    text = "The shop had 12 boxes of 30 pens each, so it sold 360 pens in a week."
     with tempfile.TemporaryDirectory() as folder:
-        model = saved_model(
+        model_folder = saved_model(
             Path(folder) / "model",
             lambda tokenizer: llama_config(tokenizer, layers=2, width=64, inner=128, heads=4, key_heads=2),
         )
+        # 1. Annotate a file.
         corpus = Path(folder) / "corpus.jsonl"
-        corpus.write_text(
-            '{"text": "The shop had 12 boxes of 30 pens each, so it sold 360 pens in a week."}\n', encoding="utf-8"
-        )
+        corpus.write_text(json.dumps({"text": text}) + "\n", encoding="utf-8")
         settings = Settings(_env_file=None, state_dir=Path(folder))  # type: ignore[call-arg]
-        threading.setprofile(on_call)
-        sys.setprofile(on_call)
-        try:
-            list(annotator.annotate_file(settings, corpus, "Calculator", str(model), 1, {}))
-        finally:
-            sys.setprofile(None)
-            threading.setprofile(None)
-    return files, deepest
+        with traced(package) as annotating:
+            list(annotator.annotate_file(settings, corpus, "Calculator", str(model_folder), 1, {}))
+        # 2. Sample a document, with a model and a tool that are there.
+        model, tool, document = LanguageModel.load(str(model_folder)), get_tool("Calculator"), Document.of(text)
+        with traced(package) as sampling:
+            paragraphs = kept_paragraphs(document, filter_document(tool, document))
+            sample_paragraphs(model, tool, SamplingChoices().for_tool(tool.spec), paragraphs)
+    return {"sample one document": sampling, "annotate a file of one document": annotating}
 
 
 @app.command()
 def main(
     room: str = typer.Option("", help="List what was counted in this room, place by place."),
-    trace: bool = typer.Option(False, help="Also sample one document and count the files and frames that this takes."),
+    trace: bool = typer.Option(False, help="Also count the files and frames that one document takes."),
 ) -> None:
     """Print the figures of the package, room by room."""
     rooms = measure(PACKAGE)
@@ -162,9 +188,9 @@ def main(
     if room:
         print(*rooms[room].private_once, *rooms[room].long_calls, sep="\n")
     if trace:
-        files, deepest = trace_sampling(PACKAGE)
-        print(f"files that run to sample one document {len(files)}; deepest stack {deepest} frames of the package")
-        print(*sorted(files), sep="\n")
+        for what, found in trace_document(PACKAGE).items():
+            print(f"to {what} {len(found.files)} files run; deepest stack {found.deepest} frames of the package")
+            print(*sorted(found.files), sep="\n")
 
 
 if __name__ == "__main__":
