@@ -58,8 +58,7 @@ summed as (
         select 1, 'filter', reason, true, paragraphs, null from decisions where not kept
         union all
         select case ledger.stage when 'sample' then 2 when 'execute' then 3 when 'score' then 4 else 5 end, ledger.stage, counted.name,
-               counted.name not in ('paragraphs', 'positions', 'samples', 'candidates', 'calls', 'inputs', 'executed', 'from_cache',
-                                    'with_result', 'scored', 'with_placebos', 'without_placebos', 'placebos'),
+               counts_a_loss(counted.name),
                sum(ledger.sign * counted.count::bigint), sum(ledger.sign)
         from ledger
         cross join lateral jsonb_each_text(ledger.counts) as counted (name, count)

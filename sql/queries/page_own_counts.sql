@@ -1,7 +1,6 @@
 -- What a run's own micro-batches counted, for a run whose funnel takes too long to count.
-select batch.tool, case batch.stage when 'sample' then 2 when 'execute' then 3 else 4 end as step, batch.stage, counted.name as reason,
-       counted.name not in ('paragraphs', 'positions', 'samples', 'candidates', 'calls', 'inputs', 'executed', 'from_cache',
-                            'with_result', 'scored') as is_loss,
+select batch.tool, case batch.stage when 'sample' then 2 when 'execute' then 3 when 'score' then 4 else 5 end as step, batch.stage,
+       counted.name as reason, counts_a_loss(counted.name) as is_loss,
        sum(counted.count::bigint)::bigint as count
 from micro_batches batch
 cross join lateral jsonb_each_text(batch.counts) as counted (name, count)

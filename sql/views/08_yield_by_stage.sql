@@ -83,9 +83,7 @@ cross join lateral (
     select 1, 'filter', reason, true, paragraphs, null from decisions where not kept
     union all
     select case stage when 'sample' then 2 when 'execute' then 3 when 'score' then 4 else 5 end, stage, name,
-           name not in ('paragraphs', 'positions', 'samples', 'candidates', 'calls', 'inputs', 'executed', 'from_cache',
-                        'with_result', 'scored', 'with_placebos', 'without_placebos', 'placebos'),
-           count, documents
+           counts_a_loss(name), count, documents
     from ledger
     union all
     select 2, 'sample', 'texts_without_position', true, texts, null from unsampled where texts > 0

@@ -155,7 +155,14 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, tmp_path: Path,
     assert counts[2][:5] == (2.0, 0, 0, 288, None)
     warned = rows(settings, "select check_name, severity from quality_results where not success")
     assert ("false_discovery_rate_is_low", "warn") in warned
-    # 5. A run with the same choices finds nothing to do, and has the same numbers.
+    # 5. What the page shows of a run whose numbers are not counted yet is at its place, and a loss where the funnel says so.
+    steps = "select stage, reason, step, is_loss from yield_by_stage where run_id = 'run-1' and step between 2 and 5"
+    funnel = {(stage, reason): (step, is_loss) for stage, reason, step, is_loss in rows(settings, steps)}
+    with database.transaction(database.connect(settings)) as connection:
+        own = database.fetch_all(connection, "page_own_counts", run_id="run-1")
+    assert {row.stage for row in own} == {"sample", "execute", "score", "placebo"}
+    assert {(row.stage, row.reason): (row.step, row.is_loss) for row in own}.items() <= funnel.items()
+    # 6. A run with the same choices finds nothing to do, and has the same numbers.
     finish_run(settings, "run-1", "success")
     model.loads = 0
     start_run(settings, "run-2", choices(corpus, keep_rule="information"))
