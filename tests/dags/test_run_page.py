@@ -153,6 +153,21 @@ def test_a_run_id_that_is_no_run_is_said_as_text(client: TestClient, run_id: str
     assert client.get(f"/run?dag_id=annotate_corpus&run_id={'x' * 5000}").status_code == 422
 
 
+@pytest.mark.parametrize(
+    "stages", [("filter", "sample", "execute", "score"), ("filter", "sample", "execute", "score", "placebo")]
+)
+def test_each_stage_of_a_tool_is_under_its_heading(
+    client: TestClient, rows: Callable[..., None], stages: tuple[str, ...]
+) -> None:
+    if "placebo" in stages:  # one tool got its placebos later: the others have an empty cell
+        rows("update run_tools set placebo_recipe_id = 'p' where run_id = 'r1' and tool = 'Calendar'")
+    table = client.get(f"/run?{OF_R1}").text.partition("<h2>Progress</h2>")[2].partition("</table>")[0]
+    head, _, body = table.partition("</thead>")
+    headings = ["tool", *(f"{stage}, texts" for stage in stages), "work left"]
+    assert re.findall(r"<th[^>]*>([^<]*)</th>", head) == headings
+    assert [len(re.findall("<t[hd]", row)) for row in body.split("</tr>")[:-1]] == [len(headings)] * 3
+
+
 def test_a_run_that_never_started_says_which_tasks_failed(client: TestClient, rows: Callable[..., None]) -> None:
     rows("insert into runs_not_started (run_id, problem) values ('r9', 'failed: ingest. There is no release.')")
     answer = client.get("/run?dag_id=annotate_corpus&run_id=r9")

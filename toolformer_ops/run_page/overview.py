@@ -129,6 +129,8 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
             "run": run,
             "view": "run",
             "tools": tools,
+            # A tool may have placebos where another has none.
+            "stages": list(dict.fromkeys(stage.stage for tool in tools for stage in tool.stages)),
             "is_counted": numbers is not None,
             "counted": counted,
             "seconds_left": seconds_left(tools, work) if run.state == "running" else None,
