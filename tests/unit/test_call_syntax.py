@@ -112,6 +112,18 @@ results = st.text(st.sampled_from("ab[]()->\n \t9"), min_size=1, max_size=12)
 inputs = st.text(st.sampled_from('ab()-> +9"'), max_size=12)
 
 
+def place(text: str, char: int) -> int:
+    """What is read for a call before `char`: before a word, the place before the space in front of it has the same text."""
+    before_word = 0 < char < len(text) and not text[char].isspace()
+    return char - 1 if before_word and text[char - 1] == " " else char
+
+
+def test_the_two_places_around_a_space_are_one() -> None:
+    call = Call("QA", "x")
+    assert weave("of 54", [WovenCall(2, call, "y")]) == weave("of 54", [WovenCall(3, call, "y")])
+    assert [place("of 54", char) for char in range(6)] == [0, 1, 2, 2, 4, 5]
+
+
 @given(
     texts,
     st.lists(st.tuples(st.integers(0, 30), st.sampled_from(TOOLS), inputs, results), max_size=6),
@@ -127,6 +139,7 @@ def test_taking_all_calls_out_gives_the_text_back_byte_for_byte(
     assert [(item.call, item.result) for item in written] == [
         (item.call, clean_result(item.result)) for item in in_order
     ]
+    assert [item.position_char for item in written] == [place(text, item.position_char) for item in in_order]
     assert weave(plain, [WovenCall(item.position_char, item.call, item.result) for item in written]) == woven
     ends = [0, *(item.end_char for item in written)]
     starts = [*(item.start_char for item in written), len(woven)]

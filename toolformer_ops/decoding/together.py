@@ -234,7 +234,7 @@ class Together:
             )
             found.append(1 + ahead)
         chosen = torch.stack(found, dim=1).reshape(-1)
-        self._ordered = [row for row, number in enumerate(labels) if self._growing[int(number)].writer.bars_names]
+        self._ordered = [row for row, number in enumerate(labels) if self._growing[int(number)].writer.wants_order]
         if self._ordered:
             some = logits[torch.tensor(self._ordered, device=logits.device)]
             chosen = torch.cat([chosen, some.argsort(dim=-1, descending=True, stable=True).reshape(-1)])
@@ -276,8 +276,7 @@ class Together:
         """Put a text where its state says, and tell the listener its new tokens once they cannot be taken back."""
         writer = text.writer
         state, ids = writer.state, writer.written.ids
-        settled = state not in {State.CALLING, State.WAITING}
-        if self._listener is not None and settled and len(ids) > text.told:
+        if self._listener is not None and writer.settled and len(ids) > text.told:
             self._listener(number, tuple(ids[text.told :]))
             text.told = len(ids)
         self._growing.pop(number, None)

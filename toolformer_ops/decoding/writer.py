@@ -6,8 +6,9 @@ A state machine without a network: it is given what is likely next, and appends 
                  decoding writes a bracket anywhere else;
     is written   greedily, up to its arrow; a barred tool's name cannot be written;
     waits        for its tool;
-    is woven in  with its result, in the spelling of the training texts, `[Tool(input) -> result]`; or is forgotten where anything
-                 went wrong: the text continues where the call started.
+    is woven in  with its result, in the spelling of the training texts, `[Tool(input) -> result]`; or is forgotten if anything
+                 went wrong: the text continues where the call started. A model that wants the call then often writes its words
+                 without the bracket, `Tool(input) -> result]`; these are forgotten, too, and counted as `call_without_bracket`.
 
 A bracket that greedy decoding writes and that no tool's name with its "(" follows is text, such as a citation, a list or code: its
 tokens are kept. A bracket that only the rank k started is forgotten then, and greedy decoding continues in its place. So a text
@@ -63,9 +64,13 @@ class Continuation:
         self._fed = min(self._fed, length)
 
     def feed(self) -> tuple[int, tuple[int, ...]]:
-        """How many tokens of the continuation are valid in its KV cache, and those that the cache lacks; counts them as fed."""
-        valid, self._fed = self._fed, len(self.ids)
-        return valid, tuple(self.ids[valid:])
+        """How many tokens of the continuation are valid in its KV cache, and those that the cache lacks; counts them as fed.
+
+        At least one token is lacking, from which the next one is computed: the last one, after a cut. It is the prompt's, and -1
+        tokens are valid, if the continuation is empty.
+        """
+        valid, self._fed = min(self._fed, len(self.ids) - 1), len(self.ids)
+        return valid, tuple(self.ids[valid:]) if valid >= 0 else self.prompt_ids[-1:]
 
     def fits(self, tokens: int) -> bool:
         """Whether a continuation of so many tokens, and one more, has room in the model's window."""
@@ -116,7 +121,7 @@ class Choice:
     bare_marker_rank: int
     """The same of `Tokenization.bare_marker_ids`."""
     order: np.ndarray | None = None
-    """All tokens, the most likely first; only where `Writer.bars_names`."""
+    """All tokens, the most likely first; only if `Writer.wants_order`."""
 
 
 @dataclass
@@ -145,6 +150,17 @@ class _OpenBracket:
 
 
 @dataclass
+class _ForgottenCall:
+    """Where a call with a name was forgotten, and which tokens may not follow: they began its words without a bracket."""
+
+    position: int
+    """Index of the first token behind the text before the call."""
+    opening: str
+    """Its name and round bracket, `Tool(`."""
+    refused: set[int] = field(default_factory=set)
+
+
+@dataclass
 class Writer:
     """The writing of one continuation."""
 
@@ -160,6 +176,7 @@ class Writer:
     _calls: list[tuple[MadeCall, int, int]] = field(default_factory=list)  # with their first token and their end
     _abandoned: list[str] = field(default_factory=list)
     _open: _OpenBracket | None = None
+    _forgotten: _ForgottenCall | None = None
     _started: int = 0
     _text_tokens: int = 0
 
@@ -171,8 +188,15 @@ class Writer:
             self._continue_text(choice)
 
     @property
-    def bars_names(self) -> bool:
-        """Whether the next token is part of a tool's name, of which some are barred."""
+    def settled(self) -> bool:
+        """Whether what is written cannot be taken back."""
+        return self.state is State.DONE or (self.state is State.WRITING and self._forgotten is None)
+
+    @property
+    def wants_order(self) -> bool:
+        """Whether some tokens may not come next: those of a barred tool's name, or those that began a forgotten call again."""
+        if self.state is State.WRITING:
+            return self._refused_next() is not None
         opened = self._open if self.state is State.CALLING and self.settings.barred_tools else None
         return opened is not None and opened.callable and "(" not in self._call_text(opened)
 
@@ -247,6 +271,10 @@ class Writer:
         if not self.tools:
             self._take(best)
             return
+        if (refused := self._refused_next()) is not None and choice.order is not None:
+            barred = refused | self.written.tokenization.bracket_ids
+            self._take(next(int(token) for token in choice.order if int(token) not in barred))
+            return
         # 1. Token ids of what starts a call and lacks only its last token here.
         tokenization, ids = self.written.tokenization, self.written.ids
         spaced, bare = tokenization.marker_ids, tokenization.bare_marker_ids
@@ -311,8 +339,30 @@ class Writer:
             return
         self.written.append([token])
         self._text_tokens += 1
+        if self._forgotten is not None and self._take_back(self._forgotten):
+            return
         if self.settings.stop is not None and self.written.ends_with(self.settings.stop):
             self._finish("stop")
+
+    def _take_back(self, forgotten: _ForgottenCall) -> bool:
+        """Remove the words of a forgotten call that were written without its bracket; returns whether there were any."""
+        words = self.written.text(forgotten.position).lstrip()
+        if not words.startswith(forgotten.opening):
+            if not forgotten.opening.startswith(words):
+                self._forgotten = None  # the text continues otherwise
+            return False
+        forgotten.refused.add(self.written.ids[forgotten.position])
+        self._abandoned.append("call_without_bracket")
+        self._text_tokens -= len(self.written) - forgotten.position
+        self.written.cut(forgotten.position)
+        return True
+
+    def _refused_next(self) -> set[int] | None:
+        """The tokens that may not come next, if words of a forgotten call were removed here."""
+        forgotten = self._forgotten
+        if forgotten is None or not forgotten.refused or len(self.written) != forgotten.position:
+            return None
+        return forgotten.refused
 
     def _finish(self, end: End) -> None:
         self.state, self._end = State.DONE, end
@@ -422,6 +472,9 @@ class Writer:
         self._forget(opened)
 
     def _forget(self, opened: _OpenBracket) -> None:
+        beginning = _CALL_BEGINNING.match(self._call_text(opened))
+        named = beginning is not None and beginning[1] and beginning[2]
+        self._forgotten = _ForgottenCall(opened.resume, f"{beginning[1]}(") if beginning is not None and named else None
         self.written.cut(opened.resume)
         self._open, self.state = None, State.WRITING
         if self._may_become_call(opened.fallback):

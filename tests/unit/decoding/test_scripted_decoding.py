@@ -304,6 +304,37 @@ def test_what_is_no_call_is_forgotten(tools: Callable[..., ToolRuns], call: str,
     assert (text.calls, text.abandoned) == ((), (reason,))
 
 
+@pytest.mark.parametrize("rank", [1, 10])
+@pytest.mark.parametrize(
+    ("before", "call", "reason"),
+    [
+        (" and", "Unknown(3 / 0) -> 3] then", "unknown_tool"),
+        ("", "Unknown(3 / 0) -> 3] then", "unknown_tool"),
+        (" and", "Calculator(three) -> 3] then", "not_a_sum"),
+    ],
+)
+def test_the_words_of_a_failed_call_are_not_left_behind_without_its_bracket(
+    tools: Callable[..., ToolRuns], before: str, call: str, reason: str, rank: int
+) -> None:
+    texts = [f"{before} [{call}{END}", f"{before} {call}{END}", f"{before}{call}{END}", f"{before} then.{END}"]
+    told: list[int] = []
+    words = tokenization()
+    network, decoding = ScriptedNetwork(words, {PROMPT: texts}), DecodingSettings(call_start_rank=rank)
+    encoded = [(*words.start_ids, *words.ids(PROMPT))]
+    together = Together(network, words, tools(), lambda _, tokens: told.extend(tokens))
+    [text] = together.write([Prompt(PROMPT)], encoded, decoding)
+    assert (text.text, text.without_calls, text.end) == (f"{before} then.", f"{before} then.", "end_of_text")
+    failed = [*text.abandoned, *(made.reason for made in text.calls)]
+    assert sorted(set(failed)) == sorted(["call_without_bracket", reason])
+    assert told == list(text.token_ids)
+
+
+def test_a_name_that_a_failed_call_had_may_follow_as_a_word(tools: Callable[..., ToolRuns]) -> None:
+    texts = [" and [Unknown(3 / 0) -> 3] then" + END, " and Unknown is it." + END]
+    text = only(write({PROMPT: texts}, DecodingSettings(call_start_rank=1), tools()))
+    assert (text.text, text.abandoned) == (" and Unknown is it.", ("unknown_tool",))
+
+
 def test_at_most_one_call_is_made_unless_more_are_allowed(
     tools: Callable[..., ToolRuns], calculator: TellingTool
 ) -> None:
