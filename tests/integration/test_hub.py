@@ -1,8 +1,10 @@
 """Releases and models on a hub and in a folder, by a server that speaks the hub's API."""
 
+import datetime
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import time
@@ -88,7 +90,7 @@ def test_a_release_is_pushed_with_a_whole_card_and_read_back(settings: Settings,
     assert repository.files.keys() == {".gitattributes", "README.md", MANIFEST_ON_HUB, "part-00000.parquet"}
     assert repository.files[MANIFEST_ON_HUB] == manifest.to_bytes()
     copy = tmp_path / "copy"
-    assert download(settings, release_id, copy) == manifest
+    assert download(settings, release_id, copy, Described(licence="cc-by-sa-4.0")) == manifest
     assert repository.files["part-00000.parquet"] == (copy / "part-00000.parquet").read_bytes()
     # 3. The card.
     text = repository.files["README.md"].decode()
@@ -99,6 +101,12 @@ def test_a_release_is_pushed_with_a_whole_card_and_read_back(settings: Settings,
     assert data["size_categories"] == ["n<1K"]
     assert data["configs"] == [{"config_name": "default", "data_files": [{"split": "train", "path": "part-*.parquet"}]}]
     assert "the corpus `run-1400`, version 1" in card.text  # of a file its name alone
+    today = datetime.datetime.now(tz=datetime.UTC).date()
+    assert re.search(
+        rf"Published as `releases/{release_id}` on ({today - datetime.timedelta(days=1)}|{today});", card.text
+    )
+    assert (copy / "README.md").read_text(encoding="utf-8") == text  # a copy in a folder says the same
+    assert (copy / MANIFEST_ON_HUB).read_bytes() == manifest.to_bytes()
     assert "annotated by the language model `no-such-model" in card.text
     assert "| Calculator | 2 | 2 | 0.5 |" in card.text
     assert any(f"````text\n{read.text}\n````" in card.text for read in read_release(copy))
@@ -193,17 +201,17 @@ def test_a_download_continues_and_never_mixes_folders(s3_settings: Settings, tmp
     store.delete(manifest.key_of(lost))
     store.put_if_absent(manifest.key_of(lost), bytes(len(content)))
     with pytest.raises(CorruptObjectError, match=r"model-00002\.safetensors: expected content"):
-        download(s3_settings, name, folder)
+        download(s3_settings, name, folder, Described())
     assert not folder.exists()
     store.delete(manifest.key_of(lost))
     store.put_if_absent(manifest.key_of(lost), content)
     # 2. Whole, again, and where other files are.
     folder.mkdir()
     for _ in range(2):
-        download(s3_settings, name, folder)
-        assert {path.name for path in folder.iterdir()} == {file.name for file in manifest.files}
+        download(s3_settings, name, folder, Described())
+        assert {path.name for path in folder.iterdir()} == {MANIFEST_ON_HUB, *(file.name for file in manifest.files)}
     (folder / "model-00001.safetensors").write_bytes(b"another")
     with pytest.raises(ParameterError, match=r"found another model-00001\.safetensors, or none"):
-        download(s3_settings, name, folder)
+        download(s3_settings, name, folder, Described())
     assert (folder / "model-00001.safetensors").read_bytes() == b"another"
     assert not folder.with_name("copy.part").exists()

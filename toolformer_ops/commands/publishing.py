@@ -12,6 +12,16 @@ from toolformer_ops.config import load_settings
 
 app = typer.Typer()
 
+_Licence = Annotated[str, typer.Option("--license", help="Licence of the texts, as the hub names it: cc-by-sa-4.0.")]
+_Languages = Annotated[
+    list[str] | None,
+    typer.Option("--language", help="Language, as en; may be repeated. None: identified in the release's texts."),
+]
+_Sources = Annotated[
+    list[str] | None,
+    typer.Option("--source", help="Where the texts come from, in words; none: the address of the corpus."),
+]
+
 
 @app.command("publish-model")
 def publish_model(
@@ -44,16 +54,9 @@ def push(
     public: Annotated[
         bool, typer.Option("--public", help="Everybody may read a new repository; without, its owner alone.")
     ] = False,
-    licence: Annotated[
-        str, typer.Option("--license", help="Licence of the texts, as the hub names it: cc-by-sa-4.0.")
-    ] = "",
-    language: Annotated[
-        list[str] | None,
-        typer.Option(help="Language, as en; may be repeated. None: identified in the release's texts."),
-    ] = None,
-    source: Annotated[
-        list[str] | None, typer.Option(help="Where the texts come from, in words; none: the address of the corpus.")
-    ] = None,
+    licence: _Licence = "",
+    language: _Languages = None,
+    source: _Sources = None,
 ) -> None:
     """Put a release or model into a repository of the Hugging Face Hub, and print its page and revision; private by default.
 
@@ -75,14 +78,20 @@ def download(
         str, typer.Argument(help="Id or s3:// address of a release or a model.", metavar="RELEASE-or-MODEL")
     ],
     folder: Annotated[Path, typer.Argument(help="Where to; a new folder.")],
+    licence: _Licence = "",
+    language: _Languages = None,
+    source: _Sources = None,
 ) -> None:
     """Copy a release or model from S3 into a folder, with every file's hash checked; started again, it continues.
 
-    Example: toolformer-ops download 0123456789abcdef my-release
+    The card, README.md, says licence, languages, sources and date, as that of `push` does.
+
+    Example: toolformer-ops download 0123456789abcdef my-release --license cc-by-sa-4.0
     """
     from toolformer_ops.release import hub
 
-    manifest = hub.download(load_settings(), name, folder)
+    described = hub.Described(licence=licence, languages=tuple(language or ()), sources=tuple(source or ()))
+    manifest = hub.download(load_settings(), name, folder, described)
     typer.echo(f"{folder}: {len(manifest.files)} files, {manifest.size:,} bytes")
 
 

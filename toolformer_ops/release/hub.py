@@ -103,8 +103,10 @@ def published(settings: Settings, name: str) -> Manifest:
     )
 
 
-def download(settings: Settings, name: str, folder: Path) -> Manifest:
-    """Copy a release or model from S3 into a folder, each file compared with its hash; a download that broke off continues.
+def download(settings: Settings, name: str, folder: Path, described: "Described") -> Manifest:
+    """Copy a release or model from S3 into a folder: its files, each compared with its hash, the completed card, the manifest.
+
+    It is what `push` puts on a hub. A download that broke off continues.
 
     The folder is there once it is whole; before, its parts are in `<folder>.part` beside it.
 
@@ -118,7 +120,8 @@ def download(settings: Settings, name: str, folder: Path) -> Manifest:
         others = [
             file.name
             for file in manifest.files
-            if not (folder / file.name).is_file() or file_sha256(folder / file.name) != file.sha256
+            if file.name != CARD
+            and (not (folder / file.name).is_file() or file_sha256(folder / file.name) != file.sha256)
         ]
         if others:
             raise ParameterError(
@@ -127,13 +130,30 @@ def download(settings: Settings, name: str, folder: Path) -> Manifest:
             )
         return manifest
     part = folder.with_name(f"{folder.name}.part")
-    part.mkdir(parents=True, exist_ok=True)
-    files = download_parts(ObjectStore(settings), manifest, part)
+    files = _fetch(settings, manifest, part)
+    for added in _complete(settings, manifest, files, part, described):
+        added.replace(files / added.name)
     if folder.is_dir():
         folder.rmdir()
     files.rename(folder)
     shutil.rmtree(part)
     return manifest
+
+
+def _fetch(settings: Settings, manifest: Manifest, place: Path) -> Path:
+    """The folder below `place` that holds the publication's files; those that a fetch before this one finished are kept."""
+    place.mkdir(parents=True, exist_ok=True)
+    return download_parts(ObjectStore(settings), manifest, place)
+
+
+def _complete(
+    settings: Settings, manifest: Manifest, files: Path, place: Path, described: "Described"
+) -> tuple[Path, Path]:
+    """Write the completed card of the publication whose files are in `files`, and its manifest, into the folder `place`."""
+    card, listing = place / CARD, place / MANIFEST_ON_HUB
+    card.write_text(completed_card(settings, manifest, files, described), encoding="utf-8")
+    listing.write_bytes(manifest.to_bytes())
+    return card, listing
 
 
 def push(settings: Settings, name: str, repo: str, described: Described, *, public: bool = False) -> Pushed:
@@ -161,21 +181,15 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
     if repo.count("/") != 1:
         raise ParameterError(f"expected a repository such as owner/name, found {repo!r}. Name its owner.")
 
-    # 1. The files, from S3; they stay for the next try where this one fails.
+    # 1. The files, from S3, with the completed card; they stay for the next try if this one fails.
     manifest = published(settings, name)
     repo_type = REPO_TYPES[manifest.prefix.partition("/")[0]]
     place = settings.state_dir / "hub" / manifest.content_sha256[:16]
-    download(settings, name, place / "files")
-    files = {file.name: place / "files" / file.name for file in manifest.files}
+    fetched = _fetch(settings, manifest, place)
+    files = {file.name: fetched / file.name for file in manifest.files}
+    files |= {added.name: added for added in _complete(settings, manifest, fetched, place, described)}
 
-    # 2. The card, completed.
-    card = place / CARD
-    card.write_text(completed_card(settings, manifest, place / "files", described), encoding="utf-8")
-    listing = place / MANIFEST_ON_HUB
-    listing.write_bytes(manifest.to_bytes())
-    files |= {CARD: card, MANIFEST_ON_HUB: listing}
-
-    # 3. The repository, all contents, and one commit that shows them.
+    # 2. The repository, all contents, and one commit that shows them.
     disable_progress_bars()
     # Both name whole addresses of requests, and those of uploads are signed.
     for library in ("huggingface_hub", "httpx2"):
@@ -216,13 +230,19 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
 
 
 def completed_card(settings: Settings, manifest: Manifest, folder: Path, described: Described) -> str:
-    """The publication's README.md with what hubs read in its header, and where its texts come from at its end."""
+    """The publication's README.md with what hubs read in its header, and at its end where its texts come from and its date."""
     from huggingface_hub import RepoCard
 
     original = folder / CARD
     text = original.read_text(encoding="utf-8") if original.is_file() else f"# {manifest.prefix}\n"
     card = RepoCard(text if text.startswith("---") else f"---\n{{}}\n---\n\n{text}", ignore_metadata_errors=True)
-    sources = described.sources or tuple(_sources(settings, manifest))
+    runs = _runs(settings, manifest)
+    sources = described.sources or tuple(
+        f"the corpus `{run.corpus_uri.rpartition('/')[2] if run.corpus_uri.startswith('file:') else run.corpus_uri}`"
+        f"{'' if run.corpus_version is None else f', version {run.corpus_version}'}"
+        for run in runs
+    )
+    when = f" on {min(run.published_at for run in runs):%Y-%m-%d}" if runs else ""
     languages = described.languages
     if REPO_TYPES[manifest.prefix.partition("/")[0]] == "dataset":
         parts = sorted(folder.glob("part-*.parquet"))
@@ -249,7 +269,7 @@ def completed_card(settings: Settings, manifest: Manifest, folder: Path, describ
         *(f"- {source}" for source in sources or ["not known to who published this"]),
         "",
         f"Licence: {said}. Languages: {', '.join(languages) or 'not known'}.",
-        f"Published as `{manifest.prefix}`; `{MANIFEST_ON_HUB}` has the SHA-256 of every file but this one.",
+        f"Published as `{manifest.prefix}`{when}; `{MANIFEST_ON_HUB}` has the SHA-256 of every file but this one.",
         "",
     ]
     return f"{str(card).rstrip()}\n" + "\n".join(lines)
@@ -276,18 +296,13 @@ def _plain_texts(parts: Sequence[Path]) -> Iterable[str]:
                     return
 
 
-def _sources(settings: Settings, manifest: Manifest) -> list[str]:
-    """The corpora of the run that made a publication; of a file on a machine its name alone. None where no database is set."""
+def _runs(settings: Settings, manifest: Manifest) -> list[Any]:
+    """The runs that made a publication, with their corpora; none if no database is set."""
     if not settings.database_dsn.get_secret_value():
         return []
     uri = ObjectStore(settings).uri(manifest.prefix)
     with database.transaction(database.connect(settings)) as connection:
-        rows = database.fetch_all(connection, "publication_sources", uri=uri)
-    return [
-        f"the corpus `{row.corpus_uri.rpartition('/')[2] if row.corpus_uri.startswith('file:') else row.corpus_uri}`"
-        f"{'' if row.corpus_version is None else f', version {row.corpus_version}'}"
-        for row in rows
-    ]
+        return list(database.fetch_all(connection, "publication_sources", uri=uri))
 
 
 def _require_there(api: "HfApi", repo: str, repo_type: RepoType, revision: str, files: dict[str, Path]) -> None:
