@@ -1,3 +1,4 @@
+import json
 import threading
 import uuid
 from pathlib import Path
@@ -5,12 +6,18 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 from sqlalchemy import Engine, make_url, text
+from typer.testing import CliRunner
 
 from tests.servers import RunningPostgres
+from toolformer_ops import artifacts
+from toolformer_ops.commands import stages
+from toolformer_ops.commands.command_line import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, DatabaseError, DatabaseLoginError, DatabaseUnreachableError
 from toolformer_ops.local_services import postgres
+from toolformer_ops.runs.self_check import findings
 from toolformer_ops.storage import database, schema
+from toolformer_ops.storage.object_store import ObjectStore
 
 RECIPE = "0123456789abcdef"
 DOCUMENT_COLUMNS = ("document_id", "text", "url", "document_date", "title", "escaped_characters")
@@ -130,8 +137,94 @@ def test_a_changed_migration_is_refused(engine: Engine, sql_folder: Path) -> Non
 def test_a_database_of_newer_code_is_refused(engine: Engine, sql_folder: Path) -> None:
     (sql_folder / "migrations" / "9999_more.sql").write_text("create table more (n int);")
     schema.migrate(engine, sql_folder)
-    with pytest.raises(DatabaseError, match=r"found migrations/9999_more\.sql of a newer one"):
+    with pytest.raises(ConfigurationError, match=r"found migrations/9999_more\.sql of a newer version"):
         schema.migrate(engine)
+
+
+@pytest.fixture
+def newer_database(settings: Settings) -> Engine:
+    """A database that a newer version has migrated; `settings` and the environment name it."""
+    engine = database.connect(settings)
+    with database.transaction(engine) as connection:
+        database.execute(connection, "insert_schema_file", name="migrations/9999_more.sql", sha256="0" * 64)
+    return engine
+
+
+RUN, CORPUS = ("--run", "r"), str(Path(__file__))
+OF_A_RUN = "tools-to-do release check-release finetune publish report-evaluation finish-run"
+OF_A_TOOL = "filter plan annotate sample execute score placebo check"
+WRITING = {
+    **{("stage", name): RUN for name in OF_A_RUN.split()},
+    **{("stage", name): (*RUN, "--tool", "Calculator") for name in OF_A_TOOL.split()},
+    ("stage", "ingest"): ("--corpus", CORPUS),
+    ("stage", "build-index"): ("--publish", "--source", CORPUS),
+    ("stage", "start-run"): (
+        *RUN,
+        "--parameters",
+        json.dumps({"corpus": CORPUS, "model": "MODEL", "tools": ["Calculator"]}),
+    ),
+    ("stage", "start-finetuning"): (*RUN, "--release", "0" * 16, "--parameters", "{}"),
+    ("stage", "evaluate"): (*RUN, "--suite", "math"),
+    ("stage", "audit"): (),
+    ("audit",): (),
+    ("forget",): ("--corpus", CORPUS, "--yes"),
+    ("retention",): ("--yes",),
+    ("retry-failed",): RUN,
+    ("placebo",): ("r",),
+    ("publish-model",): ("MODEL",),
+    ("migrate",): (),
+}
+
+
+@pytest.mark.parametrize("command", WRITING, ids=" ".join)
+def test_a_command_that_writes_refuses_the_database_of_newer_code(
+    newer_database: Engine, tiny_model_dir: Path, command: tuple[str, ...]
+) -> None:
+    found = CliRunner().invoke(
+        app, [*command, *(word.replace("MODEL", str(tiny_model_dir)) for word in WRITING[command])]
+    )
+    assert isinstance(found.exception, ConfigurationError), found
+    assert "found migrations/9999_more.sql of a newer version, so nothing is written: use that version" in str(
+        found.exception
+    )
+
+
+def test_every_stage_is_among_the_commands_that_write() -> None:
+    assert {command.name for command in stages.app.registered_commands} == {
+        name[1] for name in WRITING if len(name) == 2
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("runs", "--json"), "[]"),
+        (("changes", "r"), "expected the id of a run or a release, found 'r'"),
+        (("thresholds", "r"), "expected a started run"),
+        (("explain", *RUN, "--call-id", "0" * 32), "expected"),
+        (("export-judgements", "0" * 16), "expected the id of a release"),
+        (("download", "0" * 16, "folder"), "nothing published at"),
+    ],
+)
+def test_a_command_that_reads_works_on_the_database_of_newer_code(
+    newer_database: Engine, arguments: tuple[str, ...], says: str
+) -> None:
+    found = CliRunner().invoke(app, arguments)
+    assert not isinstance(found.exception, ConfigurationError)
+    assert says in found.stdout + str(found.exception)
+
+
+def test_nothing_is_published_where_the_database_of_newer_code_cannot_register_it(
+    newer_database: Engine, settings: Settings
+) -> None:
+    with pytest.raises(ConfigurationError, match="of a newer version"):
+        artifacts.publish(settings, "model", "m", "models/m", {"config.json": Path(__file__)}, source="m")
+    assert list(ObjectStore(settings).list("models/")) == []
+
+
+def test_doctor_names_the_newer_migration(newer_database: Engine, settings: Settings) -> None:
+    [found] = [one for one in findings(settings) if one.subject == "Postgres"]
+    assert (found.state, "migrations/9999_more.sql of a newer version" in found.detail) == ("missing", True)
 
 
 def test_a_failing_migration_leaves_nothing_behind(engine: Engine, sql_folder: Path) -> None:

@@ -9,6 +9,6 @@ A local folder is never copied: whoever names one uses it where it is. What make
 """
 
 from toolformer_ops.artifacts.cache import fetch
-from toolformer_ops.artifacts.published import Artifact, Kind, find, newest, publish, register
+from toolformer_ops.artifacts.published import Artifact, Kind, find, newest, publish, register, require_registry
 
-__all__ = ["Artifact", "Kind", "fetch", "find", "newest", "publish", "register"]
+__all__ = ["Artifact", "Kind", "fetch", "find", "newest", "publish", "register", "require_registry"]

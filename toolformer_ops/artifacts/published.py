@@ -66,8 +66,10 @@ def publish(
 
     Raises:
         AlreadyPublishedError: other contents were published under this prefix.
+        ConfigurationError: the database is set and takes no registration; nothing is sent then.
         ObjectStoreError, DatabaseError: S3 or Postgres refuse.
     """
+    require_registry(settings)
     store = ObjectStore(settings)
     manifest = store.publish(prefix, files, kind=kind, identity=identity)
     artifact = Artifact(store.uri(manifest.prefix), kind, manifest)
@@ -76,6 +78,16 @@ def publish(
         "published %s %s: %s, %d files, %.1f MiB", kind, identity, artifact.address, len(files), manifest.size / 2**20
     )
     return artifact
+
+
+def require_registry(settings: Settings) -> None:
+    """Refuse, before anything is built or sent, a database that is set and takes no registration.
+
+    Raises:
+        ConfigurationError, DatabaseError: what `database.connect` raises.
+    """
+    if settings.database_dsn.get_secret_value():
+        database.connect(settings).dispose()
 
 
 def register(settings: Settings, artifact: Artifact, source: str) -> None:
@@ -102,6 +114,6 @@ def newest(settings: Settings, kind: Kind, source: str | None = None) -> str | N
     """
     if not settings.database_dsn.get_secret_value():
         return None
-    with database.transaction(database.connect(settings)) as connection:
+    with database.transaction(database.connect(settings, writes=False)) as connection:
         rows = database.fetch_all(connection, "newest_artifact", kind=kind, source=source)
     return str(rows[0].uri) if rows else None

@@ -118,7 +118,7 @@ def explain(
         from toolformer_ops.runs.explaining import explain_stored
         from toolformer_ops.storage import database
 
-        with database.transaction(database.connect(load_settings())) as connection:
+        with database.transaction(database.connect(load_settings(), writes=False)) as connection:
             explanations = explain_stored(connection, run, call_id, document, at)
     elif not text or not call_text or at is None:
         raise ParameterError("expected --text, --at and --call, or a stored call: --call-id, or --document with --at.")
@@ -258,7 +258,7 @@ def runs(
     from toolformer_ops.runs.summary import list_runs
     from toolformer_ops.storage import database
 
-    with database.transaction(database.connect(load_settings())) as connection:
+    with database.transaction(database.connect(load_settings(), writes=False)) as connection:
         found = list_runs(connection, at_most)
         not_started = database.fetch_all(connection, "runs_not_started", run_id="", at_most=at_most)
     if as_json:
@@ -303,7 +303,7 @@ def changes(
     from toolformer_ops.runs.summary import summarise
     from toolformer_ops.storage import database
 
-    with database.transaction(database.connect(load_settings())) as connection:
+    with database.transaction(database.connect(load_settings(), writes=False)) as connection:
         summary = summarise(connection, run, other or None)
         counts = change_counts(connection)
         listed = changed_calls(connection, calls)

@@ -55,7 +55,7 @@ def thresholds(
     from toolformer_ops.runs.run_tools import load_run_tool, require_run
     from toolformer_ops.storage import database
 
-    with database.transaction(database.connect(load_settings())) as connection:
+    with database.transaction(database.connect(load_settings(), writes=False)) as connection:
         require_run(connection, run)
         tools = [row.tool for row in database.fetch_all(connection, "numbers_tools", run_id=run)]
         found = [

@@ -111,7 +111,7 @@ def export_judgements(
     from toolformer_ops.storage.object_store import ObjectStore
 
     settings = load_settings()
-    with database.transaction(database.connect(settings)) as connection:
+    with database.transaction(database.connect(settings, writes=False)) as connection:
         name, content = export(connection, release)
     if out is None:
         store = ObjectStore(settings)

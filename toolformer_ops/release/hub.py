@@ -301,7 +301,7 @@ def _runs(settings: Settings, manifest: Manifest) -> list[Any]:
     if not settings.database_dsn.get_secret_value():
         return []
     uri = ObjectStore(settings).uri(manifest.prefix)
-    with database.transaction(database.connect(settings)) as connection:
+    with database.transaction(database.connect(settings, writes=False)) as connection:
         return list(database.fetch_all(connection, "publication_sources", uri=uri))
 
 

@@ -42,6 +42,8 @@ def build_index(settings: Settings, source_uri: str, *, publish: bool = False) -
             packed = stack.enter_context(ObjectStore(settings).open_uri(source_uri))
             yield stack.enter_context(unpacked(packed, source_uri, UnpackingLimits.of(settings)))
 
+    if publish:
+        artifacts.require_registry(settings)
     with open_source() as source:  # before any folder is made or Java is started
         if not source.read(1):
             raise CorpusError(f"{source_uri}: expected KILT records, found an empty file.")

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import psycopg2
@@ -86,15 +87,52 @@ _FULL_BYTES = 2**24
 _NOT_MIGRATED = (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn, psycopg2.errors.UndefinedFunction)
 
 
-def connect(settings: Settings) -> Engine:
+def connect(settings: Settings, *, writes: bool = True) -> Engine:
     """An engine on the factory's database, after one successful connection.
 
+    Args:
+        settings: they name the database.
+        writes: False for a command that only reads; such a command also works on the tables of a newer version.
+
     Raises:
-        ConfigurationError: `TOOLFORMER_DATABASE_DSN` is empty or is no Postgres address.
+        ConfigurationError: `TOOLFORMER_DATABASE_DSN` is empty or is no Postgres address, or a newer version has migrated the
+            database.
         DatabaseLoginError: the login is refused, or there is no such database.
         DatabaseUnreachableError: nobody answers there, or no connection is free. No message shows the password.
     """
-    return connect_dsn(settings.database_dsn.get_secret_value(), DSN_SETTING)
+    engine = connect_dsn(settings.database_dsn.get_secret_value(), DSN_SETTING)
+    if writes:
+        require_known_migrations(applied_migrations(engine))
+    return engine
+
+
+def applied_migrations(engine: Engine) -> set[str]:
+    """Names of the migrations that the database has, such as `migrations/0001_corpora.sql`; none before the first `migrate`.
+
+    Raises:
+        DatabaseError: Postgres refuses.
+    """
+    try:
+        with transaction(engine) as connection:
+            return {row.name for row in fetch_all(connection, "schema_files") if row.name.startswith("migrations/")}
+    except DatabaseError as error:
+        if isinstance(getattr(error.__cause__, "orig", None), psycopg2.errors.UndefinedTable):
+            return set()
+        raise
+
+
+def require_known_migrations(applied: Iterable[str], folder: Path = SQL_DIR) -> None:
+    """Refuse a database with a migration that this version lacks: what it would write may be wrong there.
+
+    Raises:
+        ConfigurationError: there is such a migration.
+    """
+    unknown = [name for name in applied if not (folder / name).is_file()]
+    if unknown:
+        raise ConfigurationError(
+            f"expected a database of this version or an older one, found {max(unknown)} of a newer version, so nothing is written: "
+            f"use that version, or set {DSN_SETTING} to another database."
+        )
 
 
 def connect_dsn(dsn: str, setting: str, connections: int = 2, options: Mapping[str, str] | None = None) -> Engine:

@@ -139,7 +139,7 @@ def registered_sha256(settings: Settings, uri: str) -> str | None:
     """
     if not settings.database_dsn.get_secret_value():
         return None
-    with database.transaction(database.connect(settings)) as connection:
+    with database.transaction(database.connect(settings, writes=False)) as connection:
         rows = database.fetch_all(connection, "registered_manifest", uri=uri.rstrip("/"))
     return str(rows[0].manifest_sha256) if rows else None
 

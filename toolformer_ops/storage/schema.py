@@ -33,8 +33,9 @@ def migrate(
     Waits at most `lock_seconds` for a lock, several times; a statement may take `statement_seconds` (0: any time).
 
     Raises:
-        DatabaseError: a migration was changed after it was applied, the database is ahead of this code, other sessions keep a
-            table locked, a statement takes too long, or Postgres refuses.
+        ConfigurationError: a newer version has migrated the database.
+        DatabaseError: a migration was changed after it was applied, other sessions keep a table locked, a statement takes too
+            long, or Postgres refuses.
     """
     tries = 0
     while True:
@@ -72,13 +73,7 @@ def not_applied(engine: Engine) -> list[str]:
     Raises:
         DatabaseError: Postgres refuses.
     """
-    known: set[str] = set()
-    try:
-        with database.transaction(engine) as connection:
-            known = {row.name for row in database.fetch_all(connection, "schema_files")}
-    except DatabaseError as error:
-        if not isinstance(error.__cause__, psycopg2.errors.UndefinedTable):
-            raise
+    known = database.applied_migrations(engine)
     return [name for name in _files(database.SQL_DIR, "migrations") if name not in known]
 
 
@@ -93,11 +88,7 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
         known = {row.name: row.sha256 for row in database.fetch_all(connection, "schema_files")}
         # 1. Migrations: each once.
         migrations = _files(folder, "migrations")
-        ahead = [name for name in known if name.startswith("migrations/") and name not in migrations]
-        if ahead:
-            raise DatabaseError(
-                f"expected a database that this code made, found {', '.join(ahead)} of a newer one. Use the newer code."
-            )
+        database.require_known_migrations((name for name in known if name.startswith("migrations/")), folder)
         for name, path in migrations.items():
             if name not in known:
                 _apply(connection, name, path)
