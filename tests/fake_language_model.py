@@ -28,10 +28,12 @@ class FakeSampler:
 
     said: list[str]
     added: list[str]
+    seed_keys: list[str]
     positions: list[int] = field(default_factory=list)
 
     def add(self, text: str, tokens: Sequence[int], seed_key: str) -> None:
         self.added.append(text)
+        self.seed_keys.append(seed_key)
         self.positions.append(len(tokens))
 
     def finish(self) -> list[list[list[SampledContinuation]]]:
@@ -54,6 +56,8 @@ class FakeLanguageModel:
     seen: list[str] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
     """Texts that a sampler took in."""
+    seed_keys: list[str] = field(default_factory=list)
+    """What the random numbers of each of them are made from."""
     context_tokens: list[int | None] = field(default_factory=list)
     """The context window of each `score_calls`."""
     loads: int = 0
@@ -89,7 +93,9 @@ class FakeLanguageModel:
         return [CallPosition(number + 1, at, 0.5) for number, at in enumerate(starts)]
 
     def start_sampling(self, prompt: object, *, samples: int, **_: Any) -> "FakeSampler":
-        return FakeSampler([self.script[number % len(self.script)] for number in range(samples)], self.added)
+        return FakeSampler(
+            [self.script[number % len(self.script)] for number in range(samples)], self.added, self.seed_keys
+        )
 
     def losses_without_call(self, texts: Sequence[tuple[str, Sequence[int]]]) -> list[list[float]]:
         return [

@@ -140,6 +140,24 @@ def test_no_table_holds_a_forgotten_text_or_what_came_of_it(corpus: Corpus) -> N
     assert corpus.rows("select tool, calls from threshold_counts where threshold = 0.5") == [("Calculator", 1)]
 
 
+def test_a_refused_record_that_quotes_24_characters_of_a_text_in_a_row_is_rid_of_them(corpus: Corpus) -> None:
+    held = corpus.run.add_text("Zoë Hollow of Elm Street owed 31 crowns, says the clerk Noé Brontë.")
+    details = {
+        10: held.text[-24:],
+        11: held.text[:24],
+        12: f"found {held.text[20:44]}",
+        13: held.text[-23:],
+        14: f"{held.text[:23]}...{held.text[-23:]}",
+    }
+    corpus.write(
+        "rejected_documents", ("corpus_id", "file_uri", "line", "reason", "detail"),
+        [(corpus.run.corpus_id, "file:///f", line, "corrupt_json", detail) for line, detail in details.items()],
+    )  # fmt: skip
+    assert forget(corpus.settings, [held.document_id]).rows["rejected_documents"] == 3
+    found = dict(corpus.rows("select line, detail from rejected_documents where line >= 10"))
+    assert found == {line: None if line < 13 else detail for line, detail in details.items()}
+
+
 def test_a_dry_run_counts_what_forgetting_deletes_and_changes_nothing(corpus: Corpus) -> None:
     before = corpus.everything()
     counted = forget(corpus.settings, [corpus.secret.document_id], dry_run=True)

@@ -13,6 +13,7 @@ from sqlalchemy import text as sql
 from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DatabaseError
+from toolformer_ops.records import content_uuid
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, work_off, write_ledger
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.stages.execution import Asked, CallResultRow, ExecuteWork
@@ -95,6 +96,20 @@ def test_equal_inputs_are_run_once_however_micro_batches_are_cut(
     assert len(runner.seen) == -(-DOCUMENTS // documents)  # each micro-batch goes to the tool as one
 
 
+def test_what_the_two_micro_batches_before_ran_is_not_run_again_though_neither_is_in_postgres(engine: Engine) -> None:
+    """A micro-batch is read before the two that precede it are written."""
+    runner = CountingRunner()
+    work = execution(engine, runner)
+    asked = [(1, "1 + 1"), (2, "2 + 2"), (3, "1 + 1")]
+    batches = [
+        Asked({uuid.UUID(int=document): [content_uuid(one)]}, {content_uuid(one): one}, known={})
+        for document, one in asked
+    ]
+    counts = [work.compute(batch).outcomes[0].counts for batch in batches]
+    assert runner.seen == [["1 + 1"], ["2 + 2"]]
+    assert [(of["executed"], of["from_cache"], of["with_result"]) for of in counts] == [(1, 0, 1), (1, 0, 1), (0, 1, 1)]
+
+
 def compute_that_stops(work: ExecuteWork, batches: int) -> Callable[[Asked], MicroBatch]:
     done = iter(range(batches))
     compute = work.compute
@@ -141,6 +156,8 @@ def test_a_stage_that_fails_keeps_whole_micro_batches_and_run_again_gives_the_ro
     with pytest.raises(error):
         work_off(small, engine, work)
     assert documents_done(engine) == 4  # two micro-batches of two; what was computed after the failure is not written
+    with database.transaction(engine) as connection:  # the process can say that no text killed it
+        assert connection.execute(sql("select count(*) from micro_batch_tries")).scalar_one() == 0
     assert set(rows(engine)) < set(undisturbed)
     work_off(small, engine, execution(engine))
     assert rows(engine) == undisturbed

@@ -7,6 +7,7 @@ import sys
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +18,10 @@ from tests.fake_language_model import FakeLanguageModel
 from tests.killed_stages import MICRO_BATCH
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import DeviceMemoryError, ParameterError
+from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import work_off
-from toolformer_ops.runs.run_tools import Shard, load_run_tool
+from toolformer_ops.runs.run_tools import NO_LIMIT, RunTool, Shard, load_run_tool
 from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, FailedDocument, retry_failed
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.checking import check_tool
@@ -27,8 +29,10 @@ from toolformer_ops.stages.execution import ExecuteWork
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.run_setup import finish_run, start_run
+from toolformer_ops.stages.scoring import ScoreWork
 from toolformer_ops.storage import database
 from toolformer_ops.tools.base import ToolOutput
+from toolformer_ops.tools.registry import get_tool
 
 TABLES = {
     "candidate_calls": "document_id, call_id, sampling_recipe_id",
@@ -150,6 +154,28 @@ def test_where_no_text_passes_the_machine_is_at_fault_and_no_text_is_given_up(
     assert rows(settings, "select 1 from micro_batch_tries") == []
 
 
+def test_a_document_that_scoring_gives_up_keeps_what_its_calls_had_to_say_themselves() -> None:
+    run = RunTool(
+        run_id="r", tool="Calculator", corpus_id="c", corpus_version=1, ordinal_limit=NO_LIMIT,
+        choices=RunChoices(corpus="c", model="m"), model_identity="m", tool_version="1", keep_threshold=0.5,
+        reads_record=False, filter_recipe_id="f", sampling_recipe_id="s", execution_recipe_id="e", scoring_recipe_id="l",
+    )  # fmt: skip
+    work = ScoreWork(run=run, shard=Shard(), tool=get_tool("Calculator"), load_model=lambda: pytest.fail("loaded"))
+    document = Document.of("It kills.")
+    reasons = ("divides_by_zero", None, None)
+    calls: list[Any] = [SimpleNamespace(call_id=uuid.UUID(int=at), reason=reason) for at, reason in enumerate(reasons)]
+    done = work.give_up([(document, calls)], OUT_OF_MEMORY)
+    written: list[Any] = done.rows
+    assert [(row.call_id.int, row.reason) for row in written] == [
+        (0, "divides_by_zero"),
+        (1, OUT_OF_MEMORY),
+        (2, OUT_OF_MEMORY),
+    ]
+    [outcome] = done.outcomes
+    assert (outcome.document_id, outcome.rows_written) == (document.document_id, 3)
+    assert outcome.counts == {"calls": 3, "divides_by_zero": 1, OUT_OF_MEMORY: 2}
+
+
 class Answering:
     """A tool that answers everything."""
 
@@ -187,7 +213,9 @@ def test_what_does_not_fit_into_memory_is_halved_at_once_and_what_never_fits_is_
     monkeypatch.setattr(work, "compute", at_most_two)
     totals = work_off(settings, run.engine, work)
     assert (totals["documents"], totals["with_result"], totals[OUT_OF_MEMORY]) == (7, 6, 1)
-    assert rows(settings, "select input from call_results where reason = 'out_of_memory'") == [("3 + 0",)]
+    answered = {row[0]: row[1:] for row in rows(settings, "select input, results, reason from call_results")}
+    assert answered.pop("3 + 0") == ([], OUT_OF_MEMORY)
+    assert answered == {f"{number} + 0": ([f"answer to {number} + 0"], None) for number in (0, 1, 2, 4, 5, 6)}
     assert retry_failed(settings, run.run_id) == [
         FailedDocument("Calculator", "execute", documents[3].document_id, OUT_OF_MEMORY)
     ]

@@ -53,6 +53,21 @@ def test_a_threshold_of_its_own_gets_a_row_of_its_own(annotated: Engine) -> None
     assert counts == [(0.25, True, 1), (0.5, False, 1), (1.0, False, 0), (2.0, False, 0)]
 
 
+def test_a_threshold_is_counted_from_exactly_prune_below_on(annotated: Engine) -> None:
+    with annotated.begin() as connection:
+        connection.execute(
+            text(
+                "update run_tools set prune_below = 1.0, keep_threshold = 2.0 where run_id = 'r1' and tool = 'Calculator'"
+            )
+        )
+    counts = _rows(
+        annotated,
+        "select threshold, is_keep_threshold, calls from threshold_counts "
+        "where run_id = 'r1' and tool = 'Calculator' order by threshold",
+    )
+    assert counts == [(1.0, False, 2), (2.0, True, 1)]  # 1.25 and 2.375 reach 1.0; below it not all calls were computed
+
+
 def test_scored_calls_are_those_with_losses_kept_or_not(annotated: Engine) -> None:
     calls = _rows(
         annotated,

@@ -49,3 +49,4 @@ def test_a_call_is_kept_at_exactly_the_threshold_and_dropped_below_it() -> None:
 def test_a_loss_that_is_not_finite_never_keeps_a_call(bad: float) -> None:
     for losses in ((bad, 1.0, 0.0), (1.0, bad, 0.0), (1.0, 1.0, bad)):
         assert not is_kept(CallLosses(*losses).reduction_bound, 0.0)
+    assert not is_kept(bad, 0.0)  # of a reduction, too

@@ -154,6 +154,9 @@ def work_off(
         done = f"{shard.totals['documents']} of {len(pending)} documents are committed"
         logger.info("%s: told to end (SIGTERM): %s, and the micro-batch at work is dropped", work.stage, done)
         raise
+    finally:
+        for try_id in shard.unwritten:
+            tries.withdraw(try_id)
 
     # 3. Say what was done.
     logger.info("%s feeding: %s", work.stage, times)
@@ -189,6 +192,8 @@ class _ShardAtWork(Generic[Loaded]):
     started: float = field(default_factory=time.monotonic)
     too_large: list[Document] = field(default_factory=list)
     """Documents that alone do not fit into memory."""
+    unwritten: set[int] = field(default_factory=set)
+    """Tries of micro-batches that are computed and not committed."""
 
     def read(self, planned: PlannedBatch) -> _ReadBatch[Loaded] | None:
         """The documents of a micro-batch that are not done yet, and what their work needs; None where all are done."""
@@ -212,23 +217,21 @@ class _ShardAtWork(Generic[Loaded]):
             return self._given_up(given.documents[0], given.loaded, PROCESS_KILLED, given.planned.deaths), None
         self.work.prepare(given.loaded)
         with self.tries.begun([document.document_id for document in given.documents]) as try_id:
-            return self._within_memory(given.documents, given.loaded), try_id
+            done = self._within_memory(given.documents, given.loaded)
+            self.unwritten.add(try_id)
+        return done, try_id
 
     def write(self, computed: tuple[MicroBatch, int | None]) -> None:
         """Commit a micro-batch, which ends its try."""
         done, try_id = computed
-        try:
-            with database.transaction(self.engine) as connection:
-                database.insert_rows(connection, done.rows)
-                if done.outcomes:
-                    start_up_seconds = self.start_up.take() if self.start_up else None
-                    write_ledger(connection, self.work.run, self.work.stage, done.outcomes, start_up_seconds)
-                if try_id is not None:
-                    self.tries.end(connection, try_id)
-        except BaseException:
+        with database.transaction(self.engine) as connection:
+            database.insert_rows(connection, done.rows)
+            if done.outcomes:
+                start_up_seconds = self.start_up.take() if self.start_up else None
+                write_ledger(connection, self.work.run, self.work.stage, done.outcomes, start_up_seconds)
             if try_id is not None:
-                self.tries.withdraw(try_id)
-            raise
+                self.tries.end(connection, try_id)
+        self.unwritten.discard(try_id)
         for outcome in done.outcomes:
             self.totals.update(outcome.counts)
             self.totals["documents"] += 1

@@ -163,6 +163,39 @@ def test_a_paragraph_has_its_candidates_and_its_counts() -> None:
     }
 
 
+def test_whether_an_input_is_only_after_the_call_is_asked_of_the_paragraph_that_the_call_is_in() -> None:
+    first, second = "Nothing at all had happened here in 2019. ", "Then 3 men and 4 women came, and 3 of the 4 stayed."
+    document = Document.of(first + second)
+    model: Any = FakeLanguageModel(("Calculator(3 + 4)", "Calculator(2019 + 1)"))
+    numbers = choices(max_positions=20, samples_per_position=2, prune_below=0.0)
+    paragraph = Paragraph(document, 1, len(first), len(document.text))
+    [found] = sample_paragraphs(model, CALCULATOR, numbers, [paragraph])
+    only_after = {(item.call.input, second[: item.position.char]) for item in found.candidates if item.input_only_after}
+    # The 4 is known from " women" on; 2019 is nowhere in the paragraph, so that it is not behind the call either.
+    assert only_after == {("3 + 4", before) for before in ("Then", "Then 3", "Then 3 men", "Then 3 men and")}
+    assert len(found.candidates) == 2 * (len(second.split()) - 1)
+
+
+def test_random_numbers_are_made_from_seed_tool_document_and_paragraph() -> None:
+    """Of these alone: equal paragraphs get other samples, and any company gives a paragraph the same ones."""
+    words = "The same few words."
+    twice, once = Document.of(f"{words} {words}"), Document.of(words)
+    paragraphs = [
+        Paragraph(twice, 0, 0, len(words)),
+        Paragraph(twice, 1, len(words) + 1, len(twice.text)),
+        Paragraph(once, 0, 0, len(words)),
+    ]
+    model: Any = FakeLanguageModel()
+    sample_paragraphs(model, CALCULATOR, choices(seed=7), paragraphs)
+    assert model.seed_keys == [
+        f"7|Calculator|{twice.document_id}|0",
+        f"7|Calculator|{twice.document_id}|1",
+        f"7|Calculator|{once.document_id}|0",
+    ]
+    sample_paragraphs(model, CALENDAR, choices(seed=8), paragraphs[1:2])
+    assert model.seed_keys[3:] == [f"8|Calendar|{twice.document_id}|1"]
+
+
 def test_chains_are_sampled_behind_a_call_and_from_its_result_alone_in_each_paragraph() -> None:
     call = "[Calendar() -> Today is Friday, November 20, 2020.]"
     before, dated = "Nothing is known here. ", f"It is {call} Friday. Ada was born in 1987 and is old"
