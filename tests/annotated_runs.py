@@ -37,6 +37,7 @@ class AnnotatedRun:
         thresholds: dict[str, float],
         run_id: str = "run-1",
         model: str = "no-such-model",
+        tau_information: float | None = None,
         **parameters: object,
     ) -> None:
         self.engine: Engine = database.connect(settings)
@@ -45,7 +46,7 @@ class AnnotatedRun:
         self.calls: Counter[tuple[str, uuid.UUID]] = Counter()
         corpus = f"file:///corpora/{run_id}"
         self.corpus_id = hashlib.sha256(corpus.encode()).hexdigest()[:16]
-        # Without placebos, since nothing here writes any.
+        # Without placebos, but for those of `add_placebo`.
         parameters = {"placebos": 0, "placebo_sample": 0} | parameters
         chosen = RunChoices(corpus=corpus, model=model, tools=tuple(thresholds), **parameters)
         with database.transaction(self.engine) as connection:
@@ -81,7 +82,7 @@ class AnnotatedRun:
                     keep_threshold=threshold,
                     prune_below=chosen.prune_below,
                     reads_record=tool == "Calendar",
-                    tau_information=None,
+                    tau_information=tau_information,
                 )
                 for table in ("candidate_calls", "pruned_positions"):
                     database.ensure_partition(connection, table, recipe_id("sample", tool))
@@ -173,6 +174,40 @@ class AnnotatedRun:
         with database.transaction(self.engine) as connection:
             database.insert_rows(connection, rows)
         return call_id
+
+    def add_placebo(self, tool: str, document: Document, call_id: uuid.UUID, information: float) -> None:
+        """A placebo of a call that `add_call` made; the tool has a pool from then on."""
+        of_tool = {"run_id": self.run_id, "tool": tool, "placebo_recipe_id": recipe_id("placebo", tool)}
+        with database.transaction(self.engine) as connection:
+            database.ensure_partition(connection, "placebo_losses", recipe_id("placebo", tool))
+            database.execute(
+                connection,
+                "insert_recipe",
+                recipe_id=recipe_id("placebo", tool),
+                stage="placebo",
+                tool=tool,
+                parent_recipe_id=None,
+                definition={},
+            )
+            database.execute(
+                connection,
+                "placebo_pool_insert",
+                placebo_recipe_id=recipe_id("placebo", tool),
+                scoring_recipe_id=recipe_id("score", tool),
+                corpus_id=self.corpus_id,
+                placebos=1,
+                placebo_sample=1,
+                documents=1,
+                calls=1,
+                sample_share=1.0,
+            )
+            database.execute(connection, "placebo_pool_use", **of_tool)
+            database.copy_insert(
+                connection,
+                "placebo_losses",
+                ("placebo_recipe_id", "document_id", "call_id", "number", "is_sampled", "reason", "information"),
+                [(recipe_id("placebo", tool), document.document_id, call_id, 1, False, "only_compared", information)],
+            )
 
     def complete(
         self, *tools: str, without: Document | None = None, documents: Sequence[Document] | None = None

@@ -15,6 +15,7 @@ select
     rate.false_discovery_rate,
     rate.rate_low,
     rate.rate_high,
+    rate.placebos_scored,
     array(
         select result.check_name
         from quality_results result

@@ -60,7 +60,7 @@ comment on column threshold_counts.calls is 'Number of scored calls with loss_re
 comment on column threshold_counts.texts is 'Number of texts with at least one of them.';
 comment on column threshold_counts.releasable_calls is 'Of calls those whose input does not occur only after them.';
 comment on column threshold_counts.placebos is 'Sampled placebos, results of other calls in a call''s place, that the same rule would keep.';
-comment on column threshold_counts.placebos_scored is 'Sampled calls that have a placebo: fewer than 30 make a rate that says little.';
-comment on column threshold_counts.false_discovery_rate is 'Placebos expected among all calls with a result, over calls: the share of the calls that the rule keeps whatever their result is.';
+comment on column threshold_counts.placebos_scored is 'Sampled calls that have a placebo: a rate on fewer than 30 says too little, and reports do not show it.';
+comment on column threshold_counts.false_discovery_rate is 'Placebos expected among all calls with a result, over calls: the share of the calls that the rule keeps whatever their result is; at most 1.';
 comment on column threshold_counts.rate_low is 'Lower end of its 95 % interval, by resampling documents.';
 comment on column threshold_counts.rate_high is 'Upper end.';

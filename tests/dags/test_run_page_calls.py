@@ -22,7 +22,7 @@ from pydantic import SecretStr
 from sqlalchemy import Connection
 from sqlalchemy import text as sql
 
-from tests.annotated_runs import AnnotatedRun
+from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.orchestration.forms import annotation_form
 from toolformer_ops.run_page import overview, rights, thresholds
@@ -198,6 +198,27 @@ def test_every_place_of_a_slider_counts_what_sql_counts(
     assert re.search(rf'data-count="texts">{texts}<', row)
     assert '<td class="number">0.75<' in row
     assert client.get(f"/thresholds?{OF_RUN}&threshold.QA=much").status_code == 422
+
+
+@pytest.mark.parametrize(("scored", "words"), [(12, "too few: 12 placebos"), (40, "25 % (1 to 100 %), 40 placebos")])
+def test_what_is_kept_by_chance_says_on_how_many_placebos_it_rests(
+    client: TestClient, run: AnnotatedRun, scored: int, words: str
+) -> None:
+    document = run.add_text("So 7 boxes of 12 eggs.")
+    call_id = run.add_call("Calculator", document, "12 eggs", "12 * 7", "84", saves=2.5)
+    run.add_placebo("Calculator", document, call_id, 0.5)
+    rate = (
+        "insert into placebo_rates (run_id, tool, threshold, placebo_recipe_id, calls, placebos, placebos_scored, calls_sampled, "
+        "false_discovery_rate, rate_low, rate_high) "
+        "values ('run-1', 'Calculator', 0.5, :recipe, 9, 3, :scored, :scored, 0.25, 0.01, 1)"
+    )
+    with database.transaction(run.engine) as connection:
+        connection.execute(sql(rate), {"recipe": recipe_id("placebo", "Calculator"), "scored": scored})
+    moved = f"/thresholds?{OF_RUN}&threshold.Calculator=0.75"
+    for address, expected in ((f"/run?{OF_RUN}", words), (f"/thresholds?{OF_RUN}", words),
+                              (moved, words if scored < 30 else "0 %, 40 placebos")):  # fmt: skip
+        cells = re.findall(r'<td class="number">([^<]*)</td>', client.get(address).text)
+        assert expected in cells, address
 
 
 def test_what_takes_long_to_count_is_said_and_shown_later(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

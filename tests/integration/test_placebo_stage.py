@@ -22,7 +22,7 @@ from toolformer_ops.evaluation_report.gathering import gather
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.explaining import explain_stored
 from toolformer_ops.runs.placebo_pools import Pool, load_pool
-from toolformer_ops.runs.placebo_rates import lowest_threshold, store_rates
+from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, CountedDocuments, lowest_threshold, rate_of, store_rates
 from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.checking import check_tool
@@ -388,16 +388,16 @@ def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that
     with database.transaction(database.connect(settings)) as connection:
         store_rates(connection, load_run_tool(connection, "run-2", "Calculator"))
         connection.execute(
-            sql("update placebo_rates set false_discovery_rate = 7, rate_high = 8 where run_id = 'run-2'")
+            sql("update placebo_rates set false_discovery_rate = 0.7, rate_high = 0.8 where run_id = 'run-2'")
         )
     assert release(settings, "run-2") == first
     assert store.read_manifest(prefix) == manifest
     assert rows(settings, "select run_id, rates from dataset_releases") == [("run-1", on_card)]
     newest = "select distinct false_discovery_rate from threshold_counts where run_id = 'run-2' and calls > 0"
     finish_run(settings, "run-2", "success")
-    assert rows(settings, newest) == [(7.0,)]
+    assert rows(settings, newest) == [(0.7,)]
     [reported] = gather(settings, store, "run-2").facts.rates
-    assert (reported.tool, reported.false_discovery_rate, reported.rate_high) == ("Calculator", 7.0, 8.0)
+    assert (reported.tool, reported.false_discovery_rate, reported.rate_high) == ("Calculator", 0.7, 0.8)
     # 2. A card that was lost is written again as it was, also by the run with other rates.
     [card] = (manifest.key_of(file) for file in manifest.files if file.name == CARD)
     store.delete(card)
@@ -444,10 +444,21 @@ def test_a_share_of_the_calls_is_sampled_and_stands_for_all(
     # 2. Each sampled placebo stands for three calls.
     hits = "select count(*) from placebo_losses where is_sampled and reduction >= 0.5"
     [(chance,)] = rows(settings, hits)
-    counts = "select calls, placebos, placebos_scored, false_discovery_rate from threshold_counts where threshold = 0.5"
-    [(calls, placebos, scored, rate)] = rows(settings, counts)
+    counts = "select calls, placebos, placebos_scored, false_discovery_rate, rate_low from threshold_counts where threshold = 0.5"
+    [(calls, placebos, scored, rate, low)] = rows(settings, counts)
     assert (calls, placebos, scored) == (12, chance, len(ids))
-    assert rate == pytest.approx(chance * 3 / 12)
+    assert chance * 3 > 12
+    assert rate == 1.0
+    counted = rows(settings, "select placebos, calls, documents from placebo_counts where threshold = 0.5")
+    assert low == rate_of([CountedDocuments(*row) for row in counted], 3 * len(ids), len(ids)).rate_low
+    # 3. No check judges a rate on fewer than 30.
+    of_tool = {"run_id": "r", "tool": "Calculator", "keep_threshold": 0.5, "max_false_discovery_rate": 0.0}
+    for few, checked in ((29, 0), (30, 1)):
+        with database.transaction(database.connect(settings)) as connection:
+            connection.execute(sql("update placebo_rates set placebos = 0, placebos_scored = :few"), {"few": few})
+            database.execute(connection, "check_rates", **of_tool, fewest_placebos=FEWEST_PLACEBOS)
+            assert connection.execute(sql("select count(*) from checked_rates")).scalar() == checked
+            connection.execute(sql("drop table checked_rates"))
     # 3. The pool and the share are those of the same calls in one process.
     recipe = "select placebo_recipe_id from run_tools"
     with database.transaction(database.connect(settings)) as connection:

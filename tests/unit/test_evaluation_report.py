@@ -59,10 +59,11 @@ CALL = MadeCall("Calculator", "723 / 252", "2.87", None, 1, 5, 0.02)
 
 
 def test_the_page_says_how_many_calls_are_kept_by_chance() -> None:
-    rates = (ToolRate("Calendar", 1.0, 16, 0.6875, 0.4, 1.25), ToolRate("Calculator", 0.5, 4, 0.25, 0.0, 2.0))
+    rates = (ToolRate("Calendar", 1.0, 16, 0.6875, 0.4, 1.0, 57), ToolRate("Calculator", 0.5, 4, 0.25, 0.0, 1.0, 28))
     page = render(ReportContents(replace(FACTS, rates=rates), (), (), ()))
     assert (
-        "Calendar 0.69 (0.40 to 1.25) of 16 calls from 1.0 nats on<br>Calculator 0.25 (0.00 to 2.00) of 4 calls" in page
+        "Calendar 68.8 % (40 to 100 %), 57 placebos, of 16 calls from 1.0 nats on<br>Calculator too few: 28 placebos, of 4 calls"
+        in page
     )
     assert "Kept by chance" not in render(ReportContents(FACTS, (), (), ()))
 

@@ -223,7 +223,7 @@ def false_discovery_rate(
     scored = sum(one.has_losses for one in sampled)
     documents = Counter((by_chance[document], kept[document]) for document in {call.document_id for call, _ in calls})
     counted = [CountedDocuments(placebos, of_calls, number) for (placebos, of_calls), number in documents.items()]
-    return rate_of(counted, len(sampled) / sample_share / scored if scored else None)
+    return rate_of(counted, len(sampled) / sample_share, scored)
 
 
 def placebo_reduction(placebos: Sequence[PlaceboLoss]) -> float | None:

@@ -1,14 +1,11 @@
 """`toolformer-ops placebo | thresholds`: score the placebos of a run, and ask which thresholds hold a false-discovery rate."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import EXIT_NO_RESULT
-
-if TYPE_CHECKING:
-    from toolformer_ops.runs.placebo_rates import Rate
 
 app = typer.Typer()
 
@@ -33,7 +30,7 @@ def placebo(
     choices = PlaceboChoices(placebos=placebos, placebo_sample=placebo_sample)
     for tool, rates in placebos_of_run(load_settings(), run, choices).items():
         for threshold, rate in rates.items():
-            typer.echo(f"{tool} from {threshold:g} nats: {rate.calls} calls kept, false-discovery rate {shown(rate)}")
+            typer.echo(f"{tool} from {threshold:g} nats: {rate.calls} calls kept, by chance {rate}")
         if not rates:
             typer.echo(f"{tool}: no placebos")
 
@@ -65,13 +62,6 @@ def thresholds(
         if one.threshold is None or one.rate is None:
             typer.echo(f"{one.tool}: none ({one.why_not})")
         else:
-            typer.echo(f"{one.tool}: {one.threshold:g} nats, {one.calls} calls, false-discovery rate {shown(one.rate)}")
+            typer.echo(f"{one.tool}: {one.threshold:g} nats, {one.calls} calls, by chance {one.rate}")
     if all(one.threshold is None for one in found):
         raise typer.Exit(EXIT_NO_RESULT)
-
-
-def shown(rate: "Rate") -> str:
-    """A rate with its 95 % interval, such as `0.12 (0.03 to 0.31)`."""
-    if rate.false_discovery_rate is None:
-        return "unknown"
-    return f"{rate.false_discovery_rate:.2f} ({rate.rate_low:.2f} to {rate.rate_high:.2f})"

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Row, text
 
 from toolformer_ops.call_syntax import Call, call_with_result
 from toolformer_ops.config import ENV_PREFIX, SHIPPED, Settings
+from toolformer_ops.runs.placebo_rates import kept_by_chance
 from toolformer_ops.storage import database
 
 BEST_CALLS = 5
@@ -59,7 +60,7 @@ def print_report(console: Console, connection: Connection, run_id: str, settings
     cells = {
         (row.tool, row.threshold): f"{row.calls} ({row.texts}){'*' if row.is_keep_threshold else ' '}" for row in counts
     }
-    by_chance = {row.tool: chance(row) for row in counts if row.is_keep_threshold}
+    by_chance = {row.tool: kept_by_chance(row) for row in counts if row.is_keep_threshold}
     for row in rows("demo_scored_by_tool"):
         found = [cells.get((row.tool, threshold), "") for threshold in thresholds]
         table.add_row(row.tool, str(row.calls), str(row.scored), *found, by_chance.get(row.tool, ""))
@@ -144,17 +145,6 @@ def print_outputs(console: Console, rows: Sequence[Row[Any]]) -> None:
             say(console, f'         toolformer-ops generate --model {row.model_uri} "{FRESH_SUM}"')
         else:
             say(console, "Model    none: finetuning was off, or there was nothing to train on")
-
-
-def chance(row: Row[Any]) -> str:
-    """A false-discovery rate with its interval, such as `0.12 (0.03-0.31)`, or why there is none."""
-    if row.placebos_scored is None:
-        return "no placebos"
-    if not row.placebos_scored:
-        return "none possible"
-    if row.false_discovery_rate is None:
-        return "-"
-    return f"{row.false_discovery_rate:.2f} ({row.rate_low:.2f}-{row.rate_high:.2f})"
 
 
 def call_in_sentence(row: Row[Any]) -> Text:

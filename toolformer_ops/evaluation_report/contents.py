@@ -51,6 +51,8 @@ class ToolRate:
     rate_low: float
     """Lower end of its 95 % interval."""
     rate_high: float
+    placebos_scored: int
+    """What the rate rests on."""
 
 
 @dataclass(frozen=True)

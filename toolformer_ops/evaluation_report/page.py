@@ -23,6 +23,7 @@ from toolformer_ops.evaluation_report.tables import (
     suite_tables,
     visible,
 )
+from toolformer_ops.runs.placebo_rates import kept_by_chance
 
 TEMPLATES = Path(__file__).parent / "templates"
 SUITE_NAMES = {
@@ -45,6 +46,7 @@ def render(contents: ReportContents) -> str:
         lstrip_blocks=True,
     )
     environment.filters["visible"] = visible
+    environment.filters["by_chance"] = kept_by_chance
     environment.filters["signed"] = lambda share: f"{100 * share:+.1f}".replace("-", "\u2212")
     facts, tables = contents.facts, suite_tables(contents.scores)
     series = sorted({row.series for table in tables for row in table.rows})

@@ -160,11 +160,7 @@ def annotate_file(
     for paragraph in paragraphs:
         yield from paragraph.lines
     threshold = choices.keep_threshold(tool.spec)
-    if rate.false_discovery_rate is not None:
-        logger.info(
-            "%s from %g nats: %d calls kept, false-discovery rate %.2f (%.2f to %.2f)",
-            tool.spec.name, threshold, rate.calls, rate.false_discovery_rate, rate.rate_low, rate.rate_high,
-        )  # fmt: skip
+    logger.info("%s from %g nats: %d calls kept; by chance %s", tool.spec.name, threshold, rate.calls, rate)
 
 
 @dataclass(frozen=True)

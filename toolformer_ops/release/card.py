@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from toolformer_ops.release.format import COLUMN_MEANINGS, ReleasedText
+from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, kept_by_chance
 
 
 @dataclass
@@ -44,7 +46,7 @@ class ReleaseCounts:
 
 
 def dataset_card(
-    release_id: str, definition: Mapping[str, Any], counts: ReleaseCounts, rates: Mapping[str, Mapping[str, float]]
+    release_id: str, definition: Mapping[str, Any], counts: ReleaseCounts, rates: Mapping[str, Mapping[str, Any]]
 ) -> str:
     """Markdown with the YAML header that dataset hubs read.
 
@@ -55,7 +57,8 @@ def dataset_card(
         release_id=release_id,
         definition=definition,
         counts=counts,
-        rates=rates,
+        by_chance={tool: kept_by_chance(SimpleNamespace(**rate)) for tool, rate in rates.items()},
+        fewest_placebos=FEWEST_PLACEBOS,
         columns=COLUMN_MEANINGS,
     )
 

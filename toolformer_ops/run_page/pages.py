@@ -19,6 +19,7 @@ from fastapi import Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from toolformer_ops.evaluation_report.tables import visible
+from toolformer_ops.runs.placebo_rates import kept_by_chance
 
 TEMPLATES = Path(__file__).parent / "templates"
 ASSETS: Mapping[str, tuple[str, bytes]] = MappingProxyType(
@@ -55,7 +56,8 @@ def environment() -> Environment:
         finalize=lambda value: visible(value) if type(value) is str else "" if value is None else value,
     )
     made.filters |= {
-        "count": count, "nats": nats, "percent": percent, "seconds": seconds, "moment": moment, "words": words, "json": as_json
+        "count": count, "nats": nats, "percent": percent, "seconds": seconds, "moment": moment, "words": words, "json": as_json,
+        "by_chance": kept_by_chance,
     }  # fmt: skip
     made.globals |= {
         "link": link,

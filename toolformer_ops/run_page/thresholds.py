@@ -22,6 +22,7 @@ from toolformer_ops.run_page.calls import Asked, FoundCalls, find_calls, largest
 from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.rights import AskedRunDep
 from toolformer_ops.run_page.shown_runs import RunTool, ShownRun, load_run
+from toolformer_ops.runs.placebo_rates import Rate, kept_by_chance, share_of_calls
 from toolformer_ops.storage.database import fetch_all
 
 router = APIRouter()
@@ -42,8 +43,8 @@ class Kept:
     calls: int
     texts: int
     releasable_calls: int
-    false_discovery_rate: float | None
-    """Share of these calls that the rule would keep with a placebo as the result; None without placebos."""
+    by_chance: str
+    """The share of these calls that the rule would keep with a placebo as the result, in words."""
 
 
 @dataclass(frozen=True)
@@ -115,16 +116,19 @@ class Counts:
     """By tool, at its own keep threshold."""
     histogram: Mapping[str, Sequence[Any]]
     """By tool, rows of `page_histogram.sql`: calls by what they save."""
-    calls_a_placebo: Mapping[str, float | None]
-    """By tool with placebos, how many calls one sampled placebo represents."""
+    placebos: Mapping[str, Any]
+    """By tool with placebos, the row of `page_false_discovery.sql`."""
 
     def at(self, tool: str, place: int) -> Kept:
         """What a tool keeps at a slider's place, `place / PLACES_A_NAT` nats."""
         rows = [row for row in self.histogram.get(tool, ()) if row.bucket >= place]
         calls = sum(row.calls for row in rows)
-        weight = self.calls_a_placebo.get(tool)
-        rate = weight * sum(row.placebos for row in rows) / calls if calls and weight is not None else None
-        return Kept(calls, sum(row.texts for row in rows), sum(row.releasable_calls for row in rows), rate)
+        sample = self.placebos.get(tool)
+        placebos, share = sum(row.placebos for row in rows), None
+        if calls and sample is not None and sample.calls_a_placebo is not None:
+            share = share_of_calls(sample.calls_a_placebo * placebos, calls)
+        rate = Rate(calls, placebos, sample and sample.placebos_scored, share, None, None)
+        return Kept(calls, sum(row.texts for row in rows), sum(row.releasable_calls for row in rows), str(rate))
 
 
 def load_counts(connection: Connection, run: ShownRun) -> Counts:
@@ -135,12 +139,12 @@ def load_counts(connection: Connection, run: ShownRun) -> Counts:
         histogram.setdefault(row.tool, []).append(row)
     return Counts(
         {
-            row.tool: Kept(row.calls, row.texts, row.releasable_calls, row.false_discovery_rate)
+            row.tool: Kept(row.calls, row.texts, row.releasable_calls, kept_by_chance(row))
             for row in own
             if row.is_keep_threshold
         },
         histogram,
-        {row.tool: row.calls_a_placebo for row in fetch_all(connection, "page_false_discovery", run_id=run.run_id)},
+        {row.tool: row for row in fetch_all(connection, "page_false_discovery", run_id=run.run_id)},
     )
 
 

@@ -18,8 +18,8 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 from sqlalchemy import Connection
 
 from toolformer_ops.runs.run_tools import RunTool, members_of_run, unfinished_documents
@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 THRESHOLDS = (0.5, 1.0, 2.0)
 """The thresholds of the paper's Table 2, nats; each tool's own is added."""
+FEWEST_PLACEBOS = 30
+"""A rate on fewer placebos says too little: it is not shown, and no check judges it."""
 RESAMPLES = 4000
 SEED = 15
 
@@ -44,26 +46,57 @@ class CountedDocuments:
     documents: int
 
 
+def kept_by_chance(rate: Any) -> str:
+    """A rate as every report shows it: `12 % (3 to 31 %), 120 placebos`, or `too few: 12 placebos` below `FEWEST_PLACEBOS`.
+
+    `rate` is a `Rate` or another row with its last four fields: `placebos_scored` is None for a run without placebos, the rate for
+    a tool without kept calls, `rate_low` and `rate_high` where no interval was computed.
+    """
+    if rate.placebos_scored is None:
+        return "no placebos"
+    if not rate.placebos_scored:
+        return "no placebo possible"
+    if rate.placebos_scored < FEWEST_PLACEBOS:
+        return f"too few: {rate.placebos_scored} placebos"
+    if rate.false_discovery_rate is None:
+        return "no kept call"
+    interval = "" if rate.rate_low is None else f" ({100 * rate.rate_low:.3g} to {100 * rate.rate_high:.3g} %)"
+    return f"{100 * rate.false_discovery_rate:.3g} %{interval}, {rate.placebos_scored:,} placebos"
+
+
 @dataclass(frozen=True)
 class Rate:
-    """A false-discovery rate with its 95 % interval; None where there is nothing to divide by."""
+    """A false-discovery rate, 0 to 1, with its 95 % interval; None where there is nothing to divide by."""
 
     calls: int
     placebos: int
+    placebos_scored: int | None
+    """Sampled calls that have a placebo: what the rate rests on. None for a run without placebos."""
     false_discovery_rate: float | None
     rate_low: float | None
     rate_high: float | None
 
+    def __str__(self) -> str:
+        return kept_by_chance(self)
 
-def rate_of(counted: Sequence[CountedDocuments], scale: float | None) -> Rate:
+
+def share_of_calls(expected_placebos: float, calls: int) -> float:
+    """Expected placebos as a share of the kept calls: at most 1, since by chance no more than all of them are kept."""
+    return min(1.0, expected_placebos / calls)
+
+
+def rate_of(counted: Sequence[CountedDocuments], calls_represented: float, placebos_scored: int) -> Rate:
     """The rate that follows from the documents' counts.
 
-    `scale` is how many calls one sampled placebo stands for: calls sampled / share / placebos scored; None without any.
+    `calls_represented` is how many calls the sample stands for: calls sampled / share of the calls that is sampled.
     """
+    import numpy as np
+
     placebos = sum(one.placebos * one.documents for one in counted)
     calls = sum(one.calls * one.documents for one in counted)
-    if scale is None or not calls:
-        return Rate(calls, placebos, None, None, None)
+    if not placebos_scored or not calls:
+        return Rate(calls, placebos, placebos_scored, None, None, None)
+    scale = calls_represented / placebos_scored
     some = [one for one in sorted(counted, key=lambda one: (one.placebos, one.calls)) if one.documents > 0]
     random = np.random.default_rng(SEED)
     weights = random.gamma([one.documents for one in some], size=(RESAMPLES, len(some)))  # (resamples, groups)
@@ -72,8 +105,8 @@ def rate_of(counted: Sequence[CountedDocuments], scale: float | None) -> Rate:
     one_more = random.gamma(1.0, size=RESAMPLES)
     low = float(np.quantile(weighted_placebos / weighted_calls, 0.025)) * scale
     high = float(np.quantile((weighted_placebos + one_more) / weighted_calls, 0.975)) * scale
-    rate = placebos * scale / calls
-    return Rate(calls, placebos, rate, min(low, rate), max(high, rate))
+    rate = share_of_calls(placebos * scale, calls)
+    return Rate(calls, placebos, placebos_scored, rate, min(low, rate), min(max(high, rate), 1.0))
 
 
 def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
@@ -98,13 +131,12 @@ def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
     database.execute(connection, "placebo_counts_add", **of_tool, **base, thresholds=thresholds)
     [sample] = database.fetch_all(connection, "placebo_sample_size", **of_tool, **base)
     [pool] = database.fetch_all(connection, "placebo_pool_by_id", placebo_recipe_id=run.placebo_recipe_id)
-    scale = sample.sampled / pool.sample_share / sample.scored if sample.scored else None
     # 2. The rates.
     rows = database.fetch_all(connection, "placebo_counts_of_run", run_id=run.run_id, tool=run.tool)
     rates: dict[float, Rate] = {}
     for threshold in thresholds:
         counted = [CountedDocuments(r.placebos, r.calls, r.documents) for r in rows if r.threshold == threshold]
-        rate = rate_of(counted, scale)
+        rate = rate_of(counted, sample.sampled / pool.sample_share, sample.scored)
         rates[threshold] = rate
         database.execute(
             connection,
@@ -113,7 +145,6 @@ def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
             tool=run.tool,
             threshold=threshold,
             placebo_recipe_id=run.placebo_recipe_id,
-            placebos_scored=sample.scored,
             calls_sampled=sample.sampled,
             **vars(rate),
         )
@@ -169,7 +200,7 @@ def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) 
         return HeldThreshold(
             run.tool, None, why_not="no placebo is possible: no call of another text has another result"
         )
-    scale = sample.sampled / pool.sample_share / sample.scored
+    calls_represented = sample.sampled / pool.sample_share
     # Between two placebos: how many calls, and the smallest of them.
     between = database.fetch_all(connection, "placebo_thresholds", **of_tool)
     calls = sum(row.calls for row in between)
@@ -177,12 +208,12 @@ def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) 
         return HeldThreshold(run.tool, None, why_not=f"no call saves {run.choices.prune_below:g} nats")
     placebos = sum(row.placebos_at_lower_end for row in between)
     for row in between:  # from below
-        rate = (placebos - row.placebos_at_lower_end) * scale / calls if calls else math.inf
-        if row.calls and rate <= largest_rate:
+        expected = (placebos - row.placebos_at_lower_end) * calls_represented / sample.scored
+        if row.calls and share_of_calls(expected, calls) <= largest_rate:
             threshold = shortest_between(row.lower_end, row.smallest_call, is_open=row.placebos_at_lower_end > 0)
             counted = database.fetch_all(connection, "placebo_counts_at", **of_tool, threshold=threshold)
             documents = [CountedDocuments(one.placebos, one.calls, one.documents) for one in counted]
-            return HeldThreshold(run.tool, threshold, calls, rate_of(documents, scale))
+            return HeldThreshold(run.tool, threshold, calls, rate_of(documents, calls_represented, sample.scored))
         calls -= row.calls
         placebos -= row.placebos_at_lower_end
     return HeldThreshold(run.tool, None, why_not="no threshold holds it")

@@ -40,7 +40,7 @@ from toolformer_ops.evaluation_report.contents import page_key
 from toolformer_ops.models.late_imports import imported_when_used
 from toolformer_ops.release.choosing import PAGE_TEXTS, KeptCounts, count_kept
 from toolformer_ops.release.format import read_release
-from toolformer_ops.runs.placebo_rates import store_rates
+from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, store_rates
 from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_beyond_finished
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
@@ -165,6 +165,7 @@ def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, objec
         "min_kept_texts": run.choices.min_kept_texts,
         "max_kept_share": run.choices.max_kept_share,
         "max_false_discovery_rate": run.choices.max_false_discovery_rate,
+        "fewest_placebos": FEWEST_PLACEBOS,
     }
     with database.transaction(engine) as connection:
         database.execute(connection, "check_memory")

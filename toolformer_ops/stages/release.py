@@ -40,8 +40,8 @@ from toolformer_ops.storage.publication import Manifest, file_sha256, registered
 
 logger = logging.getLogger(__name__)
 
-Rates = Mapping[str, Mapping[str, float]]
-"""By tool, its false-discovery rate where it is known: `false_discovery_rate`, `rate_low` and `rate_high`."""
+Rates = Mapping[str, Mapping[str, Any]]
+"""By tool, its false-discovery rate where it is known: `false_discovery_rate`, `rate_low`, `rate_high`, `placebos_scored`."""
 RELEASE_VERSION = 2
 """Raised when equal calls would give other texts or columns."""
 PREFIX = "releases"
@@ -212,7 +212,7 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
     model_identity = require_run(connection, run_id).model_identity
     rows = database.fetch_all(connection, "release_tools", run_id=run_id)
     present: list[ReleaseTool] = []
-    rates: dict[str, Mapping[str, float]] = {}
+    rates: dict[str, Mapping[str, Any]] = {}
     lacking: dict[str, str] = {}
     for row in rows:
         if row.scoring_recipe_id is None:
@@ -251,6 +251,7 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
                     "false_discovery_rate": row.false_discovery_rate,
                     "rate_low": row.rate_low,
                     "rate_high": row.rate_high,
+                    "placebos_scored": row.placebos_scored,
                 }
     for tool, reason in lacking.items():
         logger.warning("the release of run %s lacks %s: %s", run_id, tool, reason)

@@ -125,7 +125,7 @@ def test_the_calls_of_a_file_are_the_pool_of_its_placebos(
     kept = [line for line in found if line["kept"]]
     columns = ("loss_reduction", "placebo_reduction", "information", "placebos")
     assert [tuple(line[name] for name in columns) for line in kept] == [(1.0, -0.25, 1.25, 3)] * len(BOXES)
-    assert "Calculator from 0.5 nats: 8 calls kept, false-discovery rate" in caplog.text
+    assert "Calculator from 0.5 nats: 8 calls kept; by chance" in caplog.text
     # Batches change nothing.
     monkeypatch.setenv("TOOLFORMER_MICRO_BATCH_DOCUMENTS", "1")
     assert list(annotated_boxes(tmp_path, monkeypatch)) == found
