@@ -110,6 +110,20 @@ def test_what_the_two_micro_batches_before_ran_is_not_run_again_though_neither_i
     assert [(of["executed"], of["from_cache"], of["with_result"]) for of in counts] == [(1, 0, 1), (1, 0, 1), (0, 1, 1)]
 
 
+def test_what_is_given_up_answers_the_inputs_alone_that_nothing_has_answered_yet(engine: Engine) -> None:
+    work = execution(engine)
+    known, failed, open_one = map(content_uuid, ("1 + 1", "7 / 0", "2 + 2"))
+    inputs = {known: "1 + 1", failed: "7 / 0", open_one: "2 + 2"}
+    asked = Asked({uuid.UUID(int=1): [known, failed, open_one]}, inputs, known={known: None, failed: "divides_by_zero"})
+    given_up = work.give_up(asked, "out_of_memory")
+    written: list[Any] = given_up.rows
+    assert [(row.input, row.results, row.reason) for row in written] == [("2 + 2", [], "out_of_memory")]
+    counts = {name: count for name, count in given_up.outcomes[0].counts.items() if count}
+    assert counts == {
+        "calls": 3, "inputs": 3, "executed": 1, "from_cache": 2, "with_result": 1, "divides_by_zero": 1, "out_of_memory": 1,
+    }  # fmt: skip
+
+
 def compute_that_stops(work: ExecuteWork, batches: int) -> Callable[[Asked], MicroBatch]:
     done = iter(range(batches))
     compute = work.compute

@@ -16,13 +16,14 @@ from sqlalchemy import text as sql
 from tests.annotated_runs import AnnotatedRun
 from tests.fake_language_model import FakeLanguageModel
 from tests.killed_stages import MICRO_BATCH
+from toolformer_ops import termination
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import DeviceMemoryError, ParameterError
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import work_off
 from toolformer_ops.runs.run_tools import NO_LIMIT, RunTool, Shard, load_run_tool
-from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, FailedDocument, retry_failed
+from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, FailedDocument, Tries, retry_failed
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.checking import check_tool
 from toolformer_ops.stages.execution import ExecuteWork
@@ -135,6 +136,18 @@ def test_a_process_that_is_told_to_end_says_so_and_no_text_is_suspected(settings
     assert len(done) % MICRO_BATCH == 0  # whole micro-batches; the one at work was dropped
     annotate_stage(settings, "r", "Calculator", "0/1")
     assert rows(settings, "select count(*) from stage_ledger where stage = 'score'") == [(11,)]
+
+
+def test_a_process_that_hangs_after_sigterm_takes_its_try_back_before_it_is_ended(settings: Settings) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    tries = Tries(run.engine, run_id=run.run_id, tool="Calculator", stage="execute", recipe_id="e")
+    with tries.begun([uuid.UUID(int=1), uuid.UUID(int=2)]):
+        left = "select document_ids from micro_batch_tries"
+        assert rows(settings, left) == [([uuid.UUID(int=1), uuid.UUID(int=2)],)]
+        [last_words] = termination._farewells  # what the thread that ends the process calls
+        last_words()
+        assert rows(settings, left) == []
+    assert termination._farewells == []
 
 
 def test_where_no_text_passes_the_machine_is_at_fault_and_no_text_is_given_up(

@@ -3,7 +3,9 @@
 import itertools
 from dataclasses import replace
 from datetime import date
-from typing import Any
+from typing import Any, NoReturn
+
+import pytest
 
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel
 from toolformer_ops.annotation.candidates import (
@@ -80,9 +82,53 @@ def test_pruned_positions_are_marked_with_the_loss_that_proves_it_and_not_sample
     assert [(one.token, one.pruned_by_loss) for one in first.positions] == [(1, None), (2, 0.25)]
     assert (len(first.samples), len(second.samples)) == (1, 1)
     assert [one.pruned_by_loss for one in second.positions] == [None]
+    [reached] = sampled(model, ["one is sure"], prune_below=0.25)  # a call may save all of it
+    assert [one.pruned_by_loss for one in reached.positions] == [None, None]
+
+    def never(*_: object) -> NoReturn:
+        pytest.fail("a loss was computed that prunes nothing")
+
+    model.losses_without_call = never  # type: ignore[method-assign]
     [unpruned] = sampled(model, ["one is sure"], prune_below=0.0)
     assert [one.pruned_by_loss for one in unpruned.positions] == [None, None]
     assert len(unpruned.samples) == 2
+
+
+def test_what_a_run_chooses_is_what_the_model_is_asked_for() -> None:
+    asked: list[dict[str, Any]] = []
+
+    class Watched(FakeLanguageModel):
+        def find_positions(self, prompt: object, texts: Any, **numbers: Any) -> Any:
+            asked.append(numbers)
+            return super().find_positions(prompt, texts, **numbers)
+
+        def start_sampling(self, prompt: object, **numbers: Any) -> Any:
+            asked.append(numbers)
+            return super().start_sampling(prompt, **numbers)
+
+    sampled(
+        Watched(),
+        ["one two"],
+        max_positions=3,
+        samples_per_position=4,
+        sampling_threshold=0.05,
+        max_call_tokens=17,
+        temperature=0.8,
+        top_p=0.9,
+    )
+    assert asked == [
+        {"samples": 4, "max_new_tokens": 17, "call_start": " [", "temperature": 0.8, "top_p": 0.9},
+        {"at_most": 3, "threshold": 0.05, "allowed": None},
+    ]
+
+
+def test_each_text_has_its_own_say_at_which_positions_calls_may_be_sampled() -> None:
+    """Also where the texts are too long to be read together."""
+    texts = [f"{number} two three {'x' * CHARACTERS_TOGETHER}" for number in range(3)]
+    allowed = [lambda position, token=token: position.token == token for token in (1, 3, 2)]
+    model: Any = FakeLanguageModel()
+    found = sample_texts(model, PROMPT, " [", choices(prune_below=0.0), [(text, text) for text in texts], allowed)
+    assert [[one.token for one in of_text.positions] for of_text in found] == [[1], [3], [2]]
 
 
 def test_seconds_of_positions_are_shared_by_length_and_those_of_sampling_by_positions() -> None:
@@ -107,16 +153,16 @@ def written(*calls: str) -> list[SampledContinuation]:
 
 def test_equal_calls_are_one_candidate_and_every_other_sample_has_its_reason() -> None:
     samples = written(
-        "Calculator(2 + 3)", "QA(how?)", "Calculator(2 + 3)", "Calculator(2 +", UNFINISHED, "Calculator()"
+        "Calculator(2 + 3)", "QA(how?)", "Calculator(2 + 3)", "Calculator(2 +", UNFINISHED, "Calculator()", "QA(who?)"
     )
     candidates, counts = candidates_at(CALCULATOR, Document.of("a text"), "a text", POSITION, samples)
     [candidate] = candidates
     assert (candidate.call, candidate.sample_count, candidate.position) == (Call("Calculator", "2 + 3"), 2, POSITION)
     assert counts == {
-        "samples": 6,
+        "samples": 7,
         "candidates": 1,
         "duplicates_merged": 1,
-        "sample_of_another_tool": 1,
+        "sample_of_another_tool": 2,
         "sample_does_not_parse": 1,
         "sample_without_end": 1,
         "sample_without_input": 1,
@@ -202,7 +248,7 @@ def test_chains_are_sampled_behind_a_call_and_from_its_result_alone_in_each_para
     document = Document.of(before + dated)
     paragraphs = [Paragraph(document, 0, 0, len(before)), Paragraph(document, 1, len(before), len(document.text))]
     model: Any = FakeLanguageModel(("Calculator(2020 - 1987)", "Calculator(1987 + 1)"))
-    numbers = choices(max_positions=20, samples_per_position=3, chains=True, prune_below=0.0)
+    numbers = choices(max_positions=20, samples_per_position=4, chains=True, prune_below=0.0)
     nothing, found = sample_paragraphs(model, CALCULATOR, numbers, paragraphs)
     assert (nothing.candidates, nothing.counts) == ([], {"paragraphs": 1, "positions": 0, "positions_pruned_below": 0})
     # Not right behind the call, where no word of the text is between.
@@ -210,7 +256,7 @@ def test_chains_are_sampled_behind_a_call_and_from_its_result_alone_in_each_para
     assert [(item.position.char, str(item.call), item.parent) for item in found.candidates] == [
         (at, "Calculator(2020 - 1987)", 0) for at in starts
     ]
-    assert found.counts["sample_without_earlier_result"] == len(starts)
+    assert found.counts["sample_without_earlier_result"] == 2 * len(starts)
 
 
 def test_only_a_tool_that_says_so_gets_the_url_and_date_of_a_record() -> None:
