@@ -29,6 +29,7 @@ from toolformer_ops.local_services.object_store import (
 from toolformer_ops.local_services.ports import LOOPBACK, WEED_PORTS, accepts_connections, choose_port
 from toolformer_ops.local_services.postgres import Cluster, PostgresAddress, is_ready, prepare_cluster
 from toolformer_ops.local_services.supervision import tied_command
+from toolformer_ops.storage.object_store import ObjectStore
 
 Started = TypeVar("Started")
 
@@ -143,6 +144,14 @@ def start_object_store(directory: Path, bucket: str = "toolformer") -> Iterator[
     finally:
         stop(process, signal.SIGTERM)
         remove_sockets(ports)
+
+
+def flip_a_byte(store: ObjectStore, key: str) -> None:
+    """Change a byte of an object; its length and metadata, the stored hash among them, stay those of the first content."""
+    answer = store._client.get_object(Bucket=store.bucket, Key=key)
+    content = bytearray(answer["Body"].read())
+    content[len(content) // 2] ^= 1
+    store._client.put_object(Bucket=store.bucket, Key=key, Body=bytes(content), Metadata=answer["Metadata"])
 
 
 def tried(start: Callable[[], Started]) -> Started:

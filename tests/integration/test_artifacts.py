@@ -100,7 +100,7 @@ def test_artifact_is_found_by_its_manifest_and_fetched_once(cached: Settings, tm
 
     folder = artifacts.fetch(cached, found)
     assert contents(folder) == FILES
-    assert artifacts.fetch(cached, found, verify=True) == folder
+    assert artifacts.fetch(cached, found) == folder
     assert (downloads(cached), left(cached, "partial")) == (["tiny"], [])
 
 
@@ -172,7 +172,7 @@ def test_damaged_entry_is_never_used(cached: Settings, tmp_path: Path, damage: s
         weights.unlink()
     else:
         weights.write_bytes(content[:10] if damage == "cut" else content[::-1])
-    folder = artifacts.fetch(cached, published, verify=damage == "changed")
+    folder = artifacts.fetch(cached, published)
     assert contents(folder) == FILES
     assert downloads(cached) == ["tiny", "tiny"]
 

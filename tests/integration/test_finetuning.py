@@ -11,6 +11,7 @@ from sqlalchemy import text as sql_text
 
 from tests.annotated_runs import AnnotatedRun
 from tests.finetuning_jobs import SMALL
+from tests.servers import flip_a_byte
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
     CorruptObjectError,
@@ -300,6 +301,10 @@ def test_model_whose_weights_are_lost_is_not_published_but_trained_again(
     assert row.withdrawn_at is None
     store.fetch(prefix, tmp_path / "again", row.manifest_sha256)
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == first
+    if published:
+        flip_a_byte(store, weights)
+        with pytest.raises(CorruptObjectError, match=r"model.safetensors .* Run `toolformer-ops stage finetune"):
+            publish(settings, run.run_id)
     assert not store.exists(f"{prefix}/draft.json")
 
 

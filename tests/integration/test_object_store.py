@@ -16,6 +16,7 @@ import pytest
 import tenacity
 from pydantic import SecretStr
 
+from tests.servers import flip_a_byte
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
     EXIT_INFRASTRUCTURE,
@@ -451,6 +452,13 @@ def test_publishing_again_writes_what_is_lost_and_replaces_what_is_damaged(
     store.put_if_absent(two, b"xx")
     assert store.publish(prefix, files) == manifest
     assert store.lacking(manifest) == {}
+    flip_a_byte(store, one)
+    assert store.lacking(manifest).keys() == {manifest.files[0]}
+    assert store.mend(manifest, files) == ()
+    flip_a_byte(store, two)
+    with pytest.raises(CorruptObjectError, match="1 missing or changed: two"):
+        store.conclude(manifest)
+    assert store.publish(prefix, files) == manifest
     store.fetch(prefix, tmp_path / "out")
     assert (tmp_path / "out" / "two").read_bytes() == b"22"
 

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import text as sql_text
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
+from tests.servers import flip_a_byte
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
     CorruptObjectError,
@@ -442,6 +443,9 @@ def test_release_whose_files_were_lost_or_changed_has_them_again(settings: Setti
     store.delete(part)
     store.delete(card)
     store.put_if_absent(card, b"# Another card")
+    assert release(settings, run.run_id) == release_id
+    assert store.lacking(manifest) == {}
+    flip_a_byte(store, part)
     assert release(settings, run.run_id) == release_id
     assert store.fetch(release_prefix(release_id), tmp_path, manifest.sha256) == manifest
     assert len(list(read_release(tmp_path))) == 1

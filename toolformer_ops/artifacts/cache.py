@@ -46,11 +46,11 @@ _verified: set[tuple[Path, str]] = set()
 """Entries whose bytes this process has compared with a manifest of this hash."""
 
 
-def fetch(settings: Settings, artifact: Artifact, *, verify: bool = False) -> Path:
+def fetch(settings: Settings, artifact: Artifact) -> Path:
     """The folder with an artifact's files, which stays there until this process ends.
 
-    Downloads where the cache does not hold it. `verify`: compare the bytes of what is there with the manifest, once a process; an
-    entry that is damaged is removed and downloaded again. Without, only names and sizes are compared.
+    Downloads if the cache does not hold it. Compares the bytes of what is there with the manifest, once a process; an entry that is
+    damaged is removed and downloaded again.
 
     Raises:
         CorruptObjectError: a file on S3 has not the content that the manifest names; nothing of it is kept.
@@ -66,7 +66,7 @@ def fetch(settings: Settings, artifact: Artifact, *, verify: bool = False) -> Pa
         # 1. An entry that is there is used: the lock says so to whoever makes room, and the time says how lately.
         cache.hold(key)
         if entry.is_dir():
-            damage = _damage(entry, artifact, verify=verify)
+            damage = _damage(entry, artifact)
             if damage is None:
                 os.utime(entry)
                 return entry
@@ -79,7 +79,7 @@ def fetch(settings: Settings, artifact: Artifact, *, verify: bool = False) -> Pa
                 _verified.add((entry, artifact.manifest.sha256))
 
 
-def _damage(entry: Path, artifact: Artifact, *, verify: bool) -> str | None:
+def _damage(entry: Path, artifact: Artifact) -> str | None:
     """Why an entry is not what the manifest names; None where it is."""
     for file in artifact.manifest.files:
         path = entry / file.name
@@ -87,7 +87,7 @@ def _damage(entry: Path, artifact: Artifact, *, verify: bool) -> str | None:
         if found != file.size:
             return f"expected {file.size} bytes in {file.name}, found {'no file' if found is None else found}"
     known = (entry, artifact.manifest.sha256)
-    if verify and known not in _verified:
+    if known not in _verified:
         for file in artifact.manifest.files:
             if (sha256 := file_sha256(entry / file.name)) != file.sha256:
                 return f"expected content {file.sha256} in {file.name}, found {sha256}"

@@ -78,7 +78,7 @@ class Snapshots:
         try:
             manifest = SnapshotManifest.of(f"{self._root}/{step:08d}-{uuid.uuid4().hex[:8]}", files, KIND, key)
             self._store.upload_files(manifest, files)
-            self._store.conclude(manifest)
+            self._store.conclude(manifest, manifest.files)
             kept = {manifest.key, *(manifest.key_of(file) for file in manifest.files)}
             self._remove(besides=kept)
             logger.info("the checkpoint of step %d is on S3: %s", step, self._store.uri(manifest.prefix))

@@ -158,7 +158,7 @@ def _fetched(published: "Artifact", settings: Settings | None) -> Path:
     """The files of a published model in the cache, compared with their hashes."""
     from toolformer_ops import artifacts
 
-    return artifacts.fetch(settings or load_settings(), published, verify=True)
+    return artifacts.fetch(settings or load_settings(), published)
 
 
 def require_hub_revision(hub_id: str, revision: str | None) -> str:

@@ -7,11 +7,12 @@ A publication is under a prefix such as `releases/4f0c...`:
 
 A reader that finds no manifest sees nothing. Two writers of one prefix cannot mix their files, since different contents are in
 different folders, and the conditional put (`If-None-Match: *`) lets one of them win; a writer that was killed leaves at most
-files that no manifest names. The manifest is written only where every object has been found with its size and hash, by HEAD:
-`lacking` asks the same of a publication that is there, and `mend` writes what it lacks.
+files that no manifest names. The manifest is written only where every object has been found with its size and hash: `lacking`
+asks the same of a publication that is there, and `mend` writes what it lacks.
 
-HEAD compares what S3 says of an object: its size, and the SHA-256 that was stored with it. Bytes that change under the store are
-found when they are read: `fetch` and `read_file` hash them.
+What S3 says of an object (its size, the SHA-256 that was stored with it) proves nothing of its bytes. So an object that is taken
+as already there is read whole and hashed. Of one that was written just now, S3 compared the bytes with their checksum: there HEAD
+is enough.
 
 Owns no table: `dataset_releases` and `finetuned_models` are written by `stages/release.py` and `stages/finetuning.py`.
 Does not decide what a publication holds.
@@ -42,7 +43,7 @@ class ObjectStore(Objects):
             AlreadyPublishedError: other contents were published under this prefix.
         """
         manifest = self.upload(prefix, files, kind=kind, identity=identity)
-        self.conclude(manifest)
+        self.conclude(manifest, manifest.files)
         return manifest
 
     def upload(self, prefix: str, files: Mapping[str, Path], *, kind: str = "", identity: str = "") -> Manifest:
@@ -63,38 +64,48 @@ class ObjectStore(Objects):
         """
         self.require_bucket()
         self._write(manifest, files, self.lacking(manifest))
-        self.require_whole(manifest)
+        self.require_whole(manifest, manifest.files)
 
     def lacking(self, manifest: Manifest) -> dict[PublishedFile, str]:
-        """The files of a publication whose object is not there with its size and hash, each with what was found.
+        """The files of a publication whose object is not there with its content, each with what was found.
 
-        Asks by HEAD, and reads an object only where no hash was stored with it.
+        Reads and hashes every object that is there with its size.
         """
-        found = {file: self._found(manifest, file) for file in manifest.files}
-        return {file: what for file, what in found.items() if what is not None}
+        return {file: what for file in manifest.files if (what := self._found(manifest, file)) is not None}
 
     def _found(self, manifest: Manifest, file: PublishedFile) -> str | None:
-        """What is there instead of a file of a publication; None where the file is there."""
-        key = manifest.key_of(file)
-        head = self._head(key)
+        """What is there instead of a file of a publication, by its bytes; None where the file is there."""
+        if said := self._said(manifest, file):
+            return said
+        try:
+            with self._open(self.bucket, manifest.key_of(file), file.size) as body:
+                sha256 = hashlib.file_digest(body, "sha256").hexdigest()
+        except ObjectNotFoundError:  # deleted just now
+            return "nothing"
+        except CorruptObjectError:
+            return "bytes that are not those of its checksum"
+        return None if sha256 == file.sha256 else f"content {sha256}"
+
+    def _said(self, manifest: Manifest, file: PublishedFile) -> str | None:
+        """As `_found`, by what S3 says of the object."""
+        head = self._head(manifest.key_of(file))
         if head is None:
             return "nothing"
         if head.size != file.size:
             return f"{head.size} bytes"
-        sha256 = head.sha256
-        if sha256 is None:  # copied there by a program that drops metadata
-            with self._open(self.bucket, key, file.size) as body:
-                sha256 = hashlib.file_digest(body, "sha256").hexdigest()
-        return None if sha256 == file.sha256 else f"content {sha256}"
+        return None if head.sha256 in (None, file.sha256) else f"content {head.sha256}"
 
-    def require_whole(self, manifest: Manifest) -> None:
-        """Fail unless every object of a publication is there with its size and hash.
+    def require_whole(self, manifest: Manifest, known: Collection[PublishedFile] = ()) -> None:
+        """Fail unless every object of a publication is there with its content.
+
+        `known`: files that this process has just written, or read whole: HEAD is asked. All others are read and hashed.
 
         Raises:
             ObjectNotFoundError: objects are missing.
             CorruptObjectError: an object has another content.
         """
-        lacking = self.lacking(manifest)
+        found = {file: (self._said if file in known else self._found)(manifest, file) for file in manifest.files}
+        lacking = {file: what for file, what in found.items() if what is not None}
         if not lacking:
             return
         missing = all(what == "nothing" for what in lacking.values())
@@ -116,7 +127,7 @@ class ObjectStore(Objects):
             return ()
         made = set(Manifest.of(manifest.prefix, files).files)
         self._write(manifest, files, [file for file in lacking if file in made])
-        return tuple(self.lacking(manifest))
+        return tuple(file for file in lacking if self._found(manifest, file))
 
     def _write(self, manifest: Manifest, files: Mapping[str, Path], which: Collection[PublishedFile]) -> None:
         for number, file in enumerate(which, start=1):
@@ -130,14 +141,16 @@ class ObjectStore(Objects):
                 self.delete(key)
                 self.put_if_absent(key, files[file.name])
 
-    def conclude(self, manifest: Manifest) -> bool:
+    def conclude(self, manifest: Manifest, known: Collection[PublishedFile] = ()) -> bool:
         """Write the manifest of files that `upload` has written; whether this call wrote it (else it was there, and equal).
+
+        `known`: as for `require_whole`.
 
         Raises:
             ObjectNotFoundError, CorruptObjectError: a file is not there, or not with its size and hash.
             AlreadyPublishedError: other contents were published under this prefix.
         """
-        self.require_whole(manifest)
+        self.require_whole(manifest, known)
         if self.put_if_absent(manifest.key, manifest.to_bytes()):
             return True
         published = Manifest.from_bytes(manifest.prefix, self.get(manifest.key))
