@@ -6,9 +6,8 @@ select coalesce(
         select earlier.run_id
         from annotation_runs earlier
         where earlier.corpus_id = run.corpus_id
-          and earlier.run_id <> run.run_id
           and earlier.state = 'success'
-          and earlier.started_at <= run.started_at
+          and (earlier.started_at, earlier.run_id) < (run.started_at, run.run_id)
           and case when run.schedule is null then earlier.model_identity = run.model_identity else earlier.schedule = run.schedule end
           and exists (select from run_tools where run_tools.run_id = earlier.run_id)  -- it annotated, and did not only finetune
         order by earlier.started_at desc, earlier.finished_at desc

@@ -3,7 +3,7 @@ select now.run_id, before.run_id as before_run_id, coalesce(before.run_id = now.
        changed.is_added, changed.tool, changed.document_id, changed.call_id, changed.position_char, changed.call_text, changed.result,
        changed.loss_reduction, changed.reason, changed.detail
 from annotation_runs now
-join annotation_runs before on before.run_id <> now.run_id
+join annotation_runs before on (before.started_at, before.run_id) < (now.started_at, now.run_id)
 cross join lateral release_changes_between(now.run_id, before.run_id) changed
 union all
 select now.run_id, null, now.previous_run_id is null and now.finished_at is not null,

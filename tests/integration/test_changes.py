@@ -246,6 +246,11 @@ def test_the_run_before_needs_no_name_in_the_views(nights: Nights) -> None:
                                {"run_id": run_id}).all()
             for view in ("release_changes", "run_comparison") for run_id in ("one", "two")
         ]  # fmt: skip
+        for view in ("release_changes", "run_comparison"):  # from the earlier run to the later, and never back
+            pairs = connection.execute(
+                text(f"select distinct run_id, before_run_id from {view} where run_id in ('one', 'two')")
+            )
+            assert {tuple(pair) for pair in pairs} == {("one", None), ("two", None), ("two", "one")}
     first, second, places_of_first, places_of_second = views
     assert {(row.before_run_id, row.reason) for row in first} == {(None, "first_run")}
     assert {(row.before_run_id, row.change) for row in places_of_first} == {(None, "new")}

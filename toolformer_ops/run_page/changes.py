@@ -48,7 +48,7 @@ async def show(
         if before and (named := fetch_all(connection, "changes_run_named", name=before)):
             wanted = named[0].run_id
         other = find_run(connection, wanted, visitor.dag_ids) if wanted else None
-        is_later = other is not None and other.started_at > run.started_at
+        is_later = other is not None and (other.started_at, other.run_id) > (run.started_at, run.run_id)
         earlier, later = (run, other) if is_later else (other, run)
         # 2. How often each reason is, and a page of places.
         rows: list[Any] = []
