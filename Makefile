@@ -62,8 +62,8 @@ bench: $(STAMP) ## Measure the engine: make bench WORK=A TEXTS=2 RUNS=3 DTYPE=fl
 	  --dtype="$${DTYPE:-float32,bfloat16}" --sizes="$${SIZES:-10,100}" --model="$${MODEL:-}" \
 	  --out="$${OUT:-$$TOOLFORMER_STATE_DIR/bench}"
 
-bench-database: $(STAMP) ## Measure the database: make bench-database SIZE=100000 for a quick look (default: 100000,1000000)
-	@$(BIN)/python -m benchmarks.database --size="$${SIZE:-100000,1000000}"
+bench-database: $(STAMP) ## Measure the database: make bench-database SIZE=5000 for a quick look (default: 5000,100000,1000000)
+	@$(BIN)/python -m benchmarks.database --size="$${SIZE:-5000,100000,1000000}"
 
 lock: $(LOCK_TOOLS) ## Write the hashes of the lock files anew, after a version was changed in one.
 	@requirements/lock $(LOCK_TOOLS)/bin/uv

@@ -73,6 +73,8 @@ NEW_IN_A_NIGHT = 1000
 CHECKED_DOCUMENTS = 100_000
 COPIED_ROWS = 100_000
 ROWS_PER_TRANSACTION = 5_000
+PARTS = ("night: ", "example ", "view ")
+"""Figures that each have a line of the table."""
 SETTINGS = {
     "fsync": "off",
     "synchronous_commit": "off",
@@ -286,9 +288,10 @@ insert into call_results (tool, tool_version, input_key, input, results)
     select distinct :tool, 'benchmark', md5(input)::uuid, input, array['5'] from calls;
 insert into call_losses
     (scoring_recipe_id, call_id, document_id, result_rank, result, loss_without_call, loss_without_result, loss_with_result,
-     number_format)
+     number_format, token_log_probabilities)
     select :scoring_recipe_id, call_id, document_id, 0, '5', 3.0, 3.25,
-           3.25 - 2.6 * power(((ordinal::bigint * 7919 + n * 104729) % 1000) / 1000.0, 3), 'float32'
+           3.25 - 2.6 * power(((ordinal::bigint * 7919 + n * 104729) % 1000) / 1000.0, 3), 'float32',
+           array[array[-9, -8, -7, -6, -5], array[-9.5, -8.5, -7.5, -6.5, -5.5], array[-1, -2, -3, -2, -1]]::real[]
     from calls order by document_id, call_id;
 drop table members;
 drop table calls
@@ -364,6 +367,21 @@ class Bench:
         of("sample", sampling.SampleWork(**whole, tool=tool, load_model=mock.Mock()))
         of("execute", execution.ExecuteWork(**whole, runner=mock.Mock(), time_limit_seconds=1.0))
         of("score", scoring.ScoreWork(**whole, tool=tool, load_model=mock.Mock()))
+
+    def examples_and_views(self) -> None:
+        """Ask every example of sql/examples about the finished run, and every view for all of its rows."""
+        for path in sorted((database.SQL_DIR / "examples").glob("*.sql")):
+            question = path.read_text(encoding="utf-8").replace(database.RUN_DEFAULT, "").replace(":'run'", "'done'")
+            self.measure(f"example {path.stem}", functools.partial(self._ask, question))
+        for path in sorted((database.SQL_DIR / "views").glob("*.sql")):
+            view = path.stem.partition("_")[2]
+            count = f"select count(shown) from (select * from {view} offset 0) as shown"  # noqa: S608
+            self.measure(f"view {view}", functools.partial(self._ask, count))
+
+    def _ask(self, question: str) -> None:
+        with self.engine.begin() as connection, database.raw_cursor(connection) as cursor:
+            cursor.execute(question)
+            cursor.fetchall()
 
     def night(self, run_id: str) -> None:
         """A whole night with some new documents, but for finetuning."""
@@ -489,6 +507,7 @@ def measure_size(size: int, folder: Path) -> dict[str, float]:
         for view in ("threshold_counts", "yield_by_stage", "annotation_progress"):
             bench.measure(view, functools.partial(bench.sql, f"select * from {view} where run_id = 'done'"))  # noqa: S608
         bench.measure("release", lambda: release.release(settings, "done"))
+        bench.examples_and_views()
         # 3. What is new.
         write_lines(bench.corpus, range(size, size + NEW_IN_A_NIGHT), "a")
         bench.night("night")
@@ -527,7 +546,7 @@ def report(sizes: Sequence[int], figures: Sequence[dict[str, float]]) -> str:
         ("first ingestion", "", lambda found: found["ingestion, first"]),
         ("end of a run", "", lambda found: found["end of the run"]),
     ]  # fmt: skip
-    parts = list(dict.fromkeys(name for found in figures for name in found if name.startswith("night: ")))
+    parts = list(dict.fromkeys(name for found in figures for name in found if name.startswith(PARTS)))
     aims += [(name, "", operator.methodcaller("get", name, 0.0)) for name in parts]
     rows = [
         {"what": name, "aim": aim}
@@ -544,7 +563,7 @@ def report(sizes: Sequence[int], figures: Sequence[dict[str, float]]) -> str:
 
 @app.command()
 def bench_database(
-    size: Annotated[str, typer.Option(help="Numbers of documents, with commas between them.")] = "100000,1000000",
+    size: Annotated[str, typer.Option(help="Numbers of documents, with commas between them.")] = "5000,100000,1000000",
     folder: Annotated[
         Path | None, typer.Option(help="Where to make the databases; 11 GB for 1,000,000 documents.")
     ] = None,

@@ -1,20 +1,31 @@
 -- What would another threshold keep?
--- A run at thresholds from 0 to 2 nats in steps of half a nat, as far down as the run computed all calls; needs no GPU.
+-- A run at thresholds from 0 to 2 nats in steps of half a nat, and at a quarter; needs no GPU. Below the run's prune_below not all calls
+-- were computed: `calls` are those that are known, and a run with a lower prune_below may keep at most `may_add_calls` more, and calls at
+-- `may_add_positions` where none was sampled.
 -- About the newest run that finished; another one: toolformer-ops sql --run=night-1 ..., or psql --set=run=night-1.
 \if :{?run} \else \set run '' \endif
 with thresholds as materialized (
-    select t.run_id, t.tool, t.keep_threshold, cast(step * 0.5 as double precision) as threshold
+    select t.tool, t.keep_threshold, t.tau_information, threshold,
+           undecided.calls as may_add_calls, undecided.positions as may_add_positions
     from run_tools t
-    cross join generate_series(0, 4) as step
+    cross join unnest(array[0, 0.25, 0.5, 1, 1.5, 2]::double precision[]) as threshold
+    cross join lateral undecided_at(t.run_id, t.tool, threshold) undecided
     where t.run_id = run_or_newest(:'run')
-      and step * 0.5 >= t.prune_below
+),
+reached as materialized (
+    select tool, document_id, call_id, loss_reduction, case when tau_information is not null then information end as information
+    from scored_calls
+    where run_id = run_or_newest(:'run') and is_kept(null, loss_reduction, 0)
 )
 select a.tool,
        a.threshold,
        a.threshold = a.keep_threshold as is_keep_threshold,
        count(k.call_id) as calls,
-       count(distinct k.document_id) as texts
+       count(distinct k.document_id) as texts,
+       a.may_add_calls,
+       a.may_add_positions
 from thresholds a
-left join lateral kept_calls_at(a.run_id, a.tool, a.threshold) k on true
-group by a.tool, a.threshold, a.keep_threshold
+left join reached k
+    on k.tool = a.tool and k.loss_reduction >= a.threshold and (a.tau_information is null or k.information >= a.tau_information)
+group by a.tool, a.threshold, a.keep_threshold, a.may_add_calls, a.may_add_positions
 order by a.tool, a.threshold;

@@ -12,6 +12,9 @@ with costs as materialized (
                 where answer.tool = t.tool and answer.tool_version = t.tool_version and answer.reason is null)) as seconds
     from run_tools t
     where t.run_id = run_or_newest(:'run')
+),
+kept as materialized (  -- what costs raise is the threshold: nothing else is kept
+    select tool, document_id, call_id, loss_reduction from kept_calls where run_id = run_or_newest(:'run')
 )
 select c.tool,
        c.seconds as seconds_of_a_call,
@@ -21,7 +24,7 @@ select c.tool,
        count(distinct k.document_id) as texts
 from costs c
 cross join unnest(array[0, 0.1, 0.5, 1, 2, 5]) as asked (nats_per_second)
-left join lateral kept_calls_at(c.run_id, c.tool, greatest(c.keep_threshold, asked.nats_per_second * c.seconds)) k on true
+left join kept k on k.tool = c.tool and k.loss_reduction >= asked.nats_per_second * c.seconds
 where c.seconds is not null
 group by c.tool, c.keep_threshold, c.seconds, asked.nats_per_second
 order by c.tool, asked.nats_per_second;

@@ -409,6 +409,34 @@ def test_the_loss_reduction_is_the_smaller_loss_without_minus_the_loss_with_the_
     assert _value(engine, "select array_agg(loss_reduction order by call_id) from call_losses") == [1.25, 0.75]
 
 
+def test_postgres_expects_as_many_rows_of_a_join_by_document_and_call_as_there_are_calls(engine: Engine) -> None:
+    documents, calls_each = 2_000, 4
+    with database.transaction(engine) as connection:
+        for table in ("candidate_calls", "call_losses"):
+            database.ensure_partition(connection, table, RECIPE)
+        connection.execute(text(
+            "insert into candidate_calls (sampling_recipe_id, call_id, document_id, paragraph, position_token, position_char,"
+            " position_probability, call_input, call_text, sample_count, input_only_after)"
+            f" select '{RECIPE}', md5(d || ' ' || n)::uuid, md5(d::text)::uuid, 0, n, n, 0.5, '1', 'QA(1)', 1, false"
+            f" from generate_series(1, {documents}) d cross join generate_series(1, {calls_each}) n"
+        ))  # fmt: skip
+        connection.execute(text(
+            "insert into call_losses (scoring_recipe_id, call_id, document_id, result_rank, result, loss_without_call,"
+            " loss_without_result, loss_with_result)"
+            f" select '{RECIPE}', call_id, document_id, 0, '5', 2, 2, 1 from candidate_calls"
+        ))  # fmt: skip
+        connection.execute(text("analyze candidate_calls"))
+        connection.execute(text("analyze call_losses"))
+    for hint in ("on", "off"):  # whichever way it joins
+        with engine.connect() as connection:
+            connection.execute(text(f"set enable_hashjoin = {hint}"))
+            plan = connection.execute(text(
+                "explain (format json) select * from candidate_calls join call_losses using (document_id, call_id)"
+            )).scalar_one()  # fmt: skip
+            expected = plan[0]["Plan"]["Plan Rows"]
+        assert documents * calls_each / 4 <= expected <= documents * calls_each * 4
+
+
 @pytest.mark.parametrize(
     ("document", "shard"), [("00000005-0000-0000-0000-000000000000", 5), ("ffffffff" + "-0000" * 3 + "-" + "0" * 12, 3)]
 )

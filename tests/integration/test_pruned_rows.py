@@ -114,6 +114,30 @@ def test_kept_calls_at_refuses_below_prune_below_and_says_what_to_do(annotated: 
     assert "Start a run with prune_below" in str(caught.value)
 
 
+def test_below_prune_below_the_stored_bounds_say_what_a_lower_threshold_may_add(annotated: Engine) -> None:
+    _write(annotated, "update run_tools set prune_below = 0.5 where run_id = 'r1' and tool = 'Calculator'")
+    _add_losses(annotated, "pruned_below", 2.0, None, 1.75, None)  # it saves at most 0.25 nats
+    with database.transaction(annotated) as connection:
+        document = "d1000000-0000-0000-0000-000000000000"
+        columns = ("sampling_recipe_id", "document_id", "paragraph", "position_token", "position_char",
+                   "position_probability", "loss_without_call")  # fmt: skip
+        database.raw_cursor(connection).execute(
+            "create table pruned_positions_1 partition of pruned_positions for values in ('51')"
+        )
+        pruned = [("51", document, 0, token, token, 0.5, loss) for token, loss in ((1, 0.125), (2, 0.375))]
+        database.copy_insert(connection, "pruned_positions", columns, pruned)
+    may_add = "select calls, positions from undecided_at('r1', 'Calculator', {})"
+    assert [_rows(annotated, may_add.format(at)) for at in (0, 0.25, 0.3, 0.5)] == [
+        [(1, 2)],
+        [(1, 1)],
+        [(0, 1)],
+        [(0, 0)],
+    ]
+    with pytest.raises(DBAPIError) as caught:
+        _rows(annotated, "select * from kept_calls_at('r1', 'Calculator', 0.25)")
+    assert "It may keep 1 more calls whose losses were not all computed, and calls at 1 positions" in str(caught.value)
+
+
 def test_kept_calls_at_refuses_a_run_without_the_tool(annotated: Engine) -> None:
     with pytest.raises(DBAPIError, match="run r2: expected a started run with Calendar"):
         _rows(annotated, "select * from kept_calls_at('r2', 'Calendar', 1.0)")
