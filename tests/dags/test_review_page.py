@@ -177,10 +177,13 @@ def test_what_is_no_form_of_the_page_is_refused_and_writes_nothing(
     assert client.post("/judge", json=fields).status_code == 415
     assert client.post("/judge", data=fields, headers={"sec-fetch-site": "cross-site"}).status_code == 403
     assert client.post("/judge", data=fields, headers={"origin": "https://elsewhere.example"}).status_code == 403
-    allowed.dag_ids = {"nightly_posts"}
-    assert client.post("/judge", data=fields).status_code == 404
-    assert client.get("/judge", params=SAMPLE).status_code == 404
-    assert RELEASE not in client.get("/review").text
+    for allowed.dag_ids, allowed.without_runs in (
+        ({"nightly_posts"}, set()),
+        ({"annotate_corpus", "nightly_posts"}, {"annotate_corpus"}),
+    ):
+        assert client.post("/judge", data=fields).status_code == 404
+        assert client.get("/judge", params=SAMPLE).status_code == 404
+        assert RELEASE not in client.get("/review").text
     allowed.dag_ids = {"somebody_elses"}
     assert client.post("/judge", data=fields).status_code == 403
     client.app.dependency_overrides.clear()  # type: ignore[attr-defined]
