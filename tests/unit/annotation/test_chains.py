@@ -65,6 +65,33 @@ def test_the_parent_is_the_call_whose_result_alone_gives_the_input(call_input: s
     at = plain.index(" years")
     found = earlier(DATE, WovenCall(at, SUM.call, SUM.result), plain=plain)
     assert found.parent_of(call_input, len(found.text)) == parent
+    assert found.parent_of("33 * 2", found.calls[1].end_char) == 1  # right behind it, too
+
+
+LATE = "Today is Friday, November 5, 2020."
+ADA = "Ada Lovelace was born in 1815."
+
+
+@pytest.mark.parametrize(
+    ("call", "result", "call_input", "is_parent"),
+    [
+        (Call("Calendar", ""), LATE, "days since November 5", True),  # a name and a number that follow each other
+        (Call("Calendar", ""), LATE, "5 + 2", False),  # a number of one digit
+        (Call("Calculator", "2 + 3"), "5", "5 * 2", True),  # all of the result
+        (Call("WikiSearch", "Ada Lovelace"), ADA, "1815 + 5", True),
+        (Call("WikiSearch", "Ada Lovelace"), ADA, "Ada Lovelace", False),  # as the call itself has asked
+    ],
+)
+def test_what_is_a_piece_of_a_result(call: Call, result: str, call_input: str, is_parent: bool) -> None:
+    found = earlier(WovenCall(5, call, result), plain="Well, this is a text that says little.")
+    assert found.parent_of(call_input, len(found.text)) == (0 if is_parent else None)
+
+
+def test_of_two_calls_with_the_same_result_the_last_one_before_is_the_parent() -> None:
+    twice = [WovenCall(at, Call("Calculator", f"{at} + {2020 - at}"), "2020") for at in (5, 15)]
+    found = earlier(*twice, plain="Well, this is a text that says little.")
+    assert found.parent_of("2020 - 1987", len(found.text)) == 1
+    assert found.parent_of("2020 - 1987", found.calls[1].start_char) == 0
 
 
 def test_a_result_that_the_text_says_too_makes_no_chain() -> None:
@@ -84,9 +111,11 @@ def test_a_text_of_a_chain_holds_calls_and_no_other_markup() -> None:
     ]
     both = weave(smuggled, [WovenCall(len(smuggled), DATE.call, DATE.result)])
     assert [item.reason for item in filter_document(calculator, Document.of(both), chains=True)] == [HOLDS_CALL_MARKUP]
-    assert [item.reason for item in filter_document(get_tool("Calendar"), Document.of(woven), chains=True)] == [
-        TAKES_NO_INPUT
-    ]
+    # The decision is on all of the text, its calls included.
+    assert [
+        (item.reason, item.start_char, item.end_char)
+        for item in filter_document(get_tool("Calendar"), Document.of(woven), chains=True)
+    ] == [(TAKES_NO_INPUT, 0, len(woven))]
     assert not {HOLDS_CALL_MARKUP, HOLDS_NO_CALL} & {
         item.reason for item in filter_document(calculator, Document.of(woven), chains=True)
     }

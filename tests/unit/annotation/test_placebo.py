@@ -4,18 +4,21 @@ import math
 import uuid
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from toolformer_ops.annotation.placebo import (
+    NO_OTHER_RESULT,
+    ONLY_COMPARED,
     JudgedCall,
     PlaceboDraw,
     PlaceboLoss,
     carries_information,
     false_discovery_rate,
+    placebo_reduction,
     score_placebos,
 )
 from toolformer_ops.annotation.scoring import NOT_FINITE, PRUNED, ScoredCall
@@ -188,6 +191,124 @@ def test_placebos_are_computed_in_the_format_of_the_calls_own_loss() -> None:
         assert [one.information for one in placebos] == [one.loss_with_result - 1.0 for one in placebos]
 
 
+@dataclass
+class ScriptedModel:
+    """Says the loss of each result, and remembers what it was asked."""
+
+    losses: dict[str, float]
+    number_format: str = "float32"
+    asked: list[str] = field(default_factory=list)
+    context_tokens: set[int | None] = field(default_factory=set)
+
+    def surely_below(self, bound: float, prune_below: float) -> bool:
+        return prune_below > 0 and bound < prune_below
+
+    def losses_with_result(
+        self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], *, context_tokens: int | None, number_format: str
+    ) -> list[list[float]]:
+        self.context_tokens.add(context_tokens)
+        self.asked += [call.result for _, calls in texts for call in calls]
+        return [[self.losses[call.result] for call in calls] for _, calls in texts]
+
+
+OWN = ScoredCall(
+    result="own", loss_without_call=3.0, loss_without_result=3.5, loss_with_result=2.0, reduction_bound=1.0,
+    number_format="float32",
+)  # fmt: skip
+SMALL = replace(OWN, loss_with_result=2.75, reduction_bound=0.25)
+UNKNOWN = replace(SMALL, loss_without_result=None, reason=PRUNED)
+"""Its own result saves too little, so that L(e(c, "")) was not computed."""
+SURE = ScoredCall(result="own", loss_without_call=0.25, reason=PRUNED, reduction_bound=0.25, number_format="float32")
+SURE_IN_FULL = replace(SURE, loss_without_call=3.0, loss_without_call_full_context=0.25)
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("own", "is_sampled", "losses", "rows", "asked"),
+    [
+        # A row: number, sampled, reason, L(e(c, r')), reduction or bound, information, placebo information.
+        # Two placebos a call (K) that reaches 0.5 nats: each against L- = 3.0 and the call's own 2.0.
+        (
+            OWN, False, (2.25, 2.75, 1.0),
+            [(1, False, None, 2.25, 0.75, 0.25, None), (2, False, None, 2.75, 0.25, 0.75, None)], [1, 2],
+        ),
+        (SMALL, False, (1.0, 1.0, 1.0), [], []),
+        # A sampled call: one, whatever the call saves.
+        (SMALL, True, (2.75, 1.0, 1.0), [(1, True, None, 2.75, 0.25, 0.0, None)], [1]),
+        (
+            OWN, True, (2.75, 2.25, 1.0),
+            [(1, True, None, 2.75, 0.25, 0.75, None), (2, False, None, 2.25, 0.75, 0.25, None)], [1, 2],
+        ),
+        # One that reaches 0.5, exactly, is measured against the next two: (2.0 + 3.5) / 2 - 2.5. The third measures it alone.
+        (
+            SMALL, True, (2.5, 2.0, 3.5),
+            [(1, True, None, 2.5, 0.5, -0.25, 0.25), (2, False, None, 2.0, 1.0, -0.75, None),
+             (3, False, None, 3.5, -0.5, None, None)], [1, 2, 3],
+        ),
+        (
+            OWN, True, (2.0, 2.25, 1.25),
+            [(1, True, None, 2.0, 1.0, 0.0, -0.25), (2, False, None, 2.25, 0.75, 0.25, None),
+             (3, False, None, 1.25, 1.75, None, None)], [1, 2, 3],
+        ),
+        # A term of L- that is known proves enough: the model is not asked.
+        (SURE, True, (0.0, 0.0, 0.0), [(1, True, PRUNED, None, 0.25, None, None)], []),
+        (SURE_IN_FULL, True, (0.0, 0.0, 0.0), [(1, True, PRUNED, None, 0.25, None, None)], []),
+        # L(e(c, "")) = 2.875 is computed where it decides: for the first alone, and not where 3.0 - L(e(c, r')) proves enough.
+        (
+            UNKNOWN, True, (2.25, 2.0, 3.0),
+            [(1, True, None, 2.25, 0.625, -0.5, 0.25), (2, False, ONLY_COMPARED, 2.0, 1.0, -0.75, None),
+             (3, False, ONLY_COMPARED, 3.0, 0.0, None, None)], [1, 0, 2, 3],
+        ),
+        (UNKNOWN, True, (2.75, 1.0, 1.0), [(1, True, PRUNED, 2.75, 0.25, 0.0, None)], [1]),
+        # No number, no reduction; and it is measured against nothing.
+        (SMALL, True, (NAN, 1.0, 1.0), [(1, True, NOT_FINITE, None, None, None, None)], [1]),
+        (SMALL, True, (INF, 1.0, 1.0), [(1, True, NOT_FINITE, None, None, None, None)], [1]),
+        (SMALL, True, (1.0, NAN, 2.0), [
+            (1, True, None, 1.0, 2.0, -1.75, 1.0), (2, False, NOT_FINITE, None, None, None, None),
+            (3, False, None, 2.0, 1.0, None, None)], [1, 2, 3],
+        ),
+        # A pool without another result.
+        (OWN, False, (), [(1, False, NO_OTHER_RESULT, None, None, None, None)], []),
+        (SMALL, True, (), [(1, True, NO_OTHER_RESULT, None, None, None, None)], []),
+        (SMALL, False, (), [], []),
+    ],
+)  # fmt: skip
+def test_what_is_stored_of_a_calls_placebos(
+    own: ScoredCall, is_sampled: bool, losses: Sequence[float], rows: list[tuple[Any, ...]], asked: list[int]
+) -> None:
+    call_id = uuid.UUID(int=0 if is_sampled else 2**64 - 1)
+    call = JudgedCall(call_id, content_uuid("home"), 1, Call("Made", "in"), own)
+    results = [
+        PooledResult(10 + number, content_uuid("pooled", str(number)), content_uuid("elsewhere"), f"result {number}")
+        for number in range(len(losses))
+    ]
+    draw = PlaceboDraw(Pool(placebos=2, sample_share=0.5, results=results))
+    drawn = draw.of_call(call, len(losses))
+    model = ScriptedModel({"": 2.875, **{one.result: loss for one, loss in zip(drawn, losses, strict=True)}})
+    choices = ScoringChoices(prune_below=0.5, scoring_context_tokens=16)
+    [[found]] = score_placebos(lambda: model, choices, [("a text", [call])], draw)  # type: ignore[arg-type, return-value]
+    assert [
+        (one.number, one.is_sampled, one.reason, one.loss_with_result, one.reduction_bound, one.information,
+         one.placebo_information)
+        for one in found
+    ] == rows  # fmt: skip
+    assert [one.source for one in found] == [drawn[one.number - 1].source if losses else None for one in found]
+    assert model.asked == [drawn[number - 1].result if number else "" for number in asked]
+    assert model.context_tokens <= {16}
+
+
+def test_the_placebo_reduction_is_the_mean_of_those_whose_reduction_is_known() -> None:
+    known = PlaceboLoss(1, 0, is_sampled=False, loss_with_result=2.5, reduction_bound=0.5, information=0.25)
+    placebos = [
+        known,
+        replace(known, number=2, reduction_bound=1.0),
+        replace(known, number=3, reason=ONLY_COMPARED, reduction_bound=9.0),  # a bound
+        replace(known, number=4, information=None, reduction_bound=9.0),  # beyond the first K
+    ]
+    assert placebo_reduction(placebos) == 0.75
+    assert placebo_reduction(placebos[2:]) is None
+
+
 def test_a_rate_counts_what_the_rule_keeps_of_calls_and_of_sampled_placebos() -> None:
     """Each number below is one call with its placebos, in a document of its own."""
 
@@ -263,6 +384,9 @@ def test_a_draw_gives_other_results_of_other_documents_each_once_in_an_order_tha
         drawn = [one.result for one in draw.of_call(call(name), 30)]
         assert sorted(drawn) == [f"result {number}" for number in range(8)]
         assert [one.result for one in draw.of_call(call(name), 3)] == drawn[:3]
+        # An equal call elsewhere in the text draws the same: its passes are equal, too.
+        elsewhere = replace(call(name), call_id=content_uuid("another"), token=9)
+        assert [one.result for one in draw.of_call(elsewhere, 30)] == drawn
         # Neither the order of the pool nor what a call cannot have changes the order of the rest.
         without = PlaceboDraw(Pool(placebos=3, sample_share=0.5, results=others[::-1]))
         assert [one.result for one in without.of_call(call(name), 30)] == drawn

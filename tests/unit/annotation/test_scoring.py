@@ -21,7 +21,7 @@ from toolformer_ops.annotation.scoring import (
     score_texts,
 )
 from toolformer_ops.call_syntax import Call
-from toolformer_ops.records import Document
+from toolformer_ops.records import Document, TokenLogProbabilities
 from toolformer_ops.retrieval.own_text import OwnText
 from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.tools.registry import get_tool
@@ -48,7 +48,8 @@ def test_the_first_result_that_is_neither_empty_nor_a_repetition_is_chosen() -> 
     assert choose_result([repeats, "a [round]\nthing"], None, own_text).result == "a (round) thing"
     assert choose_result([repeats], None, None).result == repeats
     assert choose_result([repeats, ""], None, own_text).reason == REPEATS_DOCUMENT_TEXT
-    assert choose_result([" "], None, own_text).reason == EMPTY_RESULT
+    assert choose_result([f"[{repeats}]"], None, own_text).reason == REPEATS_DOCUMENT_TEXT  # as it would be written
+    assert choose_result([" "], None, own_text).reason == choose_result([], None, None).reason == EMPTY_RESULT
     assert choose_result(None, None, own_text).reason == NOT_EXECUTED
     assert choose_result([], "timed_out", own_text).reason == "timed_out"
 
@@ -66,6 +67,7 @@ def test_a_call_that_helps_has_its_losses_and_is_kept_up_to_its_reduction() -> N
     assert found.loss_reduction == found.reduction_bound == 1.0  # min(2.0, 2.5) - 1.0
     assert found.is_kept(1.0)
     assert not found.is_kept(1.001)
+    assert found.token_log_probabilities == TokenLogProbabilities((-2.0,) * 5, (-2.5,) * 5, (-1.0,) * 5)
 
 
 def test_calls_keep_their_order_with_and_without_a_result() -> None:
