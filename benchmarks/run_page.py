@@ -171,7 +171,9 @@ def bench_run_page(
         place.chmod(0o755)  # Postgres enters as another user where this runs as root
         alone = mock.patch.object(benchmarks.database, "PAPER_TOOLS", (TOOL,))
         with running_postgres(place) as (address, server), weightless(), alone:
-            passwords = dict.fromkeys((postgres.OWNER, postgres.READER, postgres.AIRFLOW), "of-benchmark")
+            passwords = dict.fromkeys(
+                (postgres.OWNER, postgres.READER, postgres.PAGE, postgres.AIRFLOW), "of-benchmark"
+            )
             postgres.ensure_roles(address, passwords)
             postgres.ensure_database(address, "benchmark", postgres.OWNER)
             postgres.allow_reader(address, "benchmark")
@@ -179,7 +181,7 @@ def bench_run_page(
                 _env_file=None,  # type: ignore[call-arg]
                 state_dir=place / "state",
                 database_dsn=SecretStr(address.dsn("benchmark", postgres.OWNER, passwords[postgres.OWNER])),
-                reader_dsn=SecretStr(address.dsn("benchmark", postgres.READER, passwords[postgres.READER])),
+                reader_dsn=SecretStr(address.dsn("benchmark", postgres.PAGE, passwords[postgres.PAGE])),
             )
             engine = database.connect(settings)
             schema.migrate(engine)

@@ -1,12 +1,42 @@
--- What a read-only role could do besides reading, taken from it: functions that every role may call. Run by a superuser, in the
--- database of the factory and after each restore of it: `make up` does that for its own Postgres; elsewhere
+-- Limits of the roles that people and pages sign in as. Run by a superuser, in the database of the factory, after each restore of it and
+-- where a role has changed its own settings: `make up` does that for its own Postgres; elsewhere
 --     psql --dbname=postgresql://superuser@host/toolformer --file=sql/reader_limits.sql
--- The owner of the database keeps these functions. docs/operations.md says what a reader can still do.
+-- docs/operations.md says what a reader can still do.
 do $$
 declare
+    limited record;
     called regprocedure;
     owner name := (select pg_get_userbyid(datdba) from pg_database where datname = current_database());
 begin
+    -- 1. Settings that a role has given itself, which every role may do, are taken back.
+    for limited in
+        select roles.rolname, databases.datname
+        from pg_db_role_setting settings
+        join pg_roles roles on roles.oid = settings.setrole
+        left join pg_database databases on databases.oid = settings.setdatabase
+        where roles.rolname in ('toolformer_reader', 'toolformer_page', 'toolformer_reviewer')
+    loop
+        execute case
+            when limited.datname is null then format('alter role %I reset all', limited.rolname)
+            else format('alter role %I in database %I reset all', limited.rolname, limited.datname)
+        end;
+    end loop;
+    -- 2. The limits. A session may change all settings but temp_file_limit, which is a superuser's; the next one has them again.
+    for limited in
+        select rolname from pg_roles where rolname in ('toolformer_reader', 'toolformer_page', 'toolformer_reviewer')
+    loop
+        execute format('alter role %I connection limit 20', limited.rolname);
+        execute format('alter role %I set temp_file_limit = %L', limited.rolname, '4GB');  -- of each process, for sorting
+        if limited.rolname = 'toolformer_reviewer' then
+            execute format('alter role %I set statement_timeout = %L', limited.rolname, '10s');
+        else
+            execute format('alter role %I set default_transaction_read_only = on', limited.rolname);
+            execute format('alter role %I set statement_timeout = %L', limited.rolname, '5min');
+            execute format('alter role %I set idle_in_transaction_session_timeout = %L', limited.rolname, '5min');
+            execute format('alter role %I set max_parallel_workers_per_gather = 1', limited.rolname);
+        end if;
+    end loop;
+    -- 3. Functions that every role may call, and that do more than read. The owner of the database keeps them.
     for called in
         select oid from pg_proc
         where pronamespace = 'pg_catalog'::regnamespace

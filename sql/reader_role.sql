@@ -1,20 +1,25 @@
--- The role of people and dashboards: reads every table and view, those to come included. Runs at every migration.
--- NOLOGIN where it is made here; `make up` gives it a password, elsewhere: alter role toolformer_reader login password '...'.
+-- The roles that only read, each table and view, those to come included: toolformer_reader for people and dashboards, toolformer_page for
+-- the run page and `toolformer-ops sql`. Runs at every migration.
+-- NOLOGIN where they are made here; `make up` gives them passwords, elsewhere: alter role toolformer_reader login password '...'.
 do $$
+declare
+    reading name;
 begin
-    if not exists (select from pg_roles where rolname = 'toolformer_reader') then
-        begin
-            create role toolformer_reader nologin;
-        exception
-            when duplicate_object or unique_violation then null;  -- another database of this server made it just now
-            when insufficient_privilege then
-                raise warning 'role toolformer_reader is missing and % may not create it: ask for it, then migrate again', current_user;
-        end;
-    end if;
-    if exists (select from pg_roles where rolname = 'toolformer_reader') then
-        execute format('grant usage on schema %I to toolformer_reader', current_schema);
-        execute format('grant select on all tables in schema %I to toolformer_reader', current_schema);
-        execute format('alter default privileges in schema %I grant select on tables to toolformer_reader', current_schema);
-    end if;
+    foreach reading in array array['toolformer_reader', 'toolformer_page'] loop
+        if not exists (select from pg_roles where rolname = reading) then
+            begin
+                execute format('create role %I nologin', reading);
+            exception
+                when duplicate_object or unique_violation then null;  -- another database of this server made it just now
+                when insufficient_privilege then
+                    raise warning 'role % is missing and % may not create it: ask for it, then migrate again', reading, current_user;
+            end;
+        end if;
+        if exists (select from pg_roles where rolname = reading) then
+            execute format('grant usage on schema %I to %I', current_schema, reading);
+            execute format('grant select on all tables in schema %I to %I', current_schema, reading);
+            execute format('alter default privileges in schema %I grant select on tables to %I', current_schema, reading);
+        end if;
+    end loop;
 end
 $$;

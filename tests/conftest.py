@@ -37,6 +37,7 @@ __all__ = ["tiny_gpt2_dir", "tiny_model_dir"]  # fixtures of all tests that live
 _PASSWORDS = {
     postgres.OWNER: "owner-of-tests",
     postgres.READER: "reader-of-tests",
+    postgres.PAGE: "page-of-tests",
     postgres.REVIEWER: "reviewer-of-tests",
     postgres.AIRFLOW: "airflow-of-tests",
 }
@@ -158,15 +159,14 @@ def database_name(postgres_server: RunningPostgres, migrated_template: str) -> I
         "name": sql.Identifier(f"test_{uuid.uuid4().hex[:12]}"),
         "template": sql.Identifier(migrated_template),
         "owner": sql.Identifier(postgres.OWNER),
-        "reader": sql.Identifier(postgres.READER),
-        "reviewer": sql.Identifier(postgres.REVIEWER),
+        "others": sql.SQL(", ").join(map(sql.Identifier, (postgres.READER, postgres.PAGE, postgres.REVIEWER))),
     }
     with closing(psycopg2.connect(address.dsn("postgres"))) as connection, connection.cursor() as cursor:
         connection.autocommit = True  # `create database` cannot run inside a transaction
         for statement in (
             "create database {name} owner {owner} template {template} strategy file_copy",  # half the time of wal_log
             "revoke all on database {name} from public",
-            "grant connect on database {name} to {reader}, {reviewer}",
+            "grant connect on database {name} to {others}",
         ):
             cursor.execute(sql.SQL(statement).format(**names))
         yield names["name"].string
@@ -181,8 +181,8 @@ def postgres_dsn(postgres_server: RunningPostgres, database_name: str) -> str:
 
 @pytest.fixture
 def reader_dsn(postgres_server: RunningPostgres, database_name: str) -> str:
-    """`postgresql://...` of the same database as `postgres_dsn`, as the read-only role."""
-    return postgres_server.address.dsn(database_name, postgres.READER, _PASSWORDS[postgres.READER])
+    """`postgresql://...` of the same database as `postgres_dsn`, as the read-only role of the run page and of commands."""
+    return postgres_server.address.dsn(database_name, postgres.PAGE, _PASSWORDS[postgres.PAGE])
 
 
 @pytest.fixture

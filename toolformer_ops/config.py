@@ -67,7 +67,10 @@ class Settings(BaseSettings):
     database_dsn: SecretStr = Field(
         default=SecretStr(""), description="Postgres of the factory: postgresql://owner:password@host:port/toolformer."
     )
-    reader_dsn: SecretStr = Field(default=SecretStr(""), description="The same database by its read-only role.")
+    reader_dsn: SecretStr = Field(
+        default=SecretStr(""),
+        description="The same database by the read-only role of the run page and of `sql`: toolformer_page.",
+    )
     reviewer_dsn: SecretStr = Field(
         default=SecretStr(""), description="The same database by the role that may add judgements and nothing else."
     )

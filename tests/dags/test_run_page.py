@@ -209,14 +209,14 @@ def test_assets_are_served_with_their_type(client: TestClient) -> None:
     assert client.get("/assets/..%2Fapp.py").status_code == 404
 
 
-def test_the_reader_alone_is_used_and_may_not_write(client: TestClient) -> None:
+def test_the_role_of_the_page_alone_is_used_and_may_not_write(client: TestClient) -> None:
     assert client.get(f"/run?{OF_R1}").status_code == 200
     engine = client.app.state.reader.engine()  # type: ignore[attr-defined]
     with engine.connect() as connection:
         role, read_only, limit = connection.exec_driver_sql(
             "select current_user, current_setting('transaction_read_only'), current_setting('statement_timeout')"
         ).one()
-    assert (role, read_only, limit) == ("toolformer_reader", "on", "8s")
+    assert (role, read_only, limit) == ("toolformer_page", "on", "8s")
 
 
 def test_a_database_that_is_away_is_said_without_its_address(allowed: Rights, client: TestClient) -> None:

@@ -373,7 +373,7 @@ class World:
 
         address = self.postgres.address
         passwords = {postgres.OWNER: OWNER_PASSWORD, postgres.READER: "reader", postgres.REVIEWER: "reviewer"}
-        passwords[postgres.AIRFLOW] = "airflow"
+        passwords |= {postgres.PAGE: "page", postgres.AIRFLOW: "airflow"}
         postgres.ensure_roles(address, passwords)
         postgres.ensure_database(address, "template", postgres.OWNER)
         postgres.allow_reader(address, "template")

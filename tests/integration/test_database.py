@@ -355,10 +355,13 @@ def test_an_unmigrated_database_is_told_how_to_be_migrated(engine: Engine) -> No
         database.fetch_all(connection, "corpus_by_id", corpus_id=RECIPE)
 
 
-def test_the_reader_reads_tables_views_and_new_partitions_and_writes_nothing(engine: Engine, reader_dsn: str) -> None:
+@pytest.mark.parametrize("role", [(postgres.READER, "reader-of-tests"), (postgres.PAGE, "page-of-tests")])
+def test_the_readers_read_tables_views_and_new_partitions_and_write_nothing(
+    engine: Engine, postgres_server: RunningPostgres, database_name: str, role: tuple[str, str]
+) -> None:
     with database.transaction(engine) as connection:
         database.ensure_partition(connection, "candidate_calls", RECIPE)
-    reader = database.connect_dsn(reader_dsn, "TOOLFORMER_READER_DSN")
+    reader = database.connect_dsn(postgres_server.address.dsn(database_name, *role), "TOOLFORMER_READER_DSN")
     for relation in ("documents", "candidate_calls", f"candidate_calls_{RECIPE}", "kept_calls"):
         assert _value(reader, f"select count(*) from {relation}") == 0
     with reader.connect() as connection, pytest.raises(Exception, match=r"read-only|permission denied"):

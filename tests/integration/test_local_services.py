@@ -1,5 +1,6 @@
 """The embedded Postgres and S3 as tests use them: real servers, started and stopped here."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -15,9 +16,10 @@ import psycopg2
 import psycopg2.errors
 import pytest
 from botocore.exceptions import ClientError
+from pydantic import SecretStr
 
 from tests.servers import RunningObjectStore, RunningPostgres, start_postgres
-from toolformer_ops.config import REPOSITORY
+from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.local_services import postgres
 from toolformer_ops.local_services.accounts import relocated_directory
 from toolformer_ops.local_services.ports import accepts_connections
@@ -80,11 +82,11 @@ def test_passwords_are_stored_and_logged_as_verifiers_only(postgres_server: Runn
 
 @pytest.fixture(scope="module")
 def limited(postgres_server: RunningPostgres) -> Iterator[Callable[[str], str]]:
-    """A database with a table that the reader reads; a function from a role to its address there."""
+    """A database with a table that the readers read; a function from a role to its address there."""
     address = postgres_server.address
     postgres.ensure_database(address, "limited", postgres.OWNER)
     postgres.allow_reader(address, "limited")
-    passwords = {postgres.OWNER: "owner-of-tests", postgres.READER: "reader-of-tests"}
+    passwords = {postgres.OWNER: "owner-of-tests", postgres.READER: "reader-of-tests", postgres.PAGE: "page-of-tests"}
     with closing(psycopg2.connect(address.dsn("limited", postgres.OWNER, "owner-of-tests"))) as owner:
         owner.cursor().execute("create table kept as select 1 as number")
         owner.commit()
@@ -139,6 +141,12 @@ def test_reader_reads_later_tables_and_writes_nothing(postgres_server: RunningPo
         "copy kept to '/tmp/kept'",
         "copy kept to program 'cat'",
         "alter role toolformer_reader connection limit -1",
+        "alter role toolformer_page password 'x'",
+        "alter role toolformer_page set search_path = 'x'",
+        "set role toolformer_page",
+        "set temp_file_limit = -1",
+        "alter role toolformer_reader set temp_file_limit = -1",
+        "alter role toolformer_reader reset temp_file_limit",
         "select pg_read_file('/etc/passwd')",
         "set role toolformer",
     ],
@@ -173,6 +181,87 @@ def test_owner_still_takes_locks_and_the_readers_next_session_has_its_limits_aga
             reader.commit()
 
 
+def test_the_roles_script_of_containers_makes_the_roles_of_make_up(tmp_path: Path) -> None:
+    """As the image of Postgres runs it, but by TCP; `sql/reader_limits.sql` follows, as docs/kubernetes.md says."""
+    names = {postgres.OWNER: "OWNER", postgres.READER: "READER", postgres.PAGE: "PAGE", postgres.REVIEWER: "REVIEWER"}
+    passwords = {f"TOOLFORMER_{name}_PASSWORD": f"{name}-of-script" for name in names.values()}
+    program, _ = postgres.psql(Settings(_env_file=None, reader_dsn=SecretStr("postgresql://u@h/d")))  # type: ignore[call-arg]
+    with start_postgres(tmp_path) as server:
+        address = server.address
+        environment = passwords | {
+            "POSTGRES_USER": postgres.SUPERUSER,
+            "AIRFLOW_DATABASE_PASSWORD": "airflow-of-script",
+            "PGHOST": "127.0.0.1",
+            "PGPORT": str(address.port),
+            "PGPASSWORD": address.superuser_password,
+            "PATH": f"{Path(program[0]).parent}:{os.environ['PATH']}",
+        }
+        script = REPOSITORY / "deploy" / "kubernetes" / "trial" / "postgres-roles.sh"
+        subprocess.run(["bash", script], env=environment, check=True, capture_output=True)
+        limits = ("psql", "--no-psqlrc", "--set=ON_ERROR_STOP=1", f"--file={REPOSITORY / 'sql' / 'reader_limits.sql'}")
+        subprocess.run([*limits, "--username=postgres", "--dbname=toolformer"], env=environment, check=True)
+        for role, name in names.items():
+            dsn = address.dsn(postgres.OWNER, role, passwords[f"TOOLFORMER_{name}_PASSWORD"])
+            with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
+                cursor.execute("select current_setting('statement_timeout'), current_setting('temp_file_limit')")
+                assert cursor.fetchall() == [LIMITS_OF_ROLE[role]]
+                cursor.execute("select rolconnlimit from pg_roles where rolname = %s", (role,))
+                assert cursor.fetchall() == [(-1 if role == postgres.OWNER else 20,)]
+
+
+LIMITS_OF_ROLE = {
+    postgres.OWNER: ("0", "-1"),
+    postgres.READER: ("5min", "4GB"),
+    postgres.PAGE: ("5min", "4GB"),
+    postgres.REVIEWER: ("10s", "4GB"),
+}
+LIMITS = {
+    "default_transaction_read_only": "on",
+    "statement_timeout": "5min",
+    "idle_in_transaction_session_timeout": "5min",
+    "temp_file_limit": "4GB",
+    "max_parallel_workers_per_gather": "1",
+    "work_mem": "4MB",
+    "search_path": '"$user", public',
+}
+
+
+def test_what_a_role_changes_of_itself_ends_nobody_else_and_is_put_right_at_the_next_start(
+    limited: Callable[[str], str], postgres_server: RunningPostgres
+) -> None:
+    """Postgres lets every role change its own password and settings: the page has a role of its own, and `up` resets all."""
+    address = postgres_server.address
+
+    def limits(role: str) -> dict[str, str]:
+        with closing(psycopg2.connect(limited(role))) as connection, connection.cursor() as cursor:
+            found = {}
+            for name in LIMITS:
+                cursor.execute(f"show {name}")
+                found |= dict.fromkeys([name], cursor.fetchall()[0][0])
+            return found
+
+    with closing(psycopg2.connect(limited(postgres.READER))) as reader, reader.cursor() as cursor:
+        reader.autocommit = True
+        for statement in (
+            "set session characteristics as transaction read write",
+            "alter role toolformer_reader set default_transaction_read_only = off",
+            "alter role toolformer_reader set work_mem = '2GB'",
+            "alter role toolformer_reader set search_path = 'x'",
+            "alter role toolformer_reader in database limited set search_path = 'y'",
+            "alter role toolformer_reader in database limited set statement_timeout = 0",
+        ):
+            cursor.execute(statement)
+        assert limits(postgres.READER)["search_path"] == "y"
+        cursor.execute("alter role toolformer_reader password 'x'")
+    with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
+        limits(postgres.READER)
+    assert limits(postgres.PAGE) == LIMITS
+    # What `up` does.
+    postgres.ensure_roles(address, {postgres.READER: "reader-of-tests"})
+    postgres.allow_reader(address, "limited")
+    assert limits(postgres.READER) == limits(postgres.PAGE) == LIMITS
+
+
 def test_reader_has_few_connections_and_enters_no_other_database(
     limited: Callable[[str], str], postgres_server: RunningPostgres
 ) -> None:
@@ -181,7 +270,7 @@ def test_reader_has_few_connections_and_enters_no_other_database(
         with pytest.raises(psycopg2.OperationalError, match="permission denied for database"):
             psycopg2.connect(postgres_server.address.dsn(database, postgres.READER, "reader-of-tests"))
     with ExitStack() as stack:
-        for _ in range(postgres.READER_CONNECTIONS):
+        for _ in range(20):
             stack.enter_context(closing(psycopg2.connect(limited(postgres.READER))))
         with pytest.raises(psycopg2.OperationalError, match="too many connections for role"):
             psycopg2.connect(limited(postgres.READER))

@@ -1,6 +1,7 @@
 """`up`, `down`, `status` of the embedded Postgres and S3, and what `up` repairs. Airflow is started in `tests/system`."""
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -13,6 +14,8 @@ from typing import Any
 import psutil
 import psycopg2
 import pytest
+from pydantic import SecretStr
+from sqlalchemy import make_url
 from typer.testing import CliRunner
 
 from tests.servers import directory_in_memory
@@ -23,6 +26,7 @@ from toolformer_ops.local_services.commands import app
 from toolformer_ops.local_services.lifecycle import ServiceStatus, delete_state, down, status, up
 from toolformer_ops.local_services.object_store import ObjectStoreAddress
 from toolformer_ops.local_services.ports import accepts_connections, choose_port, recalled_ports
+from toolformer_ops.local_services.postgres import READER
 from toolformer_ops.local_services.state_folder import StatePaths
 from toolformer_ops.local_services.supervision import ProcessReport, Supervisor
 from toolformer_ops.storage import database
@@ -96,8 +100,19 @@ def test_services_start_stop_and_keep_what_they_were_given(state: StatePaths) ->
     client = object_store(settings).client()
     client.put_object(Bucket=settings.s3_bucket, Key="kept", Body=b"content")
     before = processes(settings)
+    # What the reader does to its own role, the page does not feel, and the next `up` puts right.
+    page = make_url(settings.reader_dsn.get_secret_value())
+    reader = page.set(username=READER, password=json.loads(state.secrets.read_text())["postgres_reader"])
+    with closing(psycopg2.connect(reader.render_as_string(hide_password=False))) as connection:
+        cursor = connection.cursor()
+        cursor.execute("set transaction read write")
+        cursor.execute("alter role toolformer_reader set search_path = 'x'; alter role toolformer_reader password 'x'")
+        connection.commit()
+    assert (page.username, remembered(settings)) == ("toolformer_page", ["0123456789abcdef"])
     up(load_settings(), WITHOUT_AIRFLOW)
     assert processes(settings) == before, "a second `up` restarted what ran"
+    as_reader = settings.model_copy(update={"reader_dsn": SecretStr(reader.render_as_string(hide_password=False))})
+    assert remembered(as_reader) == ["0123456789abcdef"]
 
     assert down(settings)
     assert not any(psutil.pid_exists(process_id) for process_id in before.values())

@@ -160,7 +160,7 @@ def test_secrets_are_made_once_and_only_for_us(tmp_path: Path) -> None:
     made = load_or_make_secrets(path)
     assert load_or_make_secrets(path) == made
     assert mode(path) == 0o600
-    assert len(set(json.loads(path.read_text()).values())) == 11
+    assert len(set(json.loads(path.read_text()).values())) == 12
 
 
 def test_a_secret_that_is_lacking_is_added_to_those_that_are_there(tmp_path: Path) -> None:

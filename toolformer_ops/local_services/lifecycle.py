@@ -225,6 +225,7 @@ class _Startup:
             passwords = {
                 postgres.OWNER: secrets.postgres_owner,
                 postgres.READER: secrets.postgres_reader,
+                postgres.PAGE: secrets.postgres_page,
                 postgres.REVIEWER: secrets.postgres_reviewer,
                 postgres.AIRFLOW: secrets.postgres_airflow,
             }
@@ -246,7 +247,7 @@ class _Startup:
         values_of_service = {
             POSTGRES: {
                 "database_dsn": address_of(user=postgres.OWNER, password=secrets.postgres_owner),
-                "reader_dsn": address_of(user=postgres.READER, password=secrets.postgres_reader),
+                "reader_dsn": address_of(user=postgres.PAGE, password=secrets.postgres_page),
                 "reviewer_dsn": address_of(user=postgres.REVIEWER, password=secrets.postgres_reviewer),
             },
             OBJECT_STORE: {

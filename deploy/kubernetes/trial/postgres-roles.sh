@@ -6,17 +6,18 @@ set -euo pipefail
 psql --no-psqlrc --set=ON_ERROR_STOP=1 --username="$POSTGRES_USER" --dbname=postgres <<'SQL'
 \getenv owner_password TOOLFORMER_OWNER_PASSWORD
 \getenv reader_password TOOLFORMER_READER_PASSWORD
+\getenv page_password TOOLFORMER_PAGE_PASSWORD
 \getenv reviewer_password TOOLFORMER_REVIEWER_PASSWORD
 \getenv airflow_password AIRFLOW_DATABASE_PASSWORD
 create role toolformer login password :'owner_password';
 create role toolformer_reader login password :'reader_password';
-alter role toolformer_reader set default_transaction_read_only = on;
-alter role toolformer_reader set statement_timeout = '5min';
+create role toolformer_page login password :'page_password';
 create role toolformer_reviewer login password :'reviewer_password';
-alter role toolformer_reviewer set statement_timeout = '10s';
 create role airflow login password :'airflow_password';
 create database toolformer owner toolformer;
 create database airflow owner airflow;
 revoke all on database toolformer, airflow from public;
-grant connect on database toolformer to toolformer_reader, toolformer_reviewer;
+grant connect on database toolformer to toolformer_reader, toolformer_page, toolformer_reviewer;
 SQL
+# Limits of the roles that read, where they are mounted, as docker-compose.yml does.
+[ ! -f /reader_limits.sql ] || psql --no-psqlrc --set=ON_ERROR_STOP=1 --username="$POSTGRES_USER" --dbname=toolformer --file=/reader_limits.sql
