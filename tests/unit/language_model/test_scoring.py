@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import LanguageModel, scoring
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.memory import DeviceMemory
-from toolformer_ops.language_model.tokenization import owner, plan_windows
+from toolformer_ops.language_model.tokenization import MIN_WINDOW, owner, plan_windows
 from toolformer_ops.records import CallLosses, PlacedCall
 
 LONG_TEXT = " ".join(f"Shop {number} sold {number * 7} shirts." for number in range(60))
@@ -239,6 +240,24 @@ def test_in_a_long_text_the_three_losses_see_one_and_the_same_window(long_subjec
     assert losses.without_call_full_context != pytest.approx(losses.without_call, abs=1e-5)
 
 
+def test_a_call_has_the_whole_text_before_it_up_to_the_last_token_that_fits(long_subject: Subject) -> None:
+    engine, reference = long_subject.engine, long_subject.reference
+    prefix = len(reference.encode(calculator(1).with_result)) + len(reference.encode("\n"))
+    last = engine.max_positions - len(reference.start) - prefix - 5  # five tokens are scored
+    fits, exceeds = score_calls(engine, LONG_TEXT, [calculator(last), calculator(last + 1)])
+    assert fits.without_call_full_context is None
+    assert exceeds.without_call_full_context is not None
+
+
+@pytest.mark.parametrize(("room", "fits"), [(MIN_WINDOW, True), (MIN_WINDOW - 1, False)])
+def test_a_window_of_the_least_size_beside_the_longest_prefix_is_room_enough(room: int, fits: bool) -> None:
+    model: Any = SimpleNamespace(max_positions=2 * scoring.RESERVE_STEP + room + 1)
+    tokenization: Any = SimpleNamespace(start_ids=(0,), newline_ids=(), ids=lambda z: range(scoring.RESERVE_STEP + 1))
+    text: Any = range(1000)
+    planned = scoring._TextPasses(model, tokenization, text).planned(calculator(500), None)
+    assert (planned is not None) is fits
+
+
 def test_every_position_of_a_long_text_has_finite_losses(long_subject: Subject) -> None:
     tokens = long_subject.engine.tokenize(LONG_TEXT)
     calls = [calculator(token) for token in range(1, len(tokens), 37)]
@@ -343,6 +362,8 @@ def test_a_bound_proves_something_only_beyond_the_rounding_of_the_number_format(
     assert not tiny_engine.surely_below(0.49995, 0.5)
     assert not tiny_engine_bfloat16.surely_below(0.49, 0.5)
     assert tiny_engine_bfloat16.surely_below(0.24, 0.5)
+    assert scoring.surely_below(0.25, 0.5, 0.125)
+    assert not scoring.surely_below(0.375, 0.5, 0.125)  # exactly the rounding away
     assert not tiny_engine.surely_below(-1.0, 0.0)  # 0 turns pruning off
     assert not tiny_engine.surely_below(math.nan, 0.5)
 
