@@ -13,7 +13,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import DocumentOutcome, write_ledger
-from toolformer_ops.runs.run_tools import load_run_tool
+from toolformer_ops.runs.run_tools import NO_LIMIT, RunTool, load_run_tool
 from toolformer_ops.stages.filtering import FilterDecisionRow
 from toolformer_ops.stages.sampling import CandidateCallRow
 from toolformer_ops.stages.scoring import CallLossesRow
@@ -26,6 +26,16 @@ WITHOUT_CALL = 3.0
 
 def recipe_id(stage: str, tool: str) -> str:
     return hashlib.sha256(f"{stage} {tool}".encode()).hexdigest()[:16]
+
+
+def unregistered(tool: str = "Calculator", **choices: object) -> RunTool:
+    """A tool in a run that no database knows, to compute what needs none; its recipes are named by their stages."""
+    return RunTool(
+        run_id="r", tool=tool, corpus_id="c", corpus_version=1, ordinal_limit=NO_LIMIT,
+        choices=RunChoices.parse({"corpus": "c", "model": "m"} | choices), model_identity="m", tool_version="1",
+        keep_threshold=0.5, reads_record=False, filter_recipe_id="filter", sampling_recipe_id="sample",
+        execution_recipe_id="execute", scoring_recipe_id="score", placebo_recipe_id="placebo",
+    )  # fmt: skip
 
 
 class AnnotatedRun:

@@ -4,32 +4,41 @@ What is proved: every sample is counted, a stage that stops in the middle and ru
 shards and their order change nothing, and a second run under the same recipes finds nothing to do.
 """
 
+import dataclasses
 import itertools
 import json
+import uuid
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sqlalchemy import text as sql
 
+from tests.annotated_runs import unregistered
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel, StoppedError
+from toolformer_ops.annotation.candidates import Candidate
+from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError, ToolError
 from toolformer_ops.language_model.losses import weighted_loss
+from toolformer_ops.records import CallPosition, Document, Paragraph, content_uuid
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.explaining import explain_stored
 from toolformer_ops.runs.recipes import SAMPLING_VERSION
+from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.stages.annotating import annotate_stage
-from toolformer_ops.stages.execution import ExecuteWork, execute_stage
-from toolformer_ops.stages.filtering import filter_stage
+from toolformer_ops.stages.execution import Asked, ExecuteWork, execute_stage
+from toolformer_ops.stages.filtering import FilterWork, filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.planning import plan_shards, shard_count
 from toolformer_ops.stages.run_setup import ENDED_BEFORE_START, close_run, finish_run, start_run, tell_of_older_calls
-from toolformer_ops.stages.sampling import sample_stage
-from toolformer_ops.stages.scoring import score_stage
+from toolformer_ops.stages.sampling import CandidateCallRow, PrunedPositionRow, SampleWork, sample_stage
+from toolformer_ops.stages.scoring import CallLossesRow, ScoreWork, score_stage
 from toolformer_ops.storage import database
+from toolformer_ops.tools.base import FilterDecision, ToolOutput
 from toolformer_ops.tools.registry import get_tool
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."  # rule (ii): "total of" and a number
@@ -261,6 +270,188 @@ def test_one_result_row_serves_all_documents_that_ask_the_same(
     annotate(settings, "r")
     results = rows_of(settings, "call_results", "input, tool, results::text, reason")
     assert [row[0] for row in results] == ["2 + 3", "7 / 0"]
+
+
+TWICE = "In 1990 it sold 2 pens. In 1991 it sold 4 pens."
+HALVES = ((0, 23), (24, 47))
+"""The bounds of two paragraphs."""
+
+
+def halves() -> tuple[Document, list[Paragraph]]:
+    document = Document.of(TWICE)
+    return document, [Paragraph(document, number, *bounds) for number, bounds in enumerate(HALVES)]
+
+
+def test_the_id_of_a_call_is_made_of_recipe_document_paragraph_position_and_words() -> None:
+    document, (first, second) = halves()
+    other = Paragraph(Document.of("Another text."), 0, 0, 13)
+
+    def row(recipe: str = "a", of: Paragraph = first, token: int = 3, call_input: str = "1 + 1") -> CandidateCallRow:
+        position = CallPosition(token, 10, 0.25)
+        candidate = Candidate(position, Call("Calculator", call_input), "2", sample_count=4, input_only_after=True)
+        return CandidateCallRow.of(recipe, of, candidate)
+
+    rows = [row(), row("b"), row(of=second), row(of=other), row(token=4), row(call_input="1 + 2")]
+    assert len({one.call_id for one in rows}) == len(rows)
+    assert row() == rows[0]
+    assert rows[0].call_id == content_uuid("a", str(document.document_id), "0", "3", "Calculator(1 + 1)")
+    # Equal questions to the tool have one key, whatever the call says; places are those of the document.
+    assert {one.input_key for one in rows} == {content_uuid("2")}
+    assert [one.position_char for one in (rows[0], rows[2])] == [10, 34]
+    pruned = PrunedPositionRow.of("a", second, CallPosition(3, 10, 0.25, pruned_by_loss=0.125))
+    assert (pruned.position_char, pruned.paragraph, pruned.loss_without_call) == (34, 1, 0.125)
+
+
+def test_a_document_of_two_paragraphs_counts_and_writes_the_rows_of_both() -> None:
+    document, paragraphs = halves()
+    model: Any = FakeLanguageModel(("Calculator(2 + 2)",), sure_words=frozenset({"sold"}))
+    run = unregistered(max_positions=20, samples_per_position=1, prune_below=0.5)
+    work = SampleWork(run=run, shard=Shard(), tool=get_tool("Calculator"), load_model=lambda: model)
+    nothing = Document.of("Nothing was kept of it.")
+    done = work.compute({document.document_id: paragraphs, nothing.document_id: []})
+    # Five places in each paragraph, and " sold" is pruned.
+    calls = [row for row in done.rows if isinstance(row, CandidateCallRow)]
+    pruned = [row for row in done.rows if isinstance(row, PrunedPositionRow)]
+    assert [TWICE[row.position_char :].split(maxsplit=1)[0] for row in calls] == [
+        "1990",
+        "it",
+        "2",
+        "pens.",
+        "1991",
+        "it",
+        "4",
+        "pens.",
+    ]
+    assert [(row.paragraph, TWICE[row.position_char :][:5]) for row in pruned] == [(0, " sold"), (1, " sold")]
+    of_document, of_nothing = done.outcomes
+    assert (of_document.rows_written, of_nothing.rows_written) == (8, 0)
+    assert {name: of_document.counts[name] for name in ("paragraphs", "positions", "positions_pruned_below", "candidates")} == {
+        "paragraphs": 2, "positions": 10, "positions_pruned_below": 2, "candidates": 8,
+    }  # fmt: skip
+
+
+def executed_call(at: int, bounds: tuple[int, int], token: int, results: list[str] | None, **others: Any) -> Any:
+    """A row of executed_calls_of_documents.sql."""
+    values = {"call_input": "2 + 2", "reason": None, "input_only_after": False}
+    start, end = bounds
+    return SimpleNamespace(
+        call_id=uuid.UUID(int=at), start_char=start, end_char=end, position_token=token, results=results,
+        **(values | others),
+    )  # fmt: skip
+
+
+def test_calls_are_scored_in_their_own_paragraphs_and_counted_in_their_own_documents() -> None:
+    document, _ = halves()
+    short = Document.of("It sold 4.")
+    calls = [
+        executed_call(0, HALVES[0], 4, ["2"]),  # the fifth word of each paragraph is the sum
+        executed_call(1, HALVES[1], 4, ["4"]),
+        executed_call(2, HALVES[1], 4, ["2"]),
+        executed_call(3, HALVES[1], 1, None, reason="divides_by_zero"),
+        executed_call(4, HALVES[0], 1, ["4"], input_only_after=True),
+    ]
+    model: Any = FakeLanguageModel()
+    run = unregistered(prune_below=0.0, score_unreleasable=False)
+    work = ScoreWork(run=run, shard=Shard(), tool=get_tool("Calculator"), load_model=lambda: model)
+    loaded: Any = [(document, calls), (short, [executed_call(5, (0, 10), 2, ["4"])])]
+    done = work.compute(loaded)
+    written = {row.call_id.int: row for row in done.rows if isinstance(row, CallLossesRow)}
+    assert {at: (row.reason, row.loss_with_result) for at, row in written.items()} == {
+        0: (None, 1.0),
+        1: (None, 1.0),
+        2: (None, 2.25),
+        3: ("divides_by_zero", None),
+        4: ("input_only_after", None),
+        5: (None, 1.0),
+    }
+    assert sorted(model.seen) == sorted(["It sold 4.", *(TWICE[slice(*bounds)] for bounds in HALVES)])
+    assert [(of.document_id, of.rows_written, dict(of.counts)) for of in done.outcomes] == [
+        (document.document_id, 5, {"calls": 5, "scored": 3, "divides_by_zero": 1, "input_only_after": 1}),
+        (short.document_id, 1, {"calls": 1, "scored": 1}),
+    ]
+    # A document's share of the seconds: calls times characters, (2 + 3) x 23 and 1 x 10.
+    of_document, of_short = (of.seconds for of in done.outcomes)
+    assert of_document / of_short == pytest.approx(115 / 10)
+
+
+@pytest.mark.parametrize("score_unreleasable", [True, False])
+def test_scoring_loads_a_model_where_a_call_has_losses_to_get(score_unreleasable: bool) -> None:
+    run = unregistered(score_unreleasable=score_unreleasable)
+    loaded: list[str] = []
+    work = ScoreWork(run=run, shard=Shard(), tool=get_tool("Calculator"), load_model=lambda: loaded.append("m"))  # type: ignore[arg-type, return-value]
+    document = Document.of(TWICE)
+    failed = executed_call(0, HALVES[0], 4, None, reason="divides_by_zero")
+    ahead = executed_call(1, HALVES[0], 4, ["2"], input_only_after=True)
+    work.prepare([(document, [failed])])
+    assert loaded == []
+    work.prepare([(document, [failed, ahead])])
+    assert loaded == ["m"] * score_unreleasable
+    work.prepare([(document, []), (document, [executed_call(2, HALVES[0], 4, ["2"])])])
+    assert loaded == ["m"] * (1 + score_unreleasable)
+
+
+def test_a_search_passes_over_what_its_own_document_says_and_scoring_asks_near_the_runs_threshold() -> None:
+    own, other = Document.of("A ball is a round object. It flies 2 m."), Document.of("Something else flies 2 m.")
+    results = ["A ball is a round object.", "2"]
+    seen: list[Any] = []
+
+    class Watched(FakeLanguageModel):
+        def score_texts(self, texts: Any, **options: Any) -> Any:
+            seen.append(options["float32_near"])
+            return super().score_texts(texts, **options)
+
+    model: Any = Watched()
+    run = dataclasses.replace(unregistered("WikiSearch", prune_below=0.25, loss_format="model"), keep_threshold=0.75)
+    work = ScoreWork(run=run, shard=Shard(), tool=get_tool("WikiSearch"), load_model=lambda: model)
+    loaded: Any = [
+        (document, [executed_call(at, (0, len(document.text)), document.text.split(" ").index("2"), results)])
+        for at, document in enumerate((own, other))
+    ]
+    rows = [row for row in work.compute(loaded).rows if isinstance(row, CallLossesRow)]
+    assert [(row.result_rank, row.result) for row in rows] == [(1, "2"), (0, results[0])]
+    assert seen == [(0.25, 0.75)]
+
+
+def test_an_input_is_run_once_for_all_documents_of_a_micro_batch_and_counted_with_the_first() -> None:
+    class Answering:
+        def run(self, inputs: Any) -> list[ToolOutput]:
+            return [
+                ToolOutput((f"{one}\0",)) if one != "7 / 0" else ToolOutput.none("divides_by_zero") for one in inputs
+            ]
+
+    keys = {one: content_uuid(one) for one in ("1 + 1", "7 / 0", "2 + 2")}
+    calls = {
+        uuid.UUID(int=1): [keys["1 + 1"], keys["1 + 1"], keys["7 / 0"]],  # asks the same twice
+        uuid.UUID(int=2): [keys["1 + 1"], keys["2 + 2"]],
+    }
+    work = ExecuteWork(run=unregistered(), shard=Shard(), runner=Answering, time_limit_seconds=30.0)
+    done = work.compute(Asked(calls, {key: one for one, key in keys.items()}, known={keys["2 + 2"]: None}))
+    written: list[Any] = done.rows
+    assert [(row.input, row.results, row.reason) for row in written] == [
+        ("1 + 1", ["1 + 1␀"], None),  # Postgres stores no U+0000
+        ("7 / 0", [], "divides_by_zero"),
+    ]
+    assert [(of.rows_written, {name: count for name, count in of.counts.items() if count}) for of in done.outcomes] == [
+        (2, {"calls": 3, "inputs": 2, "executed": 2, "with_result": 2, "divides_by_zero": 1}),
+        (0, {"calls": 2, "inputs": 2, "from_cache": 2, "with_result": 2}),
+    ]
+
+
+def test_a_filters_decisions_are_counted_by_paragraph_and_reason() -> None:
+    decisions = [
+        FilterDecision(True, "good", 0, 0, 3),
+        FilterDecision(False, "bad", 1, 4, 7),
+        FilterDecision(True, "good", 2, 8, 9),
+    ]
+    tool: Any = SimpleNamespace(spec=get_tool("Calculator").spec, filter=lambda _: decisions)
+    document = Document.of("abc def g")
+    done = FilterWork(run=unregistered(), shard=Shard(), tool=tool).compute([document])
+    written: list[Any] = done.rows
+    assert [(row.paragraph, row.start_char, row.end_char, row.kept, row.reason) for row in written] == [
+        (0, 0, 3, True, "good"), (1, 4, 7, False, "bad"), (2, 8, 9, True, "good"),
+    ]  # fmt: skip
+    [outcome] = done.outcomes
+    assert (outcome.rows_written, outcome.counts) == (3, {"paragraphs": 3, "kept": 2, "good": 2, "bad": 1})
 
 
 @pytest.mark.parametrize("stage", ["sample", "score"])

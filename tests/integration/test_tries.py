@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text as sql
 
-from tests.annotated_runs import AnnotatedRun
+from tests.annotated_runs import AnnotatedRun, unregistered
 from tests.fake_language_model import FakeLanguageModel
 from tests.killed_stages import MICRO_BATCH
 from toolformer_ops import termination
@@ -22,7 +22,7 @@ from toolformer_ops.errors import DeviceMemoryError, ParameterError
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import work_off
-from toolformer_ops.runs.run_tools import NO_LIMIT, RunTool, Shard, load_run_tool
+from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, FailedDocument, Tries, retry_failed
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.checking import check_tool
@@ -168,12 +168,9 @@ def test_where_no_text_passes_the_machine_is_at_fault_and_no_text_is_given_up(
 
 
 def test_a_document_that_scoring_gives_up_keeps_what_its_calls_had_to_say_themselves() -> None:
-    run = RunTool(
-        run_id="r", tool="Calculator", corpus_id="c", corpus_version=1, ordinal_limit=NO_LIMIT,
-        choices=RunChoices(corpus="c", model="m"), model_identity="m", tool_version="1", keep_threshold=0.5,
-        reads_record=False, filter_recipe_id="f", sampling_recipe_id="s", execution_recipe_id="e", scoring_recipe_id="l",
-    )  # fmt: skip
-    work = ScoreWork(run=run, shard=Shard(), tool=get_tool("Calculator"), load_model=lambda: pytest.fail("loaded"))
+    work = ScoreWork(
+        run=unregistered(), shard=Shard(), tool=get_tool("Calculator"), load_model=lambda: pytest.fail("loaded")
+    )
     document = Document.of("It kills.")
     reasons = ("divides_by_zero", None, None)
     calls: list[Any] = [SimpleNamespace(call_id=uuid.UUID(int=at), reason=reason) for at, reason in enumerate(reasons)]
