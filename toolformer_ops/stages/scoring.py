@@ -164,9 +164,9 @@ class ScoreWork(StageWork[Loaded]):
                 rows.append(CallLossesRow.of(self.recipe_id, call.call_id, key[0], found, with_terms=with_terms))
                 outcome.counts[found.reason or "scored"] += 1
             outcome.seconds += len(text.calls) * len(text.text)
-        weights = sum(outcome.seconds for outcome in outcomes.values())
+        a_weight = (time.perf_counter() - started) / max(1, sum(outcome.seconds for outcome in outcomes.values()))
         for outcome in outcomes.values():
-            outcome.seconds *= (time.perf_counter() - started) / max(1, weights)
+            outcome.seconds *= a_weight
         return MicroBatch(list(outcomes.values()), rows)
 
 
