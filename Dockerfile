@@ -5,7 +5,7 @@
 #
 # BASE_IMAGE may be any Debian or Ubuntu with Python 3.11 as `python`, its venv module, and apt. torch's wheels bring CUDA's libraries
 # along; a base image needs none of them.
-ARG BASE_IMAGE=python:3.11.13-slim-bookworm
+ARG BASE_IMAGE=python:3.11.13-slim-bookworm@sha256:86adf8dbadc3d6e82ee5dd2c74bec2e1c2467cdad47886280501df722372d2e1
 
 FROM ${BASE_IMAGE} AS dependencies
 RUN apt-get update \

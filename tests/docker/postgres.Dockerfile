@@ -1,4 +1,4 @@
-# Stands in for postgres:18.4-bookworm where no registry of images can be reached: the embedded Postgres, behind the same variables,
+# Stands in for postgres where no registry of images can be reached: the embedded Postgres, behind the same variables,
 # volume and folder of scripts.
 ARG BASE_IMAGE
 FROM ${BASE_IMAGE}

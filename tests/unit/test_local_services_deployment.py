@@ -120,13 +120,45 @@ def test_every_direct_dependency_says_why_it_is_there() -> None:
     assert [line for line in lines if not re.search(r"\S\s+# \S", line)] == []
 
 
-def test_images_are_pinned(compose: dict[str, Any]) -> None:
-    for name, service in compose["services"].items():
-        assert re.fullmatch(r"[a-z/-]+:v?\d+(\.\d+)+(-[a-z]+)?", service["image"]), name
+PINNED = re.compile(r"[a-z/-]+:v?\d+(?:\.\d+)+(?:-[a-z]+)*@sha256:[0-9a-f]{64}")
+"""An image that cannot become another: its tag says which it is, its digest decides."""
+
+
+def test_images_are_pinned_by_their_digest(compose: dict[str, Any]) -> None:
     dockerfile = (REPOSITORY / "Dockerfile").read_text()
-    assert re.search(r"^ARG BASE_IMAGE=\S+:\d+\.\d+\.\d+", dockerfile, re.MULTILINE)
+    named = re.findall(r"^ARG BASE_IMAGE=(\S+)$", dockerfile, re.MULTILINE)
+    # What a mirror's image replaces: ${POSTGRES_IMAGE:-postgres:18.4-bookworm@sha256:...}
+    named += [
+        re.sub(r"^\$\{[A-Z_]+:-(.*)\}$", r"\1", one["image"])
+        for one in compose["services"].values()
+        if "build" not in one
+    ]
+    trial = (REPOSITORY / "deploy" / "kubernetes" / "trial" / "services.yaml").read_text()
+    named += re.findall(r"^ *image: (\S+)", trial, re.MULTILINE)
+    assert len(named) == 1 + 2 + 2
+    assert [image for image in named if not PINNED.fullmatch(image)] == []
+    assert not PINNED.fullmatch("postgres:18.4-bookworm")
+    assert {one["image"] for one in compose["services"].values() if "build" in one} == {"toolformer-ops:0.1.0"}
     stages = set(re.findall(r"^FROM \S+ AS (\S+)", dockerfile, re.MULTILINE))
     assert set(re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)) - stages == {"${BASE_IMAGE}"}
+
+
+def test_containers_have_no_rights_a_root_that_is_read_only_and_bounds(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["read_only"] is True, name
+        assert service["tmpfs"][0] == "/tmp", name  # noqa: S108
+        assert re.fullmatch(r"\d+g|\$\{[A-Z]+_MEMORY:-\d+g\}", service["mem_limit"]), name
+        assert set(service["logging"]["options"]) == {"max-size", "max-file"}, name
+        # The image of the factory has a user of its own; those of Postgres and SeaweedFS begin as root to change their user.
+        assert ("build" in service) != (service.get("user", "").split(":")[0] in ("999", "1000")), name
+    assert "\nUSER 10001\n" in (REPOSITORY / "Dockerfile").read_text()
+
+
+def test_without_env_compose_says_one_sentence(compose: dict[str, Any]) -> None:
+    """Compose reads `name` before all else, and a variable that is lacking there ends it; then each service names each variable."""
+    assert re.fullmatch(r"\$\{COMPOSE_PROJECT_NAME:\?run docker/make-env first.*\}", compose["name"])
 
 
 def test_ports_are_published_on_the_loopback_address_alone(compose: dict[str, Any]) -> None:
