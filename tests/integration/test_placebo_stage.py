@@ -1,7 +1,9 @@
 """Placebos through the stage and Postgres, with a scripted language model: what is drawn, stored, counted and shown."""
 
+import dataclasses
 import json
 import time
+import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,24 +13,29 @@ from unittest import mock
 import pytest
 from sqlalchemy import text as sql
 
+from tests.annotated_runs import unregistered
 from tests.fake_language_model import FakeLanguageModel, StoppedError
+from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw
+from toolformer_ops.annotation.scoring import ScoredCall
 from toolformer_ops.audit.auditing import Ages, Auditing, subjects_of
 from toolformer_ops.audit.objects import releases as check_releases
 from toolformer_ops.audit.resampling import resampling_check
 from toolformer_ops.audit.rows import stage_rows
+from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import QualityError
 from toolformer_ops.evaluation_report.gathering import gather
+from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.explaining import explain_stored
-from toolformer_ops.runs.placebo_pools import Pool, load_pool
+from toolformer_ops.runs.placebo_pools import Pool, PooledResult, load_pool
 from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, CountedDocuments, lowest_threshold, rate_of, store_rates
-from toolformer_ops.runs.run_tools import load_run_tool
+from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.checking import check_tool
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
-from toolformer_ops.stages.placebo import placebo_stage, placebos_of_run
+from toolformer_ops.stages.placebo import PlaceboWork, placebo_stage, placebos_of_run
 from toolformer_ops.stages.planning import tools_to_do
 from toolformer_ops.stages.release import CARD, release, release_prefix
 from toolformer_ops.stages.run_setup import finish_run, start_run
@@ -90,6 +97,79 @@ def yields_of_placebos(settings: Settings, run_id: str) -> dict[str, tuple[bool,
     """What the stage counted, by reason: whether it is a loss, and how many."""
     query = f"select reason, is_loss, count from yield_by_stage where run_id = '{run_id}' and stage = 'placebo'"
     return {reason: (is_loss, count) for reason, is_loss, count in rows(settings, query)}
+
+
+SAMPLED, UNSAMPLED = uuid.UUID(int=1), uuid.UUID(int=2**64 - 1)
+"""Of half of the calls, those with the smallest last bits are sampled."""
+SMALL = ScoredCall(
+    result="9", loss_without_call=2.0, loss_without_result=2.5, loss_with_result=2.25, reduction_bound=-0.25,
+    number_format="float32",
+)  # fmt: skip
+LARGE = dataclasses.replace(SMALL, loss_with_result=1.0, reduction_bound=1.0)
+
+
+def placebo_work(home: Document, loads: list[str]) -> tuple[PlaceboWork, Callable[..., JudgedCall]]:
+    """Work with a pool of one result, "2", of a call in `home`; and how a call before the fifth word of a text is made."""
+    model: Any = FakeLanguageModel()
+    pool = Pool(placebos=1, sample_share=0.5, results=[PooledResult(7, uuid.uuid4(), home.document_id, "2")])
+    run = unregistered(prune_below=0.5)
+    work = PlaceboWork(run=run, shard=Shard(), draw=PlaceboDraw(pool), load_model=lambda: loads.append("m") or model)
+
+    def call(document: Document, call_id: uuid.UUID, scored: ScoredCall) -> JudgedCall:
+        return JudgedCall(call_id, document.document_id, 4, Call("Calculator", "1 + 1"), scored)
+
+    return work, call
+
+
+def test_each_document_counts_the_placebos_of_its_own_calls() -> None:
+    document, home = (
+        Document.of("In 1990 it sold 2 pens. In 1991 it sold 4 pens."),
+        Document.of("It sold a lot, 2 or so."),
+    )
+    work, call = placebo_work(home, [])
+    done = work.compute(
+        [
+            (document, {(0, 23): [call(document, SAMPLED, SMALL)], (24, 47): [call(document, UNSAMPLED, LARGE)]}),
+            (home, {(0, 23): [call(home, UNSAMPLED, SMALL), call(home, SAMPLED, SMALL), call(home, UNSAMPLED, LARGE)]}),
+            (Document.of("No call."), {}),
+        ]
+    )
+    rows: list[Any] = done.rows
+    # The word at which a call is placed is 2 in the first paragraph alone: 1.0 nats there, and 2.25 in the second.
+    assert [
+        (row.document_id, row.call_id, row.source, row.is_sampled, row.reason, row.loss_with_result) for row in rows
+    ] == [
+        (document.document_id, SAMPLED, 7, True, None, 1.0),
+        (document.document_id, UNSAMPLED, 7, False, None, 2.25),
+        (home.document_id, SAMPLED, None, True, "no_other_result", None),
+        (home.document_id, UNSAMPLED, None, False, "no_other_result", None),
+    ]
+    assert [(of.rows_written, dict(of.counts)) for of in done.outcomes] == [
+        (2, {"calls": 2, "placebos": 2, "with_placebos": 2, "scored": 2}),
+        (2, {"calls": 3, "placebos": 2, "without_placebos": 3, "no_other_result": 2}),
+        (0, {}),
+    ]
+    seconds = [of.seconds for of in done.outcomes]
+    assert seconds[0] / seconds[1] == pytest.approx(2 / 3)  # by their calls
+    assert seconds[2] == 0
+
+
+def test_a_document_whose_placebos_are_given_up_has_a_row_for_each_call_that_was_to_have_some() -> None:
+    document = Document.of("In 1990 it sold 2 pens.")
+    loads: list[str] = []
+    work, call = placebo_work(Document.of("Elsewhere."), loads)
+    calls = [call(document, SAMPLED, SMALL), call(document, UNSAMPLED, LARGE), call(document, UNSAMPLED, SMALL)]
+    done = work.give_up([(document, {(0, 23): calls})], "out_of_memory")
+    rows: list[Any] = done.rows
+    assert [(row.call_id, row.number, row.is_sampled, row.reason) for row in rows] == [
+        (SAMPLED, 1, True, "out_of_memory"),
+        (UNSAMPLED, 1, False, "out_of_memory"),
+    ]
+    assert dict(done.outcomes[0].counts) == {"calls": 3, "placebos": 2, "without_placebos": 3, "out_of_memory": 2}
+    # A model is loaded for either kind, and for no other call.
+    for one, loaded in zip(calls, (1, 2, 2), strict=True):
+        work.prepare([(document, {(0, 23): [one]})])
+        assert len(loads) == loaded
 
 
 def test_a_run_counts_what_chance_would_keep(settings: Settings, tmp_path: Path, use_model: UseModel) -> None:
