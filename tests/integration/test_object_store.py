@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import tenacity
+from botocore.exceptions import ClientError
 from pydantic import SecretStr
 
 from tests.servers import flip_a_byte
@@ -280,6 +281,105 @@ def test_an_upload_in_parts_that_meets_another_write_starts_anew(
     assert stub_store.put_if_absent("big", tmp_path / "big") is True
     assert stub_store.get("big") == b"abc"
     assert stub_store.put_if_absent("big", tmp_path / "big") is False
+
+
+def test_an_upload_in_parts_begins_where_nothing_is_and_leaves_no_part_behind(
+    stub_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "big").write_bytes(b"abcde")
+    monkeypatch.setattr(objects, "PART_BYTES", 2)
+    asked: list[str] = []
+    request = stub_store._request
+    lost_answer = False
+
+    def watched(operation: str, *target: Any, **arguments: Any) -> Any:
+        asked.append(operation.removesuffix("_multipart_upload"))
+        answer = request(operation, *target, **arguments)
+        if (
+            lost_answer and operation == "complete_multipart_upload"
+        ):  # boto3 asks again, and is told that there is no upload
+            raise ObjectNotFoundError("no such upload")
+        return answer
+
+    monkeypatch.setattr(stub_store, "_request", watched)
+    lost_answer = True
+    assert stub_store.put_if_absent("big", tmp_path / "big") is True
+    assert stub_store.get("big") == b"abcde"
+    lost_answer = False
+    asked.clear()
+    assert stub_store.put_if_absent("big", tmp_path / "big") is False
+    assert asked == ["head_object"]
+    # Another process writes the object while the parts are sent.
+    monkeypatch.setattr(stub_store, "exists", lambda key: False)
+    asked.clear()
+    assert stub_store.put_if_absent("big", tmp_path / "big") is False
+    assert asked == ["create", *["upload_part"] * 3, "complete", "abort"]
+
+
+def test_a_listing_of_many_pages_has_the_files_below_the_address_alone(
+    stub_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = {
+        None: {"Contents": [{"Key": "corpus"}, {"Key": "corpus/"}, {"Key": "corpus/a"}], "NextContinuationToken": "2"},
+        "2": {"Contents": [{"Key": "corpus/b/"}, {"Key": "corpus/b/c"}], "NextContinuationToken": "3"},
+        "3": {"Contents": [{"Key": "corpus2/d"}]},
+    }
+
+    def page(*, Bucket: str, Prefix: str, ContinuationToken: str | None = None) -> dict[str, Any]:  # noqa: N803
+        assert (Bucket, Prefix) == ("bucket", "corpus")
+        return {"IsTruncated": ContinuationToken != "3", **pages[ContinuationToken]}
+
+    monkeypatch.setattr(stub_store._client, "list_objects_v2", page)
+    below = ["s3://bucket/corpus", "s3://bucket/corpus/a", "s3://bucket/corpus/b/c"]
+    assert stub_store.list_uri("s3://bucket/corpus") == below
+    assert list(stub_store.list("corpus")) == [item["Key"] for one in pages.values() for item in one["Contents"]]
+
+
+def test_the_checksum_that_s3_made_counts_more_than_the_hash_that_a_writer_stored(
+    stub_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = stub_store.upload("release", _files(tmp_path, one=b"1"))
+    stored = {"sha256": manifest.files[0].sha256}
+
+    def told(checksum: str | None, metadata: dict[str, str]) -> None:
+        of_s3 = {} if checksum is None else {"ChecksumSHA256": checksum}
+        answer = {"ContentLength": 1, "Metadata": metadata, **of_s3}
+        monkeypatch.setattr(stub_store._client, "head_object", lambda **_: answer)
+
+    right, other = (base64.b64encode(hashlib.sha256(content).digest()).decode() for content in (b"1", b"2"))
+    for checksum, metadata in ((right, {"sha256": "0" * 64}), (f"{other}-2", stored), (None, stored)):
+        told(checksum, metadata)
+        stub_store.require_whole(manifest, manifest.files)
+    for checksum, metadata in ((other, stored), (f"{right}-2", {"sha256": "0" * 64})):
+        told(checksum, metadata)
+        with pytest.raises(CorruptObjectError, match="found 1 missing or changed"):
+            stub_store.require_whole(manifest, manifest.files)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error"),
+    [
+        (400, "InvalidRequest", ObjectStoreError),
+        (403, "AccessDenied", ObjectStoreAccessError),
+        (404, "NoSuchKey", ObjectNotFoundError),
+        (404, "NoSuchBucket", BucketNotFoundError),
+        (408, "RequestTimeout", ObjectStoreUnreachableError),
+        (416, "InvalidRange", CorruptObjectError),
+        (429, "SlowDown", ObjectStoreUnreachableError),
+        (500, "InternalError", ObjectStoreUnreachableError),
+        (503, "SlowDown", ObjectStoreUnreachableError),
+    ],
+)
+def test_what_s3_answers_is_the_error_that_says_what_to_do(
+    stub_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, status: int, code: str, error: type[Exception]
+) -> None:
+    def refuse(**_: Any) -> None:
+        raise ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "GetObject")  # type: ignore[typeddict-item]
+
+    monkeypatch.setattr(stub_store._client, "get_object", refuse)
+    with pytest.raises(ObjectStoreError) as caught:
+        stub_store.get("key")
+    assert type(caught.value) is error
 
 
 def test_a_connection_that_breaks_is_opened_again_at_the_same_byte(
@@ -549,6 +649,15 @@ def test_fetch_repairs_a_local_file_and_leaves_a_right_one(store: ObjectStore, p
     assert (out / "one").read_bytes() == b"1"
     assert (out / "two").stat().st_mtime_ns == before
     assert len(manifest.files) == 2
+
+
+def test_a_manifest_is_that_of_its_names_and_contents_in_any_order(tmp_path: Path) -> None:
+    files = _files(tmp_path, one=b"1", two=b"22")
+    manifest = Manifest.of("p/", files)
+    assert Manifest.of("p", dict(reversed(files.items()))) == manifest
+    assert manifest.size == 3
+    swapped = Manifest.of("p", {"one": files["two"], "two": files["one"]})
+    assert swapped.folder != manifest.folder  # the same contents under each other's names
 
 
 def test_manifest_that_was_changed_by_hand_is_refused() -> None:
