@@ -3,7 +3,7 @@
 -- id in place of the subquery.
 -- About the newest run that finished; another one: toolformer-ops sql --run=night-1 ..., or psql --set=run=night-1.
 \if :{?run} \else \set run '' \endif
-select tool, position_char, call_text, result, outcome, reason, loss_without_call, loss_without_result, loss_with_result,
+select tool, position_char, call_text, result, outcome, reason, release_outcome, loss_without_call, loss_without_result, loss_with_result,
        loss_reduction, reduction_bound
 from candidates
 where run_id = run_or_newest(:'run')

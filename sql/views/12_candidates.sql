@@ -1,3 +1,19 @@
+-- What happened to a candidate call before the release. `carries_information` says whether it has the information that its run asks for.
+create or replace function call_outcome(
+    is_scored boolean, not_scored_for text, loss_reduction double precision, keep_threshold double precision, carries_information boolean)
+    returns text
+    language sql immutable parallel safe
+    return case
+        when not is_scored then 'sampled'
+        when not_scored_for = 'pruned_below' then 'pruned'
+        when not_scored_for = 'loss_not_finite' then 'not_finite'
+        when not_scored_for is not null then 'no_result'
+        when is_kept(null, loss_reduction, keep_threshold) is not true then 'below_threshold'
+        when not carries_information then 'below_tau_information'
+        else 'kept'
+    end;
+comment on function call_outcome(boolean, text, double precision, double precision, boolean) is 'What happened to a candidate call before the release: candidates.outcome.';
+
 create view candidates as
 select rt.run_id, rt.tool, call.document_id, call.call_id, call.text_before, call.call_text, call.result, call.text_after,
        judged.outcome,
@@ -8,21 +24,48 @@ select rt.run_id, rt.tool, call.document_id, call.call_id, call.text_before, cal
                where failed.document_id = call.variant_id and failed.recipe_id in (rt.execution_recipe_id, rt.scoring_recipe_id)
                limit 1
            )
-           when 'no_result' then call.not_scored_for
-           when 'not_finite' then call.not_scored_for
-           when 'pruned' then call.not_scored_for
-           when 'kept' then
-               case
-                   when call.input_only_after then 'input_only_after'
-                   when made.release_id is null then 'no_release'
-                   when rt.tool = any (released.lacking_tools) or run.parameters ->> 'max_examples_per_tool' is null then 'not_in_release'
-                   else 'above_max_examples'
-               end
+           else call.not_scored_for
        end as reason,
+       case
+           when judged.outcome <> 'kept' then null
+           when exists (
+               select from release_calls held where held.release_id = made.release_id and held.call_id = call.call_id
+           ) then 'released'
+           when call.input_only_after then 'input_only_after'
+           when not rt.tool = any (coalesce(released.lacking_tools, '{}')) and exists (
+               -- What a release would take at this place (sql/queries/release_choose_calls.sql).
+               select
+               from run_tools rival
+               cross join lateral (
+                   with scored as (
+                       select document_id, call_id, loss_reduction
+                       from call_losses
+                       where scoring_recipe_id = rival.scoring_recipe_id
+                         and document_id = case when rival.reads_record then call.record_variant_id else call.document_id end
+                         and is_kept(reason, loss_reduction, rival.keep_threshold)
+                         and (rival.tau_information is null
+                              or carries_information(rival.placebo_recipe_id, document_id, call_id, rival.tau_information))
+                   )
+                   select
+                   from scored
+                   join candidate_calls other
+                       on other.sampling_recipe_id = rival.sampling_recipe_id and other.document_id = scored.document_id
+                      and other.call_id = scored.call_id
+                   where other.position_char = call.position_char
+                     and not other.input_only_after
+                     and (scored.loss_reduction > call.loss_reduction
+                          or scored.loss_reduction = call.loss_reduction and scored.call_id < call.call_id)
+               ) better
+               where rival.run_id = rt.run_id and not rival.tool = any (coalesce(released.lacking_tools, '{}'))
+           ) then 'better_call_at_position'
+           when made.release_id is null then 'no_release'
+           when rt.tool = any (released.lacking_tools) or run.parameters ->> 'max_examples_per_tool' is null then 'not_in_release'
+           else 'above_max_examples'
+       end as release_outcome,
        call.loss_without_call, call.loss_without_result, call.loss_with_result, call.loss_reduction, call.reduction_bound,
        call.placebo_reduction, call.information, call.placebos, rt.keep_threshold, rt.tau_information, call.position_char, call.position_token, call.position_probability, call.paragraph, call.call_input,
        call.effective_input, call.input_key, call.sample_count, call.input_only_after, call.result_rank,
-       call.loss_without_call_full_context, call.number_format, call.url, call.document_date, call.variant_id,
+       call.loss_without_call_full_context, call.number_format, call.url, call.document_date, call.variant_id, call.ordinal,
        rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id
 from run_tools rt
 join annotation_runs run on run.run_id = rt.run_id
@@ -34,7 +77,7 @@ cross join lateral (
     with sampled as (
         select * from candidate_calls where sampling_recipe_id = rt.sampling_recipe_id
     )
-    select member.document_id, sampled.document_id as variant_id, member.variant_id as record_variant_id, sampled.call_id,
+    select member.document_id, member.ordinal, sampled.document_id as variant_id, member.variant_id as record_variant_id, sampled.call_id,
            substr(document.text, greatest(sampled.position_char - 120, 0) + 1, least(sampled.position_char, 120)) as text_before,
            substr(document.text, sampled.position_char + 1, 120) as text_after,
            sampled.call_text, sampled.position_char, sampled.position_token, sampled.position_probability, sampled.paragraph,
@@ -66,52 +109,18 @@ cross join lateral (
 cross join lateral (
     -- A `with` here, too: otherwise the outcome would be found anew wherever it is named.
     with found as (
-        select case
-            when call.scored_call_id is null then 'sampled'
-            when call.not_scored_for = 'pruned_below' then 'pruned'
-            when call.not_scored_for = 'loss_not_finite' then 'not_finite'
-            when call.not_scored_for is not null then 'no_result'
-            when is_kept(null, call.loss_reduction, rt.keep_threshold) is not true then 'below_threshold'
-            when rt.tau_information is not null
-                 and not carries_information(rt.placebo_recipe_id, call.variant_id, call.call_id, rt.tau_information)
-                then 'below_tau_information'
-            when exists (
-                select from release_calls held where held.release_id = made.release_id and held.call_id = call.call_id
-            ) then 'released'
-            when not call.input_only_after and not rt.tool = any (coalesce(released.lacking_tools, '{}')) and exists (
-                -- What a release would take at this place (sql/queries/release_choose_calls.sql).
-                select
-                from run_tools rival
-                cross join lateral (
-                    with scored as (
-                        select document_id, call_id, loss_reduction
-                        from call_losses
-                        where scoring_recipe_id = rival.scoring_recipe_id
-                          and document_id = case when rival.reads_record then call.record_variant_id else call.document_id end
-                          and is_kept(reason, loss_reduction, rival.keep_threshold)
-                          and (rival.tau_information is null
-                               or carries_information(rival.placebo_recipe_id, document_id, call_id, rival.tau_information))
-                    )
-                    select
-                    from scored
-                    join candidate_calls other
-                        on other.sampling_recipe_id = rival.sampling_recipe_id and other.document_id = scored.document_id
-                       and other.call_id = scored.call_id
-                    where other.position_char = call.position_char
-                      and not other.input_only_after
-                      and (scored.loss_reduction > call.loss_reduction
-                           or scored.loss_reduction = call.loss_reduction and scored.call_id < call.call_id)
-                ) better
-                where rival.run_id = rt.run_id and not rival.tool = any (coalesce(released.lacking_tools, '{}'))
-            ) then 'displaced'
-            else 'kept'
-        end as outcome
+        select call_outcome(
+            call.scored_call_id is not null, call.not_scored_for, call.loss_reduction, rt.keep_threshold,
+            rt.tau_information is null
+                or carries_information(rt.placebo_recipe_id, call.variant_id, call.call_id, rt.tau_information)) as outcome
     )
     select outcome from found
 ) judged;
 comment on view candidates is 'Every candidate call of every run, with what became of it. Give run_id and tool: only their partitions are read; with document_id only the calls of that text.';
-comment on column candidates.outcome is 'What became of the call, in the order of the stages. sampled: not scored, yet or because its text was given up. no_result: the tool gave none, or none that does not repeat the text; or the run does not score the call, since its input stands only after it. not_finite: a loss is not a finite number. pruned: provably cannot reach the run''s prune_below. below_threshold: saves less than keep_threshold. below_tau_information: its result carries less information than the run asks for, or it has no placebo. displaced: kept, and another kept call of any tool at its place saves more (of equal ones: has the smaller id). kept: kept, and not in the run''s release. released: in it.';
-comment on column candidates.reason is 'Why it is not further. sampled: process_killed or out_of_memory where its text was given up. no_result, not_finite, pruned: as in call_losses.reason. kept: input_only_after (is never released), no_release (the run has none, yet), above_max_examples (the tool has max_examples_per_tool texts without it) or not_in_release (the release lacks the tool, or was made before the call was scored). Else null.';
+comment on column candidates.outcome is 'What happened to the call before the release, in the order of the stages. sampled: not scored, yet or because its text was given up. no_result: the tool gave none, or none that does not repeat the text; or the run does not score the call, since its input stands only after it. not_finite: a loss is not a finite number. pruned: provably cannot reach the run''s prune_below. below_threshold: saves less than keep_threshold. below_tau_information: its result carries less information than the run asks for, or it has no placebo. kept: kept by the run''s keep rule; these are the calls of kept_calls.';
+comment on column candidates.reason is 'Why it has no losses that count. sampled: process_killed or out_of_memory where its text was given up. no_result, not_finite, pruned: as in call_losses.reason. Else null.';
+comment on column candidates.release_outcome is 'What the run''s release did with a kept call. released: it is in it. input_only_after: it is never released. better_call_at_position: another kept call of any tool at its place saves more (of equal ones: has the smaller id). no_release: the run has none, yet. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the release lacks the tool, or was made before the call was scored. Null for a call that is not kept.';
+comment on column candidates.ordinal is 'The text''s place in the corpus, from 0.';
 comment on column candidates.result is 'What the tool answered: the result that was taken; null where there is none.';
 comment on column candidates.loss_reduction is 'min(loss_without_call, loss_without_result, loss_without_call_full_context where there is one) - loss_with_result, nats; null where one of them was not computed.';
 comment on column candidates.reduction_bound is 'The most that loss_reduction can be by the losses that are known, nats: loss_reduction itself where all are.';

@@ -25,15 +25,17 @@ from sqlalchemy import text as sql
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.orchestration.forms import annotation_form
+from toolformer_ops.release.choosing import ReleaseTool, choose_calls
 from toolformer_ops.run_page import overview, rights, thresholds
 from toolformer_ops.run_page.app import create_app
 from toolformer_ops.run_page.call import token_rows
-from toolformer_ops.run_page.calls import Asked, find_calls
+from toolformer_ops.run_page.calls import STATUSES, Asked, as_sql, find_calls
 from toolformer_ops.run_page.reading import Reader
 from toolformer_ops.run_page.rights import AskedRun
 from toolformer_ops.run_page.shown_runs import ShownRun, load_run
 from toolformer_ops.run_page.thresholds import PLACES_A_NAT, load_counts
 from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.stages.run_setup import finish_run
 from toolformer_ops.storage import database
 
@@ -95,7 +97,7 @@ BY_STATUS = {
     "kept": "loss_reduction >= keep_threshold",
     "near": "loss_reduction >= keep_threshold - 0.25 and loss_reduction < keep_threshold + 0.25",
     "below": "loss_reduction < keep_threshold",
-    "released": "outcome = 'released'",
+    "released": "false",
     "input_only_after": "loss_reduction >= keep_threshold and input_only_after",
     "not_scored": "outcome = 'sampled'",
     "every": "true",
@@ -110,7 +112,7 @@ def test_all_pages_together_are_what_sql_finds(shown: tuple[Connection, ShownRun
     expected = connection.execute(
         sql(f"select call_id from candidates where run_id = 'run-1' and {BY_STATUS[status]}")
     ).scalars()
-    whole = find_calls(connection, run, dataclasses.replace(QUESTION, status=status, sort=sort), None, at_most=1000)
+    whole = find_calls(connection, run, dataclasses.replace(QUESTION, status=status, sort=sort), at_most=1000)
     assert whole.is_whole
     assert whole.next is None
     ids = [row["call_id"] for row in whole.rows]
@@ -118,7 +120,7 @@ def test_all_pages_together_are_what_sql_finds(shown: tuple[Connection, ShownRun
     paged, after = [], ""
     while True:
         asked = dataclasses.replace(QUESTION, status=status, sort=sort, after=after)
-        page = find_calls(connection, run, asked, None, at_most=7)
+        page = find_calls(connection, run, asked, at_most=7)
         paged += [row["call_id"] for row in page.rows]
         if page.next is None:
             break
@@ -127,6 +129,13 @@ def test_all_pages_together_are_what_sql_finds(shown: tuple[Connection, ShownRun
     reductions = [row["loss_reduction"] for row in whole.rows]
     if sort != "text_order" and None not in reductions and reductions:
         assert reductions == sorted(reductions, reverse=sort == "most_saved")
+
+
+def shown_sql(page: str) -> str:
+    """The statement that the page shows, as SQLAlchemy takes it."""
+    found = re.search(r'<pre id="sql">(.*?)</pre>', page, re.DOTALL)
+    assert found
+    return html.unescape(found[1]).rstrip().removesuffix(";").replace("%", "%%")
 
 
 @pytest.mark.parametrize(
@@ -138,16 +147,104 @@ def test_copied_sql_finds_what_the_page_shows(
     client: TestClient, shown: tuple[Connection, ShownRun], query: str
 ) -> None:
     page = client.get(f"/calls?{OF_RUN}{query}").text
-    found = re.search(r'<pre id="sql">(.*?)</pre>', page, re.DOTALL)
+    assert page.count('<td class="number">') == len(shown[0].exec_driver_sql(shown_sql(page)).all())
+
+
+@pytest.fixture
+def judged(postgres_dsn: str, reader_dsn: str) -> Iterator[tuple[Connection, AnnotatedRun]]:
+    """A run that asks for information of at least 0: calls in every outcome, some without placebos, two released, in texts whose
+    ids are in another order than the texts."""
+    settings = Settings(_env_file=None, database_dsn=SecretStr(postgres_dsn))
+    made = AnnotatedRun(settings, {"Calculator": 0.5, "QA": 1.0}, tau_information=0.0)
+    released = []
+    for number in range(9):
+        document = made.add_text(f"Text {number} has 12 eggs in 7 boxes.")
+        saves, after = 2.5 - 0.3 * number, number == 4
+        call_id = made.add_call("Calculator", document, "7 boxes", "12 * 7", "84", saves=saves, input_only_after=after)
+        if number not in (1, 7):
+            made.add_placebo("Calculator", document, call_id, (number % 3 - 1) / 2)
+        rival = made.add_call("QA", document, "7 boxes", "how many", "7", saves=2.0)
+        if number % 2:
+            made.add_placebo("QA", document, rival, 0.0)
+        refused = made.add_call("Calculator", document, "12 eggs", "1 / 0", None, reason="divides_by_zero")
+        released += [("QA", rival)] if number in (3, 5) else []
+    made.complete("Calculator", "QA")
+    with database.transaction(made.engine) as connection:
+        connection.execute(
+            sql(
+                "insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls) "
+                "values ('0123456789abcdef', 'run-1', 's3://b/r', repeat('0', 64), 2, 2); "
+                "delete from call_losses where call_id = :not_scored; "
+                "insert into run_releases (run_id, release_id) values ('run-1', '0123456789abcdef')"
+            ),
+            {"not_scored": refused},
+        )
+        database.copy_insert(
+            connection,
+            "release_calls",
+            ("release_id", "document_id", "call_id", "scoring_recipe_id", "tool"),
+            [("0123456789abcdef", made.documents[0].document_id, call_id, recipe_id("score", tool), tool)
+             for tool, call_id in released],
+        )  # fmt: skip
+    with database.transaction(database.connect_dsn(reader_dsn, "TOOLFORMER_READER_DSN")) as connection:
+        yield connection, made
+
+
+COLUMNS = (
+    "tool",
+    "outcome",
+    "release_outcome",
+    "reason",
+    "loss_reduction",
+    "text_before",
+    "call_text",
+    "result",
+    "text_after",
+)
+
+
+@pytest.mark.parametrize("sort", ["most_saved", "least_saved", "text_order"])
+@pytest.mark.parametrize("status", [*STATUSES, "reason:divides_by_zero"])
+def test_the_page_shows_the_calls_of_its_sql_in_the_order_of_its_sql(
+    judged: tuple[Connection, AnnotatedRun], status: str, sort: Any
+) -> None:
+    connection, _ = judged
+    run = load_run(connection, AskedRun("annotate_corpus", "run-1", "somebody"))
+    asked = dataclasses.replace(QUESTION, status=status, sort=sort)
+    found = [tuple(row[name] for name in COLUMNS) for row in find_calls(connection, run, asked).rows]
+    statement = as_sql(connection, run, asked).removesuffix(";").replace("%", "%%")
+    assert found == [tuple(row) for row in connection.exec_driver_sql(statement)]
     assert found
-    statement = html.unescape(found[1]).rstrip().removesuffix(";")
-    rows = shown[0].exec_driver_sql(statement.replace("%", "%%")).all()
-    assert page.count('<td class="number">') == len(rows)
+
+
+def test_the_kept_calls_are_those_of_every_view_and_of_the_release(judged: tuple[Connection, AnnotatedRun]) -> None:
+    connection, run = judged
+
+    def ids(query: str) -> set[Any]:
+        return set(connection.execute(sql(query)).scalars())
+
+    kept = ids("select call_id from candidates where outcome = 'kept'")
+    assert kept == ids("select call_id from kept_calls")
+    # Calculator saves 2.5 - 0.3 n, so 0.5 up to text 6, and has information (n % 3 - 1) / 2, but none in 1 and 7: 2, 4, 5. QA has
+    # 0 in texts 1, 3, 5 and 7, and no placebo in the others.
+    assert len(kept) == 3 + 4
+    # What a release takes, now that only one call stands at a place, and none whose input stands only after it.
+    outcomes = "select call_id from candidates where outcome = 'kept' and release_outcome "
+    with database.transaction(run.engine) as own:
+        tools = [load_run_tool(own, "run-1", tool) for tool in ("Calculator", "QA")]
+        names = [field.name for field in dataclasses.fields(ReleaseTool) if hasattr(tools[0], field.name)]
+        keep_rules = [ReleaseTool(**({name: getattr(tool, name) for name in names} | tool.keep_rule)) for tool in tools]
+        left_out = choose_calls(own, "run-1", keep_rules, 1000)
+        chosen = set(own.execute(sql("select call_id from releasable_calls where left_out is null")).scalars())
+    assert chosen == ids(f"{outcomes} in ('released', 'above_max_examples')")
+    assert len(chosen) == 1 + 4
+    assert left_out["Calculator"] == {"better_call_at_position": 1}
+    assert len(ids(f"{outcomes} = 'better_call_at_position'")) == len(ids(f"{outcomes} = 'input_only_after'")) == 1
 
 
 def test_hostile_rows_are_text_on_every_page(client: TestClient, shown: tuple[Connection, ShownRun]) -> None:
     connection, run = shown
-    [row, *_] = find_calls(connection, run, dataclasses.replace(QUESTION, tool="QA"), None).rows
+    [row, *_] = find_calls(connection, run, dataclasses.replace(QUESTION, tool="QA")).rows
     one_call = f"call?{OF_RUN}&tool=QA&document_id={row['variant_id']}&call_id={row['call_id']}"
     pages = (f"calls?{OF_RUN}", f"calls?{OF_RUN}&status=every", f"run?{OF_RUN}", one_call,
              f"thresholds?{OF_RUN}&threshold.QA=0.5", f"changes?{OF_RUN}")  # fmt: skip

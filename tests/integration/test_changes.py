@@ -296,8 +296,11 @@ def assert_candidates_add_up(nights: Nights, run_id: str) -> None:
     """Every candidate is in one outcome, and the outcomes are those that the run counted."""
     with database.transaction(nights.engine) as connection:
         outcomes = Counter(
-            tuple(row)
-            for row in connection.execute(text("select tool, outcome from candidates where run_id = :r"), {"r": run_id})
+            (row.tool, outcome)
+            for row in connection.execute(
+                text("select tool, outcome, release_outcome from candidates where run_id = :r"), {"r": run_id}
+            )
+            for outcome in (row.outcome, row.release_outcome)
         )
         counted = {
             (row.tool, row.reason): row.count
@@ -324,9 +327,9 @@ def assert_candidates_add_up(nights: Nights, run_id: str) -> None:
         of = {outcome: count for (name, outcome), count in outcomes.items() if name == tool}
         assert of.get("no_result", 0) == counted.get((tool, "no_result"), 0)
         assert of.get("below_threshold", 0) == counted[tool, "below_threshold"]
-        assert of.get("kept", 0) + of.get("displaced", 0) + of.get("released", 0) == counted[tool, "kept"]
+        assert of.get("kept", 0) == counted[tool, "kept"] == sum(row.tool == tool for row in kept)
         assert of.get("released", 0) == released[tool]
-        assert of.get("displaced", 0) == sum(
+        assert of.get("better_call_at_position", 0) == sum(
             row.tool == tool and row.releasable and best[row.document_id, row.position_char] != row.call_id
             for row in kept
         )

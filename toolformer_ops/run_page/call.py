@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
+from psycopg2 import sql
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.orchestration.run_ids import dag_run_of
-from toolformer_ops.run_page.calls import described_calls, largest_loss
+from toolformer_ops.run_page.calls import candidates, largest_loss
 from toolformer_ops.run_page.reading import Page, answer
 from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep
 from toolformer_ops.run_page.shown_runs import ShownRun, load_run
@@ -132,22 +133,13 @@ def _page(
 
 def calls_of_text(connection: Connection, run: ShownRun, document: Row[Any]) -> list[dict[str, Any]]:
     """Every candidate call in a text (a row of `page_document.sql`), of all tools of the run, in the order of their places."""
-    released = fetch_all(connection, "release_of_run", run_id=run.run_id)
     found = []
     for tool in run.tools:
-        keys = fetch_all(
-            connection,
-            "page_calls_of_document",
-            sampling_recipe_id=tool.sampling_recipe_id,
-            document_id=str(document.variant_id if tool.reads_record else document.document_id),
-            at_most=CALLS_A_TOOL,
+        variant_id = str(document.variant_id if tool.reads_record else document.document_id)
+        of_text = sql.SQL("run_id = {} and tool = {} and variant_id = {}::uuid").format(
+            *map(sql.Literal, (run.run_id, tool.tool, variant_id))
         )
-        found += described_calls(
-            connection,
-            tool,
-            [(key.document_id, key.call_id) for key in keys],
-            released[0].release_id if released else None,
-        )
+        found += candidates(connection, [of_text], "position_char, call_id", CALLS_A_TOOL)
     return sorted(found, key=lambda call: (call["position_char"], call["tool"], call["call_text"], call["call_id"]))
 
 

@@ -1,11 +1,12 @@
-"""Calls: every candidate call of a run in its text, with what became of it; filtered, sorted, and page by page by keyset.
+"""Calls: every candidate call of a run in its text, with what happened to it; filtered, sorted, and page by page by keyset.
 
-A page is read in two steps: one query a tool finds keys in the order that was asked for (`page_scan.sql`, or
-`page_scan_in_text_order.sql`), one reads what is shown of them (`page_call_rows.sql`). A key is where the page before ended, so
-that page 1,000 costs what page 1 costs. No index serves a filter by text: such a page looks at calls for `SECONDS_TO_LOOK`, shows
-what it found, and says how far it came.
+Which calls are shown, and in which order, is one statement over the view `candidates`: the page runs it, and shows it for psql.
+So that page 1,000 of a large run costs what page 1 costs, the page runs it on a few calls at a time: `page_scan.sql`, or in the
+order of the corpus `page_scan_in_text_order.sql`, finds the next keys by an index, from the place where the page before ended. No
+index serves a filter by text: such a page looks at calls for `SECONDS_TO_LOOK`, shows what it found, and says how far it came.
 """
 
+import dataclasses
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,18 +16,19 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from psycopg2 import sql
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from toolformer_ops.orchestration.run_ids import is_ours
 from toolformer_ops.run_page.reading import Page, answer
 from toolformer_ops.run_page.rights import AskedRun, VisitorDep
 from toolformer_ops.run_page.shown_runs import RunTool, ShownRun, find_run, load_run
 from toolformer_ops.runs.run_tools import below_ordinal
-from toolformer_ops.storage.database import fetch_all, raw_cursor
+from toolformer_ops.storage.database import fetch_all, raw_cursor, translating
 
 router = APIRouter()
 
 CALLS_A_PAGE = 50
+INFINITY = float("inf")
 NEAR_NATS = 0.25
 """How far from its keep threshold a call is near it."""
 FIRST_LOOK, LONGEST_LOOK = 64, 2048
@@ -34,34 +36,53 @@ FIRST_LOOK, LONGEST_LOOK = 64, 2048
 SECONDS_TO_LOOK = 0.12
 """Then the page is shown as far as it came. A query looks at no more than it can in the time that is left."""
 MAX_TEXT = 200
-INFINITY = float("inf")
 NO_ID = uuid.UUID(int=0)
 
 Sort = Literal["most_saved", "least_saved", "text_order"]
-STATUSES: Mapping[str, str] = MappingProxyType(
+
+
+@dataclass(frozen=True)
+class Status:
+    """A choice of calls."""
+
+    title: str
+    where: str
+    """Which calls these are: a condition on the view `candidates`."""
+    at_least: float = -INFINITY
+    """What such a call saves beyond its keep threshold, nats: where a scan of the loss reductions starts, and where it ends."""
+    below: float = INFINITY
+    in_text_order: bool = False
+    """Whether some of them have no loss reduction, by which they could be sorted."""
+
+
+STATUSES: Mapping[str, Status] = MappingProxyType(
     {
-        "scored": "scored",
-        "kept": "kept",
-        "near": f"within {NEAR_NATS} nats of the threshold",
-        "below": "scored, below the threshold",
-        "released": "in the release",
-        "not_released": "kept, not in the release",
-        "input_only_after": "kept, its input stands only after it",
-        "uninformative": "saves enough, says too little",
-        "not_scored": "not scored yet",
-        "every": "every candidate",
+        "scored": Status("scored", "loss_reduction is not null and reason is null"),
+        "kept": Status("kept", "outcome = 'kept'", at_least=0.0),
+        "near": Status(
+            f"within {NEAR_NATS} nats of the threshold",
+            f"loss_reduction >= keep_threshold - {NEAR_NATS} and loss_reduction < keep_threshold + {NEAR_NATS}",
+            at_least=-NEAR_NATS,
+            below=NEAR_NATS,
+        ),
+        "below": Status("scored, below the threshold", "outcome = 'below_threshold'", below=0.0),
+        "released": Status("in the release", "release_outcome = 'released'", at_least=0.0),
+        "not_released": Status("kept, not in the release", "release_outcome <> 'released'", at_least=0.0),
+        "input_only_after": Status(
+            "kept, its input stands only after it", "outcome = 'kept' and input_only_after", at_least=0.0
+        ),
+        "uninformative": Status("saves enough, says too little", "outcome = 'below_tau_information'", at_least=0.0),
+        "not_scored": Status("not scored yet", "outcome = 'sampled'", in_text_order=True),
+        "every": Status("every candidate", "true", in_text_order=True),
     }
 )
 """Which calls are shown; besides these, `reason:REASON`."""
-IN_TEXT_ORDER = ("not_scored", "every", "reason:pruned_below")
-"""Statuses of calls without a loss reduction, or that no index lists."""
-OF_KEPT = ("kept", "released", "not_released", "input_only_after")
-"""Statuses of kept calls."""
 REASON = "reason:"
+PRUNED = f"{REASON}pruned_below"
 LOSSES = ("loss_without_call", "loss_without_result", "loss_with_result", "loss_with_placebo")
 """The bars of a call."""
 Key = tuple[Any, ...]
-UNASKED: Mapping[str, None] = MappingProxyType({"after_loss_reduction": None, "after_document_id": None})
+UNASKED: Mapping[str, None] = MappingProxyType({"after_loss_reduction": None, "after_variant_id": None})
 """Parameters of `page_scan.sql` that not every order compares with."""
 
 
@@ -98,9 +119,11 @@ class Asked:
     @property
     def order(self) -> str:
         """The order in which the calls come: one of `page_scan.sql`, or that of the corpus."""
-        if self.document_id or self.status in IN_TEXT_ORDER or (self.sort == "text_order"):
+        if self.document_id or self.sort == "text_order" or self.status == PRUNED:
             return "in_text_order"
-        return "by_reason" if self.reason else self.sort
+        if self.reason:
+            return "by_reason"
+        return "in_text_order" if STATUSES[self.status].in_text_order else self.sort
 
     def as_query(self) -> dict[str, str]:
         """The parameters of its address, without the place."""
@@ -115,18 +138,10 @@ class Asked:
 
     def range_of(self, tool: RunTool) -> tuple[float, float]:
         """Between which loss reductions of a tool the calls are, in nats."""
-        if self.between is not None:
-            return self.between
-        tau = tool.keep_threshold
-        match self.status:
-            case _ if self.status in OF_KEPT or self.status == "uninformative":
-                return tau, INFINITY
-            case "near":
-                return tau - NEAR_NATS, tau + NEAR_NATS
-            case "below":
-                return -INFINITY, tau
-            case _:
-                return -INFINITY, INFINITY
+        if self.between is not None or self.reason:
+            return self.between or (-INFINITY, INFINITY)
+        status = STATUSES[self.status]
+        return tool.keep_threshold + status.at_least, tool.keep_threshold + status.below
 
 
 @router.get("/calls")
@@ -174,20 +189,18 @@ async def show(
 
 
 def _page(connection: Connection, run: ShownRun, asked: Asked, runs: Sequence[Mapping[str, Any]]) -> Page:
-    released = fetch_all(connection, "release_of_run", run_id=run.run_id)
-    release_id = released[0].release_id if released else None
     recipes = [tool.scoring_recipe_id for tool in run.tools]
     reasons = [row.reason for row in fetch_all(connection, "page_reasons", scoring_recipe_ids=recipes)]
     if any(tool.prune_below > 0 for tool in run.tools):
         reasons.append("pruned_below")
-    found = find_calls(connection, run, asked, release_id)
+    found = find_calls(connection, run, asked)
     values = {
         "run": run,
         "view": "calls",
         "runs": runs,
         "asked": asked,
         "statuses": {
-            **STATUSES,
+            **{name: status.title for name, status in STATUSES.items()},
             **{f"{REASON}{reason}": f"not scored: {reason.replace('_', ' ')}" for reason in reasons},
         },
         "found": found,
@@ -206,7 +219,7 @@ class FoundCalls:
     """The calls of one page."""
 
     rows: Sequence[Mapping[str, Any]]
-    """Columns of `page_call_rows.sql`, in order."""
+    """Columns of the view `candidates`, in order."""
     next: str | None
     """Where the next page starts; None where there is none."""
     is_whole: bool
@@ -224,78 +237,78 @@ class _Order:
     sorted_by: Callable[[Key], Any]
     """What Python sorts keys by, as Postgres does."""
     columns: tuple[str, ...]
-    """Of a key in the rows of the query; with `last_` before them the place that the query came to."""
+    """Of a key, in the view `candidates`."""
+    order_by: str
+    """The same order in SQL."""
+
+    def key(self, row: Mapping[str, Any]) -> Key:
+        """The key of a call, or the place that a scan came to."""
+        return tuple(row[name] for name in self.columns)
 
 
-def _by_reduction(start: float, sign: int) -> _Order:
+def _by_reduction(start: float, sign: int, order_by: str) -> _Order:
     return _Order(
         parse=lambda parts: (float(parts[0]), uuid.UUID(parts[1])),
         start=(start, NO_ID),
         sorted_by=lambda key: (sign * key[0], key[1]),
         columns=("loss_reduction", "call_id"),
+        order_by=order_by,
     )
 
 
 _ORDERS: Mapping[str, _Order] = MappingProxyType(
     {
-        "most_saved": _by_reduction(INFINITY, -1),
-        "least_saved": _by_reduction(-INFINITY, 1),
+        "most_saved": _by_reduction(INFINITY, -1, "loss_reduction desc, call_id"),
+        "least_saved": _by_reduction(-INFINITY, 1, "loss_reduction, call_id"),
         "by_reason": _Order(
             parse=lambda parts: (uuid.UUID(parts[0]), uuid.UUID(parts[1])),
             start=(NO_ID, NO_ID),
             sorted_by=lambda key: key,
-            columns=("document_id", "call_id"),
+            columns=("variant_id", "call_id"),
+            order_by="variant_id, call_id",
         ),
         "in_text_order": _Order(
             parse=lambda parts: (int(parts[0]), int(parts[1]), uuid.UUID(parts[2])),
             start=(0, -1, NO_ID),
             sorted_by=lambda key: key,
             columns=("ordinal", "position_char", "call_id"),
+            order_by="ordinal, position_char, call_id",
         ),
     }
 )
 
 
-def find_calls(
-    connection: Connection, run: ShownRun, asked: Asked, release_id: str | None, at_most: int = CALLS_A_PAGE
-) -> FoundCalls:
+def find_calls(connection: Connection, run: ShownRun, asked: Asked, at_most: int = CALLS_A_PAGE) -> FoundCalls:
     """The calls of a run that were asked for, at most so many.
 
     Raises:
-        HTTPException: 422 where the place of the address is none.
+        HTTPException: 422 if the address names no place of a next page.
     """
     order = _ORDERS[asked.order]
     try:
         after = order.parse(asked.after.split("~")) if asked.after else order.start
     except (ValueError, IndexError):
         raise HTTPException(422, "expected the address of a next page, found another place") from None
-    tools = [tool for tool in run.tools if asked.tool in ("", tool.tool)]
-    # 1. Keys of each tool, until the page is full, the tool has no more, or the time is over.
+    # 1. Calls of each tool, until the page is full, the tool has no more, or the time is over.
     until = time.monotonic() + SECONDS_TO_LOOK
-    keys: list[tuple[Key, RunTool, uuid.UUID, uuid.UUID]] = []
+    found: list[tuple[Key, dict[str, Any]]] = []
     horizon: Key | None = None  # behind the first place that a tool was not looked at, other tools' calls have to wait
     looked_at = 0
-    for tool in tools:
-        found, place, looked = _scan(connection, run, tool, asked, after, release_id, at_most + 1, until)
+    for tool in (tool for tool in run.tools if asked.tool in ("", tool.tool)):
+        rows, place, looked = _scan(connection, run, tool, asked, after, at_most + 1, until)
         looked_at += looked
-        keys += [(key, tool, document_id, call_id) for key, document_id, call_id in found]
+        found += [(order.key(row), row) for row in rows]
         if place is not None and (horizon is None or order.sorted_by(place) < order.sorted_by(horizon)):
             horizon = place
-    keys.sort(key=lambda item: order.sorted_by(item[0]))
+    found.sort(key=lambda item: order.sorted_by(item[0]))
     if horizon is not None:
         bound = order.sorted_by(horizon)
-        keys = [item for item in keys if order.sorted_by(item[0]) <= bound]
+        found = [item for item in found if order.sorted_by(item[0]) <= bound]
     # 2. The page, and where the next one starts.
-    shown, more = keys[:at_most], len(keys) > at_most
+    shown, more = found[:at_most], len(found) > at_most
     next_key = shown[-1][0] if more else horizon
-    # 3. What is shown of each call.
-    by_id = {}
-    for tool in tools:
-        ids = [(document_id, call_id) for _, of, document_id, call_id in shown if of is tool]
-        for row in described_calls(connection, tool, ids, release_id):
-            by_id[tool.tool, row["variant_id"], row["call_id"]] = row
     return FoundCalls(
-        rows=[by_id[tool.tool, document_id, call_id] for _, tool, document_id, call_id in shown],
+        rows=[row for _, row in shown],
         next="~".join(map(str, next_key)) if next_key is not None else None,
         is_whole=more or horizon is None,
         looked_at=looked_at,
@@ -308,117 +321,62 @@ def largest_loss(rows: Iterable[Mapping[str, Any]]) -> float:
     return max((loss for loss in losses if loss is not None), default=1.0)
 
 
-def described_calls(
-    connection: Connection, tool: RunTool, ids: Sequence[tuple[uuid.UUID, uuid.UUID]], release_id: str | None
-) -> list[dict[str, Any]]:
-    """The rows of `page_call_rows.sql` for a tool's calls, given by document and call, with what became of each in words."""
-    if not ids:
-        return []
-    rows = fetch_all(
-        connection,
-        "page_call_rows",
-        tool=tool.tool,
-        sampling_recipe_id=tool.sampling_recipe_id,
-        scoring_recipe_id=tool.scoring_recipe_id,
-        placebo_recipe_id=tool.placebo_recipe_id,
-        release_id=release_id,
-        document_ids=[str(document_id) for document_id, _ in ids],
-        call_ids=[str(call_id) for _, call_id in ids],
-    )
-    return [_described(row, tool) for row in rows]
-
-
-def _described(row: Row[Any], tool: RunTool) -> dict[str, Any]:
-    saves = row.has_losses and row.reason is None and row.loss_reduction >= tool.keep_threshold
-    kept = saves and (tool.tau_information is None or (row.information or 0.0) >= tool.tau_information)
-    if not row.has_losses:
-        outcome = "not scored yet"
-    elif row.reason is not None:
-        outcome = row.reason.replace("_", " ")
-    elif row.is_released:
-        outcome = "released"
-    else:
-        outcome = "kept" if kept else "says too little" if saves else "below threshold"
-    return {**row._mapping, "keep_threshold": tool.keep_threshold, "is_kept": kept, "outcome": outcome}
-
-
-def _question(run: ShownRun, tool: RunTool, asked: Asked, release_id: str | None) -> tuple[str, dict[str, Any]] | None:
-    """The query that scans a tool's calls for what is asked, with its parameters but for the place; None where no call can fit."""
+def _scan(
+    connection: Connection, run: ShownRun, tool: RunTool, asked: Asked, after: Key, at_most: int, until: float
+) -> tuple[list[dict[str, Any]], Key | None, int]:
+    """One tool's calls, how far the tool was looked through (None: to its end), and at how many calls or texts."""
+    order, in_text_order = _ORDERS[asked.order], asked.order == "in_text_order"
+    of_tool = dataclasses.replace(asked, tool=tool.tool)
     at_least, below = asked.range_of(tool)
-    bounds = [tool.tau_information if asked.status in OF_KEPT else None, asked.information]
-    tau_information = max((bound for bound in bounds if bound is not None), default=None)
-    carries = None if tau_information is None else True
-    if asked.status == "uninformative":
-        if tool.tau_information is None:
-            return None
-        carries, tau_information = False, tool.tau_information
     values: dict[str, Any] = {
-        "placebo_recipe_id": tool.placebo_recipe_id,
-        "carries": carries,
-        "tau_information": tau_information,
         "corpus_id": run.corpus_id,
         "corpus_version": run.corpus_version,
         "below_ordinal": below_ordinal(run.ordinal_limit),
         "reads_record": tool.reads_record,
-        "sampling_recipe_id": tool.sampling_recipe_id,
-        "scoring_recipe_id": tool.scoring_recipe_id,
-        "contains": asked.contains if asked.contains and not asked.document_id else None,
-        "release_id": release_id,
-        "input_only_after": True if asked.status == "input_only_after" else None,
-        "is_released": {"released": True, "not_released": False}.get(asked.status),
-        "reason": asked.reason,
-    }
-    if asked.order != "in_text_order":
-        return "page_scan", values | {"sort": asked.order, "at_least": at_least, "below": below}
-    has_range = asked.reason is None and asked.status not in IN_TEXT_ORDER
-    return "page_scan_in_text_order", values | {
         "document_id": asked.document_id and str(asked.document_id),
-        "every_call": asked.status == "every",
-        "not_scored_yet": asked.status == "not_scored",
-        "at_least": at_least if has_range else None,
+    } if in_text_order else {
+        "scoring_recipe_id": tool.scoring_recipe_id,
+        "sort": asked.order,
+        "at_least": at_least,
         "below": below,
-    }
-
-
-def _scan(
-    connection: Connection,
-    run: ShownRun,
-    tool: RunTool,
-    asked: Asked,
-    after: Key,
-    release_id: str | None,
-    at_most: int,
-    until: float,
-) -> tuple[list[tuple[Key, uuid.UUID, uuid.UUID]], Key | None, int]:
-    """Keys of one tool's calls with document and call, how far the tool was looked through (None: to its end), and at how many."""
-    question = _question(run, tool, asked, release_id)
-    if question is None:
-        return [], None, 0
-    query, values = question
-    order = _ORDERS[asked.order]
-    found: list[tuple[Key, uuid.UUID, uuid.UUID]] = []
+        "reason": asked.reason,
+        **UNASKED,
+    }  # fmt: skip
+    found: list[dict[str, Any]] = []
     look, looked_at = FIRST_LOOK, 0
     while True:
         started = time.monotonic()
+        # 1. The next keys of the order.
         place = {
             f"after_{name}": str(value) if isinstance(value, uuid.UUID) else value
             for name, value in zip(order.columns, after, strict=True)
         }
-        rows = fetch_all(
-            connection, query, **values, **{**UNASKED, **place}, scanned=look, at_most=at_most - len(found)
-        )
-        scanned = rows[0].scanned if rows else 0
-        looked_at += scanned
-        found += [
-            (tuple(getattr(row, name) for name in order.columns), row.document_id, row.call_id)
-            for row in rows
-            if row.call_id
-        ]
+        name = "page_scan_in_text_order" if in_text_order else "page_scan"
+        scanned = fetch_all(connection, name, **{**values, **place}, scanned=look)
+        looked_at += len(scanned)
+        # 2. Of these the calls that are asked for.
+        if scanned:
+            among = sql.SQL("variant_id = any({}::uuid[])").format(
+                sql.Literal([str(row.variant_id) for row in scanned])
+            )
+            if in_text_order:
+                key = sql.SQL("({}, {}, {}::uuid)").format(
+                    *(sql.Literal(str(v) if isinstance(v, uuid.UUID) else v) for v in after)
+                )
+                among = sql.SQL("{} and (ordinal, position_char, call_id) > {}").format(among, key)
+            else:
+                ids = sql.Literal([str(row.call_id) for row in scanned])
+                among = sql.SQL("{} and call_id = any({}::uuid[])").format(among, ids)
+            found += candidates(connection, [*_conditions(run, of_tool), among], order.order_by, at_most - len(found))
         if len(found) >= at_most:
-            return found, found[-1][0], looked_at
-        if scanned < look:
+            return found, order.key(found[-1]), looked_at
+        if len(scanned) < look:
             return found, None, looked_at
-        after = tuple(getattr(rows[0], f"last_{name}") for name in order.columns)
+        # 3. Further, as long as there is time.
+        if in_text_order:
+            after = (scanned[-1].ordinal + 1, -1, NO_ID)
+        else:
+            after = max((order.key(row._asdict()) for row in scanned), key=order.sorted_by)
         now = time.monotonic()
         fits = int(look * (until - now) / (now - started))
         if fits < FIRST_LOOK:
@@ -426,56 +384,68 @@ def _scan(
         look = min(look * 4, LONGEST_LOOK, fits)
 
 
-# The same question for psql
+# The statement
+
+
+def _conditions(run: ShownRun, asked: Asked) -> list[sql.Composable]:
+    """Which calls are asked for: conditions on the view `candidates`."""
+    terms: list[sql.Composable] = [sql.SQL("run_id = {}").format(sql.Literal(run.run_id))]
+    if asked.tool:
+        terms.append(sql.SQL("tool = {}").format(sql.Literal(asked.tool)))
+    if asked.between is not None:
+        terms.append(
+            sql.SQL(
+                "loss_reduction >= {} and loss_reduction < {} and reason is null "
+                "and (tau_information is null or information >= tau_information)"
+            ).format(*map(sql.Literal, asked.between))
+        )
+    elif asked.reason:
+        terms.append(sql.SQL("reason = {}").format(sql.Literal(asked.reason)))
+    else:
+        terms.append(sql.SQL(STATUSES[asked.status].where))
+    if asked.information is not None:
+        terms.append(sql.SQL("information >= {}").format(sql.Literal(asked.information)))
+    if asked.document_id:
+        terms.append(sql.SQL("{}::uuid in (document_id, variant_id)").format(sql.Literal(str(asked.document_id))))
+    elif asked.contains:
+        # A subquery that returns a value is computed row by row; `exists` would become a join with the whole corpus.
+        terms.append(
+            sql.SQL(
+                "(select strpos(lower(concat_ws(' ', document.text, document.url, call_text, result)), lower({})) > 0 "
+                "from documents document where document.document_id = variant_id)"
+            ).format(sql.Literal(asked.contains))
+        )
+    return terms
+
+
+def _statement(columns: str, conditions: Iterable[sql.Composable], order_by: str, at_most: int) -> sql.Composable:
+    return sql.SQL("select {}\nfrom candidates\nwhere {}\norder by {}\nlimit {};").format(
+        sql.SQL(columns), sql.SQL("\n  and ").join(conditions), sql.SQL(order_by), sql.Literal(at_most)
+    )
+
+
+def candidates(
+    connection: Connection, conditions: Iterable[sql.Composable], order_by: str, at_most: int
+) -> list[dict[str, Any]]:
+    """Rows of the view `candidates`, each with `loss_with_placebo`, nats: the mean loss with a placebo for the result.
+
+    Raises:
+        DatabaseError: Postgres refuses the statement.
+    """
+    with translating("candidates"), raw_cursor(connection) as cursor:
+        cursor.execute(_statement("*", conditions, order_by, at_most))
+        names = [column.name for column in cursor.description or ()]
+        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    for row in rows:
+        measured = row["information"] is not None and row["loss_with_result"] is not None
+        row["loss_with_placebo"] = row["loss_with_result"] + row["information"] if measured else None
+    return rows
 
 
 def as_sql(connection: Connection, run: ShownRun, asked: Asked) -> str:
-    """The question as a statement that psql takes as it is: over the views, every value quoted by psycopg2."""
-    value = sql.Literal
-    terms = [sql.SQL("run_id = {}").format(value(run.run_id))]
-    if asked.tool:
-        terms.append(sql.SQL("tool = {}").format(value(asked.tool)))
-    of_status = {
-        "scored": sql.SQL("loss_reduction is not null"),
-        "kept": sql.SQL("outcome in ('kept', 'displaced', 'released')"),
-        "near": sql.SQL("loss_reduction >= keep_threshold - {0} and loss_reduction < keep_threshold + {0}").format(
-            value(NEAR_NATS)
-        ),
-        "below": sql.SQL("outcome = 'below_threshold'"),
-        "released": sql.SQL("outcome = 'released'"),
-        "not_released": sql.SQL("outcome in ('kept', 'displaced')"),
-        "input_only_after": sql.SQL("outcome = 'kept' and input_only_after"),
-        "not_scored": sql.SQL("outcome = 'sampled'"),
-    }
-    if asked.reason:
-        terms.append(sql.SQL("reason = {}").format(value(asked.reason)))
-    elif asked.status in of_status:
-        terms.append(of_status[asked.status])
-    if asked.information is not None:
-        terms.append(
-            sql.SQL(
-                "(select avg(information) from call_placebos placebo where placebo.run_id = candidates.run_id and "
-                "placebo.tool = candidates.tool and placebo.call_id = candidates.call_id) >= {}"
-            ).format(value(asked.information))
-        )
-    if asked.document_id:
-        terms.append(sql.SQL("variant_id = {}").format(value(str(asked.document_id))))
-    elif asked.contains:
-        terms.append(
-            sql.SQL(
-                "exists (select from documents where documents.document_id = variant_id and "
-                "strpos(lower(concat_ws(' ', documents.text, documents.url, call_text, result)), lower({})) > 0)"
-            ).format(value(asked.contains))
-        )
-    order = {
-        "most_saved": sql.SQL("loss_reduction desc, call_id"),
-        "least_saved": sql.SQL("loss_reduction, call_id"),
-        "by_reason": sql.SQL("variant_id, call_id"),
-        "in_text_order": sql.SQL("document_id, position_char, call_id"),
-    }[asked.order]
-    statement = sql.SQL(
-        "select tool, outcome, reason, loss_reduction, text_before, call_text, result, text_after\nfrom candidates\nwhere {}\n"
-        "order by {}\nlimit {};"
-    ).format(sql.SQL("\n  and ").join(terms), order, value(CALLS_A_PAGE))
+    """The statement that the page runs, as psql takes it: every value quoted by psycopg2."""
+    columns = "tool, outcome, release_outcome, reason, loss_reduction, text_before, call_text, result, text_after"
     with raw_cursor(connection) as cursor:
-        return str(statement.as_string(cursor))
+        return str(
+            _statement(columns, _conditions(run, asked), _ORDERS[asked.order].order_by, CALLS_A_PAGE).as_string(cursor)
+        )

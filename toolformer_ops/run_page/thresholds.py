@@ -86,9 +86,7 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
         else:
             counted = reader.counted(("histogram", run.run_id), lambda connection: load_counts(connection, run))
             counts = counted.values if counted else None
-        released = fetch_all(connection, "release_of_run", run_id=run.run_id)
-        release_id = released[0].release_id if released else None
-        tools = [_of_tool(connection, run, tool, chosen.get(tool.tool), counts, release_id) for tool in run.tools]
+        tools = [_of_tool(connection, run, tool, chosen.get(tool.tool), counts) for tool in run.tools]
         thresholds = {tool.tool.tool: tool.threshold for tool in tools}
         values = {
             "run": run,
@@ -154,7 +152,6 @@ def _of_tool(
     tool: RunTool,
     chosen: float | None,
     counts: Counts | None,
-    release_id: str | None,
 ) -> ToolThreshold:
     # 1. The places of the slider: from the first one at which all calls were computed.
     [found] = fetch_all(connection, "page_largest_reduction", scoring_recipe_id=tool.scoring_recipe_id)
@@ -180,7 +177,7 @@ def _of_tool(
         after="",
         between=(min(tau, threshold), max(tau, threshold)),
     )
-    moved = find_calls(connection, run, asked, release_id, at_most=EXAMPLES)
+    moved = find_calls(connection, run, asked, at_most=EXAMPLES)
     then = counts.at(tool.tool, place) if counts else None
     return ToolThreshold(tool, threshold, first / PLACES_A_NAT, last / PLACES_A_NAT, now=now, then=then, moved=moved)
 
