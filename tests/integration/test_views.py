@@ -133,6 +133,62 @@ def test_kept_calls_reach_the_runs_threshold_and_say_whether_they_may_be_release
     ]
 
 
+WITH_PLACEBOS = """
+insert into recipes (recipe_id, stage, tool, definition) values ('eeeeeeeeeeeeeeee', 'placebo', 'Calculator', '{}');
+insert into placebo_pools
+    (placebo_recipe_id, scoring_recipe_id, corpus_id, placebos, placebo_sample, documents, calls, sample_share)
+values ('eeeeeeeeeeeeeeee', 'a1', 'c000000000000000', 2, 0, 1, 1, 0);
+create table placebo_losses_of_views partition of placebo_losses for values in ('eeeeeeeeeeeeeeee');
+insert into placebo_losses
+    (placebo_recipe_id, document_id, call_id, number, source, is_sampled, loss_with_result, reduction_bound, information)
+select 'eeeeeeeeeeeeeeee', document_id, call_id, number, 0, false, 1, 1, information
+from (values ('c1', 1, 0.25), ('c1', 2, 0.75), ('c1', 3, null), ('c4', 1, 0.25), ('c4', 2, 0.5)) placebo (call, number, information)
+join candidate_calls on left(call_id::text, 2) = placebo.call;
+update run_tools set placebo_recipe_id = 'eeeeeeeeeeeeeeee', keep_threshold = 0.625 where run_id = 'r1' and tool = 'Calculator';
+"""
+
+
+@pytest.mark.parametrize(
+    ("tau_information", "kept", "counts"),
+    [
+        # The reductions are 1.25 (c1), 2.375 (c4) and, exactly at the run's threshold, 0.625 (c5).
+        (None, ["c1", "c4", "c5"], [(0.5, 3), (0.625, 3), (1.0, 2), (2.0, 1)]),
+        # Information: (0.25 + 0.75) / 2 for c1, (0.25 + 0.5) / 2 for c4; c5 has no placebos, and so says nothing.
+        (0.375, ["c1", "c4"], [(0.5, 2), (0.625, 2), (1.0, 2), (2.0, 1)]),
+        (0.5, ["c1"], [(0.5, 1), (0.625, 1), (1.0, 1), (2.0, 0)]),
+        (0.51, [], [(0.5, 0), (0.625, 0), (1.0, 0), (2.0, 0)]),
+    ],
+)
+def test_a_kept_call_reaches_the_threshold_and_carries_information_where_the_run_asks_for_it(
+    annotated: Engine, tau_information: float | None, kept: list[str], counts: list[tuple[float, int]]
+) -> None:
+    _run(annotated, WITH_PLACEBOS)
+    with annotated.begin() as connection:
+        connection.execute(
+            text("update run_tools set tau_information = :tau where run_id = 'r1' and tool = 'Calculator'"),
+            {"tau": tau_information},
+        )
+    of_tool = "where run_id = 'r1' and tool = 'Calculator' order by 1"
+    assert [row[0] for row in _rows(annotated, f"select left(call_id::text, 2) from kept_calls {of_tool}")] == kept
+    assert _rows(annotated, f"select threshold, calls from threshold_counts {of_tool}") == counts
+
+
+def test_a_threshold_has_the_rate_that_was_counted_at_it_for_the_tool_in_the_run(annotated: Engine) -> None:
+    counted = [("r1", "Calculator", 0.5, 0.25), ("r1", "Calculator", 1.0, 0.75), ("r1", "Calendar", 0.5, 0.5)]
+    with annotated.begin() as connection:
+        for run, tool, threshold, rate in [*counted, ("r2", "Calculator", 0.5, 1.0)]:
+            connection.execute(
+                text(
+                    "insert into placebo_rates (run_id, tool, threshold, placebo_recipe_id, calls, placebos, placebos_scored, "
+                    "calls_sampled, false_discovery_rate) values (:run, :tool, :threshold, 'p', 4, 1, 4, 4, :rate)"
+                ),
+                {"run": run, "tool": tool, "threshold": threshold, "rate": rate},
+            )
+    rates = "select run_id, tool, threshold, false_discovery_rate from threshold_counts where run_id = 'r1'"
+    assert _rows(annotated, f"{rates} and false_discovery_rate is not null order by 2, 3") == counted
+    assert len(_rows(annotated, rates)) == 9
+
+
 def test_losses_that_do_not_count_are_in_no_view_even_where_they_are_stored(annotated: Engine) -> None:
     with annotated.begin() as connection:
         connection.execute(
