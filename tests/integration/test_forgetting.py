@@ -149,13 +149,63 @@ def test_a_refused_record_that_quotes_24_characters_of_a_text_in_a_row_is_rid_of
         13: held.text[-23:],
         14: f"{held.text[:23]}...{held.text[-23:]}",
     }
+    # As a line of JSON in a file, with and without escapes: of the text itself no 24 characters are in them.
+    of_json = [repr(json.dumps(held.text, ensure_ascii=escaped).encode())[3:27] for escaped in (True, False)]
+    assert of_json == ["Zo\\\\u00eb Hollow of Elm ", "Zo\\xc3\\xab Hollow of Elm"]
+    details |= {8: of_json[0], 9: of_json[1]}
     corpus.write(
         "rejected_documents", ("corpus_id", "file_uri", "line", "reason", "detail"),
         [(corpus.run.corpus_id, "file:///f", line, "corrupt_json", detail) for line, detail in details.items()],
     )  # fmt: skip
-    assert forget(corpus.settings, [held.document_id]).rows["rejected_documents"] == 3
-    found = dict(corpus.rows("select line, detail from rejected_documents where line >= 10"))
+    assert forget(corpus.settings, [held.document_id]).rows["rejected_documents"] == 5
+    found = dict(corpus.rows("select line, detail from rejected_documents where line >= 8"))
     assert found == {line: None if line < 13 else detail for line, detail in details.items()}
+
+
+def test_what_people_and_processes_noted_of_a_forgotten_text_goes_with_it(corpus: Corpus) -> None:
+    secret, other, variant = corpus.secret.document_id, corpus.other.document_id, corpus.variant_id
+    [(call,)] = corpus.rows("select call_id from candidate_calls where document_id = :id", id=other)
+    corpus.write(
+        "failed_documents", ("recipe_id", "document_id", "stage", "tool", "reason", "deaths", "run_id"),
+        [("r", one, "score", "Calculator", "process_killed", 5, "run-1") for one in (secret, variant, other)],
+    )  # fmt: skip
+    judged = [(secret, corpus.own_call, None), (other, call, corpus.own_call), (other, call, uuid.UUID(int=9))]
+    with database.transaction(corpus.run.engine) as connection:
+        for ids in ([other, secret], [variant], [other]):
+            database.execute(
+                connection,
+                "tries_begin",
+                run_id="run-1",
+                tool="Calculator",
+                stage="score",
+                recipe_id="r",
+                document_ids=ids,
+            )
+        for number, (document, shown, source) in enumerate(judged):
+            connection.execute(
+                sql_text(
+                    "insert into judgements (submission_id, release_id, seed, tool, document_id, call_id, scoring_recipe_id, "
+                    "is_placebo, source_call_id, reviewer, verdict) values (:id, :release, 0, 'Calculator', :document, :call, "
+                    "'s', cast(:source as uuid) is not null, :source, 'ann', 'wrong')"
+                ),
+                {
+                    "id": uuid.UUID(int=number),
+                    "release": corpus.release_id,
+                    "document": document,
+                    "call": shown,
+                    "source": source,
+                },
+            )
+    # Another tool answers the same input, of which nobody has forgotten a call.
+    corpus.write(
+        "call_results", ("tool", "tool_version", "input_key", "input", "results"),
+        [("Other", "1", content_uuid(OWN_INPUT), OWN_INPUT, ["1000"])],
+    )  # fmt: skip
+    forget(corpus.settings, [secret])
+    assert corpus.rows("select document_id from failed_documents") == [(other,)]
+    assert corpus.rows("select document_ids from micro_batch_tries") == [([other],)]
+    assert corpus.rows("select submission_id, source_call_id from judgements") == [(uuid.UUID(int=2), uuid.UUID(int=9))]
+    assert corpus.rows("select tool from call_results where input = :input", input=OWN_INPUT) == [("Other",)]
 
 
 def test_a_dry_run_counts_what_forgetting_deletes_and_changes_nothing(corpus: Corpus) -> None:
@@ -231,10 +281,14 @@ def test_a_corpus_takes_the_texts_with_it_that_no_other_corpus_holds(corpus: Cor
     second = AnnotatedRun(corpus.settings, {"Calculator": 0.5}, "run-2")
     shared: Document = second.add_text(OTHER)
     left = second.add_text("A text that the second corpus held once.")
+    once: Document = second.add_text(SECRET)  # which the second corpus held once, too
     with database.transaction(second.engine) as connection:
         connection.execute(sql_text("update annotation_runs set state = 'success', finished_at = now()"))
         connection.execute(
-            sql_text("update corpus_documents set left_version = 2 where document_id = :id"), {"id": left.document_id}
+            sql_text(
+                "update corpus_documents set left_version = 2 where corpus_id = :corpus and document_id = any(:ids)"
+            ),
+            {"corpus": second.corpus_id, "ids": [left.document_id, once.document_id]},
         )
     with database.transaction(second.engine) as connection:
         for line, spare in enumerate((corpus.secret, corpus.other), start=20):
@@ -259,6 +313,14 @@ def test_a_corpus_takes_the_texts_with_it_that_no_other_corpus_holds(corpus: Cor
     assert corpus.rows("select count(*) from corpus_spare_records") == [(0,)]
     assert corpus.rows("select count(*) from rejected_documents where detail is not null") == [(0,)]
     assert corpus.tables_with("Secret") == set()
+
+
+def test_a_corpus_of_an_unfinished_run_is_not_forgotten_though_all_of_its_texts_stay(corpus: Corpus) -> None:
+    second = AnnotatedRun(corpus.settings, {"Calculator": 0.5}, "run-2")
+    second.add_text(OTHER)
+    with pytest.raises(ParameterError, match=r"found run-2\."):
+        forget(corpus.settings, corpus="file:///corpora/run-2")
+    assert corpus.rows("select count(*) from corpus_documents where corpus_id = :id", id=second.corpus_id) == [(1,)]
 
 
 def test_a_release_that_holds_a_forgotten_text_is_named_until_it_is_withdrawn(corpus: Corpus) -> None:
