@@ -13,7 +13,8 @@ from others
 left join lateral (
     select *
     from candidates
-    where run_id = others.run_id and tool = :tool and variant_id = cast(:document_id as uuid) and position_char = :position_char
+    where run_id = others.run_id and tool = :tool and document_id = cast(:document_id as uuid) and variant_id = cast(:variant_id as uuid)
+      and position_char = :position_char
       and call_text = :call_text
     limit 1
 ) call on true

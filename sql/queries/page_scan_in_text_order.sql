@@ -1,5 +1,5 @@
 -- Texts of a run in the order of the corpus, from a place on, at most :scanned, by the id under which a tool's calls are stored.
-select case when :reads_record then coalesce(variant_id, document_id) else document_id end as variant_id, ordinal
+select document_id, case when :reads_record then coalesce(variant_id, document_id) else document_id end as variant_id, ordinal
 from corpus_documents
 where corpus_id = :corpus_id
   and first_version <= :corpus_version

@@ -96,15 +96,18 @@ def _page(
     first = max(call["position_char"] - TEXT_CHARACTERS // 2, 0) if is_cut else 0
     [document] = fetch_all(connection, "page_document", **place, first=first, at_most=TEXT_CHARACTERS)
     # 3. Where its numbers come from, and the same call in other runs.
-    row = {"scoring_recipe_id": tool.scoring_recipe_id, "document_id": str(call["variant_id"])}
-    tokens = fetch_all(connection, "page_call_tokens", **row, call_id=str(call_id))
+    variant_id = str(call["variant_id"])
+    row = {"scoring_recipe_id": tool.scoring_recipe_id, "document_id": variant_id, "call_id": str(call_id)}
+    tokens = fetch_all(connection, "page_call_tokens", **row)
     others = fetch_all(
         connection,
         "page_call_in_runs",
-        **row,
+        scoring_recipe_id=tool.scoring_recipe_id,
         run_id=run.run_id,
         corpus_id=run.corpus_id,
         tool=tool.tool,
+        document_id=str(call["document_id"]),
+        variant_id=variant_id,
         position_char=call["position_char"],
         call_text=call["call_text"],
         dag_ids=dag_ids,
@@ -136,8 +139,8 @@ def calls_of_text(connection: Connection, run: ShownRun, document: Row[Any]) -> 
     found = []
     for tool in run.tools:
         variant_id = str(document.variant_id if tool.reads_record else document.document_id)
-        of_text = sql.SQL("run_id = {} and tool = {} and variant_id = {}::uuid").format(
-            *map(sql.Literal, (run.run_id, tool.tool, variant_id))
+        of_text = sql.SQL("run_id = {} and tool = {} and document_id = {}::uuid and variant_id = {}::uuid").format(
+            *map(sql.Literal, (run.run_id, tool.tool, str(document.document_id), variant_id))
         )
         found += candidates(connection, [of_text], "position_char, call_id", CALLS_A_TOOL)
     return sorted(found, key=lambda call: (call["position_char"], call["tool"], call["call_text"], call["call_id"]))

@@ -31,7 +31,7 @@ CALLS_A_PAGE = 50
 INFINITY = float("inf")
 NEAR_NATS = 0.25
 """How far from its keep threshold a call is near it."""
-FIRST_LOOK, LONGEST_LOOK = 64, 2048
+FIRST_LOOK, LONGEST_LOOK = 64, 512
 """Calls (texts, in the order of the corpus) that one query looks at: more each time, while the page is not full."""
 SECONDS_TO_LOOK = 0.12
 """Then the page is shown as far as it came. A query looks at no more than it can in the time that is left."""
@@ -356,8 +356,10 @@ def _scan(
         looked_at += len(scanned)
         # 2. Of these the calls that are asked for.
         if scanned:
-            among = sql.SQL("variant_id = any({}::uuid[])").format(
-                sql.Literal([str(row.variant_id) for row in scanned])
+            # `document_id` says no more than `variant_id`; by it Postgres looks up the members of the corpus.
+            among = sql.SQL("document_id = any({}::uuid[]) and variant_id = any({}::uuid[])").format(
+                sql.Literal([str(row.document_id) for row in scanned]),
+                sql.Literal([str(row.variant_id) for row in scanned]),
             )
             if in_text_order:
                 key = sql.SQL("({}, {}, {}::uuid)").format(
