@@ -339,6 +339,9 @@ def test_a_rate_counts_what_the_rule_keeps_of_calls_and_of_sampled_placebos() ->
     assert paper.false_discovery_rate == pytest.approx(2 * (5 / 4) / 3)
     informed = false_discovery_rate(calls, 1.0, 0.5, 0.2)
     assert (informed.calls, informed.placebos) == (2, 1)
+    # Where the sample is a share of 0.8, each of the four stands for 5 / 0.8 / 4 calls.
+    of_share = false_discovery_rate(calls, 0.8, 0.5, 0.2)
+    assert of_share.false_discovery_rate == pytest.approx(1 * (5 / 0.8 / 4) / 2)
     assert false_discovery_rate(calls, 1.0, 0.6, None).calls == 2
     nothing = false_discovery_rate(calls[4:], 1.0, 0.5, None)
     assert (nothing.calls, nothing.placebos, nothing.false_discovery_rate) == (1, 0, None)
