@@ -20,9 +20,9 @@ CHECKED = (
 )
 
 
-def checked_run(settings: Settings, *failures: tuple[str, str]) -> AnnotatedRun:
+def checked_run(settings: Settings, *failures: tuple[str, str], **parameters: object) -> AnnotatedRun:
     """A run whose tools are checked; `failures`: tool and severity of checks that did not succeed."""
-    run = AnnotatedRun(settings, TOOLS)
+    run = AnnotatedRun(settings, TOOLS, **parameters)  # type: ignore[arg-type]
     run.add_text("Out of 1400 people, 400 passed, that is 29 %.")
     run.complete(*TOOLS)
     with run.engine.begin() as connection:
@@ -55,6 +55,11 @@ def test_a_run_of_what_is_done_and_checked_has_no_work(settings: Settings) -> No
 def test_a_tool_whose_check_failed_has_work_again(settings: Settings) -> None:
     run_again(checked_run(settings, ("QA", "fail")))
     assert tools_to_do(settings, "run-2").tools == ["QA"]
+
+
+def test_a_run_that_asks_for_placebos_has_work_until_their_pool_is_drawn(settings: Settings) -> None:
+    run_again(checked_run(settings, placebos=3))
+    assert tools_to_do(settings, "run-2").tools == ["Calculator", "QA"]
 
 
 @pytest.mark.parametrize(
