@@ -262,14 +262,16 @@ def test_a_document_that_holds_a_call_already_is_refused_for_every_tool(
 
 
 def test_one_result_row_serves_all_documents_that_ask_the_same(
-    settings: Settings, corpus: Path, use_model: UseModel
+    settings: Settings, corpus: Path, use_model: UseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("toolformer_ops.stages.execution.MOST_DOCUMENTS", 4)  # of a micro-batch
     use_model(FakeLanguageModel(SCRIPT))
     ingest_corpus(settings, str(corpus))
     start_run(settings, "r", parameters(corpus))
     annotate(settings, "r")
     results = rows_of(settings, "call_results", "input, tool, results::text, reason")
     assert [row[0] for row in results] == ["2 + 3", "7 / 0"]
+    assert micro_batches(settings, "execute") == [1, 4, 4, 4]
 
 
 TWICE = "In 1990 it sold 2 pens. In 1991 it sold 4 pens."
@@ -754,6 +756,22 @@ def test_a_run_cannot_go_on_with_another_model(settings: Settings, corpus: Path,
     start_run(settings, "r", parameters(corpus))
     use_model(FakeLanguageModel(identity="another"))
     with pytest.raises(RecipeMismatchError):
+        start_run(settings, "r", parameters(corpus))
+
+
+def test_a_run_cannot_go_on_with_another_version_of_its_tool(
+    settings: Settings, corpus: Path, use_model: UseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus))
+    filter_stage(settings, "r", "Calculator")
+    sample_stage(settings, "r", "Calculator", "0/1")
+    monkeypatch.setattr(get_tool("Calculator"), "version", lambda *_: "of tomorrow")
+    with pytest.raises(RecipeMismatchError, match=r"was started with Calculator version .*, found of tomorrow"):
+        execute_stage(settings, "r", "Calculator", "0/1")
+    assert rows_of(settings, "call_results", "input, tool, results::text, reason") == []
+    with pytest.raises(RecipeMismatchError, match="r, Calculator: execution_recipe_id, scoring_recipe_id are not those"):
         start_run(settings, "r", parameters(corpus))
 
 
