@@ -771,7 +771,9 @@ def test_a_run_cannot_go_on_with_another_version_of_its_tool(
     with pytest.raises(RecipeMismatchError, match=r"was started with Calculator version .*, found of tomorrow"):
         execute_stage(settings, "r", "Calculator", "0/1")
     assert rows_of(settings, "call_results", "input, tool, results::text, reason") == []
-    with pytest.raises(RecipeMismatchError, match="r, Calculator: execution_recipe_id, scoring_recipe_id are not those"):
+    with pytest.raises(
+        RecipeMismatchError, match="r, Calculator: execution_recipe_id, scoring_recipe_id are not those"
+    ):
         start_run(settings, "r", parameters(corpus))
 
 

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 from sqlalchemy import text as sql
 
-from tests.annotated_runs import unregistered
+from tests.annotated_runs import AnnotatedRun, unregistered
 from tests.fake_language_model import FakeLanguageModel, StoppedError
 from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw
 from toolformer_ops.annotation.scoring import ScoredCall
@@ -170,6 +170,17 @@ def test_a_document_whose_placebos_are_given_up_has_a_row_for_each_call_that_was
     for one, loaded in zip(calls, (1, 2, 2), strict=True):
         work.prepare([(document, {(0, 23): [one]})])
         assert len(loads) == loaded
+
+
+@pytest.mark.parametrize(("own", "asked"), [(3, 3), (0, 7)])
+def test_a_run_that_asked_for_placebos_keeps_its_own_numbers_of_them(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, own: int, asked: int
+) -> None:
+    AnnotatedRun(settings, {"Calculator": 0.5}, placebos=own)
+    seen: list[PlaceboChoices] = []
+    monkeypatch.setattr("toolformer_ops.stages.placebo.placebo_stage", lambda *arguments: seen.append(arguments[-1]))
+    placebos_of_run(settings, "run-1", PlaceboChoices(placebos=7))
+    assert [choices.placebos for choices in seen] == [asked]
 
 
 def test_a_run_counts_what_chance_would_keep(settings: Settings, tmp_path: Path, use_model: UseModel) -> None:
