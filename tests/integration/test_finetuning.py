@@ -26,6 +26,7 @@ from toolformer_ops.stages import finetuning
 from toolformer_ops.stages.finetuning import finetune, model_prefix, publish
 from toolformer_ops.stages.release import release
 from toolformer_ops.storage import database
+from toolformer_ops.storage.forgetting import _trainings, forget
 from toolformer_ops.storage.object_store import ObjectStore
 
 
@@ -166,6 +167,9 @@ def test_training_that_was_killed_at_its_end_does_not_train_again_and_leaves_not
             finetune(settings, run.run_id)
     [folder] = (settings.state_dir / "finetuning").glob("*/")
     log = (folder / "training_log.jsonl").read_text()
+    [release_id] = [path.name.removeprefix("release-") for path in folder.glob("release-*")]
+    assert forget(settings).trainings == []  # of texts that were forgotten
+    assert _trainings(settings, [release_id]) == [folder]
     (folder / "model" / "model-00001-of-00002.safetensors").write_bytes(b"half of the weights")
     assert list(ObjectStore(settings).list("models/")) == []
     model_id = finetune(settings, run.run_id)

@@ -269,6 +269,100 @@ def test_a_text_of_an_unfinished_run_is_not_forgotten(corpus: Corpus) -> None:
     assert corpus.rows("select count(*) from forgotten_documents") == [(0,)]
 
 
+@pytest.mark.parametrize(
+    ("change", "uses_it"),
+    [
+        ({"corpus_version": 2}, None),
+        ({"corpus_version": 1}, "its version of the corpus"),
+        ({"corpus_version": 1, "ordinal_limit": 0}, None),
+        ({"corpus_version": 2}, "the pool of its placebos"),
+        ({"corpus_version": 2}, "its release"),
+        ({"corpus_version": 2}, "the release that it goes over with chains"),
+    ],
+)
+def test_an_unfinished_run_keeps_a_text_from_being_forgotten_only_where_it_uses_it(
+    corpus: Corpus, change: dict[str, Any], uses_it: str | None
+) -> None:
+    """The text left the corpus at version 2, and a run that was started then does not meet it."""
+    chained = (
+        {"chained_release_id": corpus.release_id} if uses_it == "the release that it goes over with chains" else {}
+    )
+    with database.transaction(corpus.run.engine) as connection:
+        connection.execute(
+            sql_text("update corpus_documents set left_version = 2 where document_id = :id"),
+            {"id": corpus.secret.document_id},
+        )
+        changed = json.dumps({"run_id": "run-2", "state": "running", "finished_at": None, **change, **chained})
+        connection.execute(
+            sql_text(
+                "insert into annotation_runs select made.* from annotation_runs run "
+                "cross join lateral jsonb_populate_record(run, cast(:changed as jsonb)) made"
+            ),
+            {"changed": changed},
+        )
+        if uses_it == "its release":
+            connection.execute(sql_text("insert into run_releases select 'run-2', :id"), {"id": corpus.release_id})
+        if uses_it == "the pool of its placebos":
+            pool = "0123456789abcdef"
+            for statement in (
+                "insert into recipes (recipe_id, stage, tool, definition) values (:pool, 'placebo', 'Calculator', '{}')",
+                "insert into placebo_pools values (:pool, 'score', :corpus, 1, 1, 2, 1, 1)",
+                "insert into run_tools select made.* from run_tools of_tool cross join lateral jsonb_populate_record("
+                "of_tool, jsonb_build_object('run_id', 'run-2', 'placebo_recipe_id', cast(:pool as text))) made",
+            ):
+                values = {"pool": pool, "corpus": corpus.run.corpus_id}
+                bound = {name: value for name, value in values.items() if f":{name}" in statement}
+                connection.execute(sql_text(statement), bound)
+            database.copy_insert(
+                connection, "placebo_pool_results", ("placebo_recipe_id", "source", "call_id", "document_id", "result"),
+                [(pool, 0, corpus.own_call, corpus.secret.document_id, "1000")],
+            )  # fmt: skip
+    if uses_it is None:
+        assert forget(corpus.settings, [corpus.secret.document_id]).texts == 1
+        assert corpus.rows("select text from documents") == [(OTHER,)]
+        return
+    with pytest.raises(ParameterError, match=r"expected texts that no unfinished run uses, found run-2\."):
+        forget(corpus.settings, [corpus.secret.document_id])
+    assert corpus.rows("select count(*) from forgotten_documents") == [(0,)]
+
+
+def test_all_texts_that_a_record_ever_had_are_named_and_forgotten_together(corpus: Corpus) -> None:
+    """Ms Secret's record has had three texts: of version 1, of version 2, and one that a later line of the same file replaced."""
+    newer, replaced = (corpus.run.add_text(f"Ms Secret of Elm Street, {number}.") for number in (2, 3))
+    with database.transaction(corpus.run.engine) as connection:
+        for statement in (
+            "update corpus_documents set record_id = 'r7', left_version = 2 where document_id = :old",
+            "update corpus_documents set record_id = 'r7', first_version = 2 where document_id = :new",
+            "update corpus_documents set record_id = 'r8' where document_id = :other",
+            "delete from corpus_documents where document_id = :replaced",
+            "insert into corpus_spare_records (corpus_id, file_uri, line, document_id, record_id, why) "
+            "values (:corpus, 'file:///f', 20, :replaced, 'r7', 'same_id_later')",
+        ):
+            values = {"old": corpus.secret, "new": newer, "other": corpus.other, "replaced": replaced}
+            ids = {name: one.document_id for name, one in values.items() if f":{name}" in statement}
+            extra = {"corpus": corpus.run.corpus_id} if ":corpus," in statement else {}
+            connection.execute(sql_text(statement), ids | extra)
+    uri = "file:///corpora/run-1"
+    shown = CliRunner().invoke(app, ["forget", "--document", str(corpus.secret.document_id), "--yes"]).stdout
+    assert (
+        f"not among them: 2 other texts of the same record: toolformer-ops forget --corpus {uri} --record r7" in shown
+    )
+    assert corpus.tables_with("Elm Street") == {"documents"}
+
+    with pytest.raises(
+        ParameterError, match=r"--record: expected ids of records of file:///corpora/run-1 .*, found 'r9'"
+    ):
+        forget(corpus.settings, corpus=uri, record_ids=["r7", "r9"])
+    refused = CliRunner().invoke(app, ["forget", "--record", "r7", "--yes"])
+    assert "--record: expected --corpus" in str(refused.exception)
+    result = CliRunner().invoke(app, ["forget", "--corpus", uri, "--record", "r7", "--yes"])
+    assert result.exit_code == 0, result.exception
+    assert "2 texts forgotten" in result.stdout
+    assert corpus.tables_with("Elm Street") == set()
+    assert corpus.rows("select text from documents") == [(OTHER,)]
+    assert corpus.rows("select count(*) from corpus_documents") == [(1,)]
+
+
 def test_an_unknown_document_or_corpus_is_refused_and_nothing_is_forgotten(corpus: Corpus) -> None:
     with pytest.raises(ParameterError, match=r"--document: expected ids of texts \(.*\), found 0000"):
         forget(corpus.settings, [corpus.secret.document_id, uuid.UUID(int=0)])
@@ -347,6 +441,23 @@ def test_a_release_that_holds_a_forgotten_text_is_named_until_it_is_withdrawn(co
     assert place.withdrawn
     assert corpus.rows("select release_id, documents, calls from dataset_releases") == [(corpus.release_id, 2, 2)]
     assert withdraw(corpus.settings, "release", corpus.release_id) == []
+
+
+@pytest.mark.parametrize("by", ["document", "release"])
+def test_a_training_that_did_not_end_leaves_no_copy_of_the_release(corpus: Corpus, by: str) -> None:
+    trainings = corpus.settings.state_dir / forgetting.TRAININGS
+    copies = [trainings / "m1" / forgetting.training_release(corpus.release_id), trainings / "m2" / "release-another"]
+    for copy in copies:
+        copy.mkdir(parents=True)
+        (copy / "examples.parquet").write_text(SECRET)
+    if by == "document":
+        assert forget(corpus.settings, [corpus.secret.document_id], dry_run=True).trainings == [trainings / "m1"]
+        assert copies[0].exists()
+        result = CliRunner().invoke(app, ["forget", "--document", str(corpus.secret.document_id), "--yes"])
+        assert f"with the folder {trainings / 'm1'} of a training that did not end" in result.stdout
+    else:
+        withdraw(corpus.settings, "release", corpus.release_id)
+    assert [path.exists() for path in (copies[0].parent, *copies[1:])] == [False, True]
 
 
 def test_a_release_of_other_texts_is_not_named(corpus: Corpus) -> None:

@@ -1,5 +1,6 @@
 """`toolformer-ops forget | retention | retry-failed | audit`: delete texts, drop unused rows, prove what is there."""
 
+import shlex
 import uuid
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")]
+MOST_RECORDS_SHOWN = 20
+
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
@@ -26,6 +29,13 @@ def forget_command(
     corpus: Annotated[
         str, typer.Option(help="Forget what only this corpus holds: a path, file:// or s3:// address.")
     ] = "",
+    record: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--record",
+            help="With --corpus: the id of a record; forget each text that it ever had, instead of the corpus. May be repeated.",
+        ),
+    ] = None,
     release: Annotated[str, typer.Option(help="Id of a release to delete from S3.")] = "",
     model: Annotated[str, typer.Option(help="Id of a finetuned model to delete from S3.")] = "",
     reason: Annotated[str, typer.Option(help="Why, kept with the id of each text.")] = "",
@@ -36,12 +46,16 @@ def forget_command(
 
     Without an option: continue what was interrupted, and list all releases and models with forgotten texts.
 
+    A text that was changed has an older one: --corpus with --record forgets all texts that a record ever had.
+
     Example: toolformer-ops forget --document 4f0c91b2-d4a7-e633-0123-456789abcdef --dry-run
     """
     from toolformer_ops.storage import forgetting
 
     if sum(map(bool, (document, corpus, release, model))) > 1:
         raise ParameterError("expected one of --document, --corpus, --release and --model, found several.")
+    if record and not corpus:
+        raise ParameterError("--record: expected --corpus with the address of the record's corpus, found none.")
     settings = load_settings()
     if release or model:
         kind: forgetting.Kind = "release" if release else "model"
@@ -55,9 +69,9 @@ def forget_command(
         return
     asked = document or corpus
     if asked and not (dry_run or yes):
-        _show(forgetting.forget(settings, document or (), corpus, dry_run=True), "to forget")
+        _show(forgetting.forget(settings, document or (), corpus, record_ids=record or (), dry_run=True), "to forget")
         typer.confirm("delete these rows for ever?", abort=True)
-    found = forgetting.forget(settings, document or (), corpus, reason=reason, dry_run=dry_run)
+    found = forgetting.forget(settings, document or (), corpus, record_ids=record or (), reason=reason, dry_run=dry_run)
     _show(found, "to forget" if dry_run else "forgotten" if asked else "forgotten until now")
 
 
@@ -163,6 +177,13 @@ def _show(found: "Forgotten", what: str) -> None:
     for source in found.sources:
         line = f", such as line {source.line}" if source.line else ""
         typer.echo(f"still in {source.uri}: {source.texts:,} of them{line}")
+    for other in found.other_texts[:MOST_RECORDS_SHOWN]:
+        words = shlex.join(("--corpus", other.corpus, "--record", other.record_id))
+        typer.echo(f"not among them: {other.texts:,} other texts of the same record: toolformer-ops forget {words}")
+    if len(found.other_texts) > MOST_RECORDS_SHOWN:
+        typer.echo(f"and those of {len(found.other_texts) - MOST_RECORDS_SHOWN:,} more records")
+    for folder in found.trainings:
+        typer.echo(f"with the folder {folder} of a training that did not end")
     for place in found.places:
         if place.withdrawn:
             typer.echo(f"withdrawn: {place.kind} {place.uri}")

@@ -25,6 +25,7 @@ from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 from toolformer_ops.runs.models import require_identity, split_revision
 from toolformer_ops.runs.run_tools import require_run
 from toolformer_ops.storage import database
+from toolformer_ops.storage.forgetting import TRAININGS, training_release
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import MANIFEST, registered_sha256, require_registered
 from toolformer_ops.storage.shared_files import locked
@@ -101,7 +102,7 @@ def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) ->
     store.require_bucket()
     run = load_finetuning_run(settings, store, run_id, without_calls=without_calls)
     model_id = run.recipe.model_id
-    folder = settings.state_dir / "finetuning" / model_id
+    folder = settings.state_dir / TRAININGS / model_id
     # 1. One process of this machine at a time.
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.with_suffix(".lock"), f"another process trains model {model_id}"):
@@ -154,9 +155,10 @@ def trained_files(settings: Settings, store: ObjectStore, run: FinetuningRun, fo
     name, revision = split_revision(run.choices.model)
     identity = model_identity(name, revision, read=True, settings=settings)
     require_identity(f"run {run.run_id} was started", recipe.base_model, identity, name)
-    store.fetch(run.release_prefix, folder / "release", run.release_manifest_sha256)
+    release = folder / training_release(recipe.release_id)
+    store.fetch(run.release_prefix, release, run.release_manifest_sha256)
     trained = train_on_release(
-        settings, recipe, run.choices.model, folder / "release", development_texts(settings, recipe), folder
+        settings, recipe, run.choices.model, release, development_texts(settings, recipe), folder
     )
     files = (path for path in trained.directory.rglob("*") if path.is_file())
     return {path.relative_to(trained.directory).as_posix(): path for path in files}

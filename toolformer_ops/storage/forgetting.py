@@ -8,10 +8,12 @@ backups, older versions of S3 objects, logs, and the corpus's own files. Does no
 
 import json
 import logging
+import shutil
 import uuid
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from sqlalchemy import Connection, Row
@@ -27,6 +29,9 @@ logger = logging.getLogger(__name__)
 TEXTS_PER_TRANSACTION = 500
 QUOTED_CHARACTERS = 24
 """What was found in a refused record quotes a text where so many characters in a row are the same."""
+
+TRAININGS = "finetuning"
+"""The folder in the state folder where each training that has not ended has a folder, named after its model."""
 
 Kind = Literal["release", "model"]
 
@@ -54,6 +59,16 @@ class Place:
     """Whether its files were deleted from S3."""
 
 
+@dataclass(frozen=True)
+class OtherTexts:
+    """A record with texts, of other versions of it, that are not forgotten with this one."""
+
+    corpus: str
+    """The corpus's address."""
+    record_id: str
+    texts: int
+
+
 @dataclass
 class Forgotten:
     """What was forgotten, or with a dry run would be."""
@@ -63,6 +78,10 @@ class Forgotten:
     """Rows by table: deleted, or (quality_results, rejected_documents) rid of what they quoted."""
     sources: list[Source] = field(default_factory=list)
     """Where the texts came from: these files still hold them."""
+    other_texts: list[OtherTexts] = field(default_factory=list)
+    """Of the same records; `record_ids` forgets them."""
+    trainings: list[Path] = field(default_factory=list)
+    """Folders of this machine, deleted, of trainings that did not end, with a release that holds one of the texts."""
     places: list[Place] = field(default_factory=list)
 
 
@@ -71,24 +90,28 @@ def forget(
     document_ids: Sequence[uuid.UUID] = (),
     corpus: str = "",
     *,
+    record_ids: Sequence[str] = (),
     reason: str = "",
     dry_run: bool = False,
     texts_per_transaction: int = TEXTS_PER_TRANSACTION,
 ) -> Forgotten:
-    """Forget these documents, or what this corpus alone holds; returns what that was and where S3 still holds it.
+    """Forget these documents, what this corpus alone holds, or all texts that these records of the corpus ever had.
+
+    Returns what that was and where S3 still holds it.
 
     What an interrupted call left undone is done as well. Without documents and corpus that is all, and the places are those of
     every text that was ever forgotten.
 
     Raises:
-        ParameterError: a document or the corpus is not there, or an unfinished run is over one of the texts.
+        ParameterError: a document, the corpus or a record is not there, or an unfinished run uses one of the texts.
         DatabaseError: Postgres refuses.
     """
     engine = database.connect(settings)
-    corpus_id = corpus_id_of(corpus) if corpus else None
+    corpus_id = corpus_id_of(corpus) if corpus and not record_ids else None
     with database.transaction(engine) as connection:
         # 1. Which texts, where they came from and in which releases they are.
-        found = _find(connection, document_ids, corpus, corpus_id)
+        found = _find(connection, document_ids, corpus, record_ids)
+        found.trainings = _trainings(settings, [place.publication_id for place in found.places])
         if dry_run:
             _count(found, database.fetch_all(connection, "forget_count"))
             found.rows["rejected_documents"] += len(_quoting_rejections(connection, except_of=corpus_id))
@@ -99,15 +122,17 @@ def forget(
         running = database.fetch_all(connection, "forget_running_runs", corpus_id=corpus_id or "")
         if running:
             raise ParameterError(
-                f"expected texts that no unfinished run is over, found {', '.join(row.run_id for row in running)}. Wait for its "
+                f"expected texts that no unfinished run uses, found {', '.join(row.run_id for row in running)}. Wait for its "
                 "end; one that was given up ends by `toolformer-ops stage finish-run --run RUN --state failed`."
             )
-        if corpus_id or document_ids:
+        if corpus_id or document_ids or record_ids:
             database.execute(connection, "forget_mark", reason=reason)
         if corpus_id:
             found.rows["rejected_documents"] += database.execute(
                 connection, "forget_rejections_of_corpus", corpus_id=corpus_id
             )
+    for folder in found.trainings:
+        shutil.rmtree(folder, ignore_errors=True)
     # 3. Delete, in batches. What quotes a text is looked for while the text is there.
     while True:
         with database.transaction(engine) as connection:
@@ -159,21 +184,48 @@ def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bo
     if not dry_run:
         for key in keys:
             store.delete(key)
+        for folder in _trainings(settings, [publication_id]):
+            shutil.rmtree(folder, ignore_errors=True)
         with database.transaction(engine) as connection:
             database.execute(connection, f"forget_withdraw_{kind}", publication_id=publication_id)
         logger.info("withdrew %s %s: %d files deleted below %s", kind, publication_id, len(keys), row.uri)
     return keys
 
 
-def _find(connection: Connection, document_ids: Sequence[uuid.UUID], corpus: str, corpus_id: str | None) -> Forgotten:
+def training_release(release_id: str) -> str:
+    """The folder, in that of a training, with the training's copy of the release."""
+    return f"release-{release_id}"
+
+
+def _trainings(settings: Settings, publication_ids: Sequence[str]) -> list[Path]:
+    """Folders of this machine of trainings that did not end, of these models or on these releases."""
+    folder = settings.state_dir / TRAININGS
+    found = {path.parent for name in publication_ids for path in folder.glob(f"*/{training_release(name)}")}
+    return sorted(found | {folder / name for name in publication_ids if (folder / name).is_dir()})
+
+
+def _find(
+    connection: Connection, document_ids: Sequence[uuid.UUID], corpus: str, record_ids: Sequence[str]
+) -> Forgotten:
     """Write the texts into the temporary table texts_to_forget; returns them with their sources and places, without rows."""
     database.execute(connection, "forget_texts_table")
-    if corpus_id:
+    if corpus:
+        corpus_id = corpus_id_of(corpus)
         if not database.fetch_all(connection, "corpus_by_id", corpus_id=corpus_id):
             raise ParameterError(
                 f"--corpus: expected an ingested corpus, found {corpus}. The table corpora lists them."
             )
-        database.execute(connection, "forget_texts_of_corpus", corpus_id=corpus_id)
+        if record_ids:
+            rows = database.fetch_all(
+                connection, "forget_texts_of_records", corpus_id=corpus_id, record_ids=list(record_ids)
+            )
+            if lacking := sorted({*record_ids} - {row.record_id for row in rows}):
+                raise ParameterError(
+                    f"--record: expected ids of records of {corpus} (the column corpus_documents.record_id), found "
+                    f"{', '.join(map(repr, lacking))}."
+                )
+        else:
+            database.execute(connection, "forget_texts_of_corpus", corpus_id=corpus_id)
     elif document_ids:
         database.execute(connection, "forget_named_texts", document_ids=list(document_ids))
     else:
@@ -189,6 +241,12 @@ def _find(connection: Connection, document_ids: Sequence[uuid.UUID], corpus: str
             Source(uri=row.file_uri, texts=row.texts, line=row.line)
             for row in database.fetch_all(connection, "forget_sources")
         ],
+        other_texts=[
+            OtherTexts(corpus=row.uri, record_id=row.record_id, texts=row.texts)
+            for row in database.fetch_all(connection, "forget_same_records")
+        ]
+        if document_ids
+        else [],
         places=_places(connection),
     )
 
