@@ -160,7 +160,7 @@ def trace_document(package: Path) -> dict[str, Trace]:
         model, tool, document = LanguageModel.load(str(model_folder)), get_tool("Calculator"), Document.of(text)
         with traced(package) as sampling:
             paragraphs = kept_paragraphs(document, filter_document(tool, document))
-            sample_paragraphs(model, tool, SamplingChoices().for_tool(tool.spec), paragraphs)
+            sample_paragraphs(model, tool, SamplingChoices().for_tool(tool.spec, tool.prompt), paragraphs)
     return {"sample one document": sampling, "annotate a file of one document": annotating}
 
 

@@ -135,7 +135,7 @@ def _prompt(tool: str) -> AnnotationPrompt:
 
 def _real_text_job(name: str, texts: int) -> Job:
     tool = get_tool(name)
-    choices = SamplingChoices(call_prefix="tool_name").for_tool(tool.spec)
+    choices = SamplingChoices(call_prefix="tool_name").for_tool(tool.spec, tool.prompt)
     return Job(
         tool=name,
         prompt=_prompt(name),

@@ -28,6 +28,8 @@ TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 NOT_IN_A_CALL = r"[\[\]\n\r]"
 """Matches a character that no written call holds between its brackets; in Python's and in Postgres's syntax."""
 _CALL = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*\((.*)\)\s*\Z", re.DOTALL)
+_OPEN_CALL = re.compile(r"[^()]*\((?:[^()]|\([^()]*\))*")
+"""A call whose last round bracket is lacking; its input may hold pairs of them."""
 _NOT_IN_INPUT = re.compile(r"[\[\]\x00-\x08\x0a-\x1f\x7f]")
 _QUOTES = {'"': '"', "“": "”", "'": "'"}
 _RESULT_BRACKETS = str.maketrans({"[": "(", "]": ")", "\n": " ", "\r": " ", "\t": " "})
@@ -58,7 +60,7 @@ class WrittenCall:
     """Offset, in the text without calls, before which the call stands.
 
     A call before a word, and one before the space in front of that word, make the same text, `of [call] 54`: this is the place
-    before the space, where a token begins that carries its space.
+    before the space, where a token begins that carries its space. Only at the start of a text do the two differ.
     """
 
 
@@ -72,18 +74,21 @@ class WovenCall:
     result: str
 
 
-def parse_call(text: str) -> Call:
+def parse_call(text: str, *, is_closed: bool = True) -> Call:
     """Read what the model wrote between "[" and "]", such as `QA("Where was Joe Biden born?")`.
 
     Quotation marks around the whole input, which the prompts of three tools show, are not part of the input. An arrow and
-    what follows it (a result that the model made up) is cut off.
+    what follows it (a result that the model made up) is cut off. Unless it `is_closed`, a call may lack its last round bracket.
 
     Raises:
         CallSyntaxError: `text` is not a name followed by one pair of brackets, or its input could not be written back
             (it holds "[", "]", a line break or another control character, which Postgres may not be able to store).
     """
     before_arrow, arrow, _ = text.partition(ARROW)
-    match = _CALL.match(before_arrow if arrow else text)
+    written = before_arrow if arrow else text
+    if not is_closed and _OPEN_CALL.fullmatch(written):
+        written += ")"
+    match = _CALL.match(written)
     if match is None:
         raise CallSyntaxError(f"expected 'Tool(input)', found {text[:80]!r}")
     tool, call_input = match.group(1), match.group(2).strip()
@@ -158,15 +163,15 @@ def read_out(text: str, tools: Sequence[str]) -> tuple[str, list[WrittenCall]]:
     end = length = 0
     for match in pattern.finditer(text):
         before, start = text[end : match.start()], match.start()
-        end = match.end()
+        end, behind_space = match.end(), False
         if before.endswith(" "):
-            before, start = before[:-1], start - 1
+            before, start, behind_space = before[:-1], start - 1, True
         elif text[end : end + 1] == " ":
             end += 1
         pieces.append(before)
         length += len(before)
         tool, call_input, result = match.groups()
-        calls.append(WrittenCall(Call(tool, call_input), result, start, end, length))
+        calls.append(WrittenCall(Call(tool, call_input), result, start, end, length or int(behind_space)))
     pieces.append(text[end:])
     return "".join(pieces), calls
 

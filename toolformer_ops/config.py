@@ -187,6 +187,11 @@ class Settings(BaseSettings):
     )
     default_corpus: str = Field(default="", description="Corpus URI that the trigger form starts with.")
     default_model: str = Field(default="", description="Language model that the trigger form starts with.")
+    default_preset: Literal["paper", "small_model", "only_look"] = Field(
+        default="paper",
+        description="Preset that the trigger form starts with, and that commands without Airflow take for the default model: "
+        "small_model if that has some 100 million parameters.",
+    )
     airflow_url: str = Field(default="http://127.0.0.1:8080", description="Address of the Airflow UI.")
     airflow_username: str = Field(default="admin", description="User of the Airflow UI and of its REST API.")
     airflow_password: SecretStr = Field(default=SecretStr(""), description="That user's password.")

@@ -48,6 +48,7 @@ select
     coalesce(placebo.placebos, 0) as placebos,
     coalesce(cast(sampled.counts ->> 'positions_pruned_below' as bigint), 0) as pruned_in_ledger,
     coalesce(cast(sampled.counts ->> 'samples' as bigint), 0) as samples,
+    coalesce(cast(sampled.counts ->> 'sample_without_end' as bigint), 0) as without_end,
     coalesce(cast(sampled.counts ->> 'candidates' as bigint), 0)
         + coalesce(cast(sampled.counts ->> 'duplicates_merged' as bigint), 0)
         + coalesce(
@@ -94,12 +95,14 @@ where stages.stage = 'filter' or is_kept and (stages.stage <> 'placebo' or asks_
 
 -- Rows to check: the documents that were sampled.
 --   items_in, items_out              samples drawn, and samples that became candidates, duplicates or were rejected with a reason
+--   without_end                      of the samples drawn, those that the call length cut off
 --   pruned_in_ledger, pruned_found   positions that were not sampled, by the ledger and by their rows
 create temporary view checked_samples as
 select
     'sample of ' || cast(document_id as text) as stage_of_document,
     samples as items_in,
     samples_accounted_for as items_out,
+    without_end,
     pruned_in_ledger,
     pruned_found
 from checked_documents

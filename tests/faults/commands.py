@@ -25,7 +25,7 @@ from tests.fake_language_model import UNFINISHED, FakeLanguageModel
 SEEN = "FAULTS_SEEN"
 SECONDS_PER_TEXT = 0.004
 """Long enough that kills hit a text at work, too."""
-SCRIPT = ("Calculator(2 + 3)", "Calculator(7 / 0)", "Calculator(2 +", UNFINISHED)
+SCRIPT = ("Calculator(2 + 3)", "Calculator(7 / 0)", "Calculator 2 +", UNFINISHED)
 MODEL_BYTES = 40_000
 
 

@@ -47,7 +47,7 @@ SCRIPT = (
     "Calculator(2 + 3)",
     "Calculator(7 / 0)",
     "QA(how many?)",
-    "Calculator(2 +",
+    "Calculator 2 +",
     UNFINISHED,
 )
 UseModel = Callable[[FakeLanguageModel], FakeLanguageModel]

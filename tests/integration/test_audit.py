@@ -52,7 +52,7 @@ TOOLS = ("Calculator", "Calendar")
 RUN = "night"
 AT_ONCE = Ages(orphans_after=timedelta(0), stuck_after=timedelta(hours=72))
 MODEL = FakeLanguageModel(
-    ("Calculator(2 + 3)", "Calculator(7 / 0)", "Calculator(2 +", "Calendar()", UNFINISHED),
+    ("Calculator(2 + 3)", "Calculator(7 / 0)", "Calculator 2 +", "Calendar()", UNFINISHED),
     sure_words=frozenset({"things"}),
 )
 

@@ -123,10 +123,11 @@ def test_right_data_pass_every_check_and_the_results_are_stored(settings: Settin
         "enough_texts_are_kept",
         "kept_share_is_plausible",
         "some_call_is_kept",
+        "most_samples_have_an_end",
     }
     with database.transaction(run.engine) as connection:
         rows = connection.execute(sql_text("select success, message, observed from quality_results")).all()
-    assert len(rows) == 17
+    assert len(rows) == 18
     assert all(row.success for row in rows)
     by_name = {result.check.name: result for result in results}
     assert by_name["call_ids_are_unique"].observed["rows"] == 3
@@ -424,6 +425,7 @@ HOLDS_AND_BREAKS: dict[str, tuple[str, list[str], list[str]]] = {
         ["'s', 0, 0, 0", "'s', 2, 2, 2"],
         ["'s', 1, 2, 2", "'s', 2, 2, 1", "'s', 2, 1, 2"],
     ),
+    "most_samples_have_an_end": ("tool, samples, without_end", ["'a', 10, 5", "'b', 0, 0"], ["'c', 9, 5"]),
     "every_sample_is_accounted_for": ("stage_of_document, items_in, items_out", ["'s', 5, 5"], ["'s', 5, 4", "'s', 4, 5"]),
     "every_pruned_position_is_stored": (
         "stage_of_document, pruned_in_ledger, pruned_found", ["'s', 0, 0", "'s', 3, 3"], ["'s', 1, 0", "'s', 0, 1"]
@@ -492,6 +494,7 @@ def test_every_check_has_a_file_a_table_and_a_test() -> None:
     assert files == used == set(HOLDS_AND_BREAKS)
     assert {name for name in files if Check.load(name).severity == "warn"} == {
         "some_call_is_kept",
+        "most_samples_have_an_end",
         "every_tool_is_present",
         "false_discovery_rate_is_low",
     }

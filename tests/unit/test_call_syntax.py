@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from toolformer_ops.call_syntax import (
@@ -53,6 +53,28 @@ def test_a_call_is_read_as_name_and_input(written: str, tool: str, call_input: s
 def test_what_is_not_one_call_does_not_parse(written: str) -> None:
     with pytest.raises(CallSyntaxError):
         parse_call(written)
+
+
+@pytest.mark.parametrize(
+    ("written", "call_input"),
+    [
+        ('WikiSearch("iris function"', "iris function"),
+        ('WikiSearch("iris function")', "iris function"),
+        ("WikiSearch(f(x)", "f(x)"),
+        ("WikiSearch(iris -> a flower)", "iris"),
+        ("WikiSearch(", ""),
+    ],
+)
+def test_a_sample_may_lack_its_last_round_bracket(written: str, call_input: str) -> None:
+    assert parse_call(written, is_closed=False) == Call("WikiSearch", call_input)
+
+
+@pytest.mark.parametrize(
+    "written", ["WikiSearch", "WikiSearch(a) of it", "WikiSearch((a", "WikiSearch(a) (b", "WikiSearch(a (b) (c"]
+)
+def test_no_other_bracket_is_made_up(written: str) -> None:
+    with pytest.raises(CallSyntaxError):
+        parse_call(written, is_closed=False)
 
 
 def test_the_three_forms_of_a_call_are_those_of_the_paper() -> None:
@@ -114,7 +136,7 @@ inputs = st.text(st.sampled_from('ab()-> +9"'), max_size=12)
 
 def place(text: str, char: int) -> int:
     """What is read for a call before `char`: before a word, the place before the space in front of it has the same text."""
-    before_word = 0 < char < len(text) and not text[char].isspace()
+    before_word = 1 < char < len(text) and not text[char].isspace()
     return char - 1 if before_word and text[char - 1] == " " else char
 
 
@@ -122,8 +144,13 @@ def test_the_two_places_around_a_space_are_one() -> None:
     call = Call("QA", "x")
     assert weave("of 54", [WovenCall(2, call, "y")]) == weave("of 54", [WovenCall(3, call, "y")])
     assert [place("of 54", char) for char in range(6)] == [0, 1, 2, 2, 4, 5]
+    assert [read_out(weave(" 54", [WovenCall(char, call, "y")]), ["QA"])[1][0].position_char for char in (0, 1)] == [
+        0,
+        1,
+    ]
 
 
+@example(" 1", [(0, "QA", "x", "9"), (1, "QA", "y", "9"), (1, "QA", "z", "9")])
 @given(
     texts,
     st.lists(st.tuples(st.integers(0, 30), st.sampled_from(TOOLS), inputs, results), max_size=6),

@@ -161,10 +161,11 @@ def annotate(
     Example: toolformer-ops annotate docs.jsonl --tool Calculator --limit 10
     """
     from toolformer_ops.one_process.annotator import annotate_file
-    from toolformer_ops.runs.choices import values_in
+    from toolformer_ops.runs.choices import values_for
 
-    values = values_in(parameters)
-    for line in annotate_file(load_settings(), corpus, tool, _model_name(model), limit or None, values):
+    settings, model_name = load_settings(), _model_name(model)
+    values = values_for(settings, model_name, parameters)
+    for line in annotate_file(settings, corpus, tool, model_name, limit or None, values):
         if all_calls or line["kept"]:
             typer.echo(json.dumps(line, ensure_ascii=False))
 
@@ -187,10 +188,11 @@ def estimate(
     Example: toolformer-ops estimate docs.jsonl --tool Calculator --tool Calendar --limit 1000
     """
     from toolformer_ops.one_process import estimation
-    from toolformer_ops.runs.choices import RunChoices, values_in
+    from toolformer_ops.runs.choices import RunChoices, values_for
 
     settings = load_settings()
-    values = {**values_in(parameters), "corpus": corpus, "model": _model_name(model)}
+    model_name = _model_name(model)
+    values = {**values_for(settings, model_name, parameters), "corpus": corpus, "model": model_name}
     if tool:
         values["tools"] = tool
     if limit:

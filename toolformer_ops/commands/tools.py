@@ -55,15 +55,15 @@ def new_tool(
     ] = None,
     model: Annotated[str, typer.Option("--model", help="For --texts; empty means the setting default_model.")] = "",
     parameters: Annotated[
-        str, typer.Option("--parameters", help="For --texts: run parameters as JSON, such as call_prefix.")
-    ] = '{"call_prefix": "tool_name"}',
+        str, typer.Option("--parameters", help="For --texts: run parameters as JSON, over the default preset's.")
+    ] = "{}",
 ) -> None:
     """Write a tool file and its prompt from a server's tool and your examples, and try it.
 
     Example: toolformer-ops new-tool --mcp mcp-server-time --tool convert_time --examples examples.txt --texts docs.jsonl
     """
     from toolformer_ops.one_process import new_tool as making
-    from toolformer_ops.runs.choices import values_in
+    from toolformer_ops.runs.choices import values_for
 
     # 1. The file and its prompt.
     server = _server_part(mcp, openapi, url, header or (), secret or ())
@@ -85,7 +85,9 @@ def new_tool(
             f"to try it on {TEXTS} texts: toolformer-ops annotate TEXTS --tool {chosen} --limit {TEXTS} --all", err=True
         )
         return
-    _print_trial(making.try_tool(settings, chosen, texts, model_name, TEXTS, values_in(parameters)))
+    _print_trial(
+        making.try_tool(settings, chosen, texts, model_name, TEXTS, values_for(settings, model_name, parameters))
+    )
 
 
 def _server_part(mcp: str, openapi: str, url: str, header: Sequence[str], secret: Sequence[str]) -> "ServerPart":

@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from toolformer_ops.config import Settings
-from toolformer_ops.demo.choices import demo_choices
+from toolformer_ops.demo.choices import PRESET, demo_choices
 from toolformer_ops.demo.corpus import corpus_key, demo_documents, json_lines, write_kilt_records
 from toolformer_ops.demo.model import demo_model_path, prepare_demo_model
 from toolformer_ops.demo.progress import ProgressDisplay, Snapshot, read_progress
@@ -98,7 +98,7 @@ def start_all(console: Console, settings: Settings, with_model: bool = True) -> 
     model = demo_model_path(state)
     if not settings.default_model:  # the trigger form in the UI then starts with the demo model
         state.mkdir(parents=True, exist_ok=True)
-        write_environment(state / "environment", {"default_model": str(model)})
+        write_environment(state / "environment", {"default_model": str(model), "default_preset": PRESET})
     if not wikipedia_path(state).is_file():
         write_kilt_records(wikipedia_path(state))
     converting = with_model and not model.is_dir()

@@ -243,7 +243,9 @@ class Annotator:
         if not paragraphs:
             return
         # 1. Sampling.
-        sampled = sample_paragraphs(self.model(), self.tool, self.choices.for_tool(self.tool.spec), paragraphs)
+        sampled = sample_paragraphs(
+            self.model(), self.tool, self.choices.for_tool(self.tool.spec, self.tool.prompt), paragraphs
+        )
         # 2. Execution.
         texts: list[ExecutedText] = []
         execution_seconds: list[float] = []

@@ -36,10 +36,14 @@ def annotation_form(settings: Settings, filled_in: RunChoices | None = None) -> 
     empty, and says what that means under each preset.
 
     Args:
-        settings: the corpus and the model that the form starts with.
+        settings: the corpus, the preset and the model that the form starts with.
         filled_in: the choices of a schedule; its form starts with these.
     """
-    defaults: dict[str, Any] = {"corpus": settings.default_corpus, "model": settings.default_model}
+    defaults: dict[str, Any] = {
+        "corpus": settings.default_corpus,
+        "preset": settings.default_preset,
+        "model": settings.default_model,
+    }
     if filled_in is not None:
         defaults = dict(filled_in)
     properties = RunChoices.model_json_schema()["properties"]

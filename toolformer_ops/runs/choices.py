@@ -7,12 +7,14 @@ object for the trigger form of the DAG `annotate_corpus` (generated from it), Ai
 """
 
 import json
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.tools.base import ToolSpec
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool, tool_names
@@ -53,8 +55,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "samples_per_position": 2,
             # At 1.0 the sums kept a call in 16 of 46 texts, at 0.7 in 22 (three places, three samples): fewer slips in digits.
             "temperature": 0.7,
-            # The longest sum takes 15 tokens. A step costs the same for one sample as for six, so the longest sample decides.
-            "max_call_tokens": 20,
             # A weak model is helped by many a result that has nothing to do with the text.
             "keep_rule": "information",
             # Some eight passes over the release, in batches that two cores finish within two minutes. At the paper's rate so few
@@ -111,9 +111,29 @@ def values_in(text: str) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def values_for(settings: Settings, model: str, text: str) -> dict[str, Any]:
+    """`values_in` of a command that does in this process what a run does: with the default preset if the model is the default one.
+
+    Raises:
+        ParameterError: it is no JSON object.
+    """
+    preset = settings.default_preset if model == settings.default_model else "paper"
+    return {"preset": preset, **values_in(text)}
+
+
 def registered_name(tool: str) -> str:
     """A tool's name as the registry spells it, found in any capitals; a name that no tool has is returned unchanged."""
     return next((name for name in tool_names() if name.lower() == tool.lower()), tool)
+
+
+def call_budget(tool: str, prompt: str) -> int:
+    """Tokens that a sampled call may have, from the calls that the tool's prompt shows: the bytes of the longest, 32 to 256.
+
+    A token of a byte-level vocabulary holds a byte or more. So every call as long as those of the prompt ends within the budget,
+    whatever the vocabulary; of English prose, with some four bytes a token, one four times as long.
+    """
+    shown = re.findall(rf"\[({re.escape(tool)}\([^\[\]]*\])", prompt)
+    return min(max(32, *(len(call.encode()) for call in shown), 0), 256)
 
 
 class Choices(BaseModel):
@@ -223,12 +243,13 @@ class SamplingChoices(Choices):
         description='A position is taken where p(" [") is above this; empty means the tool\'s own (0.05; Calculator and MT 0).',
         json_schema_extra={"section": "Sampling"},
     )
-    max_call_tokens: int = Field(
-        default=40,
+    max_call_tokens: int | None = Field(
+        default=None,
         ge=4,
         le=256,
         title="Call length",
-        description="Most tokens of a sampled call; a call that does not end by then is dropped and counted.",
+        description="Most tokens of a sampled call; a call that does not end by then is dropped and counted. Empty means as many "
+        "as the longest call of the tool's prompt has bytes, 32 to 256.",
         json_schema_extra={"section": "Sampling"},
     )
     temperature: float = Field(
@@ -263,9 +284,11 @@ class SamplingChoices(Choices):
             deciding.pop("chains", None)
         return deciding
 
-    def for_tool(self, spec: ToolSpec) -> "ToolSamplingChoices":
-        """The sampling choices with the tool's number wherever none was chosen."""
+    def for_tool(self, spec: ToolSpec, prompt: str) -> "ToolSamplingChoices":
+        """The sampling choices with the tool's number, or that of its prompt, wherever none was chosen."""
         chosen = self.part(SamplingChoices).model_dump()
+        if chosen["max_call_tokens"] is None:
+            chosen["max_call_tokens"] = call_budget(spec.name, prompt)
         return ToolSamplingChoices(
             **{name: getattr(spec, name) if value is None else value for name, value in chosen.items()}
         )
@@ -277,6 +300,7 @@ class ToolSamplingChoices(SamplingChoices):
     max_positions: int
     samples_per_position: int
     sampling_threshold: float
+    max_call_tokens: int
 
 
 class ScoringChoices(Choices):

@@ -22,7 +22,7 @@ from toolformer_ops.tools.base import ToolSpec
 
 RECIPE_ID_CHARACTERS = 16
 
-SAMPLING_VERSION = 5
+SAMPLING_VERSION = 6
 """Raised when the code that samples calls would give other rows for the same input, or when the recipe holds other things.
 
 Calls of an earlier version are not used again: `stages/run_setup.py` then says how many there are.
@@ -127,7 +127,7 @@ def tool_recipes(
             "sampling_version": SAMPLING_VERSION,
             "prompt": prompt_text,
             "markers": [CALL_START, ARROW, CALL_END],
-            **choices.for_tool(spec).deciding(),
+            **choices.for_tool(spec, prompt_text).deciding(),
             **model,
         },
         parent_recipe_id=filtering.recipe_id,

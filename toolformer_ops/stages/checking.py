@@ -62,7 +62,12 @@ TOOL_CHECKS: Mapping[str, Sequence[str]] = {
     "checked_pruned": ("what_was_pruned_cannot_be_kept",),
     "checked_texts": ("calls_removed_give_the_text_back",),
     "checked_rates": ("false_discovery_rate_is_low", "false_discovery_rate_is_allowed"),
-    "checked_yield": ("enough_texts_are_kept", "kept_share_is_plausible", "some_call_is_kept"),
+    "checked_yield": (
+        "enough_texts_are_kept",
+        "kept_share_is_plausible",
+        "some_call_is_kept",
+        "most_samples_have_an_end",
+    ),
 }
 """The tables of rows to check of a tool, and the checks on each."""
 

@@ -125,7 +125,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
             chained_release=chained,
         )
         for tool in found:
-            _register_tool(connection, run_id, choices, tool, {"model": identity, "dtype": settings.dtype})
+            _register_tool(connection, run_id, choices, tool)
     logger.info("run %s: %s over %s with %s", run_id, ", ".join(tools), choices.corpus, identity)
     if schedule:
         # A schedule has one run at a time: another that is open here is over in Airflow, and was ended before it was finished.
@@ -155,12 +155,8 @@ def _require_corpus(connection: Connection, uri: str) -> Row[Any]:
     return newest
 
 
-def _register_tool(
-    connection: Connection, run_id: str, choices: RunChoices, tool: FoundTool, model: Mapping[str, str]
-) -> None:
+def _register_tool(connection: Connection, run_id: str, choices: RunChoices, tool: FoundTool) -> None:
     """Write a tool of the run: its recipes, its row, what its calls cost, its pool of placebos, the partitions of its rows.
-
-    `model` is what the recipes' definitions say of the language model.
 
     Raises:
         RecipeMismatchError: the run was started with other recipes.
@@ -170,7 +166,12 @@ def _register_tool(
     for recipe in recipes.in_order():
         is_new = store_recipe(connection, recipe)
         if is_new and recipe is recipes.sampling:
-            tell_of_older_calls(connection, name, {**model, **choices.for_tool(tool.spec).deciding()})
+            decided = recipe.definition.items()
+            tell_of_older_calls(
+                connection,
+                name,
+                {key: value for key, value in decided if key not in {"sampling_version", "prompt", "markers"}},
+            )
     # 2. The row of the tool, with its recipes.
     ids = {
         "filter_recipe_id": recipes.filter.recipe_id,

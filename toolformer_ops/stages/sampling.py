@@ -155,7 +155,7 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
         outcomes = {document_id: DocumentOutcome(document_id) for document_id in loaded}
         rows: list[TableRow] = []
         if paragraphs := [paragraph for of_document in loaded.values() for paragraph in of_document]:
-            choices = self.run.choices.for_tool(self.tool.spec)
+            choices = self.run.choices.for_tool(self.tool.spec, self.tool.prompt)
             for sampled in sample_paragraphs(self.load_model(), self.tool, choices, paragraphs):
                 paragraph = sampled.paragraph
                 rows += [CandidateCallRow.of(self.recipe_id, paragraph, item) for item in sampled.candidates]

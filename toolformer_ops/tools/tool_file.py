@@ -168,7 +168,8 @@ class ToolFile(_Part):
     tool: str
     """What the server calls it; of an OpenAPI document the operationId."""
     result: str = ""
-    """What a structured answer is written as: a text with `{field}` and `{field.of.it}`; empty: `field: value, field: value`."""
+    """What a structured answer is written as: a text with `{field}`, `{field.of.it}` and `{field[11:16]}`, which are characters of
+    it; empty: `field: value, field: value`."""
     revision: str = "1"
     """Raised where the same input gets another answer and the server's version does not say so."""
     allow_writes: bool = False

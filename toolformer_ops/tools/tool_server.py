@@ -48,6 +48,8 @@ LOGGED_REFUSALS = 5
 
 Answer = TypeVar("Answer")
 _FIELD = re.compile(r"\{([^{}]*)\}")
+_PART = re.compile(r"(.*)\[(-?\d{0,4}):(-?\d{0,4})\]")
+"""A field and the characters of it that are taken."""
 
 
 class ServerRunner:
@@ -253,7 +255,7 @@ def result_line(result: Any, template: str, tokens: int) -> str:
             structured = parsed if isinstance(parsed, dict) else None
     try:
         if template:
-            text = _FIELD.sub(lambda match: _line(_field(structured, match[1])), template)
+            text = _FIELD.sub(lambda match: _shown(structured, match[1]), template)
         elif structured is not None and (not text or text.lstrip().startswith("{")):
             # A server of FastMCP wraps what is no object.
             text = _line(structured["result"] if set(structured) == {"result"} else structured)
@@ -268,6 +270,18 @@ def result_line(result: Any, template: str, tokens: int) -> str:
     cut = cut_at_sentence_end(line, tokens)
     if not cut:
         raise RejectedInputError(TOO_LONG)
+    return cut
+
+
+def _shown(structured: Any, place: str) -> str:
+    """What a place of the template stands for: a field, or with `[11:16]` behind it these characters of it, as in Python."""
+    part = _PART.fullmatch(place.strip())
+    if part is None:
+        return _line(_field(structured, place))
+    first, end = (int(bound) if bound else None for bound in part.group(2, 3))
+    cut = _line(_field(structured, part[1]))[first:end]
+    if not cut:
+        raise RejectedInputError(LACKS_FIELD)
     return cut
 
 

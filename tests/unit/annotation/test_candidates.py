@@ -33,7 +33,13 @@ CALENDAR = get_tool("Calendar")
 
 
 def choices(**changed: Any) -> ToolSamplingChoices:
-    numbers = {"max_positions": 2, "samples_per_position": 1, "sampling_threshold": 0.0, "prune_below": 0.5}
+    numbers = {
+        "max_positions": 2,
+        "samples_per_position": 1,
+        "sampling_threshold": 0.0,
+        "prune_below": 0.5,
+        "max_call_tokens": 40,
+    }
     return ToolSamplingChoices(**(numbers | changed))
 
 
@@ -153,7 +159,7 @@ def written(*calls: str) -> list[SampledContinuation]:
 
 def test_equal_calls_are_one_candidate_and_every_other_sample_has_its_reason() -> None:
     samples = written(
-        "Calculator(2 + 3)", "QA(how?)", "Calculator(2 + 3)", "Calculator(2 +", UNFINISHED, "Calculator()", "QA(who?)"
+        "Calculator(2 + 3)", "QA(how?)", "Calculator(2 + 3", "Calculator 2 +", UNFINISHED, "Calculator()", "QA(who?)"
     )
     candidates, counts = candidates_at(CALCULATOR, Document.of("a text"), "a text", POSITION, samples)
     [candidate] = candidates

@@ -2,8 +2,17 @@
 
 import pytest
 
+from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.runs.choices import PRESETS, FinetuningChoices, RunChoices, SamplingChoices, ScoringChoices
+from toolformer_ops.runs.choices import (
+    PRESETS,
+    FinetuningChoices,
+    RunChoices,
+    SamplingChoices,
+    ScoringChoices,
+    call_budget,
+    values_for,
+)
 from toolformer_ops.tools.base import ToolSpec
 
 LEAST = {"corpus": "posts.jsonl", "model": "models/m"}
@@ -130,9 +139,35 @@ def test_a_tools_number_fills_what_was_not_chosen() -> None:
         max_positions=9,
         samples_per_position=8,
     )
-    chosen = RunChoices.parse({**LEAST, "max_positions": 2, "seed": 3}).for_tool(spec)
+    chosen = RunChoices.parse({**LEAST, "max_positions": 2, "seed": 3}).for_tool(spec, "Output: [T(x)]")
     assert (chosen.max_positions, chosen.samples_per_position, chosen.sampling_threshold) == (2, 8, 0.25)
-    assert (chosen.seed, chosen.prune_below) == (3, 0.5)
+    assert (chosen.seed, chosen.prune_below, chosen.max_call_tokens) == (3, 0.5, 32)
+
+
+NAN = "\u5357\u4eac\u5e02"  # nine bytes
+
+
+@pytest.mark.parametrize(
+    ("prompt", "budget"),
+    [
+        ("Output: [T(a)] b", 32),  # the least
+        ('[T(city: "Paris", time: "09:00", zone: "Asia/Tokyo")] and [T(a)]', 52),  # the longest, in bytes with its "]"
+        (f"[MT({NAN * 9})] [T({NAN * 4})]", 40),  # of this tool alone
+        (f"[T({'a' * 400})]", 256),  # the most
+    ],
+)
+def test_a_call_may_have_as_many_tokens_as_the_longest_of_the_prompt_has_bytes(prompt: str, budget: int) -> None:
+    assert call_budget("T", prompt) == budget
+    spec = ToolSpec(name="T", purpose="p", prompt_file="f")
+    assert RunChoices.parse(LEAST).for_tool(spec, prompt).max_call_tokens == budget
+    assert RunChoices.parse({**LEAST, "max_call_tokens": 9}).for_tool(spec, prompt).max_call_tokens == 9
+
+
+@pytest.mark.parametrize(("model", "preset"), [("small", "small_model"), ("large", "paper")])
+def test_the_default_preset_is_that_of_the_default_model(model: str, preset: str) -> None:
+    settings = Settings(default_model="small", default_preset="small_model")
+    assert values_for(settings, model, '{"seed": 1}') == {"preset": preset, "seed": 1}
+    assert values_for(settings, model, '{"preset": "only_look"}') == {"preset": "only_look"}
 
 
 def test_every_field_has_a_title_a_description_and_a_section() -> None:

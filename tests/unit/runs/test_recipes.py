@@ -195,7 +195,7 @@ def test_a_recipe_holds_the_prompt_and_every_choice_as_it_is() -> None:
             "max_positions": 20,
             "samples_per_position": 5,
             "sampling_threshold": 0.05,
-            "max_call_tokens": 40,
+            "max_call_tokens": 32,
             "temperature": 0.75,
             "top_p": 1.0,
             "seed": 0,

@@ -119,6 +119,10 @@ def test_a_structured_answer_is_one_line(tmp_path: Path, opened: Open) -> None:
     ]
     deep = '{"a": ' + "[" * 600 + "]" * 600 + "}"
     assert ask(opened(write_tool(tmp_path / "c", "Echo", "echo")), deep) == ["result_too_long"]
+    parts = 'result = "{sky[1:3]} {sky[-2:]} {wind.speeds.1[:1]}{wet[0:]}"'
+    assert ask(opened(write_tool(tmp_path / "d", "Echo", "echo", keys=[parts])), "structured") == ["re ey 5true"]
+    beyond = opened(write_tool(tmp_path / "e", "Echo", "echo", keys=['result = "{sky[9:]}"']))
+    assert ask(beyond, "structured") == ["result_lacks_field"]
     runner = opened(write_tool(tmp_path / "b", "Echo", "echo", keys=[template]))
     assert ask(runner, "structured", "plain", '{"sky": "blue"}') == [
         "grey, 5.5 m/s from W", "result_lacks_field", "result_lacks_field",

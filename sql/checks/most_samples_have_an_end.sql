@@ -1,0 +1,4 @@
+-- warn: an end within max_call_tokens for at least half of the samples
+select tool, without_end, samples
+from {batch}
+where 2 * without_end > samples
