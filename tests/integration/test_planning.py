@@ -101,6 +101,8 @@ def test_the_filters_shards_follow_the_slowest_filter_as_far_as_all_their_proces
     # Four filters of 0.1 s beside it: 240.4 s of work pay for 12 s of starting 5 processes a shard, of 1 s each
     assert filter_shard_count([240.0, *[0.1] * 4], 60.0) == 2
     assert filter_shard_count([2400.0, *[100.0] * 4], 60.0) == 28
+    # Where starting costs little, the slowest alone decides: shards of 60 s of it, though all together have twice the work.
+    assert filter_shard_count([240.0, 240.0], 60.0, start_up_seconds=0.1) == 4
     assert filter_shard_count([10**6] * 5, 60.0) == 64
 
 
