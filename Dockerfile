@@ -55,6 +55,7 @@ ENV AIRFLOW_HOME=/var/lib/airflow \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/toolformer/dags \
     AIRFLOW__CORE__LOAD_EXAMPLES=False \
     TOOLFORMER_STATE_DIR=/var/lib/toolformer \
+    TOOLFORMER_CORPUS_ROOTS=/corpora \
     OMP_NUM_THREADS=1 \
     PYTHONUNBUFFERED=1
 USER 10001

@@ -8,7 +8,7 @@ this too, so run this one alone only to see what a corpus holds before annotatin
 have not changed are not read again.
 
 **When it is red.** The last line of the task's log says what was looked for and where. A bad record never makes it red: it
-is in `rejected_documents` with file, line and reason, and records in = documents + duplicates + rejected. A file that breaks off,
+is counted by file and reason in `rejected_records`, and records in = documents + duplicates + rejected. A file that breaks off,
 or that lost more than half of its records since the newest version, makes it red and no version: look at what wrote the file, or
 accept it in the form (*Accept shrink*). A cleared task reads the changed files again, and writes
 nothing twice.

@@ -166,6 +166,16 @@ class Settings(BaseSettings):
         ge=0,
         description="How long a stage waits for what is not there now (Postgres, S3, a GPU, disk space) before it fails.",
     )
+    corpus_roots: str = Field(
+        default="",
+        description="Folders of this machine that runs may read corpora, models, evaluation data and Wikipedia from, with colons "
+        "between; S3 is always allowed. Empty: all but /dev, /etc, /proc, /run, /sys, /var, hidden folders, and the state folder "
+        "without its `demo` and `models`. In the image: /corpora.",
+    )
+    quote_rejected: bool = Field(
+        default=False,
+        description="Let rejected_documents.detail quote the beginning of a refused line, which all readers of the database see.",
+    )
     max_line_bytes: int = Field(default=10_000_000, ge=1000, description="Longest line of a corpus file.")
     max_unpacked_gib: float = Field(
         default=256.0, gt=0, description="Most that one packed file (gzip, Zstandard, Parquet) may hold unpacked, GiB."

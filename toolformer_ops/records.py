@@ -3,16 +3,21 @@
 They carry values only; tables are described in `sql/migrations`, tools in `tools/base.py`, recipes in `runs/recipes.py`.
 """
 
+import contextlib
 import datetime
 import hashlib
 import math
 import os
+import re
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 from toolformer_ops.call_syntax import Call, call_with_result, call_without_result
 from toolformer_ops.errors import CorpusError
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def content_uuid(*parts: str) -> uuid.UUID:
@@ -45,11 +50,32 @@ def corpus_id_of(uri: str) -> str:
 
 
 def normal_uri(uri: str) -> str:
-    """One spelling for each address: s3:// as it is, a path as file:// with an absolute path; no closing slash."""
+    """One spelling for each address: s3:// as it is, a path as file:// with an absolute path without links; no closing slash.
+
+    A file:// address is the path as it is: no escapes such as %20.
+
+    Raises:
+        CorpusError: the address is of another kind, such as http://, or cannot be one of a file.
+    """
+    if _CONTROL.search(uri):
+        raise CorpusError(f"expected an address without control characters, found {uri[:200]!a}. Correct it.")
     if uri.startswith("s3://"):
         return uri.rstrip("/")
     path = uri.removeprefix("file://")
-    return "file://" + str(Path(path).expanduser().resolve())
+    if _SCHEME.match(path):
+        raise CorpusError(
+            f"expected a path, or an address with file:// or s3://, found {uri[:200]!r}. Download the files, or put them on S3."
+        )
+    try:
+        resolved = Path(path).expanduser().resolve()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            resolved.lstat()
+    except (OSError, RuntimeError) as error:  # too long, a loop of links, a home of nobody
+        raise CorpusError(
+            f"expected the path of a file or a folder, found {uri[:200]!r} ({len(uri)} characters): "
+            f"{getattr(error, 'strerror', None) or 'it leads nowhere'}. Correct it."
+        ) from error
+    return f"file://{resolved}"
 
 
 @dataclass(frozen=True)

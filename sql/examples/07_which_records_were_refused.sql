@@ -2,8 +2,15 @@
 -- By reason, with one place to look at, for the corpus of a run.
 -- About the newest run that finished; another one: toolformer-ops sql --run=night-1 ..., or psql --set=run=night-1.
 \if :{?run} \else \set run '' \endif
-select r.reason, count(*) as records, min(r.file_uri || ' line ' || r.line) as such_as, min(r.detail) as detail
-from rejected_documents r
-where r.corpus_id = (select corpus_id from annotation_runs where run_id = run_or_newest(:'run'))
-group by r.reason
-order by records desc, r.reason;
+select counted.reason, sum(counted.records) as records, min(such.place) as such_as, min(such.detail) as detail
+from rejected_records counted
+left join lateral (
+    select file_uri || ' line ' || line as place, detail
+    from rejected_documents r
+    where r.corpus_id = counted.corpus_id and r.file_uri = counted.file_uri and r.reason = counted.reason
+    order by line
+    limit 1
+) such on true
+where counted.corpus_id = (select corpus_id from annotation_runs where run_id = run_or_newest(:'run'))
+group by counted.reason
+order by records desc, counted.reason;

@@ -15,7 +15,18 @@ spare as (
     where corpus_id = :corpus_id and why = 'duplicate' group by file_uri
 ),
 refused as (
-    select file_uri, count(*) as rejected from rejected_documents where corpus_id = :corpus_id group by file_uri
+    select file_uri, sum(counted.records) as rejected,
+           sum(case counted.reason when 'same_id_later' then counted.records else least(counted.records, :refused_rows) end) as shown
+    from rejected_records counted
+    where counted.corpus_id = :corpus_id
+    group by file_uri
+),
+shown as (
+    select file_uri, sum(case reason when 'same_id_later' then rows else least(rows, :refused_rows) end) as rows
+    from (
+        select file_uri, reason, count(*) as rows from rejected_documents where corpus_id = :corpus_id group by file_uri, reason
+    ) reasons
+    group by file_uri
 ),
 newest as (
     select * from corpus_versions where corpus_id = :corpus_id order by version desc limit 1
@@ -45,10 +56,12 @@ compared as (
     left join held using (file_uri)
     left join spare using (file_uri)
     left join refused using (file_uri)
+    left join shown using (file_uri)
     cross join lateral (values
         ('documents', file.accepted, coalesce(held.documents, 0)),
         ('duplicates', case when file.usable is not null then file.duplicates end, coalesce(spare.duplicates, 0)),
-        ('rejected records', file.rejected, coalesce(refused.rejected, 0))
+        ('rejected records', file.rejected, coalesce(refused.rejected, 0)),
+        ('rows of rejected records', coalesce(refused.shown, 0), coalesce(shown.rows, 0))
     ) as sum (name, expected, found)
     where not file.has_forgotten
     union all

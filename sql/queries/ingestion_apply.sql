@@ -63,13 +63,13 @@ select :corpus_id, f.file_uri, r.line, r.reason, r.detail
 from read_rejections r
 join read_files f using (file)
 union all
-select :corpus_id, replaced.file_uri, replaced.line, 'same_id_later', left('a later record has the id ' || replaced.record_id, 300)
+select :corpus_id, replaced.file_uri, replaced.line, 'same_id_later', 'a later record has the same id'
 from (
-    select s.file_uri, s.line, s.record_id
+    select s.file_uri, s.line
     from read_files f
     join corpus_spare_records s on s.corpus_id = :corpus_id and s.file_uri = f.file_uri and s.why = 'same_id_later'
     union
-    select file_uri, line, record_id from settled where becomes = 'same_id_later'
+    select file_uri, line from settled where becomes = 'same_id_later'
 ) replaced;
 
 -- 4. The files.
@@ -78,14 +78,14 @@ using read_files f
 where c.corpus_id = :corpus_id and c.file_uri = f.file_uri and f.change = 'removed';
 
 insert into corpus_files
-    (corpus_id, file_uri, content_sha256, size_bytes, stamp, records, usable, read_as, ingested_at)
-select :corpus_id, file_uri, content_sha256, size_bytes, stamp, records, usable, :read_as, now()
+    (corpus_id, file_uri, content_sha256, size_bytes, stamp, records, usable, refused, read_as, ingested_at)
+select :corpus_id, file_uri, content_sha256, size_bytes, stamp, records, usable, refused, :read_as, now()
 from read_files
 where change <> 'removed'
 on conflict (corpus_id, file_uri) do update
 set content_sha256 = excluded.content_sha256, size_bytes = excluded.size_bytes, stamp = excluded.stamp, records = excluded.records,
     accepted = null, duplicates = null, rejected = null,
-    usable = excluded.usable, read_as = excluded.read_as, ingested_at = excluded.ingested_at;
+    usable = excluded.usable, refused = excluded.refused, read_as = excluded.read_as, ingested_at = excluded.ingested_at;
 
 update corpus_files c
 set accepted = c.usable - spare.duplicates - spare.replaced,

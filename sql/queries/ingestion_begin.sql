@@ -8,6 +8,7 @@ create temporary table read_files (
     stamp          text,
     records        integer,
     usable         integer,
+    refused        jsonb,
     compared       boolean not null default false  -- records of lines that are the same were left out; read_gone has the other lines
 );
 create temporary table read_records (

@@ -329,7 +329,7 @@ def test_a_record_with_an_id_replaces_the_record_of_that_id_in_another_file(
     report = ingest_corpus(settings, str(folder))
     assert _numbers(report) == {"version": 2, "added": 1, "removed": 1, "corrected": 0, "changed": 1, "kept": 2}
     refused = "select split_part(file_uri, '/corpus/', 2), line, reason, detail from rejected_documents"
-    assert _rows(engine, refused) == [("a.jsonl", 1, "same_id_later", "a later record has the id 7")]
+    assert _rows(engine, refused) == [("a.jsonl", 1, "same_id_later", "a later record has the same id")]
     (folder / "b.jsonl").unlink()  # the file with the old record has not changed, and is not read
     report = ingest_corpus(settings, str(folder))
     assert report.unchanged_files == 1
@@ -429,7 +429,7 @@ def _broken_gzip(content: bytes) -> bytes:
     ("name", "write", "content", "found"),
     [
         ("b.jsonl", bytes, b'{"text": "one"}\n{"text": "two"}\n{"text": "th', "breaks off: Unterminated string"),
-        ("b.jsonl", bytes, b'{"text": "one"}\n{"text": "two"}\n{"text": "\xc3', "breaks off: byte 10"),
+        ("b.jsonl", bytes, b'{"text": "one"}\n{"text": "two"}\n{"text": "\xc3', "breaks off: byte 11"),
         ("b.jsonl.gz", _broken_gzip, b'{"text": "one"}\n{"text": "two"}\n', "breaks off: after [012] lines"),
         (
             "b.jsonl",

@@ -16,9 +16,9 @@ from pydantic import SecretStr
 from sqlalchemy import Engine, text
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import EXIT_USAGE, CorpusError, exit_code
+from toolformer_ops.errors import EXIT_USAGE, CorpusError, ParameterError, exit_code
 from toolformer_ops.records import document_id_of
-from toolformer_ops.stages.ingestion import IngestReport, ingest_corpus
+from toolformer_ops.stages.ingestion import REFUSED_ROWS, IngestReport, ingest_corpus
 from toolformer_ops.storage import database
 
 
@@ -113,6 +113,103 @@ def test_every_record_is_accepted_or_a_duplicate_or_rejected_with_file_line_and_
         (4, "five", 1),
         (5, "six", 1),
     ]
+
+
+PASSWORD = "hunter2-of-the-owner"
+
+
+def _everything(engine: Engine) -> str:
+    """All rows of all tables as text."""
+    tables = _rows(engine, "select format('%I.%I', schemaname, tablename) from pg_tables where schemaname = 'public'")
+    return "\n".join(str(_rows(engine, f"select * from {table}")) for [table] in tables)
+
+
+def test_a_corpus_leads_to_no_secret_and_what_leads_out_of_its_folder_is_counted(
+    tmp_path: Path, local_settings: Settings, engine: Engine
+) -> None:
+    state = local_settings.state_dir
+    state.mkdir()
+    (state / "secrets.json").write_text(json.dumps({"postgres_owner": PASSWORD}, indent=1))
+    for address in (f"{state}/secrets.json", str(state), f"{state}/../state/secrets.json", "/proc/self/environ"):
+        with pytest.raises(ParameterError, match="expected files that may be read"):
+            ingest_corpus(local_settings, address)
+    assert _rows(engine, "select * from corpora") == []
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(_lines("a", "b"))
+    (folder / "b.jsonl").symlink_to(state / "secrets.json")
+    for _ in range(2):  # again: nothing is read twice
+        report = ingest_corpus(local_settings, str(folder))
+        assert (_numbers(report), report.rejected_by_reason) == ((3, 2, 0, 1), {"outside_corpus": 1})
+    assert (report.version, report.unchanged_files) == (1, 2)
+    assert _rows(
+        engine, "select split_part(file_uri, '/corpus/', 2), line, reason, detail from rejected_documents"
+    ) == [("b.jsonl", 0, "outside_corpus", "it is a link that leads out of the folder")]
+    assert PASSWORD not in _everything(engine)
+    (folder / "b.jsonl").unlink()
+    (folder / "b.jsonl").write_bytes(_lines("c"))  # the file itself is read
+    assert _numbers(ingest_corpus(local_settings, str(folder))) == (3, 3, 0, 0)
+    assert _rows(engine, "select * from rejected_documents") == []
+
+
+@pytest.mark.parametrize("quotes", [False, True], ids=["by default", "where it is asked for"])
+def test_a_refused_record_is_quoted_only_where_that_is_asked_for(
+    tmp_path: Path, local_settings: Settings, engine: Engine, quotes: bool
+) -> None:
+    table = pa.table({"text": pa.array([PASSWORD.encode() + b"\xff"], pa.binary()).cast(pa.large_binary())})
+    pq.write_table(table, tmp_path / "a.parquet")
+    (tmp_path / "b.jsonl").write_bytes(
+        b"\n".join(
+            line.replace(b"PASSWORD", PASSWORD.encode())
+            for line in (
+                b"PASSWORD",
+                b'{"text": "PASSWORD"',
+                b'{"PASSWORD": 1}',
+                b'["PASSWORD"]',
+                b'{"text": ["PASSWORD"]}',
+                b'{"text": "PASSWORD \xff"}',
+                b'{"text": "PASSWORD \\ud800"}',
+                b'{"text": "PASSWORD \\x"}',
+                b'{"n": 1' + b"1" * 5000 + b', "t": "PASSWORD"}',
+                b'{"text": "PASSWORD' + b"x" * 3000 + b'"}',
+            )
+        )
+        + b"\n"
+    )
+    (tmp_path / "c.jsonl.gz").write_bytes(PASSWORD.encode())
+    settings = local_settings.model_copy(update={"quote_rejected": quotes, "max_line_bytes": 2900 if quotes else 2000})
+    report = ingest_corpus(settings, str(tmp_path), accept_shrink=True)
+    assert report.documents == 0
+    assert report.rejected == len(_rows(engine, "select * from rejected_documents")) >= 11
+    details = [str(detail) for [detail] in _rows(engine, "select detail from rejected_documents")]
+    assert any(PASSWORD in detail for detail in details) is quotes
+    assert quotes or not any(word[:4] in detail for detail in details for word in (PASSWORD, PASSWORD[8:]))
+    assert any("a line of 20 bytes" in detail for detail in details)
+
+
+def test_of_many_refused_records_few_have_rows_and_all_are_counted(
+    tmp_path: Path, local_settings: Settings, engine: Engine
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"{\n" * 3 * REFUSED_ROWS + _lines("a", "a") + b"{}\n" * (REFUSED_ROWS + 1) + b"[]\n")
+    for again in (b"", b"{\n"):
+        with path.open("ab") as file:
+            file.write(again)
+        for _ in range(2):
+            report = ingest_corpus(local_settings, str(path), records_per_transaction=70)
+            corrupt = 3 * REFUSED_ROWS + len(again) // 2
+            assert report.rejected_by_reason == {
+                "corrupt_json": corrupt, "no_text": REFUSED_ROWS + 1, "not_an_object": 1,
+            }  # fmt: skip
+            assert _numbers(report) == (corrupt + REFUSED_ROWS + 4, 1, 1, corrupt + REFUSED_ROWS + 2)
+    assert _rows(
+        engine, "select reason, count(*), min(line), max(line) from rejected_documents group by 1 order by 1"
+    ) == [
+        ("corrupt_json", REFUSED_ROWS, 1, REFUSED_ROWS),
+        ("no_text", REFUSED_ROWS, 3 * REFUSED_ROWS + 3, 4 * REFUSED_ROWS + 2),
+        ("not_an_object", 1, 4 * REFUSED_ROWS + 4, 4 * REFUSED_ROWS + 4),
+    ]
+    assert _rows(engine, "select sum(records) from rejected_records") == [(report.rejected,)]
 
 
 def test_a_corpus_in_which_nothing_is_usable_is_counted_and_ends_well(tmp_path: Path, local_settings: Settings) -> None:
@@ -234,11 +331,11 @@ KILLED_AFTER_TWO_BATCHES = textwrap.dedent("""
 
     write, batches = ingestion.Reading.write_batch, []
 
-    def write_two(reading, number, batch):
+    def write_two(reading, *batch):
         if len(batches) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
-        batches.append(len(batch))
-        return write(reading, number, batch)
+        batches.append(batch)
+        return write(reading, *batch)
 
     ingestion.Reading.write_batch = write_two
     ingestion.ingest_corpus(load_settings(), sys.argv[1], records_per_transaction=3)

@@ -107,7 +107,12 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
         ("Calculator", 36, "Calculator(520 / 187)", "2.78", "not_finite", "loss_not_finite", *[None] * 6),
     ],
     "07_which_records_were_refused": [
-        ("no_text", 2, "s3://toolformer/corpora/posts/a.jsonl line 2", "found the fields question"),
+        (
+            "no_text",
+            2,
+            "s3://toolformer/corpora/posts/a.jsonl line 2",
+            "found 1 fields, and none called text (a line of 21 bytes)",
+        ),
         ("corrupt_json", 1, "s3://toolformer/corpora/posts/b.jsonl line 4", "Expecting value"),
     ],
     "08_how_long_does_a_document_take": [

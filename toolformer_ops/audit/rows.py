@@ -19,6 +19,7 @@ from toolformer_ops.audit.auditing import (
 )
 from toolformer_ops.runs.recipes import Recipe
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
+from toolformer_ops.stages.ingestion import REFUSED_ROWS
 from toolformer_ops.storage import database
 
 FIRST_VERSION_WITH_THESE_IDS = 5
@@ -40,7 +41,7 @@ def documents(auditing: Auditing, _: str, position: str) -> Page:
 
 def corpus_sums(auditing: Auditing, corpus_id: str, _: str) -> Page:
     """Records in = documents + duplicates + rejected, for each file and version of a corpus, counted from the rows."""
-    return statement_page(auditing, "audit_corpus", corpus_id=corpus_id)
+    return statement_page(auditing, "audit_corpus", corpus_id=corpus_id, refused_rows=REFUSED_ROWS)
 
 
 def recipe_ids(auditing: Auditing, _: str, __: str) -> Page:

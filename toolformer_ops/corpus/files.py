@@ -31,12 +31,14 @@ from toolformer_ops.errors import (
     ObjectNotFoundError,
     ToolformerError,
 )
+from toolformer_ops.local_paths import local_path, open_local, refusal_in_folder
 
 PARQUET = ".parquet"
 KINDS = (".jsonl", ".ndjson", ".json")
 SUFFIXES = (*(kind + packed for kind in KINDS for packed in ("", ".gz", ".zst")), PARQUET)
 """Files of a folder that are read; a file that is named itself may have any name."""
 DETAIL_CHARACTERS = 300
+QUOTED_BYTES = 80
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
@@ -95,6 +97,8 @@ class CorpusFile:
     """Number of these bytes; None where it is not known."""
     stamp: str | None = None
     """What the source says of these bytes: as long as it is the same, so are they. None where it proves nothing."""
+    refusal: tuple[str, str] | None = None
+    """Reason and detail of a file that is not read."""
 
 
 class Line(NamedTuple):
@@ -107,6 +111,8 @@ class Line(NamedTuple):
     reason: str | None = None
     """line_too_long, empty_file, expands_too_far or unreadable_file."""
     detail: str = ""
+    quote: str = ""
+    """How a line that is refused begins."""
     ended: bool = True
     """False for a last line without a line end: the file may have been cut there."""
 
@@ -114,9 +120,11 @@ class Line(NamedTuple):
 def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
     """The files of a corpus, in the order of their names: itself, or those below it with one of `SUFFIXES`.
 
-    `uri` is an address as `records.normal_uri` writes it. Hidden files and folders are passed over.
+    `uri` is an address as `records.normal_uri` writes it. Hidden files and folders are passed over. What leads out of the folder is
+    refused: not_a_file, outside_corpus.
 
     Raises:
+        ParameterError: this deployment lets nobody read there.
         CorpusError: there is no such file, folder or bucket, or no file of these kinds is in it.
     """
     if uri.startswith("s3://"):
@@ -141,13 +149,7 @@ def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
         if f"{uri}/{MANIFEST}" in {file.uri for file in files} and any(file.uri.endswith(PARQUET) for file in files):
             files = [file for file in files if file.uri != f"{uri}/{MANIFEST}"]  # a release's: no record is in it
     else:
-        path = Path(uri.removeprefix("file://"))
-        if not path.exists():
-            raise CorpusError(
-                f"expected the corpus, a file or a folder, at {path}, found nothing. Check the run's corpus address."
-            )
-        below = (found for found in path.rglob("*") if _is_taken(found.relative_to(path)) and found.is_file())
-        files = [_local_file(found) for found in ([path] if path.is_file() else below)]
+        files = _local_files(settings, local_path(settings, uri, "corpus"))
     if not files:
         raise CorpusError(
             f"expected files ending in {', '.join(KINDS)} (or these with .gz, .zst) or {PARQUET} in {uri}, found none."
@@ -155,23 +157,60 @@ def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
     return sorted(files, key=lambda file: file.uri)
 
 
-def _local_file(path: Path) -> CorpusFile:
-    # A name that is not UTF-8 is shown with escapes, since Postgres stores no other text.
-    name = os.fsencode(path).decode("utf-8", "backslashreplace")
-    found = path.stat()
+def _local_files(settings: Settings, path: Path) -> list[CorpusFile]:
+    try:
+        if path.is_file():
+            return [_local_file(path, path)]
+        if path.is_dir():
+            return [file for found in path.rglob("*") if (file := _found_file(settings, path, found))]
+    except OSError as error:
+        raise CorpusError(f"expected to read {path}, found: {error.strerror or error}.") from error
+    raise CorpusError(
+        f"expected the corpus, a file or a folder, at {path}, found nothing. Check the run's corpus address."
+    )
+
+
+def _found_file(settings: Settings, folder: Path, found: Path) -> CorpusFile | None:
+    """The corpus file at a path below the folder; None for what is no file of a corpus."""
+    is_folder = found.is_dir()
+    if not _is_taken(found.relative_to(folder), found.is_symlink() and is_folder):
+        return None
+    if outside := refusal_in_folder(settings, folder, found):
+        return _refused_file(found, "outside_corpus", f"it {outside}")
+    if is_folder:
+        return None  # what is in it is found by itself
+    return (
+        _local_file(found, found.resolve()) if found.is_file() else _refused_file(found, "not_a_file", "it is no file")
+    )
+
+
+def _local_file(path: Path, real: Path) -> CorpusFile:
+    """The file at a path, whose place without symbolic links is `real`."""
+    found = real.stat()
     # The time of change cannot be set by hand, unlike that of modification: a copy that keeps the latter still has a new stamp.
     settled = time.time_ns() - max(found.st_ctime_ns, found.st_mtime_ns) > SETTLED_NANOSECONDS
     stamp = f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
     return CorpusFile(
-        uri=f"file://{name}",
-        open=lambda: path.open("rb"),
+        uri=_uri_of(path),
+        open=lambda: open_local(real),
         size=found.st_size,
         stamp=stamp if settled else None,
     )
 
 
-def _is_taken(path: Path) -> bool:
-    return path.name.lower().endswith(SUFFIXES) and not any(part.startswith(".") for part in path.parts)
+def _refused_file(path: Path, reason: str, detail: str) -> CorpusFile:
+    """A file that is not read. Its bytes are why, so that it is a changed file as soon as that changes."""
+    return CorpusFile(_uri_of(path), open=lambda: io.BytesIO(f"{reason}: {detail}".encode()), refusal=(reason, detail))
+
+
+def _uri_of(path: Path) -> str:
+    # A name that is not UTF-8 is shown with escapes, since Postgres stores no other text.
+    return "file://" + os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _is_taken(path: Path, any_name: bool = False) -> bool:
+    has_name = any_name or path.name.lower().endswith(SUFFIXES)
+    return has_name and not any(part.startswith(".") for part in path.parts)
 
 
 def content_sha256(file: CorpusFile) -> str:
@@ -184,6 +223,11 @@ def content_sha256(file: CorpusFile) -> str:
         return hashlib.file_digest(_Source(stored, file.uri), "sha256").hexdigest()
 
 
+def quoted(content: bytes) -> str:
+    """The beginning of a refused line, for those who asked to see it."""
+    return repr(content[:QUOTED_BYTES])
+
+
 class OpenedFile:
     """A corpus file that is being read: its bytes pass once, and are hashed on the way.
 
@@ -193,6 +237,7 @@ class OpenedFile:
 
     def __init__(self, file: CorpusFile, limits: UnpackingLimits) -> None:
         self.uri = file.uri
+        self.refusal = file.refusal
         self.limits = limits
         self._file = file
         self._digest = hashlib.sha256()
@@ -228,9 +273,8 @@ class OpenedFile:
                     while not rest.endswith(b"\n") and (rest := stream.readline(_BUFFER_BYTES)):
                         length += len(rest.removesuffix(b"\n"))
                     limit = f"expected at most {max_line_bytes} bytes (TOOLFORMER_MAX_LINE_BYTES)"
-                    detail = f"{limit}, found {length}: {content[:80]!r}"
                     read += 1
-                    yield Line(number, reason="line_too_long", detail=detail[:DETAIL_CHARACTERS])
+                    yield Line(number, reason="line_too_long", detail=f"{limit}, found {length}", quote=quoted(content))
                     continue
                 if number == 1:
                     content = content.removeprefix(_BYTE_ORDER_MARK)
@@ -303,9 +347,7 @@ def unpacked(packed: IO[bytes], name: str, limits: UnpackingLimits, *, as_named:
         unpacking = _Unpacked(stream.read, stored, limits, _ZSTANDARD_PIECE_BYTES)
         return io.BufferedReader(unpacking, _BUFFER_BYTES)
     if as_named and first and Path(name).suffix.lower() in (".gz", ".zst"):
-        raise CorpusError(
-            f"{name}: expected packed data as the name says, found {first!r}. Rename the file, or pack it."
-        )
+        raise CorpusError(f"{name}: expected packed data as the name says, found other. Rename the file, or pack it.")
     return source
 
 
@@ -332,8 +374,10 @@ class _Unpacked(io.RawIOBase):
         try:
             block = self._read(min(len(buffer), self._piece_bytes))
         except (OSError, EOFError, ValueError, zlib.error) as error:  # ValueError: pyarrow's ArrowInvalid
+            # gzip quotes the bytes that it finds in place of the next member.
+            found = "something else behind it" if isinstance(error, gzip.BadGzipFile) else error
             raise CorpusError(
-                f"{self._stored.name}: expected whole packed data, found: {error}. Copy the file again."
+                f"{self._stored.name}: expected whole packed data, found: {found}. Copy the file again."
             ) from error
         self._bytes += len(block)
         self._limits.check(self._stored.name, self._stored.bytes_read, self._bytes)

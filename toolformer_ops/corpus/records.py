@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from toolformer_ops.corpus.files import DETAIL_CHARACTERS, CorpusFile, OpenedFile, UnpackingLimits
+from toolformer_ops.corpus.files import DETAIL_CHARACTERS, CorpusFile, OpenedFile, UnpackingLimits, quoted
 from toolformer_ops.errors import ExpandsTooFarError
 from toolformer_ops.records import Document, document_id_of
 
@@ -61,9 +61,12 @@ class Rejection:
     """Why a record is refused, or the rest of a file."""
 
     reason: str
-    """corrupt_json, not_an_object, no_text, text_not_a_string, empty_text, invalid_utf8, lone_surrogate; or that of a `Line`."""
+    """corrupt_json, not_an_object, no_text, text_not_a_string, empty_text, invalid_utf8, lone_surrogate; or that of a `Line` or
+    of a file that is not read."""
     detail: str
-    """What was found."""
+    """What was found, in words of ours and numbers alone."""
+    quote: str = ""
+    """How the record begins."""
     cut: bool = False
     """Whether the file is read no further, or breaks off here: packed data or Parquet that is not whole or holds too much, or a
     last line that is half a record."""
@@ -80,13 +83,20 @@ def read_records(
     Raises:
         ObjectStoreError: the source fails.
     """
+    if opened.refusal:
+        yield 0, Rejection(*opened.refusal), None
+        return
     if opened.is_parquet:
         for row, record in _parquet_records(opened, max_record_bytes):
             yield row, record, None
         return
     for line in opened.lines(max_record_bytes):
         if line.reason:
-            yield line.number, Rejection(line.reason, line.detail, cut=line.reason in _READ_NO_FURTHER), None
+            yield (
+                line.number,
+                _rejection(line.reason, line.detail, line.quote, cut=line.reason in _READ_NO_FURTHER),
+                None,
+            )
             continue
         line_hash = int.from_bytes(hashlib.sha256(line.content).digest()[:8], "big", signed=True)
         if is_known(line.number, line_hash):
@@ -112,12 +122,23 @@ def read_file(
 
 def read_record(content: bytes) -> Record | Rejection:
     """The record in one line of JSON, or why it is refused."""
+    found = _record_in(content)
+    if isinstance(found, Record):
+        return found
+    return _rejection(found.reason, f"{found.detail} (a line of {len(content):,} bytes)", quoted(content))
+
+
+def _record_in(content: bytes) -> Record | Rejection:
     try:
         value = json.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
-        return _rejection("invalid_utf8", f"byte {error.start}: {content[error.start : error.start + 20]!r}")
-    except (ValueError, RecursionError) as error:  # ValueError: also whole numbers of more than 4,300 digits
-        return _rejection("corrupt_json", f"{error}: {content[:80]!r}")
+        return _rejection("invalid_utf8", f"byte {error.start + 1:,}")
+    except json.JSONDecodeError as error:
+        return _rejection("corrupt_json", f"{error.msg}: character {error.pos + 1:,}")
+    except RecursionError:
+        return _rejection("corrupt_json", "lists or objects in each other, too deep")
+    except ValueError:
+        return _rejection("corrupt_json", "a whole number of more than 4,300 digits")
     if not isinstance(value, dict):
         return _rejection("not_an_object", f"expected a JSON object, found {type(value).__name__}")
     # JSON writes a control character or half a surrogate pair only behind a backslash, but for U+007F.
@@ -130,7 +151,7 @@ def _record_of(value: Mapping[str, Any], *, is_plain: bool = False) -> Record | 
     # 1. The text.
     if not isinstance(text, str):
         if "text" not in value:
-            return _rejection("no_text", f"found the fields {', '.join(map(ascii, value)) or 'none'}")
+            return _rejection("no_text", f"found {len(value)} fields, and none called text")
         return _rejection("text_not_a_string", f"found {type(text).__name__}")
     if not text or text.isspace():
         return _rejection("empty_text", f"found {len(text)} characters of white space")
@@ -198,8 +219,8 @@ def _date(value: object, ignored: list[str]) -> datetime.date | None:
     return None
 
 
-def _rejection(reason: str, detail: str) -> Rejection:
-    return Rejection(reason, escape_control_characters(detail)[0][:DETAIL_CHARACTERS])
+def _rejection(reason: str, detail: str, quote: str = "", *, cut: bool = False) -> Rejection:
+    return Rejection(reason, escape_control_characters(detail)[0][:DETAIL_CHARACTERS], quote, cut)
 
 
 # Parquet
@@ -224,11 +245,11 @@ def _parquet_records(opened: OpenedFile, max_record_bytes: int) -> Iterator[tupl
                 number += 1
                 yield number, _record_of_row(dict(zip(columns, row, strict=True)), max_record_bytes)
     except ExpandsTooFarError as error:
-        yield 0, replace(_rejection("expands_too_far", f"after {number} rows: {error}"), cut=True)
+        yield 0, _rejection("expands_too_far", f"after {number} rows: {error}", cut=True)
         return
     except (pyarrow.ArrowException, ValueError, KeyError, OSError) as error:  # ValueError: two columns of one name
         found = f"after {number} rows: expected a whole Parquet file, found: {error}. Copy the file again."
-        yield 0, replace(_rejection("unreadable_file", found), cut=True)
+        yield 0, _rejection("unreadable_file", found, cut=True)
         return
     if not number:
         yield 0, Rejection("empty_file", "expected Parquet with at least one row, found none")
@@ -271,6 +292,7 @@ def _record_of_row(row: dict[str, Any], max_record_bytes: int) -> Record | Rejec
             try:
                 row[name] = value.decode("utf-8")
             except UnicodeDecodeError as error:
-                found = value[error.start : error.start + 20]
-                return _rejection("invalid_utf8", f"{name}, byte {error.start}: {found!r}")
+                return _rejection(
+                    "invalid_utf8", f"{name}, byte {error.start + 1:,} in {len(value):,} bytes", quoted(value)
+                )
     return _record_of(row)

@@ -14,11 +14,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.corpus.files import UnpackingLimits, unpacked
 from toolformer_ops.errors import CorpusError, EvaluationDataError, WrongFormatError
+from toolformer_ops.local_paths import local_path, open_local, refusal_in_folder
 
 if TYPE_CHECKING:
     from toolformer_ops.storage.object_store import ObjectStore
@@ -132,16 +133,18 @@ class DataFolder:
         """Do nothing where the data folder is there; an s3:// address is not looked at.
 
         Raises:
+            ParameterError: this deployment lets nobody read there.
             EvaluationDataError: there is no such folder.
         """
-        if not self.address.startswith("s3://") and not self._local_folder().is_dir():
+        if not self.address.startswith("s3://") and not self._local_folder.is_dir():
             raise EvaluationDataError(
-                f"--data: expected a folder with a folder for each data set, found nothing at {self._local_folder()}. "
+                f"--data: expected a folder with a folder for each data set, found nothing at {self._local_folder}. "
                 "docs/evaluation.md says which."
             )
 
+    @functools.cached_property
     def _local_folder(self) -> Path:
-        return Path(self.address.removeprefix("file://"))
+        return local_path(self._settings, self.address, "evaluation data")
 
     def find(self, folders: Sequence[str], patterns: Sequence[str]) -> list[tuple[str, str]]:
         """Names and addresses of the files in one of `folders` whose paths end as one of `patterns` says, sorted; maybe none.
@@ -162,7 +165,7 @@ class DataFolder:
                     uris = self._store.list_uri(root)
                 named = [(uri.removeprefix(f"{root}/"), uri) for uri in uris]
             else:
-                local = self._local_folder() / folder
+                local = self._local_folder / folder
                 paths = [path for path in sorted(local.rglob("*")) if path.is_file()]
                 named = [(path.relative_to(local).as_posix(), str(path)) for path in paths]
             for name, uri in named:
@@ -181,11 +184,17 @@ class DataFolder:
             ObjectStoreError: S3 fails.
         """
         try:
-            packed = self._store.open_uri(uri).read() if uri.startswith("s3://") else Path(uri).read_bytes()
+            with self._store.open_uri(uri) if uri.startswith("s3://") else self._open(Path(uri)) as stored:
+                packed = stored.read()
             content = unpacked(io.BytesIO(packed), uri, UnpackingLimits.of(self._settings)).read()
         except (OSError, CorpusError) as error:
             raise EvaluationDataError(f"expected to read {uri}, found: {error}") from error
         return DataFile(name, uri, content, hashlib.sha256(packed).hexdigest())
+
+    def _open(self, path: Path) -> IO[bytes]:
+        if outside := refusal_in_folder(self._settings, self._local_folder, path):
+            raise OSError(f"it {outside}")
+        return open_local(path.resolve())
 
     @functools.cached_property
     def _store(self) -> "ObjectStore":

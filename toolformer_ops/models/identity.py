@@ -11,6 +11,7 @@ refused then, and the model has another name from then on.
 import contextlib
 import hashlib
 import json
+import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ from toolformer_ops.errors import (
     ObjectNotFoundError,
     ToolformerError,
 )
+from toolformer_ops.local_paths import local_path, refusal
 from toolformer_ops.storage.shared_files import replace_file
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ def model_identity(
 
     Raises:
         ModelHubError: the hub does not answer.
+        ParameterError: this deployment lets nobody read there.
         ModelError: there is no such folder, hub or published model, it lacks safetensors or a tokenizer, or a hub id has no pinned
             revision; or a file was read and is not what its stored hash says.
         CorruptObjectError: the manifest or a file on S3 was changed or damaged.
@@ -76,7 +79,7 @@ def model_identity(
         if read:
             _fetched(published, settings)
         return _published_identity(published)
-    folder = local_folder(path_or_hub_id)
+    folder = local_folder(path_or_hub_id, settings)
     if folder is not None:
         return f"{folder.name}@{_content_hash(_file_hashes(folder, read))[:16]}"
     require_hub_revision(path_or_hub_id, revision)
@@ -92,25 +95,37 @@ def local_folder(path_or_hub_id: str, settings: Settings | None = None) -> Path 
     For an `s3://` address this is the folder in the cache, which is filled where it does not hold the model yet.
 
     Raises:
-        ModelError: a path or an address is meant, and it holds no model.
+        ParameterError: this deployment lets nobody read there.
+        ModelError: a path or an address is meant, and it holds no model, or a link to a file that nobody may read.
         CorruptObjectError, ObjectStoreError, CacheFullError: as `model_identity`.
     """
     if path_or_hub_id.startswith(S3):
         return _fetched(published_model(path_or_hub_id, settings), settings)
-    path = Path(path_or_hub_id).expanduser()
-    if not path.is_dir():
-        if _HUB_ID.fullmatch(path_or_hub_id):
-            return None
+    is_hub_id = _HUB_ID.fullmatch(path_or_hub_id) is not None
+    if is_hub_id and not os.path.isdir(path_or_hub_id):  # noqa: PTH112 - which is False for any text
+        return None
+    settings = settings or load_settings()
+    folder = local_path(settings, path_or_hub_id, "model")
+    try:
+        if not folder.is_dir():
+            raise ModelError(
+                f"expected a model folder or a hub id such as HuggingFaceTB/SmolLM2-135M, found nothing at {path_or_hub_id!r}. "
+                f"Give the folder that holds config.json."
+            )
+        for link in folder.rglob("*"):
+            if link.is_symlink() and (reason := refusal(settings, link.resolve(), folder)):
+                raise ModelError(
+                    f"{link}: expected a file of the model, found a link to a file that {reason}. Remove the link."
+                )
+        require_model(str(folder), {file.name for file in folder.iterdir() if file.is_file()})
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
         raise ModelError(
-            f"expected a model folder or a hub id such as HuggingFaceTB/SmolLM2-135M, found nothing at {path_or_hub_id!r}. "
-            f"Give the folder that holds config.json."
-        )
-    folder = path.resolve()
-    _require_model(str(folder), {file.name for file in folder.iterdir() if file.is_file()})
+            f"{folder}: expected a model folder, found: {getattr(error, 'strerror', None) or error}."
+        ) from error
     return folder
 
 
-def _require_model(place: str, names: Collection[str]) -> None:
+def require_model(place: str, names: Collection[str]) -> None:
     """Refuse files, given by their names, that lack what loading needs."""
     lacking = [] if "config.json" in names else ["config.json"]
     if not any(name.endswith(".safetensors") for name in names):
@@ -136,7 +151,7 @@ def published_model(address: str, settings: Settings | None = None) -> "Artifact
         raise ModelError(
             f"expected a published model at {address}, found none: {error}. `toolformer-ops publish-model` puts one there."
         ) from error
-    _require_model(published.address, {file.name for file in published.manifest.files})
+    require_model(published.address, {file.name for file in published.manifest.files})
     return published
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from toolformer_ops import artifacts
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import AlreadyPublishedError, ModelError, ParameterError
+from toolformer_ops.errors import AlreadyPublishedError, ParameterError
 from toolformer_ops.models.identity import (
     S3,
     hub_model_missing,
@@ -18,6 +18,7 @@ from toolformer_ops.models.identity import (
     local_folder,
     model_identity,
     require_hub_revision,
+    require_model,
 )
 
 logger = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ def publish_model(
         raise ParameterError(
             f"expected a folder or a hub id with its revision, found {path_or_hub_id}, which is on S3."
         )
-    folder = local_folder(path_or_hub_id)
+    folder = local_folder(path_or_hub_id, settings)
     place = folder or _downloaded(path_or_hub_id, require_hub_revision(path_or_hub_id, revision), settings)
     name = name or path_or_hub_id.rstrip("/").rpartition("/")[2] if folder is None else name or folder.name
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
@@ -87,7 +88,6 @@ def _downloaded(hub_id: str, revision: str, settings: Settings) -> Path:
         found = snapshot_download(hub_id, allow_patterns=list(FILES), **hub_options(revision, settings))
     except (OSError, ValueError) as error:  # hub errors are OSErrors or ValueErrors
         raise hub_model_missing(hub_id, revision, error) from error
-    place = local_folder(found)
-    if place is None:
-        raise ModelError(f"{hub_id}@{revision}: expected a folder in the hub cache, found {found}.")
+    place = Path(found)
+    require_model(found, {file.name for file in place.iterdir() if file.is_file()})
     return place

@@ -53,6 +53,7 @@ NOT_FOR_PODS = (
 """Beginnings of the names of settings that a pod does not get, or gets another value for."""
 SETTINGS_OF_TEMPLATES = (
     "cache_gib",
+    "corpus_roots",
     "device",
     "hub_offline",
     "micro_batch_documents",

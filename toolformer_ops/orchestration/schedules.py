@@ -17,6 +17,7 @@ from croniter import croniter
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from toolformer_ops.errors import ConfigurationError, UsageError
+from toolformer_ops.local_paths import read_beside
 from toolformer_ops.orchestration.run_ids import NIGHTLY
 from toolformer_ops.runs.choices import RunChoices
 
@@ -144,8 +145,8 @@ def load_schedule(path: Path) -> Schedule:
         ConfigurationError: names the file, each wrong key, what was found, and the remedy.
     """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        values = tomllib.loads(read_beside(path.parent, path.name))
+    except (UsageError, OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"{path}: expected a schedule in TOML, found: {error}. {_REMEDY}") from error
     problems = []
     run = values.get("run", {})

@@ -8,11 +8,11 @@ import concurrent.futures
 import difflib
 import logging
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError, ToolformerError
+from toolformer_ops.local_paths import local_path
 from toolformer_ops.records import normal_uri
 from toolformer_ops.runs.choices import FINETUNING_FIELDS, THRESHOLD_OF, RunChoices
 from toolformer_ops.tools.registry import tool_names
@@ -51,7 +51,7 @@ def require_annotation(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
     choices = RunChoices.parse(sent)
     choices.kept_from()
     require_there(settings, choices.corpus, "corpus")
-    if choices.model.startswith(("s3://", "/", ".", "~")):  # else a hub id, which nobody asks for here
+    if choices.model.startswith(("s3://", "file://", "/", ".", "~")):  # else a hub id, which nobody asks for here
         require_there(settings, choices.model, "model")
     if choices.evaluation_suites and choices.evaluation_data:
         require_there(settings, choices.evaluation_data, "evaluation_data")
@@ -84,22 +84,25 @@ def parsed_choices(sent: Mapping[str, Any]) -> RunChoices:
 
 
 def require_there(settings: Settings, address: str, name: str) -> None:
-    """Refuse an address where there is nothing, as far as this process can see it.
+    """Refuse an address where there is nothing, or where nobody may read, as far as this process can see it.
 
     A path is looked for only where stages run on this machine: pods have other folders. `name` is the field's.
 
     Raises:
-        ParameterError: there is nothing.
+        CorpusError: it is no address of files.
+        ParameterError: there is nothing, or this deployment lets nobody read there.
     """
-    if not address.startswith("s3://") and settings.runner != "local":
+    uri = normal_uri(address)
+    if not uri.startswith("s3://") and settings.runner != "local":
         return
+    path = None if uri.startswith("s3://") else local_path(settings, address, name)
 
     def look() -> bool:
-        if not address.startswith("s3://"):
-            return Path(normal_uri(address).removeprefix("file://")).exists()
+        if path:
+            return path.exists()
         from toolformer_ops.storage.object_store import ObjectStore
 
-        return ObjectStore(settings).is_there(normal_uri(address))
+        return ObjectStore(settings).is_there(uri)
 
     looking = concurrent.futures.ThreadPoolExecutor(1)
     try:

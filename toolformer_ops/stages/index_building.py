@@ -10,12 +10,13 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from toolformer_ops import artifacts
 from toolformer_ops.config import Settings
 from toolformer_ops.corpus.files import UnpackingLimits, unpacked
 from toolformer_ops.errors import AlreadyPublishedError, CorpusError, CorruptObjectError
+from toolformer_ops.local_paths import local_path, open_local
 from toolformer_ops.retrieval.index_build import IndexReport, build, source_fingerprint
 from toolformer_ops.retrieval.index_manifest import MANIFEST, IndexManifest
 from toolformer_ops.retrieval.wiki_index import PREFIX, SHOWN
@@ -31,6 +32,7 @@ def build_index(settings: Settings, source_uri: str, *, publish: bool = False) -
     already and not in that folder.
 
     Raises:
+        ParameterError: this deployment lets nobody read there.
         CorpusError: the source is not there (nothing was touched), or its packed data is damaged (nothing is visible).
         ObjectStoreError: the same for S3.
         SearchIndexError: it holds no article, or Lucene did not take all passages.
@@ -39,7 +41,7 @@ def build_index(settings: Settings, source_uri: str, *, publish: bool = False) -
     @contextmanager
     def open_source() -> Iterator[BinaryIO]:
         with ExitStack() as stack:
-            packed = stack.enter_context(ObjectStore(settings).open_uri(source_uri))
+            packed = stack.enter_context(_opened(settings, source_uri))
             yield stack.enter_context(unpacked(packed, source_uri, UnpackingLimits.of(settings)))
 
     if publish:
@@ -60,6 +62,16 @@ def build_index(settings: Settings, source_uri: str, *, publish: bool = False) -
     if publish:
         publish_index(settings, folder, report.manifest)
     return report
+
+
+def _opened(settings: Settings, source_uri: str) -> IO[bytes]:
+    if source_uri.startswith("s3://"):
+        return ObjectStore(settings).open_uri(source_uri)
+    path = local_path(settings, source_uri, "source")
+    try:
+        return open_local(path)
+    except OSError as error:
+        raise CorpusError(f"expected a file with KILT records at {path}, found: {error.strerror or error}.") from error
 
 
 def publish_index(settings: Settings, folder: Path, manifest: IndexManifest) -> artifacts.Artifact:

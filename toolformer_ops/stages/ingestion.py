@@ -11,6 +11,7 @@ with the same text the first one. The others are kept in `corpus_spare_records`:
 disappears.
 """
 
+import json
 import logging
 import struct
 import uuid
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 READING_VERSION = 1
 """Raised where other records would be read from the same bytes: every file is then read again once."""
+REFUSED_ROWS = 100
+"""Of a file and a reason, so many refused records have a row in `rejected_documents`, the first ones; all are counted."""
 RECORDS_PER_TRANSACTION = 5000
 CHARACTERS_PER_TRANSACTION = 32_000_000
 Numbered = tuple[int, Record | Rejection, int | None]
@@ -117,6 +120,7 @@ def ingest_corpus(
             limits=UnpackingLimits.of(settings),
             records_per_transaction=records_per_transaction,
             accept_shrink=accept_shrink,
+            quotes=settings.quote_rejected,
         )
         reading.read_changed(files)
         with database.transaction(session) as connection:
@@ -182,6 +186,8 @@ class Reading:
     limits: UnpackingLimits
     records_per_transaction: int
     accept_shrink: bool
+    quotes: bool
+    """Whether the row of a refused record quotes its beginning."""
     read_files: int = 0
     """Files read, and files that are gone."""
     unchanged_files: int = 0
@@ -229,7 +235,7 @@ class Reading:
         return True
 
     def _read(self, number: int, file: CorpusFile, before: Row[Any] | None) -> None:
-        counts: Counter[str] = Counter()
+        usable_now, refused = 0, Counter[str]()
         batch: list[Numbered] = []
         size = 0
         with OpenedFile(file, self.limits) as opened:
@@ -256,15 +262,15 @@ class Reading:
                         f"No version is made. Copy the file again, {ACCEPT_SHRINK}."
                     )
                 if len(batch) >= self.records_per_transaction or size >= CHARACTERS_PER_TRANSACTION:
-                    counts.update(self.write_batch(number, batch))
+                    usable_now += self.write_batch(number, batch, refused)
                     batch.clear()
                     size = 0
-            counts.update(self.write_batch(number, batch))
+            usable_now += self.write_batch(number, batch, refused)
             sha256 = opened.sha256()
         # 2. Compare with what it held.
-        usable = counts["usable"] + held.known
+        usable = usable_now + held.known
         usable_before = 0 if before is None else before.usable
-        if (usable + counts["forgotten"]) * 2 < usable_before and not self.accept_shrink:
+        if (usable + refused["forgotten"]) * 2 < usable_before and not self.accept_shrink:
             raise CorpusError(
                 f"{file.uri}: expected at least half of the {usable_before} usable records of the newest version, found {usable}. "
                 f"No version is made. Look at what wrote the file, {ACCEPT_SHRINK}."
@@ -281,15 +287,16 @@ class Reading:
                 content_sha256=sha256,
                 size_bytes=file.size,
                 stamp=file.stamp,
-                records=usable + counts["refused"],
+                records=usable + refused.total(),
                 usable=usable,
+                refused=json.dumps(refused),
                 compared=compared,
             )
 
-    def write_batch(self, number: int, batch: Sequence[Numbered]) -> dict[str, int]:
-        """Write one micro-batch of numbered records; returns how many are usable, refused, and of these forgotten."""
+    def write_batch(self, number: int, batch: Sequence[Numbered], refused: Counter[str]) -> int:
+        """Write one micro-batch of numbered records; returns how many are usable, and adds the others to `refused`, by reason."""
         if not batch:
-            return {}
+            return 0
         ids = {line: record.document_id for line, record, _ in batch if isinstance(record, Record)}
         asked = list(ids.values())
         records: list[tuple[Any, ...]] = []
@@ -300,15 +307,16 @@ class Reading:
                 {row.document_id for row in database.fetch_all(connection, name, document_ids=asked)}
                 for name in ("ingestion_missing_documents", "forgotten_documents")
             )
-            for line, record, line_hash in batch:
+            for line, found, line_hash in batch:
+                record = Rejection("forgotten", FORGOTTEN) if ids.get(line) in forgotten else found
                 if isinstance(record, Rejection):
-                    rejections.append((number, line, record.reason, record.detail))
+                    refused[record.reason] += 1
+                    if refused[record.reason] <= REFUSED_ROWS:
+                        quote = f": {record.quote}" if self.quotes and record.quote else ""
+                        rejections.append((number, line, record.reason, record.detail + quote))
                     continue
                 self.ignored_fields.update(record.ignored)
                 document_id = ids[line]
-                if document_id in forgotten:
-                    rejections.append((number, line, "forgotten", FORGOTTEN))
-                    continue
                 fields = (record.record_id, record.url, record.document_date, record.title)
                 records.append((number, line, document_id, *fields, line_hash))
                 if document_id in missing:
@@ -320,11 +328,7 @@ class Reading:
             database.copy_insert(connection, "documents", _DOCUMENT_COLUMNS, documents)
             database.copy_rows(connection, "read_records", _RECORD_COLUMNS, copy_text(records))
             database.copy_rows(connection, "read_rejections", _REJECTION_COLUMNS, copy_text(rejections))
-        return {
-            "usable": len(records),
-            "refused": len(rejections),
-            "forgotten": sum(document_id in forgotten for document_id in asked),
-        }
+        return len(records)
 
 
 def make_version(connection: Connection, uri: str, reading: Reading) -> IngestReport:

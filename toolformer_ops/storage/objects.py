@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 import boto3
 import tenacity
@@ -287,28 +286,22 @@ class Objects:
         """Remove one object; one that is not there is no error."""
         self._request("delete_object", self.bucket, key)
 
-    # Addresses: s3://bucket/key, file:///path, /path
+    # Addresses: s3://bucket/key
 
     def open_uri(self, uri: str) -> IO[bytes]:
         """A stream of the bytes at an address, without reading it whole into memory.
 
         Raises:
-            CorpusError: there is nothing at a local path.
             ObjectNotFoundError: there is no such object or bucket.
             ConfigurationError: the address is of another kind.
         """
-        place = self._place(uri)
-        if isinstance(place, Path):
-            if not place.is_file():
-                raise CorpusError(f"expected a file at {uri}, found {'a folder' if place.is_dir() else 'nothing'}")
-            return place.open("rb")
-        return self._open(*place)
+        return self._open(*self._place(uri))
 
     def list_uri(self, uri: str) -> Sequence[str]:
         """Addresses of the files at an address: itself where it is a file, all below it where it is a folder; sorted.
 
         Raises:
-            CorpusError: there is no such file or folder, or nothing is in it.
+            CorpusError: there is no such file or folder.
             ObjectNotFoundError: there is no such bucket.
         """
         return [found.uri for found in self.list_files(uri)]
@@ -319,15 +312,7 @@ class Objects:
         Raises:
             CorpusError, ObjectNotFoundError: as `list_uri`.
         """
-        place = self._place(uri)
-        if isinstance(place, Path):
-            if place.is_file():
-                return [ListedFile(uri)]
-            if not place.is_dir():
-                raise CorpusError(f"expected a file or a folder at {uri}, found nothing")
-            found = [ListedFile(name) for name in sorted(str(path) for path in place.rglob("*") if path.is_file())]
-        else:
-            found = list(self._list_below(*place))
+        found = list(self._list_below(*self._place(uri)))
         if not found:
             raise CorpusError(f"expected files at {uri}, found none{self._where()}")
         return found
@@ -338,11 +323,8 @@ class Objects:
         Raises:
             ObjectStoreError: S3 does not say. Not where there is no such bucket.
         """
-        place = self._place(uri)
-        if isinstance(place, Path):
-            raise ConfigurationError(f"expected an s3:// address, found {uri!r}")
         try:
-            return next(self._list_below(*place), None) is not None
+            return next(self._list_below(*self._place(uri)), None) is not None
         except BucketNotFoundError:
             return False
 
@@ -353,16 +335,11 @@ class Objects:
             if (item["Key"] == key or item["Key"].startswith(below)) and not item["Key"].endswith("/"):
                 yield ListedFile(f"s3://{bucket}/{item['Key']}", item.get("Size"), item.get("ETag"))
 
-    def _place(self, uri: str) -> Path | tuple[str, str]:
-        parts = urlsplit(uri)
-        if parts.scheme == "s3" and parts.netloc:
-            # Not parts.path: a key may hold "?" and "#", which urlsplit cuts off.
-            return parts.netloc, uri.removeprefix("s3://").removeprefix(parts.netloc).removeprefix("/")
-        if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-            return Path(unquote(parts.path))
-        if "://" not in uri and uri:
-            return Path(uri)
-        raise ConfigurationError(f"expected s3://bucket/key, file:///path or a path, found {uri!r}")
+    def _place(self, uri: str) -> tuple[str, str]:
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        if not uri.startswith("s3://") or not bucket:
+            raise ConfigurationError(f"expected s3://bucket/key, found {uri!r}")
+        return bucket, key
 
     # Requests
 

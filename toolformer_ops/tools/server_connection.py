@@ -25,7 +25,8 @@ from dotenv import dotenv_values
 
 from toolformer_ops.config import state_dir
 from toolformer_ops.corpus.records import escape_control_characters
-from toolformer_ops.errors import NoAnswerError, RejectedInputError, ToolError, ToolServerError
+from toolformer_ops.errors import NoAnswerError, RejectedInputError, ToolError, ToolServerError, UsageError
+from toolformer_ops.local_paths import read_beside
 from toolformer_ops.tools.tool_file import SECRET, RecordedPart, ServerPart
 
 logger = logging.getLogger(__name__)
@@ -223,7 +224,7 @@ class Connection:
 
         path = self._folder / self._server.openapi
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_beside(self._folder, self._server.openapi)
             document = json.loads(text if path.suffix == ".json" else _as_json(yaml.safe_load(text)))
             info = document["info"]
             self._identity = str(info["title"]), str(info["version"])
@@ -235,10 +236,14 @@ class Connection:
                 if isinstance(operation, dict)
             }
             return FastMCP.from_openapi(document, client, name=self._identity[0], validate_output=False)
+        except UsageError as error:
+            raise ToolError(f"tool {self._name}: {error}") from error
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
+            # YAML's message quotes the document.
+            mark = getattr(error, "problem_mark", None)
+            found = f"{getattr(error, 'problem', '')} in line {mark.line + 1}" if mark else " ".join(str(error).split())
             raise ToolError(
-                f"tool {self._name}: {path}: expected an OpenAPI 3 document as JSON or YAML, found {type(error).__name__}: "
-                f"{' '.join(str(error).split())}."
+                f"tool {self._name}: {path}: expected an OpenAPI 3 document as JSON or YAML, found {type(error).__name__}: {found}."
             ) from error
 
     def _is_read_only(self, tool: Any) -> bool | None:

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from toolformer_ops.call_syntax import TOOL_NAME
-from toolformer_ops.config import ENV_PREFIX, Settings
-from toolformer_ops.errors import RejectedInputError, ToolError
+from toolformer_ops.config import ENV_PREFIX, Settings, load_settings
+from toolformer_ops.errors import RejectedInputError, ToolError, UsageError
+from toolformer_ops.local_paths import local_path, read_beside
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolRunner, ToolSpec, load_prompt
 from toolformer_ops.tools.call_arguments import check_arguments, read_arguments, write_arguments
@@ -150,7 +151,7 @@ class RecordedPart(_Part):
         try:
             schema = json.loads(text)
         except ValueError as error:
-            raise ValueError(f"expected JSON, found {text[:40]!r}") from error
+            raise ValueError("expected JSON") from error
         if not isinstance(schema, dict) or not isinstance(schema.get("properties", {}), dict):
             raise ValueError("expected the JSON Schema of an object")  # noqa: TRY004 - pydantic wants a ValueError
         return text
@@ -205,9 +206,11 @@ def read_tool_file(path: Path) -> ToolFile:
         ToolError: it cannot be read, or a key is unknown, missing or out of its bounds; the message names file, key and remedy.
     """
     try:
-        return ToolFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return ToolFile.model_validate(tomllib.loads(read_beside(path.parent, path.name)))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ToolError(f"tool file {path}: expected TOML in UTF-8, found {error}.") from error
+    except UsageError as error:
+        raise ToolError(f"tool file {path}: {error}") from error
     except ValidationError as error:
         wrong = "; ".join(
             f"{'.'.join(map(str, item['loc'])) or 'the file'}: {item['msg'].removeprefix('Value error, ')}"
@@ -288,8 +291,14 @@ class FileTool(Tool):
 
         Raises:
             PromptError: it is missing, does not hold `{text}` exactly once, or shows no call of this tool.
+            ToolError: this deployment lets nobody read there.
         """
-        return load_prompt(self.path.parent / self.file.prompt, tool=self.spec.name)
+        folder = self.path.parent
+        try:
+            path = local_path(load_settings(), str(folder / self.file.prompt), "prompt", within=folder)
+        except UsageError as error:
+            raise ToolError(f"tool file {self.path}: {error}") from error
+        return load_prompt(path, tool=self.spec.name)
 
     def filter(self, document: Document) -> list[FilterDecision]:
         """Texts that hold the file's pattern."""

@@ -12,9 +12,12 @@ insert into corpus_documents (corpus_id, document_id, ordinal, file_uri, line) v
     ('c000000000000000', 'd2000000-0000-0000-0000-000000000000', 1, 's3://toolformer/corpora/posts/a.jsonl', 3),
     ('c000000000000000', 'd3000000-0000-0000-0000-000000000000', 2, 's3://toolformer/corpora/posts/b.jsonl', 1),
     ('c000000000000000', 'd4000000-0000-0000-0000-000000000000', 3, 's3://toolformer/corpora/posts/b.jsonl', 2);
+insert into corpus_files (corpus_id, file_uri, content_sha256, refused) values
+    ('c000000000000000', 's3://toolformer/corpora/posts/a.jsonl', repeat('0', 64), '{"no_text": 1}'),
+    ('c000000000000000', 's3://toolformer/corpora/posts/b.jsonl', repeat('0', 64), '{"no_text": 1, "corrupt_json": 1}');
 insert into rejected_documents (corpus_id, file_uri, line, reason, detail) values
-    ('c000000000000000', 's3://toolformer/corpora/posts/a.jsonl', 2, 'no_text', 'found the fields question, answer'),
-    ('c000000000000000', 's3://toolformer/corpora/posts/b.jsonl', 3, 'no_text', 'found the fields question'),
+    ('c000000000000000', 's3://toolformer/corpora/posts/a.jsonl', 2, 'no_text', 'found 2 fields, and none called text (a line of 36 bytes)'),
+    ('c000000000000000', 's3://toolformer/corpora/posts/b.jsonl', 3, 'no_text', 'found 1 fields, and none called text (a line of 21 bytes)'),
     ('c000000000000000', 's3://toolformer/corpora/posts/b.jsonl', 4, 'corrupt_json', 'Expecting value');
 
 insert into annotation_runs (run_id, corpus_id, corpus_uri, corpus_version, ordinal_limit, tools, document_limit, state, started_at, finished_at) values

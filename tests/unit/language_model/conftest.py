@@ -1,5 +1,7 @@
 """Models for the engine's tests: tiny random ones of six shapes, and the real one of the demo, converted once and kept."""
 
+import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -150,13 +152,11 @@ def tiny_engine_bfloat16(tiny_model_dir: Path) -> LanguageModel:
 
 
 @pytest.fixture(scope="session")
-def smollm2_dir(request: pytest.FixtureRequest) -> Path:
-    """SmolLM2-135M-Instruct from its wheel as safetensors, kept in pytest's cache folder from session to session."""
+def smollm2_dir() -> Path:
+    """SmolLM2-135M-Instruct from its wheel as safetensors, kept from session to session; not in a hidden folder."""
     from toolformer_ops.demo.model import prepare_demo_model
 
-    cache = request.config.cache
-    assert cache is not None
-    return prepare_demo_model(cache.mkdir("language-model"))
+    return prepare_demo_model(Path(tempfile.gettempdir()) / f"toolformer-ops-tests-{os.getuid()}")
 
 
 @pytest.fixture(scope="session")

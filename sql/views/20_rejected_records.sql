@@ -1,0 +1,14 @@
+create view rejected_records as
+select file.corpus_id, file.file_uri, counted.reason, counted.records::bigint as records
+from corpus_files file
+cross join lateral jsonb_each_text(file.refused) counted (reason, records)
+union all
+select corpus_id, file_uri, why, count(*)
+from corpus_spare_records
+where why = 'same_id_later'
+group by corpus_id, file_uri, why;
+comment on view rejected_records is 'How many records of each file of a corpus are refused, by reason, at the newest version. rejected_documents has the first of them with their lines.';
+comment on column rejected_records.corpus_id is 'The corpus.';
+comment on column rejected_records.file_uri is 'The file.';
+comment on column rejected_records.reason is 'The reason (rejected_documents.reason).';
+comment on column rejected_records.records is 'Number of records.';

@@ -1,0 +1,276 @@
+"""What runs may name of this machine: not the passwords, by no spelling and through no link, wherever a path is taken."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.tool_files import forget_tools, write_tool
+from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.corpus.files import content_sha256, find_files
+from toolformer_ops.errors import CorpusError, UsageError
+from toolformer_ops.evaluation.data_files import DataFolder
+from toolformer_ops.local_paths import DEMO_TEXTS, local_path, open_local
+from toolformer_ops.models import model_identity
+from toolformer_ops.models.loading import load_tokenizer
+from toolformer_ops.models.publishing import publish_model
+from toolformer_ops.orchestration.schedules import load_schedule
+from toolformer_ops.runs.requests import require_annotation, require_finetuning, require_there
+from toolformer_ops.stages.index_building import build_index
+from toolformer_ops.tools.registry import get_tool
+
+PASSWORD = "hunter2-of-the-owner"
+
+
+@pytest.fixture
+def state() -> Path:
+    """The state folder with a password, as `up` leaves it."""
+    state = load_settings().state_dir
+    (state / "models" / "tiny").mkdir(parents=True)
+    (state / "secrets.json").write_text(json.dumps({"postgres_owner": PASSWORD}))
+    return state
+
+
+@pytest.fixture
+def settings(state: Path) -> Settings:
+    return load_settings()
+
+
+@pytest.fixture
+def link(tmp_path: Path, state: Path) -> Path:
+    """A folder of a user, with a link to the password."""
+    folder = tmp_path / "posts"
+    folder.mkdir()
+    (folder / "posts.jsonl").write_text('{"text": "One."}\n')
+    (folder / "more.jsonl").symlink_to(state / "secrets.json")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        ("{state}/secrets.json", "where passwords are kept"),
+        ("file://{state}/secrets.json", "where passwords are kept"),
+        ("{state}/models/../secrets.json", "where passwords are kept"),
+        ("{state}", "where passwords are kept"),
+        ("{folder}/more.jsonl", "where passwords are kept"),
+        ("{folder}/.env", "hidden"),
+        ("{folder}/.ssh/key.jsonl", "hidden"),
+        ("/etc/passwd", "system"),
+        ("/proc/self/environ", "system"),
+        ("/dev/stdin", "system"),
+        ("/var/run/secrets/kubernetes.io", "system"),
+        ("/sys", "system"),
+        ("/", "system"),
+        ("~root/../etc/shadow", "system"),
+    ],
+)
+def test_by_default_runs_read_nothing_of_the_state_folder_the_system_and_hidden_places(
+    settings: Settings, link: Path, address: str, found: str
+) -> None:
+    given = address.format(state=settings.state_dir, folder=link)
+    with pytest.raises(
+        UsageError, match=f"corpus: expected files that may be read, found .*, which is .*{found}"
+    ) as caught:
+        local_path(settings, given, "corpus")
+    assert PASSWORD not in str(caught.value)
+
+
+def test_by_default_runs_read_all_else(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for address in ("posts.jsonl", "./posts.jsonl", f"file://{tmp_path}/posts.jsonl", f"{tmp_path}/x/../posts.jsonl"):
+        assert local_path(settings, address, "corpus") == tmp_path / "posts.jsonl"
+    for path in (
+        settings.state_dir / "models" / "tiny",
+        settings.state_dir / "demo" / "wikipedia.jsonl",
+        Path("/data/x"),
+    ):
+        assert local_path(settings, str(path), "model") == path
+    (tmp_path / "..data").mkdir()  # as Kubernetes makes it in a volume
+    (tmp_path / "..data" / "a.jsonl").touch()
+    (tmp_path / "a.jsonl").symlink_to("..data/a.jsonl")
+    assert local_path(settings, str(tmp_path / "a.jsonl"), "corpus") == tmp_path / "..data" / "a.jsonl"
+
+
+def test_with_roots_runs_read_below_them_and_the_demos_texts(settings: Settings, tmp_path: Path) -> None:
+    settings = settings.model_copy(update={"corpus_roots": f"/corpora:{tmp_path}/a:/var/data:{settings.state_dir}"})
+    for allowed in ("/corpora/x.jsonl", f"{tmp_path}/a", "/var/data/x", str(DEMO_TEXTS / "sums_in_prose.jsonl")):
+        assert str(local_path(settings, allowed, "corpus")) == allowed
+    for other in (
+        "/corpora2/x",
+        f"{tmp_path}/b",
+        "/",
+        "/var/x",
+        "/corpora/.x",
+        str(settings.state_dir / "secrets.json"),
+    ):
+        with pytest.raises(UsageError, match="TOOLFORMER_CORPUS_ROOTS allows"):
+            local_path(settings, other, "corpus")
+
+
+def test_what_the_deployment_names_itself_may_be_named(settings: Settings) -> None:
+    settings = settings.model_copy(update={"corpus_roots": "/corpora", "default_model": "/var/models/base"})
+    assert local_path(settings, "/var/models/base", "model") == Path("/var/models/base")
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("http://host/posts.jsonl", r"path, or an address with file:// or s3://, found 'http://host/posts.jsonl'"),
+        ("S3://bucket/posts", "file:// or s3://"),
+        ("a" * 5000, r"\(5000 characters\): File name too long"),
+        ("/" + "a/" * 2500, "File name too long"),
+        ("~nobody-of-that-name/posts", "it leads nowhere"),
+        ("/posts\x1b[31m\nERROR all is well\x00", r"without control characters, found '/posts\\x1b\[31m\\nERROR"),
+    ],
+)
+def test_what_is_no_address_of_files_is_one_sentence(settings: Settings, address: str, said: str) -> None:
+    for take in (local_path, require_there):
+        with pytest.raises(CorpusError, match=said) as caught:
+            take(settings, address, "corpus")
+        assert len(str(caught.value)) < 500
+        assert str(caught.value).isprintable()
+
+
+def test_escapes_in_a_file_address_are_no_way_around(settings: Settings) -> None:
+    address = f"file://{settings.state_dir}/models/%2e%2e/secrets.json"
+    assert not local_path(settings, address, "corpus").exists()
+    assert not local_path(settings, f"{settings.state_dir}/models/x%2f..%2fsecrets.json", "corpus").exists()
+
+
+def _run(**choices: str) -> dict[str, object]:
+    return {"corpus": "s3://bucket/x", "model": "hub/m@1", "evaluation_suites": [], **choices}
+
+
+TAKERS: dict[str, Callable[[Settings, str], object]] = {
+    "corpus": lambda settings, path: [content_sha256(file) for file in find_files(settings, f"file://{path}")],
+    "form: corpus": lambda settings, path: require_annotation(settings, _run(corpus=path)),
+    "form: model": lambda settings, path: require_annotation(settings, _run(model=path)),
+    "form: evaluation data": lambda settings, path: require_annotation(
+        settings, _run(evaluation_data=path) | {"evaluation_suites": ["math"]}
+    ),
+    "form of a finetuning: evaluation data": lambda settings, path: require_finetuning(
+        settings, {"release": "0" * 16, "evaluation_suites": ["math"], "evaluation_data": path}
+    ),
+    "form: Wikipedia": lambda settings, path: require_there(settings, path, "source"),
+    "model": lambda settings, path: model_identity(path, settings=settings),
+    "tokenizer": lambda settings, path: load_tokenizer(path, None, settings),
+    "model to publish": publish_model,
+    "evaluation data": lambda settings, path: DataFolder(settings, path).find(["gsm8k"], ["*.jsonl"]),
+    "Wikipedia": build_index,
+}
+
+
+@pytest.mark.parametrize("take", TAKERS.values(), ids=TAKERS)
+@pytest.mark.parametrize("where", ["itself", "a link"])
+def test_a_path_to_a_secret_is_refused_wherever_it_is_taken(
+    settings: Settings, link: Path, take: Callable[[Settings, str], object], where: str
+) -> None:
+    path = settings.state_dir / "secrets.json" if where == "itself" else link / "more.jsonl"
+    with pytest.raises(UsageError, match="which is where passwords are kept") as caught:
+        take(settings, str(path))
+    assert PASSWORD not in str(caught.value)
+
+
+def test_a_model_with_a_link_to_a_secret_is_refused_and_one_with_links_to_its_own_files_is_not(
+    settings: Settings, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    for file in tiny_model_dir.iterdir():
+        (model / file.name).symlink_to(file)
+    assert model_identity(str(model), settings=settings)
+    (model / ".content_hashes.json").unlink()
+    for name in ("vocab.json", "chat_templates.json", ".content_hashes.json"):
+        (model / name).symlink_to(settings.state_dir / "secrets.json")
+        for take in (TAKERS["model"], TAKERS["tokenizer"], TAKERS["model to publish"]):
+            with pytest.raises(UsageError, match=f"{name}: expected a file of the model, found a link to a file"):
+                take(settings, str(model))
+        (model / name).unlink()
+
+
+def test_a_link_among_evaluation_data_that_leads_out_is_not_read(settings: Settings, link: Path) -> None:
+    data = DataFolder(settings, str(link.parent))
+    files = dict(data.find(["posts"], ["*.jsonl"]))
+    assert data.read("posts.jsonl", files["posts.jsonl"]).content == b'{"text": "One."}\n'
+    with pytest.raises(UsageError, match="found: it is where passwords are kept"):
+        data.read("more.jsonl", files["more.jsonl"])
+
+
+def test_tool_files_and_schedules_are_read_through_no_link_to_a_secret(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = settings.state_dir / "tools"  # the default: in the state folder
+    path = write_tool(tools, "Echo", "echo")
+    forget_tools()
+    assert "Echo" in get_tool("Echo").prompt
+    for name, change in {
+        "prompt": lambda: path.write_text(path.read_text().replace('"echo.txt"', '"../secrets.json"')),
+        "a link": lambda: (path.unlink(), path.symlink_to("../secrets.json")),
+    }.items():
+        change()
+        forget_tools()
+        with pytest.raises(UsageError, match="where passwords are kept"):
+            get_tool("Echo")
+        assert name
+    forget_tools()
+    schedules = settings.state_dir / "schedules"
+    schedules.mkdir()
+    (schedules / "posts.toml").symlink_to(settings.state_dir / "secrets.json")
+    with pytest.raises(UsageError, match="where passwords are kept"):
+        load_schedule(schedules / "posts.toml")
+
+
+def test_files_of_a_folder_that_lead_out_of_it_are_refused_with_a_reason(
+    settings: Settings, link: Path, tmp_path: Path
+) -> None:
+    (link / "inside.jsonl").symlink_to("posts.jsonl")
+    (link / "elsewhere").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a.jsonl").touch()
+    (link / "sub").mkdir()
+    (link / "sub" / "loop.jsonl").symlink_to("loop.jsonl")
+    (link / "nothing.jsonl").symlink_to("not-there")
+    os.mkfifo(link / "pipe.jsonl")
+    files = find_files(settings, f"file://{link}")
+    assert {Path(file.uri).name: file.refusal and file.refusal[0] for file in files} == {
+        "posts.jsonl": None,
+        "inside.jsonl": None,
+        "more.jsonl": "outside_corpus",
+        "elsewhere": "outside_corpus",
+        "loop.jsonl": "outside_corpus",
+        "nothing.jsonl": "not_a_file",
+        "pipe.jsonl": "not_a_file",
+    }
+    assert PASSWORD not in "".join(file.open().read().decode() for file in files)
+
+
+def test_a_corpus_folder_above_the_state_folder_gives_nothing_of_it(settings: Settings) -> None:
+    files = find_files(settings, f"file://{settings.state_dir.parent}")
+    assert [(Path(file.uri).name, file.refusal) for file in files] == [
+        ("secrets.json", ("outside_corpus", "it is where passwords are kept"))
+    ]
+
+
+def test_a_file_that_becomes_a_link_between_the_look_and_the_opening_is_not_opened(
+    settings: Settings, link: Path, tmp_path: Path
+) -> None:
+    secret = settings.state_dir / "secrets.json"
+    for number, swap in enumerate(
+        (
+            lambda folder: ((folder / secret.name).unlink(), (folder / secret.name).symlink_to(secret)),
+            lambda folder: (folder.rename(tmp_path / "before"), folder.symlink_to(settings.state_dir)),
+        )
+    ):
+        (folder := tmp_path / str(number)).mkdir()
+        (folder / secret.name).write_text('{"text": "One."}\n')
+        [file] = find_files(settings, f"file://{folder}")
+        assert file.open().read()
+        swap(folder)
+        with pytest.raises(CorpusError, match="expected to read"):
+            content_sha256(file)
+    os.mkfifo(link / "pipe")
+    with pytest.raises(OSError, match="no file"):
+        open_local(link / "pipe")
