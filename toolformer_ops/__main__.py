@@ -42,10 +42,18 @@ from toolformer_ops.errors import (
     ToolformerError,
     disk_full,
     exit_code,
+    in_one_record,
     lacking_package,
 )
 
 logger = logging.getLogger("toolformer_ops")
+
+
+class OneRecord(logging.Formatter):
+    """Marks the further lines of a message, so that none passes for a record of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802, D102 - the library's name
+        return in_one_record(super().formatMessage(record))
 
 
 def main() -> None:
@@ -54,9 +62,9 @@ def main() -> None:
     # torch and transformers make a million objects while they are imported, none of them garbage: to look through them takes 0.3
     # CPU seconds so, and 1.2 at Python's thresholds.
     gc.set_threshold(20_000, 20, 20)
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneRecord("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     for noisy in (
         "httpx",
         "httpcore",

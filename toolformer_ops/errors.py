@@ -61,6 +61,7 @@ The message of a `ToolformerError` is shown to the user: it says what was expect
 """
 
 import errno
+import re
 
 
 class ToolformerError(Exception):
@@ -301,6 +302,15 @@ EXIT_TERMINATED = 143
 """128 + SIGTERM, as shells and Kubernetes show a process that SIGTERM ended."""
 
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+_CONTROL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
+
+
+def in_one_record(message: str) -> str:
+    """The message with control characters as escapes, and its further lines marked: an address in it forges no line of a log."""
+    escaped = _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), message)
+    return escaped.replace("\n", "\n  | ")
 
 
 def exit_code(error: BaseException) -> int:

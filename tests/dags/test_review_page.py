@@ -171,12 +171,16 @@ def test_what_is_no_form_of_the_page_is_refused_and_writes_nothing(
         ({"submission_id": "x"}, 400),
         ({"release": "no-such-release"}, 404),
         ({"release": "../release-2"}, 404),
+        ({"release": "\0"}, 400),
+        ({"tool": "\0"}, 400),
         ({"tool": "x" * 20_000}, 413),
     ):
         assert client.post("/judge", data=fields | wrong).status_code == status, wrong
     assert client.post("/judge", json=fields).status_code == 415
-    assert client.post("/judge", data=fields, headers={"sec-fetch-site": "cross-site"}).status_code == 403
-    assert client.post("/judge", data=fields, headers={"origin": "https://elsewhere.example"}).status_code == 403
+    foreign = {"origin": "https://elsewhere.example"}
+    others = [{"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}, {"origin": "null"}]
+    for headers in (foreign, foreign | {"sec-fetch-site": "none"}, *others):
+        assert client.post("/judge", data=fields, headers=headers).status_code == 403, headers
     for allowed.dag_ids, allowed.without_runs in (
         ({"nightly_posts"}, set()),
         ({"annotate_corpus", "nightly_posts"}, {"annotate_corpus"}),

@@ -13,6 +13,7 @@ from airflow.api_fastapi.core_api import security
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 from fastapi import FastAPI
+from fastapi.dependencies.utils import get_flat_dependant
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
@@ -141,6 +142,17 @@ def test_a_run_is_found_under_its_own_dag_alone(client: TestClient, allowed: Rig
     allowed.dag_ids = {"somebody_elses"}
     for twice in ("dag_id=annotate_corpus&dag_id=somebody_elses", "dag_id=somebody_elses&dag_id=annotate_corpus"):
         assert client.get(f"/run?{twice}&run_id=r1").status_code in (403, 404)
+
+
+def test_no_view_takes_what_postgres_cannot_store(client: TestClient) -> None:
+    routes = [route for route in client.app.routes if isinstance(route, APIRoute) and "GET" in route.methods]  # type: ignore[attr-defined]
+    asked = [
+        (route.path, field.alias) for route in routes for field in get_flat_dependant(route.dependant).query_params
+    ]
+    assert {path for path, _ in asked} >= {"/run", "/calls", "/call", "/changes", "/corpora", "/review", "/judge"}
+    for path, name in asked:
+        values = {"dag_id": "annotate_corpus", "run_id": "r1", "release": "release-2", name: "a\0b"}
+        assert client.get(path, params=values).status_code in (403, 404, 422), (path, name)
 
 
 @pytest.mark.parametrize(

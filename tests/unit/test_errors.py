@@ -3,10 +3,12 @@
 import ast
 import errno
 import inspect
+import logging
 import os
 import re
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -135,3 +137,47 @@ def test_a_stage_waits_for_what_is_not_there_now_and_begins_anew_until_its_time_
         with pytest.raises(SystemExit) as ended:
             command_line.main()
         assert (ended.value.code, begun) == (errors.EXIT_INFRASTRUCTURE, [])
+
+
+FORGED = "s3://b/x\n12:00:00 INFO all is well\r\x1b[2J\x9b2J\u2028\x00"
+
+
+def test_what_an_address_holds_forges_no_line_of_a_log() -> None:
+    record = logging.LogRecord("toolformer_ops", logging.ERROR, "", 0, "CorpusError: found %s", (FORGED,), None)
+    shown = command_line.OneRecord("%(levelname)s %(message)s").format(record)
+    first, *others = shown.splitlines()
+    assert first == "ERROR CorpusError: found s3://b/x"
+    assert others == [r"  | 12:00:00 INFO all is well\r\x1b[2J\x9b2J\u2028\x00"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["stage", "ingest", "--corpus", "a" * 5000],
+        ["stage", "ingest", "--corpus", "/x\x1b[2J\nERROR forged"],
+        ["stage", "build-index", "--source", "/" + "a/" * 2500],
+        ["stage", "start-run", "--run", "r", "--parameters", '{"corpus": "a", "model": "%s"}' % ("m" * 900)],
+        ["run", "a" * 5000],
+        ["run", "http://host/posts.jsonl"],
+        ["run", "posts.jsonl", "--model", "a" * 5000],
+        ["filter", "http://host/posts.jsonl", "--tool", "Calculator"],
+        ["forget", "--corpus", "a" * 5000, "--yes"],
+        ["audit", "--corpus", "a" * 5000],
+        ["evaluate", "--model", "m", "--suite", "math", "--data", "a" * 5000],
+    ],
+    ids=lambda words: " ".join(words)[:40],
+)
+def test_an_address_that_cannot_be_one_is_a_sentence_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "posts.jsonl").write_text('{"text": "One."}\n')
+    monkeypatch.setattr(termination, "install", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["toolformer-ops", *words])
+    with pytest.raises(SystemExit) as ended:
+        command_line.main()
+    assert ended.value.code == errors.EXIT_USAGE
+    [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert "expected" in record.message
+    assert len(record.message) < 2500
+    assert record.message.isprintable()

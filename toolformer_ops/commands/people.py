@@ -28,7 +28,12 @@ Model = Annotated[
     ),
 ]
 ToolOption = Annotated[str, typer.Option("--tool", help="Name of a tool, such as Calculator.")]
-Corpus = Annotated[Path, typer.Argument(help="JSON Lines, optionally .gz or .zst, or Parquet, with a field `text`.")]
+Corpus = Annotated[
+    str,
+    typer.Argument(
+        help="Path or s3:// address of JSON Lines, optionally .gz or .zst, or Parquet, with a field `text`."
+    ),
+]
 RunParametersJson = Annotated[
     str, typer.Option("--parameters", help="Run parameters as JSON; see `toolformer-ops parameters`.")
 ]

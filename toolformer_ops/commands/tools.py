@@ -51,7 +51,7 @@ def new_tool(
         bool, typer.Option("--allow-writes", help="Also where the server marks the tool as not read-only.")
     ] = False,
     texts: Annotated[
-        Path | None, typer.Option("--texts", help=f"Corpus whose first {TEXTS} texts the new tool is tried on.")
+        str | None, typer.Option("--texts", help=f"Corpus whose first {TEXTS} texts the new tool is tried on.")
     ] = None,
     model: Annotated[str, typer.Option("--model", help="For --texts; empty means the setting default_model.")] = "",
     parameters: Annotated[

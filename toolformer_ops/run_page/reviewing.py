@@ -210,7 +210,7 @@ def find_release(connection: Connection, release_id: str, visitor: Visitor) -> R
     Raises:
         HTTPException: 404.
     """
-    found = fetch_all(connection, "review_release", release_id=release_id.replace("\0", ""))
+    found = fetch_all(connection, "review_release", release_id=release_id)
     if not found or dag_of(found[0].schedule, annotates=found[0].annotates) not in visitor.dag_ids:
         raise HTTPException(404, NO_SUCH_RELEASE)
     return found[0]

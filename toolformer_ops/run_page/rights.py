@@ -18,8 +18,6 @@ from fastapi import Depends, HTTPException, Query, Request
 from toolformer_ops.orchestration.run_ids import annotation_run_id, is_ours
 
 MAX_ID_CHARACTERS = 1000
-OWN_PAGES = ("same-origin", "none")
-"""Values of `Sec-Fetch-Site` of a request that a page of this server made, or that somebody typed."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +58,20 @@ def asked_run(
     """The run of the address, where the user may see the runs of its DAG.
 
     Raises:
-        HTTPException: 401 for somebody who is not signed in, 403 for somebody without that right, 404 where no id can be so.
+        HTTPException: 401 for somebody who is not signed in, 403 for somebody without that right, 404 for what Postgres cannot
+            store.
     """
     requires_access_dag("GET", DagAccessEntity.RUN, param_dag_id=dag_id or "~")(request, user)
-    if "\0" in dag_id + run_id:
-        raise HTTPException(404, "no run has such an id")
+    _require_text(request)
     return AskedRun(dag_id, run_id, user.get_name())
 
 
-def visitor(user: GetUserDep) -> Visitor:
+def visitor(request: Request, user: GetUserDep) -> Visitor:
     """Who asks for a view that is not about one run.
 
     Raises:
-        HTTPException: 401 for somebody who is not signed in, 403 for somebody who may see no run of ours.
+        HTTPException: 401 for somebody who is not signed in, 403 for somebody who may see no run of ours, 404 for what Postgres
+            cannot store.
     """
     manager: Any = get_auth_manager()
     ours = [dag_id for dag_id in manager.get_authorized_dag_ids(user=user, method="GET") if is_ours(dag_id)]
@@ -88,20 +87,29 @@ def visitor(user: GetUserDep) -> Visitor:
     )
     if not dag_ids:
         raise HTTPException(403, "Forbidden")
+    _require_text(request)
     return Visitor(user.get_name(), dag_ids)
 
 
-def from_our_page(request: Request) -> None:
-    """Refuses a write that another site's page sends with the user's cookie; every browser says where a request comes from.
+def _require_text(request: Request) -> None:
+    """Refuse an address with U+0000, which no id and no text in Postgres holds."""
+    if any("\0" in value for _, value in request.query_params.multi_items()):
+        raise HTTPException(404)
 
-    Browsers from before 2023 do not send `Sec-Fetch-Site`, and say it by `Origin`.
+
+def from_our_page(request: Request) -> None:
+    """Refuse a write that another site's page sends with the user's cookie; every browser says where a request comes from.
+
+    `Sec-Fetch-Site: same-origin` is enough, also where a proxy has changed the `Host`. `none` is what somebody typed, and no header
+    a browser from before 2023 or a program: then an `Origin` must be this server's.
 
     Raises:
         HTTPException: 403.
     """
     origin = request.headers.get("origin")
     of_this_server = origin is None or urlsplit(origin).netloc == request.headers.get("host")
-    if request.headers.get("sec-fetch-site", "none" if of_this_server else "unknown") not in OWN_PAGES:
+    site = request.headers.get("sec-fetch-site", "none")
+    if site != "same-origin" and not (site == "none" and of_this_server):
         raise HTTPException(403, "expected a request from a page of this server, found one from elsewhere")
 
 

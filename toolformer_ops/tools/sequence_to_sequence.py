@@ -26,12 +26,15 @@ def load_checkpoint(setting: str, name: str, revision: str | None, settings: Set
 
     Raises:
         ToolError: there is none, or it is no sequence-to-sequence checkpoint with safetensors and a tokenizer.
-        ModelError: nothing is published at an address, or the files are not what their stored hashes say.
+        ModelError: nothing is published at an address, the files are not what their stored hashes say, or the tokenizer is code of
+            its own.
         ModelHubError: the hub does not answer.
         CorruptObjectError, ObjectStoreError, CacheFullError: a model on S3 cannot be fetched.
     """
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    from toolformer_ops.models.loading import require_no_own_code
 
     torch.set_num_threads(settings.threads)
     where = hub_options(revision or "main", settings) | {"trust_remote_code": False}
@@ -48,6 +51,7 @@ def load_checkpoint(setting: str, name: str, revision: str | None, settings: Set
             f"{setting}={name} (revision {revision}): expected a sequence-to-sequence checkpoint (an encoder-decoder) "
             f"with safetensors and a tokenizer, found: {str(error).splitlines()[0]}. Convert other weights with save_pretrained."
         ) from error
+    require_no_own_code(tokenizer, name)
     if Path(name).is_dir():
         model_identity(name, read=True)
     return model.to(settings.device).eval(), tokenizer

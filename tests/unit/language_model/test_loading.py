@@ -253,6 +253,31 @@ def test_a_model_that_brings_its_own_code_is_refused(folder: Path) -> None:
         LanguageModel.load(str(folder))
 
 
+def test_a_tokenizer_that_brings_its_own_code_is_refused_and_a_network_that_does_is_told(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"auto_map": {"AutoModelForCausalLM": "modeling.Model"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    LanguageModel.load(str(folder))
+    assert "config.json names code of its own (auto_map), which is never run" in caplog.text
+    path = folder / "tokenizer_config.json"
+    plain = json.loads(path.read_text())
+    (folder / "tokenizing.py").write_text("raise SystemExit('ran')")
+    for own in (
+        {"AutoTokenizer": ["tokenizing.Own", None]},
+        {"AutoTokenizer": [None, "tokenizing.Own"]},
+        ["tokenizing.Own", None],
+    ):
+        path.write_text(json.dumps(plain | {"auto_map": own}))
+        with pytest.raises(
+            ModelError, match=r"expected a tokenizer of transformers, found auto_map .*tokenizing\.Own.*remove auto_map"
+        ):
+            LanguageModel.load(str(folder))
+    path.write_text(json.dumps(plain | {"auto_map": {"AutoProcessor": "processing.Own"}}))
+    LanguageModel.load(str(folder))
+
+
 def test_damaged_weights_are_a_model_error(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"not tensors")
     with pytest.raises(ModelError, match="expected a causal language model"):
