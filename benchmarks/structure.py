@@ -155,7 +155,7 @@ def trace_document(package: Path) -> dict[str, Trace]:
         corpus.write_text(json.dumps({"text": text}) + "\n", encoding="utf-8")
         settings = Settings(_env_file=None, state_dir=Path(folder) / "state")  # type: ignore[call-arg]
         with traced(package) as annotating:
-            list(annotator.annotate_file(settings, str(corpus), "Calculator", str(model_folder), 1, {}))
+            list(annotator.annotate_file(settings, corpus, "Calculator", str(model_folder), 1, {}))
         # 2. Sample a document, with a model and a tool that are there.
         model, tool, document = LanguageModel.load(str(model_folder)), get_tool("Calculator"), Document.of(text)
         with traced(package) as sampling:

@@ -78,13 +78,13 @@ def run_one(
     return output
 
 
-def read_corpus(settings: Settings, corpus: str) -> Iterator[tuple[str, Record | Rejection]]:
+def read_corpus(settings: Settings, corpus: Path | str) -> Iterator[tuple[str, Record | Rejection]]:
     """Each record of a file or folder (also on S3), or why it is refused, with the name to print for it: its id, or file and line.
 
     Raises:
         CorpusError: there is nothing at that path, or, after the last line, no line was a usable record.
     """
-    uri = normal_uri(corpus)
+    uri = normal_uri(str(corpus))
     refused: Counter[str] = Counter()
     records = 0
     limits = UnpackingLimits.of(settings)
@@ -105,7 +105,7 @@ def read_corpus(settings: Settings, corpus: str) -> Iterator[tuple[str, Record |
         )
 
 
-def filter_lines(settings: Settings, tool_name: str, corpus: str) -> Iterator[dict[str, Any]]:
+def filter_lines(settings: Settings, tool_name: str, corpus: Path | str) -> Iterator[dict[str, Any]]:
     """`id`, `kept`, `reason` of each document; of each paragraph, with its number, for a tool that judges paragraphs.
 
     A record that cannot be read is a refusal with its reason.
@@ -126,7 +126,7 @@ def filter_lines(settings: Settings, tool_name: str, corpus: str) -> Iterator[di
 
 
 def annotate_file(
-    settings: Settings, corpus: str, tool_name: str, model_name: str, limit: int | None, values: dict[str, Any]
+    settings: Settings, corpus: Path | str, tool_name: str, model_name: str, limit: int | None, values: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Every call with a result of a file's documents, in the order of the text, with its losses and whether it is kept.
 
