@@ -152,7 +152,9 @@ def run_examples(settings: Settings, new: NewTool) -> list[tuple[str, ToolOutput
     return list(zip(calls, run_tool(runner, calls, settings.tool_time_limit_seconds), strict=True))
 
 
-def try_tool(settings: Settings, name: str, corpus: Path | str, model_name: str, texts: int, values: dict[str, Any]) -> Trial:
+def try_tool(
+    settings: Settings, name: str, corpus: Path | str, model_name: str, texts: int, values: dict[str, Any]
+) -> Trial:
     """The whole method on the first `texts` documents of a corpus, in this process.
 
     Raises:
