@@ -179,7 +179,7 @@ def test_a_model_with_a_link_to_a_secret_is_refused_and_one_with_links_to_its_ow
 ) -> None:
     model = tmp_path / "model"
     model.mkdir()
-    for file in tiny_model_dir.iterdir():
+    for file in tiny_model_dir.glob("[!.]*"):
         (model / file.name).symlink_to(file)
     assert model_identity(str(model), settings=settings)
     (model / ".content_hashes.json").unlink()
