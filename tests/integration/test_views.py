@@ -45,12 +45,16 @@ def test_a_run_counts_its_own_documents_and_threshold_under_a_shared_recipe(anno
 def test_a_threshold_of_its_own_gets_a_row_of_its_own(annotated: Engine) -> None:
     with annotated.begin() as connection:
         connection.execute(text("update run_tools set keep_threshold = 0.25 where run_id = 'r1' and tool = 'Calendar'"))
+        # A reduction of 0.375, below the lowest of the usual thresholds.
+        connection.execute(
+            text("update call_losses set loss_with_result = loss_with_result + 0.125 where scoring_recipe_id = 'a2'")
+        )
     counts = _rows(
         annotated,
         "select threshold, is_keep_threshold, calls from threshold_counts "
         "where run_id = 'r1' and tool = 'Calendar' order by threshold",
     )
-    assert counts == [(0.25, True, 1), (0.5, False, 1), (1.0, False, 0), (2.0, False, 0)]
+    assert counts == [(0.25, True, 1), (0.5, False, 0), (1.0, False, 0), (2.0, False, 0)]
 
 
 def test_a_threshold_is_counted_from_exactly_prune_below_on(annotated: Engine) -> None:
