@@ -141,7 +141,7 @@ def trace_document(package: Path) -> dict[str, Trace]:
     from toolformer_ops.language_model import LanguageModel
     from toolformer_ops.one_process import annotator
     from toolformer_ops.records import Document
-    from toolformer_ops.runs.choices import SamplingChoices
+    from toolformer_ops.runs.choices import FilterChoices, SamplingChoices
     from toolformer_ops.tools.registry import get_tool
 
     text = "The shop had 12 boxes of 30 pens each, so it sold 360 pens in a week."
@@ -159,7 +159,7 @@ def trace_document(package: Path) -> dict[str, Trace]:
         # 2. Sample a document, with a model and a tool that are there.
         model, tool, document = LanguageModel.load(str(model_folder)), get_tool("Calculator"), Document.of(text)
         with traced(package) as sampling:
-            paragraphs = kept_paragraphs(document, filter_document(tool, document))
+            paragraphs = kept_paragraphs(document, filter_document(tool, document, FilterChoices()))
             sample_paragraphs(model, tool, SamplingChoices().for_tool(tool.spec, tool.prompt), paragraphs)
     return {"sample one document": sampling, "annotate a file of one document": annotating}
 

@@ -49,7 +49,7 @@ from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.records import CallPosition, Document, PlacedCall, SampledContinuation, content_uuid
 from toolformer_ops.runs import placebo_pools
-from toolformer_ops.runs.choices import PlaceboChoices
+from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices
 from toolformer_ops.tools.registry import get_tool
 
 logger = logging.getLogger("benchmarks.yields")
@@ -128,7 +128,7 @@ def subjects(data: Path) -> list[Subject]:
         tool = get_tool(name)
         own = [Document.of(item.text, item.url) for item in own_documents(demo[name])]
         source, read = real[name]
-        kept = (document for document in read(data) if filter_document(tool, document)[0].kept)
+        kept = (document for document in read(data) if filter_document(tool, document, FilterChoices())[0].kept)
         ordered = [sorted(documents, key=lambda item: item.document_id) for documents in (own, kept)]
         found = [
             Subject(name, of, document)

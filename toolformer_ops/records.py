@@ -18,6 +18,8 @@ from toolformer_ops.errors import CorpusError
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+CHARACTERS_A_TOKEN = 4
+"""Of English prose, about: what a text counts for where no tokenizer is loaded; in SQL `about_tokens`."""
 
 
 def content_uuid(*parts: str) -> uuid.UUID:

@@ -26,8 +26,9 @@ from toolformer_ops.language_model.losses import weighted_loss
 from toolformer_ops.records import CallPosition, Document, Paragraph, content_uuid
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.explaining import explain_stored
+from toolformer_ops.runs.micro_batches import ROUND_SECONDS, work_off
 from toolformer_ops.runs.recipes import SAMPLING_VERSION
-from toolformer_ops.runs.run_tools import Shard
+from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.execution import Asked, ExecuteWork, execute_stage
@@ -659,11 +660,131 @@ def test_a_run_that_is_cleared_after_its_corpus_changed_works_on_its_own_version
     ]
 
 
+LONG = " ".join(f"Crate {number} holds 2 pens and 3 caps, a total of 5 things." for number in range(20))
+
+
+def test_all_other_texts_are_scored_before_a_long_one_is_sampled(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    corpus.write_text(json.dumps({"text": LONG}) + "\n" + corpus.read_text())
+    model = use_model(FakeLanguageModel(SCRIPT))
+    small = settings.model_copy(update={"micro_batch_tokens": len(LONG) // 8, "micro_batch_documents": 4})
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus))
+    filter_stage(settings, "r", "Calculator")
+    annotate_stage(small, "r", "Calculator", "0/1")
+    in_rounds = snapshot(settings)
+    order = [
+        (stage, documents)
+        for _, stage, documents, _ in rows_of(settings, "micro_batches", "batch_id, stage, documents, tokens")
+        if stage != "filter"
+    ]
+    # Thirteen short texts; then the long one, alone. Execution takes more texts together.
+    rounds = [("sample", 4)] * 3 + [("sample", 1), ("execute", 13)] + [("score", 4)] * 3 + [("score", 1)]
+    assert order == [*rounds, ("sample", 1), ("execute", 1), ("score", 1)]
+    assert model.loads == 1
+    # The rows are those of single stages, whatever the rounds.
+    forget(settings)
+    annotate(settings, "r")
+    assert snapshot(settings) == in_rounds
+
+
+def test_a_round_lasts_some_minutes(
+    settings: Settings, corpus: Path, use_model: UseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus))
+    filter_stage(settings, "r", "Calculator")
+    seconds = itertools.count(0.0, ROUND_SECONDS / 4)  # a look at the clock takes a minute and a quarter
+    engine = database.connect(settings)
+    with database.transaction(engine) as connection:
+        run = load_run_tool(connection, "r", "Calculator")
+    work = SampleWork(
+        run=run,
+        shard=Shard(),
+        tool=get_tool("Calculator"),
+        load_model=lambda: FakeLanguageModel(SCRIPT),  # type: ignore[arg-type,return-value]
+    )
+    done: list[int] = []
+
+    def after_round() -> None:
+        done.append(len(rows_of(settings, "stage_ledger", "stage, document_id, recipe_id, rows_written")) - 15)
+
+    small = settings.model_copy(update={"micro_batch_documents": 1})
+    work_off(small, engine, work, after_round=after_round, clock=lambda: next(seconds))
+    assert len(done) > 1
+    assert done == sorted(set(done))
+    assert done[-1] == 13
+
+
+def test_the_log_says_how_many_tokens_are_done(
+    settings: Settings, corpus: Path, use_model: UseModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    corpus.write_text(json.dumps({"text": LONG}) + "\n" + json.dumps({"text": SUM}) + "\n")
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus))
+    filter_stage(settings, "r", "Calculator")
+    with caplog.at_level("INFO"):
+        sample_stage(settings.model_copy(update={"micro_batch_tokens": 100}), "r", "Calculator", "0/1")
+    short, both = (-(-len(SUM) // 4), -(-len(SUM) // 4) + -(-len(LONG) // 4))
+    said = [message for message in caplog.messages if message.startswith("sample: ") and "tokens" in message]
+    assert [message.rpartition(",")[0] for message in said] == [
+        f"sample: 1 of 2 documents, {short} of {both} tokens",
+        f"sample: 2 of 2 documents, {both} of {both} tokens",
+    ]
+
+
+def test_a_long_text_is_sampled_executed_and_scored_in_pieces_and_a_short_one_as_before(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    corpus.write_text(json.dumps({"text": LONG}) + "\n" + json.dumps({"text": SUM}) + "\n")
+    use_model(FakeLanguageModel(("Calculator(2 + 3)",)))
+    ingest_corpus(settings, str(corpus))
+    calls: dict[str, list[tuple[Any, ...]]] = {}
+    for name, chosen in {
+        "whole": {"max_text_tokens": 0},
+        "pieces": {"max_text_tokens": 100},
+        "left out": {"max_text_tokens": 100, "long_texts": "leave_out"},
+    }.items():
+        start_run(settings, name, parameters(corpus, **chosen))
+        annotate(settings, name)
+        with database.transaction(database.connect(settings)) as connection:
+            found = connection.execute(
+                sql(
+                    "select d.text = :long as is_long, c.paragraph, c.position_char, c.result, c.loss_reduction, "
+                    "substr(d.text, c.position_char + 1, 7) "
+                    "from scored_calls c join documents d using (document_id) where c.run_id = :run order by 1, 2, 3"
+                ),
+                {"run": name, "long": LONG},
+            )
+            calls[name] = [tuple(row) for row in found]
+    short = [call for call in calls["whole"] if not call[0]]
+    assert len(short) == 3
+    assert calls["left out"] == short
+    assert calls["pieces"][:3] == short
+    # 20 sentences of 57 characters or so: three pieces of at most 400, each with its three positions
+    assert [call[1] for call in calls["pieces"][3:]] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert [call[1] for call in calls["whole"][3:]] == [0, 0, 0]
+    # "5 things." ends each piece; a call before the word 5 is kept, wherever its piece is
+    assert [call[5] for call in calls["pieces"] if call[4] == 1.0] == [" 5 anim"] + [" 5 thin"] * 3
+    counted = "select counts from stage_ledger l join documents d using (document_id) where d.text = :long and stage = 'filter'"
+    with database.transaction(database.connect(settings)) as connection:
+        decided = [dict(row.counts) for row in connection.execute(sql(counted), {"long": LONG})]
+    assert sorted((one.get("longer_than_max_text_tokens", 0), one["paragraphs"], one["kept"]) for one in decided) == [
+        (0, 1, 1),
+        (0, 3, 3),
+        (1, 1, 0),
+    ]
+
+
 def test_shards_follow_the_work_and_are_never_more_than_64() -> None:
-    assert shard_count(0, 2.0, 60.0) == 1
-    assert shard_count(59, 2.0, 60.0) == 1  # 118 s: less than two parts of 60 s
-    assert shard_count(60, 2.0, 60.0) == 2
-    assert shard_count(10**6, 2.0, 60.0) == 64
+    assert shard_count(0, 0.0, 60.0) == 1
+    assert shard_count(59, 118.0, 60.0) == 1  # less than two parts of 60 s
+    assert shard_count(60, 120.0, 60.0) == 2
+    assert shard_count(10**6, 2e6, 60.0) == 64
+    assert shard_count(3, 1200.0, 60.0) == 3  # long texts: none of a shard's is divided
 
 
 def test_a_shard_works_twenty_times_as_long_as_it_takes_to_start(

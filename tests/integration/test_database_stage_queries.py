@@ -143,24 +143,30 @@ def test_executed_calls_carry_their_paragraph_and_their_result(annotated: Engine
     ]
 
 
-def test_remaining_work_counts_unscored_documents_and_averages_measured_seconds(annotated: Engine) -> None:
+def test_remaining_work_counts_unscored_documents_and_averages_measured_seconds_a_token(annotated: Engine) -> None:
     with annotated.begin() as connection:
         connection.execute(
             text(
-                "insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written, seconds) values "
-                "('r2', 'Calculator', 'sample', '51', 2, 6, 5), ('r1', 'Calculator', 'sample', '51', 1, 1, 4), "
-                "('r2', 'Calculator', 'execute', 'e1', 2, 7, 1), "
-                "('r2', 'Calculator', 'score', 'a1', 3, 7, 9), ('r1', 'Calculator', 'score', 'a1', 0, 0, 0)"
+                "insert into micro_batches (run_id, tool, stage, recipe_id, documents, tokens, rows_written, seconds) values "
+                "('r2', 'Calculator', 'sample', '51', 2, 20, 6, 5), ('r1', 'Calculator', 'sample', '51', 1, 10, 1, 4), "
+                "('r2', 'Calculator', 'execute', 'e1', 2, 20, 7, 1), ('r1', 'Calculator', 'score', 'a1', 9, null, 9, 99), "
+                "('r2', 'Calculator', 'score', 'a1', 3, 30, 7, 9), ('r1', 'Calculator', 'score', 'a1', 0, 0, 0, 0)"
             )
         )
     recipes = {"filter_recipe_id": "f1", "sampling_recipe_id": "51", "execution_recipe_id": "e1"}
-    [none_left] = _fetch(annotated, "remaining_work", **_members("r2"), **recipes, scoring_recipe_id="a1")
-    assert (none_left.documents, none_left.seconds_per_document) == (0, 6.5)  # (5 + 4) / (2 + 1) + 1 / 2 + 9 / 3
-    [all_left] = _fetch(annotated, "remaining_work", **_members("r2"), **recipes, scoring_recipe_id=OTHER)
-    assert (all_left.documents, all_left.seconds_per_document) == (3, 3.5)
+
+    def remaining(run_id: str, scoring_recipe_id: str) -> tuple[int, int, float | None]:
+        [found] = _fetch(
+            annotated, "remaining_work", **_members(run_id), **recipes, scoring_recipe_id=scoring_recipe_id
+        )
+        return found.documents, found.tokens, found.seconds_per_token
+
+    # (5 + 4) / (20 + 10) + 1 / 20 + 9 / 30; a micro-batch from before tokens were counted says nothing
+    assert remaining("r2", "a1") == (0, 0, pytest.approx(0.65))
+    assert remaining("r2", OTHER) == (3, 37, pytest.approx(0.35))
     recipes["sampling_recipe_id"] = OTHER
-    [unknown] = _fetch(annotated, "remaining_work", **_members("r1"), **recipes, scoring_recipe_id=OTHER)
-    assert (unknown.documents, unknown.seconds_per_document) == (2, None)
+    documents, _, seconds_per_token = remaining("r1", OTHER)
+    assert (documents, seconds_per_token) == (2, None)
 
 
 def test_a_run_is_registered_once_and_ended(annotated: Engine) -> None:

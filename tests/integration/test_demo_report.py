@@ -149,8 +149,8 @@ def test_progress_is_read_by_tool_with_the_calls_so_far(connection: Connection, 
     snapshot = read_progress(connection, run.run_id)
     assert snapshot.calls == 4
     assert snapshot.tools == (
-        ToolProgress("Calculator", "done", 2, 2, 8, 8),
-        ToolProgress("Calendar", "done", 2, 2, 8, 8),
+        ToolProgress("Calculator", "done", 2, 2, 98, 98),  # 2 texts for the filter, 32 tokens for each of three stages
+        ToolProgress("Calendar", "done", 2, 2, 98, 98),
     )
 
 

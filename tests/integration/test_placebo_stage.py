@@ -353,14 +353,33 @@ def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubl
 ) -> None:
     path = tmp_path / "c.jsonl"
     model = use_model(sums(range(2, 26)))
+    loads: list[int] = []
+    seen: list[tuple[set[str], bool]] = []
+    done = (
+        "select l.document_id from stage_ledger l join micro_batches b using (batch_id) "
+        "where b.run_id = '{}' and l.stage = 'sample'"
+    )
+    of_run = f"select * from placebo_losses where document_id in ({done}) order by document_id, call_id, number"
 
     def night(run_id: str, totals: range) -> str:
         written(path, totals)
         ingest_corpus(settings, str(path))
         start_run(settings, run_id, choices(path))
+        model.loads = 0
         annotate(settings, run_id)
+        loads.append(model.loads)
+        of_annotation = rows(settings, of_run.format(run_id))
+        if of_annotation:  # the rows are those of the stage by itself
+            with database.connect(settings).begin() as connection:
+                connection.execute(sql(f"delete from placebo_losses where document_id in ({done.format(run_id)})"))
+                connection.execute(
+                    sql(f"delete from stage_ledger where stage = 'placebo' and document_id in ({done.format(run_id)})")
+                )
+                connection.execute(sql(f"delete from micro_batches where stage = 'placebo' and run_id = '{run_id}'"))
         model.seen.clear()
         placebo_stage(settings, run_id, "Calculator", "0/1")
+        assert not of_annotation or rows(settings, of_run.format(run_id)) == of_annotation
+        seen.append(({text.split()[1] for text in model.seen}, bool(of_annotation)))
         check_tool(settings, run_id, "Calculator")
         finish_run(settings, run_id, "success")
         [(recipe,)] = rows(settings, f"select placebo_recipe_id from run_tools where run_id = '{run_id}'")
@@ -369,10 +388,12 @@ def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubl
     numbers = "select run_id, threshold, calls, placebos, placebos_scored, false_discovery_rate, rate_high from threshold_counts"
     first = night("night-1", range(2, 8))
     of_first = rows(settings, f"{numbers} where run_id = 'night-1' order by threshold")
-    # 1. Two new texts: the old ones' placebos are not scored again, the new ones' come from the same pool.
+    assert seen == [({"2", "3", "4", "5", "6", "7"}, False)]  # the pool is known when all are scored
+    # 1. Two new texts: the old ones' placebos are not scored again, the new ones' come from the same pool,
+    # scored by the process that annotates.
     second = night("night-2", range(2, 10))
     assert second == first
-    assert {text.split()[1] for text in model.seen} == {"8", "9"}
+    assert (loads, seen[1]) == ([1, 1], ({"8", "9"}, True))
     sources = "select count(*) from call_placebos placebo join run_documents member on member.run_id = 'night-1' and "
     assert rows(
         settings, f"{sources} member.document_id = placebo.source_document_id where placebo.run_id = 'night-2'"

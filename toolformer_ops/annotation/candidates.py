@@ -1,6 +1,6 @@
 """From a document to candidate calls (Toolformer, section 2, "Sampling API calls"). Pure functions on records.
 
-1. The tool's filter chooses the paragraphs that are worth asking: `filter_document`, `kept_paragraphs`.
+1. The tool's filter chooses the paragraphs that are worth asking, and long ones are cut: `filter_document`, `kept_paragraphs`.
 2. Positions are the k word starts with the largest p(" [") above tau_s. Those at which provably no call can be kept are pruned.
 3. At each other position m continuations of " [" are sampled: `sample_texts` does steps 2 and 3.
 4. Equal calls at one position are one candidate with a count; every other sample is counted under its reason: `candidates_at`.
@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from toolformer_ops.annotation.chains import EarlierCalls
+from toolformer_ops.annotation.pieces import Span, cut
 from toolformer_ops.call_syntax import CALL_START, Call, holds_call_markup, parse_call
 from toolformer_ops.errors import CallSyntaxError
 from toolformer_ops.language_model import AnnotationPrompt
-from toolformer_ops.records import CallPosition, Document, Paragraph, SampledContinuation
-from toolformer_ops.runs.choices import ToolSamplingChoices
+from toolformer_ops.records import CHARACTERS_A_TOKEN, CallPosition, Document, Paragraph, SampledContinuation
+from toolformer_ops.runs.choices import FilterChoices, ToolSamplingChoices
 from toolformer_ops.tools.base import FilterDecision, Tool
 from toolformer_ops.tools.registry import tool_names
 
@@ -33,6 +34,7 @@ HOLDS_CALL_MARKUP = "holds_call_markup"
 HOLDS_NO_CALL = "holds_no_call"
 TAKES_NO_INPUT = "tool_takes_no_input"
 """In a chain: a call of this tool can hold no result."""
+LONGER_THAN_LIMIT = "longer_than_max_text_tokens"
 CHARACTERS_TOGETHER = 4000
 """Positions are found for texts of so many characters together: some 1,000 tokens, whose KV caches the engine keeps until the
 texts are added to the sampler (`language_model/context.py: KEPT_TEXT_TOKENS`)."""
@@ -80,23 +82,46 @@ class SampledParagraph:
     seconds: float
 
 
-def filter_document(tool: Tool, document: Document, *, chains: bool = False) -> list[FilterDecision]:
+def filter_document(
+    tool: Tool, document: Document, choices: FilterChoices, *, chains: bool = False
+) -> list[FilterDecision]:
     """The tool's decisions on a document, or one refusal where the text already holds call markup.
 
+    What is kept and longer than `choices.max_text_tokens` is cut, or left out. Each piece is a paragraph: the first has its number,
+    the others have numbers behind those of all paragraphs, so that the other paragraphs keep theirs.
     With `chains` the text has to hold calls with their results, and no other markup; and the tool has to take an input.
     """
     text, refused = document.text, None
+    calls: list[Span] = []
     if chains:
         earlier = EarlierCalls.of(text, tool_names())
         text = earlier.plain_text
         refused = None if earlier.calls else HOLDS_NO_CALL
+        calls = [(call.start_char, call.end_char) for call in earlier.calls]
         if not tool.spec.takes_input:
             refused = TAKES_NO_INPUT
     if holds_call_markup(text, tool_names()):
         refused = HOLDS_CALL_MARKUP
     if refused:
         return [FilterDecision(kept=False, reason=refused, end_char=len(document.text))]
-    return tool.filter(tool.spec.as_read(document))
+    decisions = tool.filter(tool.spec.as_read(document))
+    most = choices.max_text_tokens * CHARACTERS_A_TOKEN
+    found: list[FilterDecision] = []
+    number = max(decision.paragraph for decision in decisions)
+    for decision in decisions:
+        if not decision.kept or not 0 < most < decision.end_char - decision.start_char:
+            found.append(decision)
+        elif choices.long_texts == "leave_out":
+            found.append(dataclasses.replace(decision, kept=False, reason=LONGER_THAN_LIMIT))
+        else:
+            pieces = cut(document.text, (decision.start_char, decision.end_char), most, calls)
+            numbers = [decision.paragraph, *range(number + 1, number + len(pieces))]
+            number += len(pieces) - 1
+            found += [
+                dataclasses.replace(decision, paragraph=own, start_char=start, end_char=end)
+                for own, (start, end) in zip(numbers, pieces, strict=True)
+            ]
+    return found
 
 
 def kept_paragraphs(document: Document, decisions: Sequence[FilterDecision]) -> list[Paragraph]:

@@ -34,9 +34,17 @@ class ToolProgress:
     total: int
     """Documents that it has to do."""
     steps_done: int
-    """Documents done, summed over the stages."""
+    """Tokens done, summed over the stages; documents of the filter, and of a finished run."""
     steps: int
-    """Documents to do, summed over the stages."""
+    """The same to do."""
+    tokens_done: float | None = None
+    """Share of its tokens that the stage at work has done, 0 to 1; None for the filter, and for a finished run."""
+
+    @property
+    def count(self) -> str:
+        """How far the stage at work is, as `28/29 (37 % of the tokens)`."""
+        of_tokens = "" if self.tokens_done is None else f" ({100 * self.tokens_done:.0f} % of the tokens)"
+        return f"{self.done}/{self.total}{of_tokens}"
 
 
 @dataclass(frozen=True)
@@ -58,8 +66,8 @@ class Snapshot:
 
     @property
     def line(self) -> str:
-        """All in one line: `Calculator sample 12/46, MT done 22/22; 310 calls so far; running: Calculator.annotate [0]`."""
-        tools = ", ".join(f"{tool.tool} {tool.stage} {tool.done}/{tool.total}" for tool in self.tools)
+        """All in one line: `Calculator sample 12/46 (21 % of the tokens), MT done 22/22; 310 calls so far; running: MT.check`."""
+        tools = ", ".join(f"{tool.tool} {tool.stage} {tool.count}" for tool in self.tools)
         return "; ".join(part for part in (tools, self.footer) if part)
 
 
@@ -71,7 +79,7 @@ def read_progress(connection: Connection, run_id: str) -> Snapshot:
 
 
 def by_tool(rows: Sequence[Any]) -> tuple[ToolProgress, ...]:
-    """Return the progress of each tool from the rows of its stages (`tool`, `stage`, `done`, `total`), in their order.
+    """Return the progress of each tool from the rows of its stages, as `demo_progress.sql` gives them, in their order.
 
     The totals of later stages are known only when the filter is done; until then the filter alone counts.
     """
@@ -88,8 +96,9 @@ def by_tool(rows: Sequence[Any]) -> tuple[ToolProgress, ...]:
                 stage=at_work.stage if at_work else "done",
                 done=shown.done,
                 total=shown.total,
-                steps_done=sum(stage.done for stage in stages),
-                steps=sum(stage.total for stage in stages),
+                steps_done=sum(stage.done if stage.tokens is None else stage.tokens_done for stage in stages),
+                steps=sum(stage.total if stage.tokens is None else stage.tokens for stage in stages),
+                tokens_done=at_work.tokens_done / at_work.tokens if at_work and at_work.tokens else None,
             )
         )
     return tuple(found)
@@ -133,7 +142,7 @@ class ProgressDisplay:
         bars = Table.grid(padding=(0, 1))
         for tool in self._snapshot.tools:
             bar = ProgressBar(total=max(tool.steps, 1), completed=tool.steps_done, width=30)
-            bars.add_row(tool.tool, tool.stage, bar, f"{tool.done}/{tool.total}")
+            bars.add_row(tool.tool, tool.stage, bar, tool.count)
         return Group(bars, Text(f"{self._elapsed(self._clock())} {self._snapshot.footer or 'starting'}"))
 
     def _elapsed(self, now: float) -> str:

@@ -31,6 +31,7 @@ from toolformer_ops.language_model.packing import (
     takes_variable_lengths,
     variable_lengths_agree,
 )
+from toolformer_ops.language_model.pulse import Pulse
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +71,8 @@ class CausalModel:
         self.sliding_window = _sliding_window(self.config, self.max_positions)
         self.memory = DeviceMemory(network)
         """How much may be in flight."""
+        self.pulse = Pulse()
+        """Told what is done after each pass."""
         self._decoder = network.base_model
         self._plain_attention = [  # GPT-J's
             module for module in network.modules() if hasattr(module, "_attn") and hasattr(module, "scale_attn")
@@ -137,6 +140,7 @@ class CausalModel:
         for batch in batches:
             states = self.memory.halving(lambda part: run(sequences, rows, part), batch, "sequences")
             found.update(zip(batch, states, strict=True))
+            self.pulse("sequences read", len(found), len(sequences))
         return [found[index] for index in range(len(sequences))]
 
     def _padded_batches(self, lengths: Sequence[int]) -> list[list[int]]:

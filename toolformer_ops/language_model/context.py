@@ -195,7 +195,7 @@ def find_positions(
         if (tokens := [one for one in text.word_starts if one >= 1 and window.owned_start <= one < window.owned_end])
     ]
     found: list[list[CallPosition]] = [[] for _ in texts]
-    left = iter(places)
+    left, done = iter(places), 0
     for contexts in builder.contexts(prompt, [(one.text, one.window) for one in places]):
         together = list(zip(contexts, left, strict=False))
         for (_, one), probabilities in zip(together, _marker_probabilities(model, together, marker_ids), strict=True):
@@ -203,6 +203,8 @@ def find_positions(
                 CallPosition(token, one.text.starts[token], probability)
                 for token, probability in zip(one.tokens, probabilities, strict=True)
             ]
+        done += len(together)
+        model.pulse("windows of texts read for positions", done, len(places))
     return found
 
 

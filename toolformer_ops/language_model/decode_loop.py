@@ -121,7 +121,7 @@ def generate_texts(
     task = _Continuations(model, tokenization, prompt, own, max_new_tokens=max_new_tokens, stop=stop)
     loop = DecodeLoop(KVCache(model), task)
     while loop.step():
-        pass
+        model.pulse("texts begun", sum(map(bool, task.written)), len(prompts))
     texts = [tokenization.decode(ids) for ids in task.written]
     return texts if stop is None else [text.partition(stop)[0] for text in texts]
 

@@ -102,6 +102,7 @@ class Sampler:
         self._ends, self._brackets = np.zeros(size, dtype=bool), np.zeros(size, dtype=bool)
         self._ends[list(tokenization.end_ids)] = True
         self._brackets[list(tokenization.call_end_ids)] = True
+        self._joined = 0  # samples of batches that have room
         # Of each batch: tokens of its text, how many of its samples grow.
         self._text_tokens = np.zeros(0, dtype=np.int64)
         self._open = np.zeros(0, dtype=np.int64)
@@ -144,7 +145,8 @@ class Sampler:
                 growing = self._text_tokens * (self._open > 0) + self._open * self._settings.max_new_tokens
                 if growing.sum() + needed <= self._room:
                     break
-                self._loop.step()
+                self._step()
+            self._joined += len(batch.samples)
             self._batch_of[batch.samples] = len(self._open)
             self._open = np.append(self._open, len(batch.samples))
             self._text_tokens = np.append(self._text_tokens, batch.context.tokens)
@@ -154,7 +156,7 @@ class Sampler:
     def finish(self) -> list[list[list[SampledContinuation]]]:
         """Decode until every sample has ended; for each text, for each position, its samples, all in the order they were added."""
         while self._open.any():
-            self._loop.step()
+            self._step()
         give_back()
         continuations = [
             SampledContinuation(self._written(sample).partition(CALL_END)[0], bool(finished))
@@ -244,6 +246,10 @@ class Sampler:
         self._given = np.concatenate(given)
         found, order = np.concatenate(parents), np.argsort(np.concatenate(parents), kind="stable")
         return NextTokens(found[order], order, np.concatenate(tokens)[order])
+
+    def _step(self) -> None:
+        self._loop.step()
+        self._model.pulse("samples ended", self._joined - int(self._open.sum()), len(self._drawn))
 
     def _place(self, labels: np.ndarray) -> None:
         """Where in the step each sample that grows has its row, and which of the row's samples it is."""

@@ -39,7 +39,7 @@ from toolformer_ops.corpus.files import UnpackingLimits, find_files
 from toolformer_ops.corpus.records import Record, Rejection, read_file
 from toolformer_ops.errors import CorpusError, ParameterError
 from toolformer_ops.records import Document, Paragraph, content_uuid, normal_uri
-from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
+from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
 from toolformer_ops.runs.costs import given_costs, with_costs
 from toolformer_ops.runs.models import load_model, load_scoring_model
 from toolformer_ops.runs.placebo_pools import Pool, wants_placebos
@@ -118,7 +118,7 @@ def filter_lines(settings: Settings, tool_name: str, corpus: Path | str) -> Iter
         if isinstance(record, Rejection):
             yield {"id": name, "kept": False, "reason": record.reason}
             continue
-        decisions = filter_document(tool, record.document())
+        decisions = filter_document(tool, record.document(), FilterChoices())
         numbered = tool.spec.filter_unit == "paragraph"
         for decision in decisions:
             number = {"paragraph": decision.paragraph} if numbered else {}
@@ -148,7 +148,7 @@ def annotate_file(
         paragraph
         for document in itertools.islice(documents, limit)
         for paragraph in annotator.annotate(
-            kept_paragraphs(document, filter_document(tool, document, chains=choices.chains))
+            kept_paragraphs(document, filter_document(tool, document, choices, chains=choices.chains))
         )
     )
     if not wants_placebos(choices):

@@ -25,7 +25,7 @@ from toolformer_ops.corpus.records import Record
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.one_process.annotator import AnnotatedParagraph, Annotator, read_corpus
 from toolformer_ops.records import Document, Paragraph
-from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
+from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
 from toolformer_ops.runs.models import load_scoring_model
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult, sample_share, wants_placebos
 from toolformer_ops.storage import database
@@ -90,7 +90,7 @@ class Estimate:
 
 
 def count_kept(
-    documents: Iterable[Document], tools: Sequence[Tool], probe_texts: int = PROBE_TEXTS
+    documents: Iterable[Document], tools: Sequence[Tool], choices: FilterChoices, probe_texts: int = PROBE_TEXTS
 ) -> dict[str, KeptTexts]:
     """What each tool's filter keeps of the documents, with the texts to probe; holds no more texts than those."""
     kept = {tool.spec.name: KeptTexts() for tool in tools}
@@ -98,7 +98,7 @@ def count_kept(
         for tool in tools:
             found = kept[tool.spec.name]
             started = time.perf_counter()
-            decisions = filter_document(tool, document)
+            decisions = filter_document(tool, document, choices)
             found.seconds += time.perf_counter() - started
             found.decisions += len(decisions)
             paragraphs = kept_paragraphs(document, decisions)
@@ -255,7 +255,7 @@ def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PRO
         ModelError, ToolError, SearchIndexError: the model, a tool or an index is not there.
     """
     tools = [get_tool(name) for name in choices.tools]
-    kept = count_kept(distinct_documents(settings, choices.corpus, choices.document_limit), tools, probe_texts)
+    kept = count_kept(distinct_documents(settings, choices.corpus, choices.document_limit), tools, choices, probe_texts)
     model = functools.cache(lambda: load_scoring_model(settings, choices.model))
     return [
         extrapolate(

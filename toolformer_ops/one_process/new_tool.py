@@ -172,7 +172,7 @@ def try_tool(
             continue
         trial.texts += 1
         document = record.document()
-        paragraphs = kept_paragraphs(document, filter_document(tool, document))
+        paragraphs = kept_paragraphs(document, filter_document(tool, document, choices))
         trial.texts_asked += bool(paragraphs)
         for annotated in annotator.annotate(paragraphs):
             trial.sampled += annotated.counts

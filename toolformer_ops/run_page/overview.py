@@ -57,6 +57,22 @@ class StageProgress:
     """None where nobody knows it yet."""
     own: int
     """Of `done`, what this run did itself."""
+    tokens_done: int | None = None
+    tokens: int | None = None
+    """About how many the documents of `done` and of `total` have; None where nobody knows, and for the filter."""
+
+    @property
+    def share_done(self) -> float:
+        """Of the work, 0 to 1: by tokens, where they are known."""
+        done, of = (self.done, self.total) if not self.tokens else (self.tokens_done, self.tokens)
+        return done / of if done and of else 0.0
+
+    @property
+    def units_left(self) -> int | None:
+        """What is left to do: tokens, and documents of the filter; None where nobody knows."""
+        if self.stage != "filter" and self.tokens is not None:
+            return self.tokens - (self.tokens_done or 0)
+        return None if self.total is None else self.total - self.done
 
 
 @dataclass(frozen=True)
@@ -133,7 +149,9 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
             "stages": list(dict.fromkeys(stage.stage for tool in tools for stage in tool.stages)),
             "is_counted": numbers is not None,
             "counted": counted,
-            "seconds_left": seconds_left(tools, work) if run.state == "running" else None,
+            "seconds_left": seconds_left(tools, work, fetch_all(connection, "page_at_work", **ours))
+            if run.state == "running"
+            else None,
             "funnel": funnel(numbers.funnel if numbers else fetch_all(connection, "page_own_counts", **ours)),
             "thresholds": numbers.thresholds if numbers else None,
             "output": outputs[0] if outputs else None,
@@ -150,7 +168,11 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
 
 
 def tool_progress(run: ShownRun, progress: Sequence[Any] | None, work: Sequence[Any]) -> list[ToolProgress]:
-    """How far each tool is; by the run's own micro-batches where the ledger was not counted (`progress` is None)."""
+    """How far each tool is; by the run's own micro-batches where the ledger was not counted (`progress` is None).
+
+    A stage that was never timed takes as long a token as it takes other tools of the run, or else as the tool's slowest stage, or
+    the run's.
+    """
     counted = {(row.tool, row.stage): row for row in progress or ()}
     found = []
     for tool in run.tools:
@@ -159,25 +181,48 @@ def tool_progress(run: ShownRun, progress: Sequence[Any] | None, work: Sequence[
         for row in (row for row in work if row.tool == tool.tool):
             at = counted.get((row.tool, row.stage))
             done, total = (at.done, at.total) if at else (row.documents, None)
-            stages.append(StageProgress(row.stage, done, total, own=min(row.documents, done)))
-            if total is None or (total > done and row.seconds_a_document is None):
+            tokens_done, tokens = (at.tokens_done, at.tokens) if at else (None, None)
+            stage = StageProgress(row.stage, done, total, min(row.documents, done), tokens_done, tokens)
+            stages.append(stage)
+            seconds = seconds_a_unit(row, work)
+            if stage.units_left is None or (stage.units_left and seconds is None):
                 is_timed = False
-            elif total > done:
-                left += (total - done) * row.seconds_a_document
+            elif stage.units_left and seconds is not None:
+                left += stage.units_left * seconds
         found.append(ToolProgress(tool.tool, tuple(stages), left if is_timed else None))
     return found
 
 
-def seconds_left(tools: Sequence[ToolProgress], work: Sequence[Any]) -> float | None:
-    """How long the run still takes at its pace: the work that is left, by the work that it did a second lately. None: not known."""
-    firsts = [row.first_at for row in work if row.first_at is not None]
-    recent = sum(row.recent_seconds for row in work)
-    if not firsts or recent <= 0 or any(tool.seconds_left is None for tool in tools):
+def seconds_a_unit(row: Any, work: Sequence[Any]) -> float | None:
+    """What a token takes a stage of a tool (the filter: a document), measured or, as `tool_progress` says, guessed."""
+    if row.seconds_a_unit is not None:
+        return float(row.seconds_a_unit)
+    timed = [other for other in work if other.seconds_a_unit is not None and other.stage != "filter"]
+    if of_stage := [other.seconds_a_unit for other in timed if other.stage == row.stage]:
+        return float(sum(of_stage) / len(of_stage))
+    of_tool = [other.seconds_a_unit for other in timed if other.tool == row.tool]
+    slowest = max(of_tool or [other.seconds_a_unit for other in timed], default=None)
+    return None if slowest is None or row.stage == "filter" else float(slowest)
+
+
+def seconds_left(tools: Sequence[ToolProgress], work: Sequence[Any], at_work: Sequence[Any]) -> float | None:
+    """How long the run still takes at its pace: the work that is left, by the work that it did a second lately. None: not known.
+
+    Micro-batches at work count for the seconds that they have taken so far, of those that their tokens should take. The run ends no
+    sooner than the one that should take longest.
+    """
+    ages = [row.age for row in work if row.age is not None] + [row.seconds for row in at_work]
+    recent = sum(row.recent_seconds for row in work) + sum(min(row.seconds, RECENT_SECONDS) for row in at_work)
+    if not ages or recent <= 0 or any(tool.seconds_left is None for tool in tools):
         return None
-    lasts = [row.last_at for row in work if row.last_at is not None]
-    span = min(max((max(lasts) - min(firsts)).total_seconds(), 1.0), RECENT_SECONDS)
-    work_left = sum(tool.seconds_left or 0.0 for tool in tools)
-    return float(work_left / max(recent / span, 1e-6))
+    expected = {(row.tool, row.stage): seconds_a_unit(row, work) or 0.0 for row in work}
+    remaining, done = 0.0, 0.0
+    for row in at_work:
+        of_all = row.units * expected.get((row.tool, row.stage), 0.0)
+        done += min(row.seconds, of_all)
+        remaining = max(remaining, of_all - row.seconds)
+    work_left = max(0.0, sum(tool.seconds_left or 0.0 for tool in tools) - done)
+    return float(max(work_left * min(max(*ages, 1.0), RECENT_SECONDS) / recent, remaining))
 
 
 def funnel(rows: Iterable[Any]) -> list[FunnelRow]:

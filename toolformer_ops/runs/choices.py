@@ -210,6 +210,30 @@ class SubjectChoices(Choices):
         return {registered_name(tool): threshold for tool, threshold in thresholds.items()}
 
 
+class FilterChoices(Choices):
+    """How long a text may be that is annotated as a whole."""
+
+    max_text_tokens: int = Field(
+        default=1024,
+        ge=0,
+        le=1_000_000,
+        title="Longest text",
+        description="Most tokens, of four characters each, of a text that is annotated as a whole; 0 means no limit.",
+        json_schema_extra={"section": "Corpus"},
+    )
+    long_texts: Literal["pieces", "leave_out"] = Field(
+        default="pieces",
+        title="Longer texts",
+        description="pieces: cut at ends of paragraphs, each annotated as a text; leave_out: not annotated, and counted.",
+        json_schema_extra={"section": "Corpus"},
+    )
+
+    def deciding(self) -> dict[str, Any]:
+        """What a recipe hashes. At the defaults it is what it was before there was a limit; shorter texts have the same rows."""
+        found = super().deciding()
+        return {} if found == FilterChoices().model_dump(mode="json") else found
+
+
 class SamplingChoices(Choices):
     """How positions are found and calls are sampled. A number that is None is the tool's (`for_tool`)."""
 
@@ -602,6 +626,7 @@ class RunChoices(
     StoringChoices,
     ScoringChoices,
     SamplingChoices,
+    FilterChoices,
     SubjectChoices,
 ):
     """All choices of one annotation run."""

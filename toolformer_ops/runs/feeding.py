@@ -57,14 +57,15 @@ def feed(
     compute: Callable[[Loaded], Done],
     write: Callable[[Done], object],
     alone: Callable[[Loaded], bool] = lambda _: False,
+    times: FeedingTimes | None = None,
 ) -> FeedingTimes:
-    """Read, compute and write each batch; one that is read as None is passed over. Returns where the time went.
+    """Read, compute and write each batch; one that is read as None is passed over. Returns where the time went, added to `times`.
 
     A batch is read before the two that precede it are written, and computed while the one before is, but for a batch that is to be
     `alone`: all before are written then. An error of any thread ends it all and is raised as it is; what was
     computed until then is written, unless writing is what failed.
     """
-    times = FeedingTimes()
+    times = times or FeedingTimes()
     behind: Future[None] | None = None
 
     def timed_write(done: Done) -> None:

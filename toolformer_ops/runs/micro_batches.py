@@ -5,15 +5,20 @@ Postgres (`feeding.py`). Each micro-batch's rows and its `stage_ledger` rows are
 is killed loses the micro-batch that it computed and the one that was being written, a stage that is told to end (SIGTERM) the
 first alone; run again, it starts at the first document without a ledger row. A green task proves nothing: the ledger does.
 
+A stage may work in rounds of some minutes, so that the stages behind it need not wait for all of its shard
+(`stages/annotating.py`). A text that is longer than a micro-batch, or at which a process died, begins a round: the stages behind
+have done all before it by then.
+
 Writes `stage_ledger`, `micro_batches`, and the rows that a stage hands over; what kills its process is the matter of `tries.py`.
 """
 
 import logging
+import math
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
@@ -22,7 +27,7 @@ from sqlalchemy import Connection, Engine
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, TerminationRequest
 from toolformer_ops.records import Document
-from toolformer_ops.runs.feeding import feed
+from toolformer_ops.runs.feeding import FeedingTimes, feed
 from toolformer_ops.runs.run_tools import RunTool, Shard
 from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, PlannedBatch, Tries, plan_batches
@@ -36,6 +41,8 @@ Loaded = TypeVar("Loaded")
 MICRO_BATCH_TOKENS = {"cpu": 4_096, "cuda": 32_768}
 """Tokens of a micro-batch by kind of device. The sampler's KV cache holds a text twice, and its calls: so many tokens fill a CPU's
 budget (`language_model/memory.py`), and about half of a GPU's, where a kill would else lose more than some minutes of work."""
+ROUND_SECONDS = 300.0
+"""Of a round, at least: to ask what is undone takes each stage 1.4 CPU s a round with 1,000,000 documents."""
 
 
 @dataclass
@@ -116,13 +123,20 @@ class StageWork(ABC, Generic[Loaded]):
 
 
 def work_off(
-    settings: Settings, engine: Engine, work: StageWork[Loaded], start_up: StartUp | None = None
+    settings: Settings,
+    engine: Engine,
+    work: StageWork[Loaded],
+    start_up: StartUp | None = None,
+    *,
+    after_round: Callable[[], object] | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Counter[str]:
     """Do all undone documents of a shard, micro-batch by micro-batch, each committed with its ledger rows.
 
     What is undone is asked again before each micro-batch, so that a second run on the same documents repeats little. A text that
     kills its process, or that alone does not fit into memory, is set apart and given up (`tries.py`).
-    `start_up` is stored with the first micro-batch after it. Returns the sums of the documents' counts.
+    `start_up` is stored with the first micro-batch after it. `after_round` is called whenever a round is committed, once at least;
+    without it all is one round. Returns the sums of the documents' counts.
 
     Raises:
         DeviceMemoryError: no text fits into memory.
@@ -132,11 +146,12 @@ def work_off(
     # 1. What is to be done, and in which micro-batches.
     with database.transaction(engine) as connection:
         pending = list(work.undone(connection))
+        tokens = work.tokens(connection, pending)
         batches = plan_batches(
             pending,
             tries.left(connection) if pending else [],
             settings.micro_batch_documents,
-            work.tokens(connection, pending),
+            tokens,
             settings.micro_batch_tokens or MICRO_BATCH_TOKENS["cpu" if settings.device == "cpu" else "cuda"],
         )
     suspect = sum(len(batch.document_ids) for batch in batches if batch.deaths)
@@ -144,12 +159,27 @@ def work_off(
     logger.info("%s: %d documents to do%s", work.stage, len(pending), suspected)
 
     # 2. Do it. Before a micro-batch at which a process died, all is committed that another death would lose, or throw suspicion on.
-    shard = _ShardAtWork(engine, work, tries, start_up, documents=len(pending))
+    shard = _ShardAtWork(engine, work, tries, start_up, documents=len(pending), tokens=tokens, clock=clock)
+    times = FeedingTimes()
+    left = deque(batches)
     try:
-        times = feed(batches, shard.read, shard.compute, shard.write, alone=lambda given: given.planned.deaths > 0)
-        shard.give_up_too_large()
-        if suspect:
-            tries.forget_done()
+        while True:
+            feed(
+                _round(left, ROUND_SECONDS if after_round else math.inf, clock),
+                shard.read,
+                shard.compute,
+                shard.write,
+                alone=lambda given: given.planned.deaths > 0,
+                times=times,
+            )
+            if not left:
+                shard.give_up_too_large()
+                if suspect:
+                    tries.forget_done()
+            if after_round:
+                after_round()
+            if not left:
+                break
     except TerminationRequest:
         done = f"{shard.totals['documents']} of {len(pending)} documents are committed"
         logger.info("%s: told to end (SIGTERM): %s, and the micro-batch at work is dropped", work.stage, done)
@@ -165,6 +195,15 @@ def work_off(
     if shard.totals["documents"]:
         database.analyze_grown(engine)
     return shard.totals
+
+
+def _round(left: deque[PlannedBatch], seconds: float, clock: Callable[[], float]) -> Iterator[PlannedBatch]:
+    """Take the micro-batches of a round: until it has lasted `seconds`, or up to one that begins a round."""
+    started = clock()
+    while left:
+        yield left.popleft()
+        if seconds < math.inf and left and (left[0].is_long or left[0].deaths or clock() - started >= seconds):
+            return
 
 
 @dataclass(frozen=True)
@@ -187,13 +226,19 @@ class _ShardAtWork(Generic[Loaded]):
     start_up: StartUp | None
     documents: int
     """How many there are to do."""
+    tokens: Mapping[uuid.UUID, int]
+    """About how many tokens each has, where a model reads them."""
+    clock: Callable[[], float]
     totals: Counter[str] = field(default_factory=Counter)
     """Sums of the counts that are committed."""
-    started: float = field(default_factory=time.monotonic)
+    tokens_done: int = 0
     too_large: list[Document] = field(default_factory=list)
     """Documents that alone do not fit into memory."""
     unwritten: set[int] = field(default_factory=set)
     """Tries of micro-batches that are computed and not committed."""
+
+    def __post_init__(self) -> None:
+        self.started = self.clock()
 
     def read(self, planned: PlannedBatch) -> _ReadBatch[Loaded] | None:
         """The documents of a micro-batch that are not done yet, and what their work needs; None where all are done."""
@@ -235,10 +280,12 @@ class _ShardAtWork(Generic[Loaded]):
         for outcome in done.outcomes:
             self.totals.update(outcome.counts)
             self.totals["documents"] += 1
-        elapsed = time.monotonic() - self.started
+            self.tokens_done += self.tokens.get(outcome.document_id, 0)
+        of_tokens = f", {self.tokens_done} of {sum(self.tokens.values())} tokens" if self.tokens else ""
         logger.info(
-            "%s: %d of %d documents, %.0f s", self.work.stage, self.totals["documents"], self.documents, elapsed
-        )
+            "%s: %d of %d documents%s, %.0f s",
+            self.work.stage, self.totals["documents"], self.documents, of_tokens, self.clock() - self.started,
+        )  # fmt: skip
 
     def give_up_too_large(self) -> None:
         """Give up the documents that do not fit into memory: at the end, when it is known whether others do."""
@@ -285,7 +332,13 @@ def write_ledger(
     """
     stage_of_run = {"run_id": run.run_id, "tool": run.tool, "stage": stage, "recipe_id": run.recipe_of(stage)}
     [batch] = database.fetch_all(
-        connection, "insert_micro_batch", **stage_of_run, **sums_of(outcomes), start_up_seconds=start_up_seconds
+        connection,
+        "insert_micro_batch",
+        **stage_of_run,
+        **sums_of(outcomes),
+        filter_recipe_id=run.filter_recipe_id,
+        document_ids=[outcome.document_id for outcome in outcomes],
+        start_up_seconds=start_up_seconds,
     )
     hashes = {
         row.document_id: row.rows_hash
@@ -324,8 +377,14 @@ def write_ledger(
             batch_id=batch.batch_id,
         )
         own = {row.document_id for row in rows}
-        sums = sums_of([outcome for outcome in outcomes if outcome.document_id in own])
-        database.execute(connection, "correct_micro_batch", batch_id=batch.batch_id, **sums)
+        database.execute(
+            connection,
+            "correct_micro_batch",
+            batch_id=batch.batch_id,
+            **sums_of([outcome for outcome in outcomes if outcome.document_id in own]),
+            filter_recipe_id=run.filter_recipe_id,
+            document_ids=list(own),
+        )
 
 
 def sums_of(outcomes: Sequence[DocumentOutcome]) -> dict[str, object]:

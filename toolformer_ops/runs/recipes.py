@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.retrieval import own_text
-from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
+from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
 from toolformer_ops.storage import database
 from toolformer_ops.tools.base import ToolSpec
 
@@ -119,7 +119,11 @@ def tool_recipes(
     model = {"model": model_identity, "dtype": dtype}
     # A text with calls is refused, but for a run with chains over the release that holds it.
     chained = {} if chained_release is None else {"chained_release": chained_release}
-    filtering = Recipe(stage="filter", tool=spec.name, definition={"filter_version": spec.filter_version, **chained})
+    filtering = Recipe(
+        stage="filter",
+        tool=spec.name,
+        definition={"filter_version": spec.filter_version, **chained, **choices.part(FilterChoices).deciding()},
+    )
     sampling = Recipe(
         stage="sample",
         tool=spec.name,

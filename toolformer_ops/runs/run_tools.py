@@ -30,8 +30,6 @@ RECIPE_OF_STAGE: Mapping[str, str] = MappingProxyType(
     }
 )
 """The stages with recipes, in their order, each with the column of `run_tools` that holds its recipe."""
-CHARACTERS_A_TOKEN = 4
-"""Of English prose, about."""
 
 
 @dataclass(frozen=True)
@@ -231,6 +229,6 @@ def documents_after(
 def kept_tokens(connection: Connection, run: RunTool, document_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, int]:
     """About how many tokens the filter kept of each document, by its characters: no tokenizer is loaded for it."""
     rows = database.fetch_all(
-        connection, "kept_characters", filter_recipe_id=run.filter_recipe_id, document_ids=list(document_ids)
+        connection, "kept_tokens", filter_recipe_id=run.filter_recipe_id, document_ids=list(document_ids)
     )
-    return {row.document_id: -(-row.characters // CHARACTERS_A_TOKEN) for row in rows}
+    return {row.document_id: row.tokens for row in rows}

@@ -72,6 +72,8 @@ class PlannedBatch:
     """Processes that died while they worked on these documents."""
     is_given_up: bool = False
     """Whether its one document killed its process alone, too."""
+    is_long: bool = False
+    """Whether its one document has more tokens than a micro-batch should."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def plan_batches(
     tokens: Mapping[uuid.UUID, int] = MappingProxyType({}),
     most_tokens: int = 0,
 ) -> list[PlannedBatch]:
-    """Cut documents into micro-batches; those at which a process died come last, and are cut as the module says.
+    """Cut documents into micro-batches; long ones come after the others, and last those at which a process died, cut as above.
 
     Args:
         pending: the documents to be done, in their order.
@@ -111,16 +113,19 @@ def plan_batches(
             together.setdefault(of_document[document_id][-1].try_id, []).append(document_id)
 
     # 2. Micro-batches of the others.
+    long = [document_id for document_id in clean if tokens.get(document_id, 0) > most_tokens > 0]
     parts: list[list[uuid.UUID]] = []
     held = 0
     for document_id in clean:
         own = tokens.get(document_id, 0)
+        if own > most_tokens > 0:
+            continue
         if not parts or len(parts[-1]) == size or held + own > most_tokens > 0:
             parts.append([])
             held = 0
         parts[-1].append(document_id)
         held += own
-    batches = [PlannedBatch(part) for part in parts]
+    batches = [PlannedBatch(part) for part in parts] + [PlannedBatch([one], is_long=True) for one in long]
 
     # 3. Those at which a process died.
     for _, documents in sorted(together.items()):

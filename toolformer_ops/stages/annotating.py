@@ -1,31 +1,42 @@
-"""Sample, execute and score a shard in one process, so that the language model is loaded once.
+"""Sample, execute and score a shard in one process, and its placebos if the run has a pool: the language model is loaded once.
 
-The three stages run one after the other, each with its own recipe, micro-batches and ledger rows: the rows are those of the three
-commands, and a process that is killed in one stage does not repeat the stages before it. A shard without work loads no model.
+In rounds of some minutes: what a round has sampled is executed and scored before the next one, so that the first scored calls do
+not wait for the whole shard, nor for a long text. Each stage has its own recipe, micro-batches and ledger rows: the rows are those
+of the single commands, and a process that is killed in one stage does not repeat the stages before it. A shard without work loads
+no model.
 
 Runs in the GPU pool, so a tool that needs no GPU holds one while it executes. That costs less than a second task: to load even
 a model of 135 million parameters again takes longer than to execute a shard's calls of the Calculator, the Calendar or a search
 (docs/operations.md has the figures). A tool for which that is wrong says `executes_apart` in its spec, and has three tasks.
 """
 
+import functools
+
 from toolformer_ops.config import Settings
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.start_up import StartUp
-from toolformer_ops.stages.execution import execute_stage
+from toolformer_ops.stages.execution import prepare_execution
+from toolformer_ops.stages.placebo import prepare_placebos
 from toolformer_ops.stages.sampling import sample_stage
-from toolformer_ops.stages.scoring import score_stage
+from toolformer_ops.stages.scoring import prepare_scoring
 
 
 def annotate_stage(
     settings: Settings, run_id: str, tool_name: str, shard: str, start_up: StartUp | None = None
 ) -> None:
-    """Sample a tool's calls for one shard, execute them and score them.
+    """Sample a tool's calls for one shard, execute them and score them, and their placebos where the run has a pool already.
 
     `start_up` is what the process took to start, where that is measured.
 
     Raises:
-        As `sample_stage`, `execute_stage` and `score_stage`.
+        As `sample_stage`, `prepare_execution`, `prepare_scoring` and `prepare_placebos`.
     """
     model = RunModel(settings, start_up)
-    for stage in (sample_stage, execute_stage, score_stage):
-        stage(settings, run_id, tool_name, shard, model)
+    of_shard = (settings, run_id, tool_name, shard, model)
+    # Prepared when the first calls are sampled, and once: an open tool and a loaded pool are kept for the other rounds.
+    later = [
+        functools.cache(functools.partial(prepare_execution, *of_shard)),
+        functools.cache(functools.partial(prepare_scoring, *of_shard)),
+        functools.cache(functools.partial(prepare_placebos, *of_shard, of_known_pool=True)),
+    ]
+    sample_stage(*of_shard, after_round=lambda: [prepared()() for prepared in later])

@@ -162,6 +162,17 @@ def execute_stage(
 ) -> Counter[str]:
     """Run the tool on one shard's calls; returns the number of results and of each reason.
 
+    Raises:
+        As `prepare_execution`.
+    """
+    return prepare_execution(settings, run_id, tool_name, shard, model)()
+
+
+def prepare_execution(
+    settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel | None = None
+) -> Callable[[], Counter[str]]:
+    """A function that does what is undone of the shard whenever it is called; the tool is opened once.
+
     `model` is the run's, where another stage of this process uses it, too.
 
     Raises:
@@ -186,4 +197,4 @@ def execute_stage(
     work = ExecuteWork(
         run=run, shard=Shard.parse(shard), runner=runner, time_limit_seconds=settings.tool_time_limit_seconds
     )
-    return work_off(batches, engine, work, of_run.start_up)
+    return functools.partial(work_off, batches, engine, work, of_run.start_up)

@@ -99,7 +99,7 @@ class FilterWork(StageWork[Sequence[Document]]):
         rows: list[TableRow] = []
         for document in loaded:
             started = time.perf_counter()
-            decisions = filter_document(self.tool, document, chains=self.run.choices.chains)
+            decisions = filter_document(self.tool, document, self.run.choices, chains=self.run.choices.chains)
             if self.run.chained_release_id is not None:
                 source = document_id_of(EarlierCalls.of(document.text, tool_names()).plain_text)
                 rows.append(ChainedTextRow(self.run.chained_release_id, document.document_id, source))

@@ -1,12 +1,14 @@
 """Score placebos: results of other calls in a call's place, in nats, into `placebo_losses` (docs/placebo.md).
 
 A stage of its own behind scoring, since the results that it draws from are known when all calls are scored
-(`runs/placebo_pools.py`). The room `annotation` draws and scores; this stage says for which documents. It reads what scoring
-wrote and changes nothing of it. Does not decide what is kept, nor how many calls are kept by chance: `sql/views` and
+(`runs/placebo_pools.py`). Where an earlier run has drawn them, each shard scores its placebos with the model that it has loaded
+(`annotating.py`). The room `annotation` draws and scores; this stage says for which documents. It reads what scoring wrote and
+changes nothing of it. Does not decide what is kept, nor how many calls are kept by chance: `sql/views` and
 `runs/placebo_rates.py` do.
 """
 
 import dataclasses
+import functools
 import logging
 import time
 import uuid
@@ -194,6 +196,26 @@ def placebo_stage(
     `choices` are the run's own where None; a run that has a pool keeps its numbers.
 
     Raises:
+        As `prepare_placebos`.
+    """
+    return prepare_placebos(settings, run_id, tool_name, shard, model, choices)()
+
+
+def prepare_placebos(
+    settings: Settings,
+    run_id: str,
+    tool_name: str,
+    shard: str,
+    model: RunModel | None = None,
+    choices: PlaceboChoices | None = None,
+    *,
+    of_known_pool: bool = False,
+) -> Callable[[], Counter[str]]:
+    """A function that scores what is undone of the shard whenever it is called; it does nothing where the run asks for no placebos.
+
+    With `of_known_pool` it does nothing where the run has no pool yet, either: that is drawn when all calls of the tool are scored.
+
+    Raises:
         QualityError: not all documents of the run are scored.
         RecipeMismatchError: the model is not the one that the run was started with.
     """
@@ -205,12 +227,14 @@ def placebo_stage(
         if run.placebo_recipe_id is None:
             if not wants_placebos(asked):
                 logger.info("placebo: run %s asks for no placebos", run_id)
-                return Counter()
+                return Counter
+            if of_known_pool:
+                return Counter
             run = dataclasses.replace(run, placebo_recipe_id=choose_pool(connection, run, asked))
         draw = PlaceboDraw(load_pool(connection, run.recipe_of("placebo")))
     of_run = model or RunModel(settings)
     work = PlaceboWork(run=run, shard=Shard.parse(shard), draw=draw, load_model=lambda: of_run.of(run))
-    return work_off(settings, engine, work, of_run.start_up)
+    return functools.partial(work_off, settings, engine, work, of_run.start_up)
 
 
 def placebos_of_run(settings: Settings, run_id: str, choices: PlaceboChoices) -> dict[str, dict[float, Rate]]:

@@ -1,8 +1,9 @@
 """Which tools of a run have work, and the shards that a tool's work is split into, so that a mapped task has enough to do.
 
-Looks at what the ledger holds and writes nothing. The number follows the work: the documents that are not yet scored, times the
-seconds that a document took lately (a setting, until there are measured times), in parts of `shard_seconds`, or of more where
-starting a process would take more than a twentieth of that, by what the newest processes took (a setting, until then); at most 64.
+Looks at what the ledger holds and writes nothing. The number follows the work: the tokens of the documents that are not yet scored,
+times the seconds that a token took lately (a setting, seconds a document, until there are measured times). A shard holds
+`shard_seconds` of it, or more where starting a process would take more than a twentieth of that, by what the newest processes took
+(a setting, until then); there are at most 64 shards, and no more than documents.
 """
 
 import logging
@@ -63,12 +64,10 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
             scoring_recipe_id=run.scoring_recipe_id,
         )
         start_up = _start_up_seconds(connection, settings.start_up_seconds, run.model_identity)
-    count = shard_count(
-        work.documents,
-        work.seconds_per_document or settings.seconds_per_document,
-        max(settings.shard_seconds, start_up / START_UP_SHARE),
-    )
-    logger.info("plan: %d documents of %s in %d shards", work.documents, run.tool, count)
+    measured = work.seconds_per_token
+    seconds = work.documents * settings.seconds_per_document if measured is None else work.tokens * measured
+    count = shard_count(work.documents, seconds, max(settings.shard_seconds, start_up / START_UP_SHARE))
+    logger.info("plan: %d documents of %s, %d tokens, in %d shards", work.documents, run.tool, work.tokens, count)
     return [f"{index}/{count}" for index in range(count)]
 
 
@@ -101,9 +100,9 @@ def tools_to_do(settings: Settings, run_id: str) -> ToDo:
     return ToDo(tools, [f"{index}/{shards}" for index in range(shards)])
 
 
-def shard_count(documents: int, seconds_per_document: float, shard_seconds: float) -> int:
-    """How many shards hold `documents`, each of `shard_seconds` or more of work; from 1 to `MAX_SHARDS`."""
-    return min(MAX_SHARDS, max(1, math.floor(documents * seconds_per_document / shard_seconds)))
+def shard_count(documents: int, seconds: float, shard_seconds: float) -> int:
+    """How many shards hold `documents`, each of `shard_seconds` or more of the `seconds` of work; from 1 to `MAX_SHARDS`."""
+    return min(MAX_SHARDS, max(1, min(documents, math.floor(seconds / shard_seconds))))
 
 
 def filter_shard_count(

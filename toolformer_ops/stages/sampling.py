@@ -168,11 +168,16 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
 
 
 def sample_stage(
-    settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel | None = None
+    settings: Settings,
+    run_id: str,
+    tool_name: str,
+    shard: str,
+    model: RunModel | None = None,
+    after_round: Callable[[], object] | None = None,
 ) -> Counter[str]:
     """Sample calls of a tool for one shard; returns the number of samples of each kind.
 
-    `model` is the run's, where another stage of this process uses it, too.
+    `model` is the run's, where another stage of this process uses it, too; with `after_round` it works in rounds (`work_off`).
 
     Raises:
         RecipeMismatchError: the model is not the one that the run was started with.
@@ -183,4 +188,4 @@ def sample_stage(
         run = load_run_tool(connection, run_id, tool.spec.name)
     of_run = model or RunModel(settings)
     work = SampleWork(run=run, shard=Shard.parse(shard), tool=tool, load_model=lambda: of_run.of(run))
-    return work_off(settings, engine, work, of_run.start_up)
+    return work_off(settings, engine, work, of_run.start_up, after_round=after_round)

@@ -4,6 +4,7 @@ The room `annotation` chooses each call's result and scores it; this stage says 
 losses or with the reason why there are none. Does not decide what is kept: `sql/views` do.
 """
 
+import functools
 import time
 import uuid
 from collections import Counter, defaultdict
@@ -175,6 +176,17 @@ def score_stage(
 ) -> Counter[str]:
     """Score one shard's calls of a tool; returns the number of scored calls and of each reason.
 
+    Raises:
+        As `prepare_scoring`.
+    """
+    return prepare_scoring(settings, run_id, tool_name, shard, model)()
+
+
+def prepare_scoring(
+    settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel | None = None
+) -> Callable[[], Counter[str]]:
+    """A function that does what is undone of the shard whenever it is called.
+
     `model` is the run's, where another stage of this process uses it, too.
 
     Raises:
@@ -186,4 +198,4 @@ def score_stage(
         run = load_run_tool(connection, run_id, tool.spec.name)
     of_run = model or RunModel(settings)
     work = ScoreWork(run=run, shard=Shard.parse(shard), tool=tool, load_model=lambda: of_run.of(run))
-    return work_off(settings, engine, work, of_run.start_up)
+    return functools.partial(work_off, settings, engine, work, of_run.start_up)

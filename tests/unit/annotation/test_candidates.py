@@ -1,6 +1,8 @@
 """From a document to candidate calls, with a scripted model and the real calculator and calendar."""
 
 import itertools
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from typing import Any, NoReturn
@@ -11,6 +13,7 @@ from tests.fake_language_model import UNFINISHED, FakeLanguageModel
 from toolformer_ops.annotation.candidates import (
     CHARACTERS_TOGETHER,
     HOLDS_CALL_MARKUP,
+    LONGER_THAN_LIMIT,
     SampledText,
     candidates_at,
     filter_document,
@@ -20,11 +23,12 @@ from toolformer_ops.annotation.candidates import (
     sample_paragraphs,
     sample_texts,
 )
+from toolformer_ops.annotation.pieces import cut
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import AnnotationPrompt
 from toolformer_ops.records import CallPosition, Document, Paragraph, SampledContinuation
-from toolformer_ops.runs.choices import ToolSamplingChoices
-from toolformer_ops.tools.base import FilterDecision
+from toolformer_ops.runs.choices import FilterChoices, ToolSamplingChoices
+from toolformer_ops.tools.base import FilterDecision, Tool
 from toolformer_ops.tools.registry import get_tool
 
 PROMPT = AnnotationPrompt("Calculator", "Input: {text}\nOutput:")
@@ -57,11 +61,86 @@ def sampled(model: FakeLanguageModel, texts: list[str], **changed: Any) -> list[
 
 def test_a_document_with_call_markup_is_refused_whole_and_other_filters_decide_by_themselves() -> None:
     smuggling = Document.of("Sums: [Calculator(1 + 1) -> 3] a total of 3.")
-    [decision] = filter_document(CALCULATOR, smuggling)
+    [decision] = filter_document(CALCULATOR, smuggling, FilterChoices())
     assert (decision.kept, decision.reason, decision.end_char) == (False, HOLDS_CALL_MARKUP, len(smuggling.text))
     assert kept_paragraphs(smuggling, [decision]) == []
     plain = Document.of("There were 2 cats and 3 dogs, a total of 5 animals.")
-    assert [item.text for item in kept_paragraphs(plain, filter_document(CALCULATOR, plain))] == [plain.text]
+    assert [item.text for item in kept_paragraphs(plain, filter_document(CALCULATOR, plain, FilterChoices()))] == [
+        plain.text
+    ]
+
+
+PROSE = "One two three. Four five six.\nSeven eight.\n \nNine ten eleven twelve, and thirteen is the last of them."
+LAST_LINE_IN_20 = ("Nine ten eleven", "twelve, and", "thirteen is the", "last of them.")
+
+
+@pytest.mark.parametrize(
+    ("most", "unbroken", "pieces"),
+    [
+        (200, (), [PROSE]),
+        (80, (), [PROSE[:42], PROSE[45:]]),  # at the end of the paragraph
+        (30, (), ["One two three. Four five six.", "Seven eight.", "Nine ten eleven twelve, and", "thirteen is the last of them."]),
+        (20, (), ["One two three.", "Four five six.", "Seven eight.", *LAST_LINE_IN_20]),
+        (80, ((40, 47),), [PROSE[:29], PROSE[30:]]),  # a call holds the end of the paragraph: the line's
+    ],
+)  # fmt: skip
+def test_a_text_is_cut_at_the_end_of_a_paragraph_or_else_of_a_line_a_sentence_or_a_word(
+    most: int, unbroken: Sequence[tuple[int, int]], pieces: list[str]
+) -> None:
+    found = cut(PROSE, (0, len(PROSE)), most, unbroken)
+    assert [PROSE[start:end] for start, end in found] == pieces
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 1001, " " * 50 + "x" * 30 + " " * 70, "word " * 200, "\n\n".join("abc" * 9), "é\n" * 99]
+)
+@pytest.mark.parametrize("most", [4, 7, 100])
+def test_pieces_hold_all_but_white_space_and_none_is_longer_than_the_limit(text: str, most: int) -> None:
+    pieces = cut(text, (0, len(text)), most)
+    assert "".join("".join(text[start:end].split()) for start, end in pieces) == "".join(text.split())
+    assert all(0 < end - start <= most for start, end in pieces)
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(pieces))
+
+
+def test_a_long_paragraph_is_annotated_in_pieces_or_left_out_and_the_others_keep_their_numbers() -> None:
+    class Lines(Tool):
+        """Judges lines."""
+
+        spec = CALCULATOR.spec
+
+        def filter(self, document: Document) -> list[FilterDecision]:
+            ends = [match.end() for match in re.finditer(r"\n|$", document.text)]
+            spans = zip([0, *ends], ends, strict=False)
+            return [
+                FilterDecision(kept=number != 1, reason="of a line", paragraph=number, start_char=start, end_char=end)
+                for number, (start, end) in enumerate(spans)
+                if start < end
+            ]
+
+    long = "Seven words of a long first line. " * 2
+    document = Document.of(f"{long}\nnot kept, though it is too long to be annotated\nshort\n{long}")
+
+    def found(**chosen: Any) -> list[tuple[int, bool, str]]:
+        decisions = filter_document(Lines(), document, FilterChoices(**chosen))
+        return [(one.paragraph, one.kept, document.text[one.start_char : one.end_char].strip()) for one in decisions]
+
+    whole = [(number, number != 1, line.strip()) for number, line in enumerate(document.text.split("\n"))]
+    assert found() == found(max_text_tokens=0) == found(max_text_tokens=0, long_texts="leave_out") == whole
+    half = long.strip()[: len(long) // 2 - 1]
+    assert found(max_text_tokens=10) == [
+        (0, True, half),
+        (4, True, half),
+        *whole[1:3],
+        (3, True, half),
+        (5, True, half),
+    ]
+    assert found(max_text_tokens=10, long_texts="leave_out") == [
+        (0, False, long.strip()),
+        *whole[1:3],
+        (3, False, long.strip()),
+    ]
+    [*_, last] = filter_document(Lines(), document, FilterChoices(max_text_tokens=10, long_texts="leave_out"))
+    assert last.reason == LONGER_THAN_LIMIT
 
 
 def test_each_group_of_texts_is_sampled_before_the_positions_of_the_next_are_found() -> None:
@@ -284,7 +363,7 @@ def test_only_a_tool_that_says_so_gets_the_url_and_date_of_a_record() -> None:
     for reads_record in (False, True):
         tool = Reading()
         tool.spec = replace(tool.spec, reads_record=reads_record)
-        filter_document(tool, dated)
+        filter_document(tool, dated, FilterChoices())
         position = CallPosition(token=1, char=5, probability=0.5)
         candidates_at(tool, dated, dated.text, position, [SampledContinuation("Calculator(2 + 3)", finished=True)])
     assert [(item.url is not None, item.document_date is not None) for item in seen] == [(False, False)] * 2 + [

@@ -6,6 +6,7 @@ from toolformer_ops.annotation.candidates import HOLDS_CALL_MARKUP, HOLDS_NO_CAL
 from toolformer_ops.annotation.chains import EarlierCalls
 from toolformer_ops.call_syntax import Call, WovenCall, weave
 from toolformer_ops.records import Document
+from toolformer_ops.runs.choices import FilterChoices
 from toolformer_ops.tools.registry import get_tool
 
 TOOLS = ("Calendar", "Calculator", "WikiSearch")
@@ -104,18 +105,24 @@ def test_a_result_that_the_text_says_too_makes_no_chain() -> None:
 def test_a_text_of_a_chain_holds_calls_and_no_other_markup() -> None:
     calculator = get_tool("Calculator")
     woven, smuggled = weave(PLAIN, [DATE]), "A [Calculator(2 + 2) of 4 " + PLAIN
-    assert [item.reason for item in filter_document(calculator, Document.of(woven))] == [HOLDS_CALL_MARKUP]
-    assert [item.reason for item in filter_document(calculator, Document.of(PLAIN), chains=True)] == [HOLDS_NO_CALL]
-    assert [item.reason for item in filter_document(calculator, Document.of(smuggled), chains=True)] == [
+    assert [item.reason for item in filter_document(calculator, Document.of(woven), FilterChoices())] == [
         HOLDS_CALL_MARKUP
     ]
+    assert [item.reason for item in filter_document(calculator, Document.of(PLAIN), FilterChoices(), chains=True)] == [
+        HOLDS_NO_CALL
+    ]
+    assert [
+        item.reason for item in filter_document(calculator, Document.of(smuggled), FilterChoices(), chains=True)
+    ] == [HOLDS_CALL_MARKUP]
     both = weave(smuggled, [WovenCall(len(smuggled), DATE.call, DATE.result)])
-    assert [item.reason for item in filter_document(calculator, Document.of(both), chains=True)] == [HOLDS_CALL_MARKUP]
+    assert [item.reason for item in filter_document(calculator, Document.of(both), FilterChoices(), chains=True)] == [
+        HOLDS_CALL_MARKUP
+    ]
     # The decision is on all of the text, its calls included.
     assert [
         (item.reason, item.start_char, item.end_char)
-        for item in filter_document(get_tool("Calendar"), Document.of(woven), chains=True)
+        for item in filter_document(get_tool("Calendar"), Document.of(woven), FilterChoices(), chains=True)
     ] == [(TAKES_NO_INPUT, 0, len(woven))]
     assert not {HOLDS_CALL_MARKUP, HOLDS_NO_CALL} & {
-        item.reason for item in filter_document(calculator, Document.of(woven), chains=True)
+        item.reason for item in filter_document(calculator, Document.of(woven), FilterChoices(), chains=True)
     }

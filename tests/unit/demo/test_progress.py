@@ -14,7 +14,7 @@ DONE = ToolProgress("MT", "done", 10, 10, 40, 40)
 def stages(tool: str, *done_and_total: tuple[int, int]) -> list[SimpleNamespace]:
     names = ("filter", "sample", "execute", "score")
     return [
-        SimpleNamespace(tool=tool, stage=name, done=done, total=total)
+        SimpleNamespace(tool=tool, stage=name, done=done, total=total, tokens_done=None, tokens=None)
         for name, (done, total) in zip(names, done_and_total, strict=True)
     ]
 
@@ -31,6 +31,14 @@ def printed(console: Console) -> str:
 def test_a_tool_stands_at_its_first_stage_that_is_not_done() -> None:
     rows = stages("Calculator", (64, 64), (21, 21), (16, 21), (8, 21))
     assert by_tool(rows) == (ToolProgress("Calculator", "execute", 16, 21, 64 + 21 + 16 + 8, 64 + 63),)
+
+
+def test_a_long_text_that_is_left_is_most_of_the_work() -> None:
+    rows = stages("Calculator", (30, 30), (29, 30), (29, 30), (29, 30))
+    for row in rows[1:]:
+        row.tokens_done, row.tokens = 8_000, 20_000
+    [tool] = by_tool(rows)
+    assert (tool.count, tool.steps_done, tool.steps) == ("29/30 (40 % of the tokens)", 30 + 24_000, 30 + 60_000)
 
 
 def test_a_tool_whose_stages_are_all_done_is_done() -> None:

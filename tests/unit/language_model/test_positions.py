@@ -1,14 +1,26 @@
 """Which positions are offered, in what order, and that nothing else processed before changes them."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
 
-from tests.unit.language_model.conftest import FORMATS, PROMPT, TEXT, Subject, passes_over
+from tests.unit.language_model.conftest import (
+    FORMATS,
+    PROMPT,
+    TEXT,
+    Subject,
+    TextToSample,
+    passes_over,
+    sample_calls,
+    score_calls,
+)
+from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.language_model.context import ContextBuilder, best_positions
+from toolformer_ops.language_model.pulse import Pulse
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.records import CallPosition
+from toolformer_ops.records import CallPosition, PlacedCall
 
 
 def position(token: int, probability: float) -> CallPosition:
@@ -140,3 +152,31 @@ def test_a_position_in_a_later_window_has_the_probability_of_that_window_alone(l
     (marker,) = reference.encode(" [")
     expected = float(logits[-1].softmax(-1)[marker])
     assert abs(inside.probability - expected) <= 1e-3 * expected
+
+
+def test_a_long_text_says_once_a_minute_how_far_its_positions_samples_and_losses_are(
+    long_subject: Subject, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = long_subject.engine
+    text = " ".join(f"Shop {number} sold {number * 7} shirts." for number in range(60))
+    seconds = itertools.count(0.0, 20.0)  # a look at the clock: each pass takes 20 s
+    monkeypatch.setattr(long_subject.model, "pulse", Pulse(lambda: next(seconds)))
+    with caplog.at_level("INFO"):
+        [positions] = engine.find_positions(PROMPT, [text], at_most=9, threshold=0.0)
+        sample_calls(
+            engine,
+            [TextToSample(text, positions, "seed")],
+            samples=2,
+            max_new_tokens=4,
+            call_start=" [",
+            temperature=1.0,
+            top_p=1.0,
+        )
+        score_calls(
+            engine, text, [PlacedCall(one.token, Call("Calculator", f"{one.token} + 1"), "2") for one in positions]
+        )
+    said = [message for message in caplog.messages if message.startswith("at work: ")]
+    passes = next(seconds) / 20.0 - 1
+    assert len(said) == passes // 3
+    kinds = {message.partition(" of ")[2].partition(" ")[2] for message in said}
+    assert kinds == {"windows of texts read for positions", "samples ended", "sequences read"}

@@ -22,7 +22,7 @@ from toolformer_ops.one_process.estimation import (
     total,
 )
 from toolformer_ops.records import Document, Paragraph
-from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
+from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
 from toolformer_ops.tools.registry import get_tool
 
 SUMS = [f"Box {number} holds 2 pens and 3 caps, a total of 5 things." for number in range(12)]
@@ -50,7 +50,7 @@ def test_the_probe_is_the_kept_texts_with_the_smallest_hashes_in_any_order() -> 
     documents = [Document.of(text) for text in [*SUMS, NO_SUM]]
     calculator = get_tool("Calculator")
     for given in (documents, documents[::-1]):
-        found = count_kept(given, [calculator], 3)["Calculator"]
+        found = count_kept(given, [calculator], FilterChoices(), 3)["Calculator"]
         assert (found.texts, found.decisions) == (12, 13)
         chosen = [paragraph.document.document_id for paragraph in found.probe]
         assert chosen == sorted(document.document_id for document in documents[:12])[:3]
@@ -58,7 +58,7 @@ def test_the_probe_is_the_kept_texts_with_the_smallest_hashes_in_any_order() -> 
 
 def test_each_tool_is_counted_by_its_own_filter() -> None:
     dated = Document.of("A day like others.", url="https://example.org/2021/03/04/day")
-    kept = count_kept([Document.of(SUMS[0]), dated], [get_tool("Calculator"), get_tool("Calendar")])
+    kept = count_kept([Document.of(SUMS[0]), dated], [get_tool("Calculator"), get_tool("Calendar")], FilterChoices())
     assert {name: found.texts for name, found in kept.items()} == {"Calculator": 1, "Calendar": 1}
 
 

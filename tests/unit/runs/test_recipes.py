@@ -10,6 +10,7 @@ from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.runs.choices import (
     DECIDE_NOTHING,
     Choices,
+    FilterChoices,
     FinetuningChoices,
     PlaceboChoices,
     ReleaseChoices,
@@ -72,6 +73,8 @@ def test_a_number_that_is_the_tools_is_the_same_choice_as_none() -> None:
 
 FROM_SAMPLING_ON = {"sample", "execute", "score", "placebo"}
 REACHED: dict[str, tuple[Any, set[str]]] = {
+    "max_text_tokens": (512, {"filter", *FROM_SAMPLING_ON}),
+    "long_texts": ("leave_out", {"filter", *FROM_SAMPLING_ON}),
     "call_prefix": ("tool_name", FROM_SAMPLING_ON),
     "max_positions": (3, FROM_SAMPLING_ON),
     "samples_per_position": (3, FROM_SAMPLING_ON),
@@ -173,7 +176,7 @@ def test_thresholds_decide_rows_only_where_they_decide_what_float32_computes_aga
 
 
 def test_what_annotation_chooses_always_decides() -> None:
-    for kind in (SamplingChoices, ScoringChoices, PlaceboChoices, ReleaseChoices):
+    for kind in (FilterChoices, SamplingChoices, ScoringChoices, PlaceboChoices, ReleaseChoices):
         assert not set(kind.model_fields) & set(DECIDE_NOTHING), kind.__name__
 
 

@@ -28,7 +28,8 @@ def test_a_micro_batch_is_full_at_so_many_tokens_or_documents() -> None:
     lengths = (40, 30, 40, 300, 100, 1, 1, 1, 1)
     tokens = dict(zip(DOCUMENTS, lengths, strict=False))
     batches = plan_batches(DOCUMENTS[: len(lengths)], [], 3, tokens, 100)
-    assert numbers(batches) == [[0, 1], [2], [3], [4], [5, 6, 7], [8]]
+    assert numbers(batches) == [[0, 1], [2], [4], [5, 6, 7], [8], [3]]  # what is longer than a micro-batch comes last
+    assert [batch.is_long for batch in batches] == [False] * 5 + [True]
 
 
 @pytest.mark.parametrize("deaths", [1, 2])

@@ -152,12 +152,13 @@ def annotate(settings: Settings, model: str, plan: StudyPlan, file: Path) -> lis
     documents = [item.document for item in plan.source.training(plan.texts, plan.seed)]
     tool = get_tool(plan.tool)
     load = functools.cache(lambda: load_scoring_model(settings, model))
-    annotator = Annotator(settings=settings, tool=tool, choices=plan.choices(model), model=load)
+    choices = plan.choices(model)
+    annotator = Annotator(settings=settings, tool=tool, choices=choices, model=load)
     left = documents[len(done) :]
     for first in range(0, len(left), TEXTS_TOGETHER):
         group = left[first : first + TEXTS_TOGETHER]
         calls: dict[str, list[dict[str, Any]]] = {str(document.document_id): [] for document in group}
-        paragraphs = [one for item in group for one in kept_paragraphs(item, filter_document(tool, item))]
+        paragraphs = [one for item in group for one in kept_paragraphs(item, filter_document(tool, item, choices))]
         for annotated in annotator.annotate(paragraphs):
             for line in annotated.lines:
                 calls[line["document_id"]].append(line)

@@ -1,0 +1,66 @@
+"""The time that a run still takes: counted in tokens, with what its processes are at, and guessed for what was never timed."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from toolformer_ops.run_page.overview import RECENT_SECONDS, StageProgress, seconds_left, tool_progress
+
+SHORT, LONG = 29 * 300, 12_500  # tokens of 29 texts, and of one
+
+
+def work(
+    stage: str, seconds_a_unit: float | None, *, tool: str = "QA", recent: float = 0.0, age: float | None = None
+) -> Any:
+    return SimpleNamespace(
+        tool=tool, stage=stage, documents=29, seconds_a_unit=seconds_a_unit, recent_seconds=recent, age=age
+    )
+
+
+def progress(stage: str, tokens_done: int, tool: str = "QA") -> Any:
+    done = 30 if tokens_done == SHORT + LONG else 29 if tokens_done else 0
+    return SimpleNamespace(tool=tool, stage=stage, done=done, total=30, tokens_done=tokens_done, tokens=SHORT + LONG)
+
+
+def left(rows: list[Any], counted: list[Any], at_work: list[Any] | None = None) -> float | None:
+    run: Any = SimpleNamespace(tools=[SimpleNamespace(tool=tool) for tool in dict.fromkeys(row.tool for row in rows)])
+    return seconds_left(tool_progress(run, counted, rows), rows, at_work or [])
+
+
+def at_work(seconds: float, tool: str = "QA", stage: str = "sample") -> Any:
+    return SimpleNamespace(tool=tool, stage=stage, seconds=seconds, units=LONG)
+
+
+def test_one_long_text_that_is_left_is_most_of_the_work() -> None:
+    rows = [work("sample", 0.02, recent=174.0, age=200.0), work("score", 0.01, recent=87.0, age=200.0)]
+    counted = [progress("sample", SHORT), progress("score", SHORT)]
+    # 12,500 tokens at 0.03 s; lately 261 s of work in 200 s
+    assert left(rows, counted) == pytest.approx(375.0 * 200 / 261)
+    # Nothing was committed for a quarter of an hour: its process was at the long text, and has some of it behind it.
+    rows = [work("sample", 0.08, age=1200.0), work("score", 0.02, age=1200.0)]
+    assert left(rows, counted, [at_work(900.0)]) == pytest.approx(1250.0 - 900.0)
+    # It takes longer than its tokens should: what is left is the rest, not less than nothing.
+    assert left(rows, counted, [at_work(1100.0)]) == pytest.approx((1250.0 - 1000.0) * RECENT_SECONDS / RECENT_SECONDS)
+    # Two processes worked lately; the text that one of them is at is not divided.
+    two = [work("sample", 0.08, recent=1800.0, age=1200.0), work("score", 0.0, age=1200.0)]
+    assert left(two, counted, [at_work(100.0)]) == pytest.approx(900.0)
+
+
+def test_what_was_never_timed_takes_as_long_as_with_other_tools_or_as_the_tools_slowest_stage() -> None:
+    timed = [work("sample", 0.02, recent=100.0, age=100.0), work("score", None)]
+    untimed = [work("sample", None, tool="MT"), work("score", None, tool="MT")]
+    counted = [progress("sample", SHORT + LONG), progress("score", 0)]
+    none = [progress("sample", 0, "MT"), progress("score", 0, "MT")]
+    everything = SHORT + LONG
+    assert left(timed, counted) == pytest.approx(everything * 0.02)
+    assert left([*timed, *untimed], [*counted, *none]) == pytest.approx(everything * 3 * 0.02)  # nobody has scored yet
+    assert left(untimed, none) is None  # nobody has done anything
+    timed[1].seconds_a_unit = 0.01
+    assert left([*timed, *untimed], [*counted, *none]) == pytest.approx(everything * (0.01 + 0.02 + 0.01))
+
+
+def test_a_share_is_of_tokens_and_of_documents_where_those_are_not_known() -> None:
+    assert StageProgress("sample", 29, 30, 29, SHORT, SHORT + LONG).share_done == SHORT / (SHORT + LONG)
+    assert StageProgress("filter", 15, 30, 15).share_done == 0.5
+    assert StageProgress("sample", 0, 0, 0, 0, 0).share_done == 0.0
