@@ -273,7 +273,7 @@ def executed_calls(lines: Sequence[dict[str, Any]]) -> dict[str, list[Executed]]
         for place, samples in line["samples"].items():
             position = positions[int(place)]
             written = [SampledContinuation(text, finished) for text, finished in samples]
-            candidates, _ = candidates_at(tool, document, line["text"], position, written)
+            candidates, _, _ = candidates_at(tool, document, line["text"], position, written)
             answers = runners[line["tool"]].run([one.effective_input for one in candidates])
             read = [read_call(tool, one) for one in written]
             calls += [

@@ -21,6 +21,10 @@ pruned as (
     delete from pruned_positions
     where sampling_recipe_id = any(cast(:sampling_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
 ),
+lost as (
+    delete from lost_samples
+    where sampling_recipe_id = any(cast(:sampling_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
+),
 losses as (
     delete from call_losses
     where scoring_recipe_id = any(cast(:scoring_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))

@@ -47,6 +47,9 @@ union all
 select 'pruned_positions', count(*)
 from pruned_positions row join texts_to_forget text on text.document_id = row.document_id
 union all
+select 'lost_samples', count(*)
+from lost_samples row join texts_to_forget text on text.document_id = row.document_id
+union all
 select 'call_losses', count(*)
 from call_losses row join texts_to_forget text on text.document_id = row.document_id
 union all

@@ -21,6 +21,9 @@ inputs as (
 pruned as (
     delete from pruned_positions row using texts_to_forget text where row.document_id = text.document_id returning 1
 ),
+lost as (
+    delete from lost_samples row using texts_to_forget text where row.document_id = text.document_id returning 1
+),
 losses as (
     delete from call_losses row using texts_to_forget text where row.document_id = text.document_id returning 1
 ),
@@ -110,6 +113,7 @@ union all select 'corpus_spare_records', count(*) from spare
 union all select 'filter_decisions', count(*) from decisions
 union all select 'candidate_calls', count(*) from calls
 union all select 'pruned_positions', count(*) from pruned
+union all select 'lost_samples', count(*) from lost
 union all select 'call_losses', count(*) from losses
 union all select 'placebo_losses', count(*) from placebos
 union all select 'placebo_pool_results', count(*) from pooled

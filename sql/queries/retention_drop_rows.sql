@@ -8,6 +8,9 @@ ledger as (
 decisions as (
     delete from filter_decisions where filter_recipe_id = :recipe_id
 ),
+lost as (
+    delete from lost_samples where sampling_recipe_id = :recipe_id
+),
 failed as (
     delete from failed_documents where recipe_id = :recipe_id
 ),

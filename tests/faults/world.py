@@ -99,7 +99,7 @@ _NOT_COMPARED = {
     "micro_batches": None, "micro_batch_tries": None, "audits": None, "audit_checks": None, "audit_findings": None,
     "stage_ledger": ("batch_id",), "annotation_runs": ("cost", "estimate", "numbers_batch_id"),
     "finished_run_work": ("micro_batches",), "corpus_files": ("stamp",),
-    "schema_files": None, "corpus_version_files": None,
+    "schema_files": None, "corpus_version_files": None, "lost_samples": None,
 }  # fmt: skip
 """Tables, or columns, that tell of the course of a run and not of its content; times and seconds are never compared."""
 

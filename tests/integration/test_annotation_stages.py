@@ -18,7 +18,7 @@ from sqlalchemy import text as sql
 
 from tests.annotated_runs import unregistered
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel, StoppedError
-from toolformer_ops.annotation.candidates import Candidate
+from toolformer_ops.annotation.candidates import Candidate, LostSample
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError, ToolError
@@ -36,7 +36,14 @@ from toolformer_ops.stages.filtering import FilterWork, filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.planning import plan_shards, shard_count
 from toolformer_ops.stages.run_setup import ENDED_BEFORE_START, close_run, finish_run, start_run, tell_of_older_calls
-from toolformer_ops.stages.sampling import CandidateCallRow, PrunedPositionRow, SampleWork, sample_stage
+from toolformer_ops.stages.sampling import (
+    CandidateCallRow,
+    LostSampleRow,
+    PrunedPositionRow,
+    SampleWork,
+    SmallestKeys,
+    sample_stage,
+)
 from toolformer_ops.stages.scoring import CallLossesRow, ScoreWork, score_stage
 from toolformer_ops.storage import database
 from toolformer_ops.tools.base import FilterDecision, ToolOutput
@@ -159,6 +166,49 @@ def test_every_sample_and_call_is_counted_under_what_became_of_it(
     assert (scored["calls"], scored["scored"]) == (6, 3)
     not_numbers = counts_of(settings, "score", "nan " + SUM)
     assert (not_numbers["loss_not_finite"], not_numbers.get("scored", 0)) == (3, 0)
+
+
+def test_what_became_no_call_is_there_to_look_at(settings: Settings, corpus: Path, use_model: UseModel) -> None:
+    use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus))
+    annotate(settings, "r")
+    with database.transaction(database.connect(settings)) as connection:
+        found = connection.execute(
+            sql(
+                "select lost.reason, sample_text, sum(sample_count)::integer from run_lost_samples lost "
+                "join documents using (document_id) where run_id = 'r' and text = :text group by 1, 2 order by 1"
+            ),
+            {"text": SUM},
+        ).all()
+        beyond = connection.execute(sql("select count(*) from run_lost_samples where place > 50")).scalar_one()
+    assert [tuple(row) for row in found] == [
+        ("sample_does_not_parse", "Calculator 2 +", 3),
+        ("sample_of_another_tool", "QA(how many?)", 3),
+        ("sample_without_end", UNFINISHED, 3),
+    ]
+    assert beyond == 0
+
+
+@pytest.mark.parametrize("order", [1, -1, 7])
+def test_the_lost_samples_with_the_smallest_keys_are_stored_in_any_order_and_few_others(order: int) -> None:
+    paragraph = Paragraph(document=Document.of("a text"), number=0, start_char=0, end_char=6)
+    position = CallPosition(0, 0, 0.5)
+    rows = [
+        LostSampleRow.of("0" * 16, paragraph, LostSample(position, reason, f"QA({number}", 1))
+        for number in range(300)
+        for reason in ("sample_without_end", "sample_does_not_parse")
+    ]
+    smallest = {
+        row.sample_key
+        for reason in ("sample_without_end", "sample_does_not_parse")
+        for row in sorted((row for row in rows if row.reason == reason), key=lambda row: row.sample_key)[:10]
+    }
+    keys = SmallestKeys(at_most=10)
+    taken = [row for row in sorted(rows, key=lambda row: row.sample_key.int * order % (2**61 - 1)) if keys.takes(row)]
+    assert smallest <= {row.sample_key for row in taken}
+    assert len(taken) < 2 * 10 * 8  # 10 (1 + ln(300 / 10)) is 44
+    assert all(keys.takes(row) for row in rows if row.sample_key in smallest)  # computed again
 
 
 def test_only_the_call_that_helps_lowers_the_loss(settings: Settings, corpus: Path, use_model: UseModel) -> None:

@@ -50,6 +50,16 @@ class Corpus:
             [(recipe_id("sample", "Calculator"), item.document_id, 0, 3, 9, 0.5, 0.1) for item in run.documents],
         )  # fmt: skip
         self.write(
+            "lost_samples",
+            ("sampling_recipe_id", "document_id", "sample_key", "paragraph", "position_char", "reason", "sample_text",
+             "sample_count"),
+            [
+                (recipe_id("sample", "Calculator"), item.document_id, item.document_id, 0, 9, "sample_does_not_parse",
+                 item.text[:20], 1)
+                for item in run.documents
+            ],
+        )  # fmt: skip
+        self.write(
             "call_results", ("tool", "tool_version", "input_key", "input", "results"),
             [
                 ("Calculator", version, content_uuid(one), one, ["0.29"])
@@ -116,6 +126,7 @@ def test_no_table_holds_a_forgotten_text_or_what_came_of_it(corpus: Corpus) -> N
     assert found.texts == 1
     assert found.rows == {
         "documents": 2, "corpus_documents": 1, "filter_decisions": 1, "candidate_calls": 2, "pruned_positions": 1,
+        "lost_samples": 1,
         "call_losses": 2, "stage_ledger": 4, "quality_results": 1, "rejected_documents": 1, "call_results": 2,
         "corpus_spare_records": 0, "placebo_losses": 0, "placebo_pool_results": 0,
     }  # fmt: skip

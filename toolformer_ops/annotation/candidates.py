@@ -71,6 +71,19 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class LostSample:
+    """What the model wrote at a position of a paragraph that is no call."""
+
+    position: CallPosition
+    reason: str
+    """As it is counted."""
+    text: str
+    """Behind the opening bracket."""
+    sample_count: int
+    """How many samples of the position are this text."""
+
+
+@dataclass(frozen=True)
 class SampledParagraph:
     """A paragraph's candidate calls and pruned positions, and a count of everything that was sampled."""
 
@@ -79,6 +92,8 @@ class SampledParagraph:
     pruned: list[CallPosition]
     counts: Counter[str]
     """Positions, samples, candidates, and the samples that are none, by reason; as `stage_ledger.counts` has them."""
+    lost: list["LostSample"]
+    """The samples that are none."""
     seconds: float
 
 
@@ -179,17 +194,20 @@ def sample_paragraphs(
         open_positions = [position for position in of_text.positions if position.pruned_by_loss is None]
         counts = Counter(paragraphs=1, positions=len(of_text.positions), positions_pruned_below=len(pruned))
         candidates: list[Candidate] = []
+        lost: list[LostSample] = []
         for position, samples in zip(open_positions, of_text.samples, strict=True):
             parent_of = functools.partial(calls.parent_of, char=paragraph.start_char + position.char) if calls else None
-            distinct, counted = candidates_at(tool, paragraph.document, paragraph.text, position, samples, parent_of)
-            candidates += distinct
-            counts.update(counted)
+            found_here = candidates_at(tool, paragraph.document, paragraph.text, position, samples, parent_of)
+            candidates += found_here[0]
+            lost += found_here[1]
+            counts.update(found_here[2])
         found.append(
             SampledParagraph(
                 paragraph=paragraph,
                 candidates=candidates,
                 pruned=pruned,
                 counts=counts,
+                lost=lost,
                 seconds=of_text.position_seconds + of_text.sampling_seconds,
             )
         )
@@ -283,28 +301,29 @@ def candidates_at(
     position: CallPosition,
     samples: Sequence[SampledContinuation],
     parent_of: Callable[[str], int | None] | None = None,
-) -> tuple[list[Candidate], Counter[str]]:
-    """The distinct calls at one position in order of first appearance, and how many samples there were of each kind.
+) -> tuple[list[Candidate], list[LostSample], Counter[str]]:
+    """The distinct calls at one position in order of first appearance, the samples that are none, and how many of each kind.
 
     In a chain `parent_of` says which earlier call's result an input holds; a call that uses none is no candidate.
     """
     counts: Counter[str] = Counter(samples=len(samples))
     calls: Counter[Call] = Counter()
+    lost: Counter[tuple[str, str]] = Counter()  # reason, text
     for sample in samples:
         read = read_call(tool, sample)
         if isinstance(read, str):
-            counts[read] += 1
+            lost[read, sample.text] += 1
         else:
             calls[read] += 1
     candidates: list[Candidate] = []
     for call, sample_count in calls.items():
         parent = parent_of(call.input) if parent_of else None
         if parent_of and parent is None:
-            counts["sample_without_earlier_result"] += sample_count
+            lost["sample_without_earlier_result", str(call)] += sample_count
             continue
         effective_input = tool.effective_input(call.input, tool.spec.as_read(document))
         if effective_input is None:
-            counts["sample_that_the_document_cannot_answer"] += sample_count
+            lost["sample_that_the_document_cannot_answer", str(call)] += sample_count
             continue
         only_after = tool.input_only_after(call.input, text[: position.char], text[position.char :])
         candidates.append(
@@ -319,7 +338,9 @@ def candidates_at(
         )
         counts["candidates"] += 1
         counts["duplicates_merged"] += sample_count - 1
-    return candidates, counts
+    for (reason, _), sample_count in lost.items():
+        counts[reason] += sample_count
+    return candidates, [LostSample(position, *kind, sample_count) for kind, sample_count in lost.items()], counts
 
 
 def read_call(tool: Tool, sample: SampledContinuation) -> Call | str:

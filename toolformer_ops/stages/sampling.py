@@ -1,20 +1,22 @@
 """Sample tool calls from the language model into `candidate_calls` (Toolformer, section 2, "Sampling API calls").
 
 The room `annotation` samples; this stage says for which documents, and writes the rows. Every sample that becomes no candidate is
-counted under its reason in the ledger. Positions at which provably no call reaches `prune_below` are stored in `pruned_positions`
-with the loss that proves it. Does not run tools.
+counted under its reason in the ledger; some tens of each reason are stored in `lost_samples`. Positions at which provably
+no call reaches `prune_below` are stored in `pruned_positions` with the loss that proves it. Does not run tools.
 """
 
+import heapq
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from toolformer_ops.annotation.candidates import Candidate, sample_paragraphs
+from toolformer_ops.annotation.candidates import Candidate, LostSample, sample_paragraphs
 from toolformer_ops.config import Settings
+from toolformer_ops.corpus.records import escape_control_characters
 from toolformer_ops.records import CallPosition, Document, Paragraph, content_uuid
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
@@ -104,6 +106,59 @@ class PrunedPositionRow(TableRow):
         )
 
 
+@dataclass(frozen=True)
+class LostSampleRow(TableRow):
+    """A sample that is no call, to look at."""
+
+    table = "lost_samples"
+
+    sampling_recipe_id: str
+    document_id: uuid.UUID
+    sample_key: uuid.UUID
+    paragraph: int
+    position_char: int
+    reason: str
+    sample_text: str
+    sample_count: int
+
+    @classmethod
+    def of(cls, recipe_id: str, paragraph: Paragraph, sample: LostSample) -> "LostSampleRow":
+        """The row of a lost sample under a sampling recipe."""
+        place = (recipe_id, str(paragraph.document.document_id), str(paragraph.number), str(sample.position.token))
+        return cls(
+            sampling_recipe_id=recipe_id,
+            document_id=paragraph.document.document_id,
+            sample_key=content_uuid(*place, sample.reason, sample.text),
+            paragraph=paragraph.number,
+            position_char=paragraph.start_char + sample.position.char,
+            reason=sample.reason,
+            sample_text=escape_control_characters(sample.text)[0],
+            sample_count=sample.sample_count,
+        )
+
+
+@dataclass
+class SmallestKeys:
+    """Says of each lost sample whether its key is among the smallest of its reason that this process has seen.
+
+    So every process stores those that are among the smallest of all, and few others: after n samples some 50 (1 + ln(n / 50)).
+    """
+
+    at_most: int = 50
+    _seen: dict[str, list[int]] = field(default_factory=dict)
+    """By reason, a heap of the negative keys."""
+
+    def takes(self, row: LostSampleRow) -> bool:
+        """Whether to store it; asked again of a sample that is computed again, the answer is the same."""
+        smallest, key = self._seen.setdefault(row.reason, []), -row.sample_key.int
+        if key in smallest:
+            return True
+        if len(smallest) < self.at_most:
+            heapq.heappush(smallest, key)
+            return True
+        return heapq.heappushpop(smallest, key) != key
+
+
 @dataclass
 class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
     """Sampling as micro-batches; loaded are the kept paragraphs of each document."""
@@ -111,6 +166,7 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
     stage = "sample"
     tool: Tool
     load_model: "Callable[[], LanguageModel]"
+    smallest_keys: SmallestKeys = field(default_factory=SmallestKeys)
 
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
         """The shard's documents with a kept paragraph that were not sampled."""
@@ -160,6 +216,8 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
                 paragraph = sampled.paragraph
                 rows += [CandidateCallRow.of(self.recipe_id, paragraph, item) for item in sampled.candidates]
                 rows += [PrunedPositionRow.of(self.recipe_id, paragraph, item) for item in sampled.pruned]
+                lost = [LostSampleRow.of(self.recipe_id, paragraph, item) for item in sampled.lost]
+                rows += [row for row in lost if self.smallest_keys.takes(row)]
                 outcome = outcomes[paragraph.document.document_id]
                 outcome.counts.update(sampled.counts)
                 outcome.rows_written += len(sampled.candidates)

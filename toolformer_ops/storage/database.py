@@ -58,6 +58,7 @@ TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
     "chained_texts": ("release_id", "document_id"),
     "candidate_calls": ("document_id", "call_id"),  # in each partition
     "pruned_positions": ("sampling_recipe_id", "document_id", "paragraph", "position_token"),
+    "lost_samples": ("sampling_recipe_id", "document_id", "sample_key"),
     "call_results": ("tool", "tool_version", "input_key"),
     "call_losses": ("document_id", "call_id"),  # in each partition
     "placebo_pool_results": ("placebo_recipe_id", "source"),

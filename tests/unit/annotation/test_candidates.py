@@ -240,7 +240,7 @@ def test_equal_calls_are_one_candidate_and_every_other_sample_has_its_reason() -
     samples = written(
         "Calculator(2 + 3)", "QA(how?)", "Calculator(2 + 3", "Calculator 2 +", UNFINISHED, "Calculator()", "QA(who?)"
     )
-    candidates, counts = candidates_at(CALCULATOR, Document.of("a text"), "a text", POSITION, samples)
+    candidates, lost, counts = candidates_at(CALCULATOR, Document.of("a text"), "a text", POSITION, samples)
     [candidate] = candidates
     assert (candidate.call, candidate.sample_count, candidate.position) == (Call("Calculator", "2 + 3"), 2, POSITION)
     assert counts == {
@@ -252,6 +252,14 @@ def test_equal_calls_are_one_candidate_and_every_other_sample_has_its_reason() -
         "sample_without_end": 1,
         "sample_without_input": 1,
     }
+    assert [(sample.reason, sample.text, sample.sample_count) for sample in lost] == [
+        ("sample_of_another_tool", "QA(how?)", 1),
+        ("sample_does_not_parse", "Calculator 2 +", 1),
+        ("sample_without_end", UNFINISHED, 1),
+        ("sample_without_input", "Calculator()", 1),
+        ("sample_of_another_tool", "QA(who?)", 1),
+    ]
+    assert {sample.position for sample in lost} == {POSITION}
 
 
 def test_a_tool_without_input_takes_empty_brackets_alone() -> None:
@@ -260,7 +268,9 @@ def test_a_tool_without_input_takes_empty_brackets_alone() -> None:
 
 
 def test_a_call_that_the_document_cannot_answer_is_counted_with_all_its_samples() -> None:
-    candidates, counts = candidates_at(CALENDAR, Document.of("x"), "x", POSITION, written("Calendar()", "Calendar()"))
+    candidates, _, counts = candidates_at(
+        CALENDAR, Document.of("x"), "x", POSITION, written("Calendar()", "Calendar()")
+    )
     assert candidates == []
     assert counts == {"samples": 2, "sample_that_the_document_cannot_answer": 2}
 

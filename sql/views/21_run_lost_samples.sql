@@ -1,0 +1,29 @@
+create view run_lost_samples as
+select rt.run_id, rt.tool, lost.reason, lost.document_id, lost.position_char, lost.text_before, lost.sample_text, lost.sample_count, lost.place
+from run_tools rt
+cross join lateral (
+    -- Within the lateral query the recipe is a constant, so that the index is read.
+    with of_recipe as (
+        select sample.*, row_number() over (partition by sample.reason order by sample.sample_key) as place
+        from lost_samples sample
+        where sample.sampling_recipe_id = rt.sampling_recipe_id
+    )
+    select of_recipe.reason, member.document_id, of_recipe.position_char,
+           substr(document.text, greatest(of_recipe.position_char - 120, 0) + 1, least(of_recipe.position_char, 120)) as text_before,
+           of_recipe.sample_text, of_recipe.sample_count, of_recipe.place
+    from of_recipe
+    join run_tool_documents member
+        on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = of_recipe.document_id
+    join documents document on document.document_id = of_recipe.document_id
+    where of_recipe.place <= 50
+) lost;
+comment on view run_lost_samples is 'Up to 50 samples of each tool and reason that became no call, with the text before them: what the model wrote, and why that is no call. yield_by_stage counts all of them.';
+comment on column run_lost_samples.run_id is 'The run.';
+comment on column run_lost_samples.tool is 'The tool''s name.';
+comment on column run_lost_samples.reason is 'Why the sample is no call, as in yield_by_stage.';
+comment on column run_lost_samples.document_id is 'The document.';
+comment on column run_lost_samples.position_char is 'The character of documents.text before which the call would stand, from 0.';
+comment on column run_lost_samples.text_before is 'At most 120 characters of the text before it.';
+comment on column run_lost_samples.sample_text is 'What the model wrote behind the opening bracket.';
+comment on column run_lost_samples.sample_count is 'How many samples of the position are this text.';
+comment on column run_lost_samples.place is '1 to 50: the place in the choice, which is random and the same at each look.';
