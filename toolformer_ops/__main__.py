@@ -1,26 +1,6 @@
 """The command line: `toolformer-ops`, which is `python -m toolformer_ops`.
 
-    stage ...        one subcommand a stage; what an Airflow task runs
-    call filter explain annotate parameters
-                     for people at a terminal, without Airflow or Postgres
-    new-tool refresh-tool
-                     a tool file from an MCP server or an OpenAPI document, and what its server says today
-    generate         a model writes, with tools at hand
-    evaluate dateset what a model learned, on the paper's suites; the questions of DATESET
-    publish-model    a model on S3, for every machine and pod
-    push download    a release or model on a hub; in a folder
-    export report    a release in the formats of other programs; the page of a run's evaluations
-    export-judgements
-                     what reviewers said of a release's calls
-    forget retention texts deleted with every row derived from them; rows of recipes that nothing uses
-    retry-failed     texts that were given up are tried again
-    audit            everything computed again and compared: lost, doubled, changed, orphaned
-    doctor           whether a stage could run here, or on a Kubernetes cluster
-    up down status logs sql clean
-                     the embedded services of one machine
-    dags-folder      the DAG files, for an Airflow of your own
-    demo run         a whole run through Airflow, with progress and a report
-    study           a model learns a tool, from calls chosen in four ways, in one process
+`commands/command_line.py` lists the commands by purpose, as `--help` does.
 
 Ends with 0; 1 for an error that another try may mend; 2 for a request that is wrong; 3 where there is no result; 75 where something
 that the work needs is not there now (Postgres, S3, a model hub, a GPU, space on a disk); 143 where SIGTERM ended it.

@@ -242,7 +242,7 @@ class AirflowError(ToolformerError):
 
 
 class AirflowNotReadyError(AirflowError):
-    """Worth another try: no answer, a 5xx, or a DAG that is not parsed yet."""
+    """Worth another try: no answer, or a 5xx."""
 
 
 class RunFailedError(ToolformerError):

@@ -1,4 +1,5 @@
 import json
+import logging
 import threading
 import uuid
 from pathlib import Path
@@ -121,10 +122,16 @@ def sql_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_new_migration_is_applied_once(engine: Engine, sql_folder: Path) -> None:
+def test_a_new_migration_is_applied_once(engine: Engine, sql_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    (sql_folder / "migrations" / "9998_one.sql").write_text("create table one (n int);")
     (sql_folder / "migrations" / "9999_more.sql").write_text("create table more (n int);")
-    assert schema.migrate(engine, sql_folder) == ["migrations/9999_more.sql"]
+    assert schema.migrate(engine, sql_folder) == ["migrations/9998_one.sql", "migrations/9999_more.sql"]
     assert schema.migrate(engine, sql_folder) == []
+    assert caplog.messages == [  # a number and one name, however many files a first start applies
+        "database: 2 schema files applied, the last migrations/9999_more.sql",
+        "database: 0 schema files applied, nothing new",
+    ]
 
 
 def test_a_changed_migration_is_refused(engine: Engine, sql_folder: Path) -> None:

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from toolformer_ops.errors import AirflowError
+from toolformer_ops.local_services import airflow_client
 from toolformer_ops.local_services.airflow_client import AirflowClient, TaskState
 
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -77,16 +78,48 @@ def test_a_token_that_ran_out_is_renewed() -> None:
 
 
 def test_a_dag_is_opened_as_soon_as_airflow_has_parsed_it() -> None:
-    airflow = ScriptedAirflow(PATCH=[(404, {"detail": "not found"}), (404, {"detail": "not found"}), (200, {})])
-    airflow.client().open_dag("annotate_corpus")
-    assert [json.loads(request.content) for request in airflow.sent()] == [{"is_paused": False}] * 3
-    assert airflow.sent()[0].url.path == "/api/v2/dags/annotate_corpus"
+    not_yet = (404, {"detail": "not found"})
+    airflow = ScriptedAirflow(PATCH=[not_yet] * 3 + [(200, {"dag_id": "d"})], GET=(200, import_errors("other.py")))
+    airflow.client(patience_seconds=0.0).open_dag("annotate_corpus")  # which is for a server that does not answer
+    opened = [request for request in airflow.sent() if request.method == "PATCH"]
+    assert [json.loads(request.content) for request in opened] == [{"is_paused": False}] * 4
+    assert opened[0].url.path == "/api/v2/dags/annotate_corpus"
 
 
-def test_a_dag_that_is_never_parsed_is_an_error_that_points_to_import_errors() -> None:
-    airflow = ScriptedAirflow(PATCH=(404, {"detail": "not found"}))
-    with pytest.raises(AirflowError, match="import errors"):
-        airflow.client(patience_seconds=0.05).open_dag("annotate_corpus")
+def import_errors(*files: str) -> dict[str, Any]:
+    trace = 'Traceback (most recent call last):\n  File "x.py", line 1\nImportError: no module named x\n'
+    return {"import_errors": [{"filename": file, "stack_trace": trace} for file in files]}
+
+
+def test_a_dag_that_cannot_be_imported_is_an_error_at_once_that_says_why() -> None:
+    airflow = ScriptedAirflow(
+        PATCH=(404, {"detail": "not found"}), GET=(200, import_errors("other.py", "dags/annotate_corpus.py"))
+    )
+    with pytest.raises(AirflowError, match=r"import dags/annotate_corpus\.py, found: ImportError: no module named x"):
+        airflow.client().open_dag("annotate_corpus")
+
+
+def test_a_dag_that_is_never_parsed_is_an_error_that_points_to_the_dag_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(airflow_client, "_SECONDS_TO_PARSE", 0.0)
+    airflow = ScriptedAirflow(PATCH=(404, {"detail": "not found"}), GET=(200, import_errors()))
+    with pytest.raises(AirflowError, match=r"neither the DAG nor an import error\. Look at the DAG processor's log"):
+        airflow.client().open_dag("annotate_corpus")
+
+
+def test_a_run_that_there_is_not_is_named() -> None:
+    airflow = ScriptedAirflow(GET=(404, {"detail": "not found"}))
+    with pytest.raises(AirflowError, match="expected a run run-1 of annotate_corpus, found none"):
+        airflow.client().run_state("annotate_corpus", "run-1")
+
+
+def test_a_server_that_is_slow_is_asked_again_and_not_called_stopped() -> None:
+    slow = httpx.ReadTimeout("timed out")
+    airflow = ScriptedAirflow(GET=[slow, slow, (200, {"state": "running"})])
+    assert airflow.client().run_state("d", "r") == "running"
+    with pytest.raises(AirflowError, match="within 30 s, found none: it runs, and is busy or stuck"):
+        ScriptedAirflow(GET=slow).client(patience_seconds=0.0).run_state("d", "r")
 
 
 def test_a_trigger_without_an_answer_is_repeated_and_is_one_run() -> None:

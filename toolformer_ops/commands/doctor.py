@@ -10,7 +10,7 @@ from toolformer_ops.errors import EXIT_FAILED
 app = typer.Typer()
 
 
-@app.command()
+@app.command("doctor")
 def doctor(
     kubernetes: Annotated[
         bool, typer.Option("--kubernetes", help="Look at the cluster that the settings name, before the first run.")

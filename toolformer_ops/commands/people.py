@@ -47,7 +47,7 @@ def _model_name(model: str) -> str:
 
 
 # An input may begin with a minus sign, which must not be read as an option.
-@app.command("call", context_settings={"ignore_unknown_options": True})
+@app.command("call", context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
 def call(
     tool: Annotated[str, typer.Argument(help="Name of a tool, such as Calculator.")],
     call_input: Annotated[str, typer.Argument(help="What is between the brackets of the call.")] = "",

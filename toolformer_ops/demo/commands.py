@@ -47,7 +47,9 @@ def demo(
 
 @app.command("run")
 def run_corpus(
-    corpus: Annotated[str, typer.Argument(help="Path or s3:// address of JSON Lines or Parquet with a field `text`.")],
+    corpus: Annotated[
+        str, typer.Argument(help="Path or s3:// address of JSON Lines or Parquet with a field `text`.")
+    ] = "",
     tools: Annotated[
         list[str] | None,
         typer.Option("--tool", "--tools", help="Names with commas between them, or given again; none: all."),
@@ -68,21 +70,32 @@ def run_corpus(
             "--threshold", "--thresholds", help="Keep thresholds in nats, as Calculator=0.3,QA=0.7, or given again."
         ),
     ] = None,
+    attach: Annotated[
+        str,
+        typer.Option(metavar="RUN", help="Start nothing: watch this run of annotate_corpus to its end, and report it."),
+    ] = "",
 ) -> None:
     """Annotate your own text on this machine, with the demo's numbers unless you give others; exit 3 where no call is kept.
 
     Example: toolformer-ops run posts.jsonl --tools Calculator,Calendar --limit 100 --thresholds Calculator=0.7
+    Example: toolformer-ops run --attach run-20261123-081500
     """
     from rich.console import Console
 
     from toolformer_ops.config import load_settings
+    from toolformer_ops.demo import driver
     from toolformer_ops.demo.choices import corpus_choices
-    from toolformer_ops.demo.driver import run_corpus as run
+    from toolformer_ops.errors import ParameterError
 
+    if attach and (corpus or tools or limit or model or parameters or thresholds):
+        raise ParameterError("--attach: expected nothing else, found what only a new run takes.")
     settings = load_settings()
-    chosen = corpus_choices(settings, corpus, tools or (), limit, model, parameters, thresholds or ())
     try:
-        run(Console(), settings, chosen)
+        if attach:
+            driver.attach(Console(), settings, attach)
+        else:
+            chosen = corpus_choices(settings, corpus, tools or (), limit, model, parameters, thresholds or ())
+            driver.run_corpus(Console(), settings, chosen)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
 

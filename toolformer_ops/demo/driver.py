@@ -1,7 +1,7 @@
 """Take a corpus through Airflow while somebody watches: prepare, start, trigger, show progress, report.
 
 `run_demo` is `toolformer-ops demo`, `run_corpus` is `toolformer-ops run`. All the work is done by the DAGs: a run continues when
-this process ends, by Ctrl-C or otherwise. Writes no table.
+this process ends, by Ctrl-C or otherwise, and `attach` watches it again. Writes no table.
 """
 
 import concurrent.futures
@@ -23,7 +23,7 @@ from toolformer_ops.demo.corpus import corpus_key, demo_documents, json_lines, w
 from toolformer_ops.demo.model import demo_model_path, prepare_demo_model
 from toolformer_ops.demo.progress import ProgressDisplay, Snapshot, read_progress
 from toolformer_ops.demo.report import EXAMPLES, print_next_query, print_report, say, sql_command
-from toolformer_ops.errors import AirflowError, NoKeptCallError, RunFailedError
+from toolformer_ops.errors import AirflowError, NoKeptCallError, RunFailedError, ToolformerError
 from toolformer_ops.local_services.airflow_client import ENDED_STATES, AirflowClient, TaskState
 from toolformer_ops.local_services.lifecycle import up
 from toolformer_ops.local_services.state_folder import write_environment
@@ -46,6 +46,8 @@ SECONDS_BETWEEN_LOOKS = 3.0
 LARGEST_SHARE_OF_LOOKING = 0.2
 """Looking takes at most this share of the time: the progress of a million documents is not counted every three seconds."""
 LOG_LINES = 12
+PATIENCE_SECONDS = 600.0
+"""How long a watched run's Airflow may give no answer; the run continues meanwhile."""
 
 
 def run_demo(console: Console, settings: Settings, documents: int, *, deployed: bool = False) -> None:
@@ -92,6 +94,20 @@ def run_corpus(console: Console, settings: Settings, choices: RunChoices) -> Non
     run_dags(console, settings, choices, "run", started, str(wikipedia_path(settings.state_dir)))
 
 
+def attach(console: Console, settings: Settings, run_id: str) -> None:
+    """Watch a run of `annotate_corpus` that was started before, to its end, and report it.
+
+    Raises:
+        As `run_demo`.
+    """
+    started = time.monotonic()
+    settings = start_all(console, settings, with_model=False)
+    with AirflowClient.of(settings, patience_seconds=PATIENCE_SECONDS) as client:
+        client.run_state(ANNOTATE, run_id)  # raises where there is no such run
+        kept = _watch_and_judge(console, client, settings, ANNOTATE, run_id)
+    _report(console, settings, run_id, client.run_url(ANNOTATE, run_id), started, kept=kept)
+
+
 def start_all(console: Console, settings: Settings, with_model: bool = True) -> Settings:
     """Convert the model while the services start; returns the settings with the addresses of the services."""
     state = settings.state_dir
@@ -133,15 +149,22 @@ def run_dags(
         KeyboardInterrupt: the user left; the run continues, and where to look was printed.
     """
     run_id = f"{name}-{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}"
-    with AirflowClient.of(settings) as client:
+    with AirflowClient.of(settings, patience_seconds=PATIENCE_SECONDS) as client:
         # 1. the search index
         if any(get_tool(tool).spec.needs_index for tool in choices.tools):
             say(console, "Building the search index (a second's work where it is there) ...")
             _run(console, client, settings, INDEX_DAG, run_id, {"source": wikipedia})
         # 2. annotation, release, finetuning
         kept = _run(console, client, settings, ANNOTATE, run_id, choices.model_dump(mode="json"))
-        run_url = client.run_url(ANNOTATE, run_id)
-    # 3. the report, and a query that the read-only role answers
+    _report(console, settings, run_id, client.run_url(ANNOTATE, run_id), started, kept=kept)
+
+
+def _report(console: Console, settings: Settings, run_id: str, run_url: str, started: float, *, kept: bool) -> None:
+    """Print the report of a run, and a query that the read-only role answers.
+
+    Raises:
+        NoKeptCallError: no call was kept.
+    """
     engine = database.connect(settings)
     reader = database.connect_dsn(settings.reader_dsn.get_secret_value(), "TOOLFORMER_READER_DSN")
     try:
@@ -170,7 +193,18 @@ def _run(
     """
     client.open_dag(dag_id)
     client.trigger(dag_id, run_id, conf)
+    return _watch_and_judge(console, client, settings, dag_id, run_id)
+
+
+def _watch_and_judge(console: Console, client: AirflowClient, settings: Settings, dag_id: str, run_id: str) -> bool:
+    """Watch a DAG run to its end; returns as `_run`.
+
+    Raises:
+        As `run_dags`.
+    """
     say(console, f"{dag_id}: {client.run_url(dag_id, run_id)}")
+    if dag_id == ANNOTATE:
+        say(console, f"To watch it again: toolformer-ops run --attach {run_id}")
     engine = database.connect(settings)
 
     def look() -> Snapshot:
@@ -185,8 +219,10 @@ def _run(
             with database.transaction(engine) as connection:
                 if database.fetch_all(connection, "demo_kept_nothing", run_id=run_id)[0].kept_nothing:
                     return False
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, ToolformerError):
         say(console, f"\nThe run continues without this window. Look at it: {client.run_url(dag_id, run_id)}")
+        if dag_id == ANNOTATE:
+            say(console, f"or watch it again: toolformer-ops run --attach {run_id}")
         say(console, f"or ask Postgres: {sql_command(EXAMPLES / '01_how_far_is_my_run.sql')}")
         say(console, "`toolformer-ops down` stops it, and a later run continues where it stopped.")
         raise

@@ -4,8 +4,11 @@ Requests are repeated where the API server does not answer or answers with 5xx; 
 run's id. https://airflow.apache.org/docs/apache-airflow/stable/stable-rest-api-ref.html
 """
 
+import logging
+import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -16,11 +19,17 @@ import tenacity
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import AirflowError, AirflowNotReadyError
 
+logger = logging.getLogger(__name__)
+
 ENDED_STATES = frozenset({"success", "failed"})
 _PAGE = 100
 _FOLDING = "::"
 """Marks of the UI around groups of log lines: `::group::Post Execute`."""
 _SECONDS_PER_REQUEST = 30.0
+_SECONDS_TO_PARSE = 600.0
+"""How long a DAG may be unknown to Airflow without an import error of its file."""
+_SECONDS_UNTOLD = 4.0
+"""From this pause between two tries on, the log says that Airflow does not answer."""
 
 
 @dataclass(frozen=True)
@@ -83,23 +92,26 @@ class AirflowClient:
             username: empty where Airflow asks for no login.
             password: of that user.
             patience_seconds: how long a request is repeated.
-            wait_seconds: before the first repetition; doubled each time, up to five seconds.
+            wait_seconds: before the first repetition; doubled each time, up to thirty seconds.
             transport: for tests.
         """
         self.url = url.rstrip("/")
         self._client = httpx.Client(base_url=self.url, timeout=_SECONDS_PER_REQUEST, transport=transport)
         self._login = _Login(self.url, username, password)
+        self._wait_seconds = wait_seconds
         self._patient = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(AirflowNotReadyError),
             stop=tenacity.stop_after_delay(patience_seconds),
-            wait=tenacity.wait_exponential(multiplier=wait_seconds, max=5.0),
+            wait=tenacity.wait_exponential(multiplier=wait_seconds, max=30.0),
+            before_sleep=_tell_of_retry,
             reraise=True,
         )
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
+    def of(cls, settings: Settings, *, patience_seconds: float = 90.0) -> Self:
         """The Airflow of these settings."""
-        return cls(settings.airflow_url, settings.airflow_username, settings.airflow_password.get_secret_value())
+        password = settings.airflow_password.get_secret_value()
+        return cls(settings.airflow_url, settings.airflow_username, password, patience_seconds=patience_seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -133,8 +145,24 @@ class AirflowClient:
     # What a run needs
 
     def open_dag(self, dag_id: str) -> None:
-        """Unpause a DAG, waiting until Airflow has parsed it."""
-        self._request("PATCH", f"/dags/{dag_id}", json={"is_paused": False}, not_found_is_early=True)
+        """Unpause a DAG; waits until Airflow has parsed its file, which has the DAG's name.
+
+        Raises:
+            AirflowError: the file cannot be imported; the message says why. Or Airflow has not parsed it in ten minutes.
+        """
+        until = time.monotonic() + _SECONDS_TO_PARSE
+        while not self._request("PATCH", f"/dags/{dag_id}", json={"is_paused": False}, empty_at=httpx.codes.NOT_FOUND):
+            for error in self.get("/importErrors", limit=_PAGE)["import_errors"]:
+                if Path(error["filename"]).stem == dag_id:
+                    *_, why = str(error["stack_trace"]).strip().splitlines()
+                    raise AirflowError(f"expected Airflow to import {error['filename']}, found: {why}")
+            if time.monotonic() > until:
+                raise AirflowError(
+                    f"expected Airflow to parse the DAG {dag_id} within {_SECONDS_TO_PARSE / 60:.0f} min, found neither the DAG "
+                    "nor an import error. Look at the DAG processor's log (`toolformer-ops logs`), and whether Airflow reads the "
+                    "folder that `toolformer-ops dags-folder` prints."
+                )
+            time.sleep(self._wait_seconds)
 
     def trigger(self, dag_id: str, run_id: str, conf: Mapping[str, Any]) -> None:
         """Start a run of that id; one that is there already is the same run.
@@ -146,8 +174,17 @@ class AirflowClient:
         self._request("POST", f"/dags/{dag_id}/dagRuns", json=body, empty_at=httpx.codes.CONFLICT)
 
     def run_state(self, dag_id: str, run_id: str) -> str:
-        """Return `queued`, `running`, `success` or `failed`."""
-        return str(self.get(_run_path(dag_id, run_id))["state"])
+        """Return `queued`, `running`, `success` or `failed`.
+
+        Raises:
+            AirflowError: there is no such run.
+        """
+        found = self._request("GET", _run_path(dag_id, run_id), empty_at=httpx.codes.NOT_FOUND)
+        if not found:
+            raise AirflowError(
+                f"expected a run {run_id} of {dag_id}, found none. `toolformer-ops runs` lists the runs."
+            )
+        return str(found["state"])
 
     def end_run(self, dag_id: str, run_id: str) -> None:
         """Set a run to failed, as a person does in the UI: its tasks are ended."""
@@ -204,25 +241,31 @@ class AirflowClient:
         method: str,
         path: str,
         *,
-        not_found_is_early: bool = False,
         empty_at: int | None = None,
         **arguments: Any,
     ) -> dict[str, Any]:
         """The JSON of one answer; empty where its status is `empty_at`."""
         try:
             answer = self._client.request(method, path, auth=self._login, **arguments)
+        except (httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout) as error:
+            raise AirflowNotReadyError(
+                f"expected an answer of Airflow at {self.url} within {_SECONDS_PER_REQUEST:.0f} s, found none: it runs, and is "
+                "busy or stuck. `toolformer-ops logs` shows what it says."
+            ) from error
         except httpx.TransportError as error:
             raise AirflowNotReadyError(
                 f"expected Airflow at {self.url}, found: {error or type(error).__name__}. Start it by `toolformer-ops up`, or set "
                 f"TOOLFORMER_AIRFLOW_URL."
             ) from error
-        if answer.status_code == httpx.codes.NOT_FOUND and not_found_is_early:
-            raise AirflowNotReadyError(
-                f"{_refusal(answer)} Airflow may not have parsed it: look at its import errors in the UI."
-            )
         if answer.status_code == empty_at:
             return {}
         return _content(answer)
+
+
+def _tell_of_retry(state: tenacity.RetryCallState) -> None:
+    pause = state.next_action.sleep if state.next_action else 0.0
+    if pause >= _SECONDS_UNTOLD and state.outcome is not None:
+        logger.warning("%s Asking again in %.0f s.", state.outcome.exception(), pause)
 
 
 def _run_path(dag_id: str, run_id: str) -> str:

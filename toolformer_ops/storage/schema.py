@@ -120,7 +120,9 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
     for notice in notices:
         if notice.startswith("WARNING"):
             logger.warning("database: %s", notice.removeprefix("WARNING:").strip())
-    logger.info("database: %d schema files applied (%s)", len(applied), ", ".join(applied) or "nothing new")
+    logger.info(
+        "database: %d schema files applied, %s", len(applied), f"the last {applied[-1]}" if applied else "nothing new"
+    )
     return applied
 
 

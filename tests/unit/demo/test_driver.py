@@ -2,7 +2,8 @@
 
 import io
 from collections.abc import Callable
-from types import TracebackType
+from contextlib import nullcontext
+from types import SimpleNamespace, TracebackType
 
 import pytest
 from rich.console import Console
@@ -12,7 +13,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.demo import driver
 from toolformer_ops.demo.driver import failed_causes, print_failure, watch
 from toolformer_ops.demo.progress import Snapshot
-from toolformer_ops.errors import AirflowError, RunFailedError
+from toolformer_ops.errors import AirflowError, AirflowNotReadyError, RunFailedError, ToolformerError
 from toolformer_ops.local_services.airflow_client import TaskState
 
 
@@ -135,15 +136,60 @@ def test_a_run_with_nothing_to_release_fails_by_its_release_alone() -> None:
 @pytest.mark.parametrize("state", ["success", "failed"])
 def test_a_run_that_succeeds_returns_and_one_that_fails_raises(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     airflow = ScriptedAirflow([state], [failed("build_index")] if state == "failed" else [])
-    airflow.open_dag = airflow.trigger = airflow.run_url = lambda *_: ""  # type: ignore[attr-defined]
-    monkeypatch.setattr(driver.database, "connect", lambda _: create_engine("sqlite://"))
-    console = Console(file=io.StringIO())
-
-    def run() -> bool:
-        return driver._run(console, airflow, Settings(_env_file=None), "build_wiki_index", "run-1", {})  # type: ignore[arg-type]
-
     if state == "success":
-        assert run()
+        assert run_dag(airflow, "build_wiki_index", monkeypatch)[0]
     else:
         with pytest.raises(RunFailedError, match="build_wiki_index run-1 ended as failed"):
-            run()
+            run_dag(airflow, "build_wiki_index", monkeypatch)
+
+
+def run_dag(airflow: ScriptedAirflow, dag_id: str, monkeypatch: pytest.MonkeyPatch) -> tuple[bool, str]:
+    """Whether the run of a DAG succeeded, and what is said meanwhile; an error has that as a note."""
+    airflow.open_dag = airflow.trigger = airflow.run_url = lambda *_: ""  # type: ignore[attr-defined]
+    monkeypatch.setattr(driver.database, "connect", lambda _: create_engine("sqlite://"))
+    monkeypatch.setattr(driver, "read_progress", lambda *_: Snapshot((), 1))
+    console = Console(file=io.StringIO(), width=200)
+    said = console.file
+    assert isinstance(said, io.StringIO)
+    try:
+        return driver._run(console, airflow, Settings(_env_file=None), dag_id, "run-1", {}), said.getvalue()  # type: ignore[arg-type]
+    except ToolformerError as error:
+        error.add_note(said.getvalue())
+        raise
+
+
+def test_how_to_watch_a_run_again_is_said_when_it_starts_and_when_airflow_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    attach = "toolformer-ops run --attach run-1"
+    _, said = run_dag(ScriptedAirflow(["success"]), "annotate_corpus", monkeypatch)
+    assert f"To watch it again: {attach}" in said
+
+    airflow = ScriptedAirflow([])
+    airflow.run_state = lambda *_: raises(AirflowNotReadyError("no answer"))  # type: ignore[assignment, method-assign]
+    with pytest.raises(AirflowNotReadyError) as failure:
+        run_dag(airflow, "annotate_corpus", monkeypatch)
+    assert (
+        f"The run continues without this window. Look at it: \nor watch it again: {attach}"
+        in failure.value.__notes__[0]
+    )
+
+
+def raises(error: Exception) -> str:
+    raise error
+
+
+def test_a_run_that_is_watched_again_starts_nothing_and_ends_with_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    airflow = ScriptedAirflow(["running", "running", "success"])
+    airflow.run_url = lambda *_: ""  # type: ignore[attr-defined]
+    reported: list[tuple[str, bool]] = []
+    monkeypatch.setattr(driver, "start_all", lambda console, settings, with_model: settings)
+    monkeypatch.setattr(driver, "AirflowClient", SimpleNamespace(of=lambda *_, **__: nullcontext(airflow)))
+    monkeypatch.setattr(driver.database, "connect", lambda _: create_engine("sqlite://"))
+    monkeypatch.setattr(driver, "read_progress", lambda *_: Snapshot((), 1))
+    monkeypatch.setattr(driver, "SECONDS_BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr(driver, "_report", lambda *arguments, kept: reported.append((arguments[2], kept)))
+    driver.attach(Console(file=io.StringIO()), Settings(_env_file=None), "run-1")
+    assert reported == [
+        ("run-1", True)
+    ]  # an Airflow that is asked to start a run would have failed: it has no `trigger`
