@@ -1,10 +1,10 @@
 """Annotate a corpus with tool calls after Toolformer, release the texts whose calls help, and finetune the model on them.
 
 **How to trigger.** The form needs the corpus and the language model. A field that is left empty holds what its preset says: the
-paper's number, that of the demo for a small model, or, to only look, the paper's for 20 documents without finetuning. What cannot
-start is refused when the form is sent, and the form says why: a field that is not known, a threshold below what is pruned, suites
-without data, an address where nothing is (a path only where stages run on this machine). The corpus is ingested if it was not
-before. Nightly runs: a schedule file (`docs/nightly.md`).
+paper's number, that of the demo for a small model, or, to only look, the paper's for 20 documents without finetuning. A run that
+cannot start is red at its first task within seconds, and its note says why: a field that is not known, a threshold below what is
+pruned, suites without data, an address where there is nothing (a path only if stages run on this machine). The corpus is ingested
+if it was not before. Nightly runs: a schedule file (`docs/nightly.md`).
 
 **What it costs.** Sampling and scoring (pool `gpu`) are nearly all of it: per text and tool about k x m calls sampled and up to
 three losses each, 25 calls for most tools, 200 for Calculator and MT at the paper's numbers. A 135M-parameter model takes a few
@@ -16,8 +16,8 @@ and device hours. What was annotated before under the same recipe is not annotat
 of calls by reason in `yield_by_stage`. Where suites are chosen, scores in `evaluation_scores` and a page under the run's tab
 "Annotation"; `finetune_release` does that part alone, for a release that is there.
 
-Tasks of tools, models and suites that nobody asked for are not part of the run: they are grey (`removed`). Pink (`skipped`) is what
-was asked for and is not needed, such as a tool for which everything is done.
+Pink tasks (`skipped`) are not needed: tools, models and suites that nobody asked for, and tools for which everything is done. The
+log of the task before them says which it is. They start no process.
 
 **When it is red.** A tool that fails does not stop the others. The release then comes out without it, and the last task,
 `finish_run`, is red and lists what failed, so that a run is green only where nothing is lacking.

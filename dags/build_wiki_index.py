@@ -19,6 +19,8 @@ from airflow.sdk import DAG
 
 from toolformer_ops.orchestration.defaults import DEFAULT_ARGS, WIKI_INDEX
 from toolformer_ops.orchestration.forms import index_form
+from toolformer_ops.orchestration.requests import check_before_first_task
+from toolformer_ops.orchestration.run_outcome import note_why_not_started
 from toolformer_ops.orchestration.stage_tasks import stage
 
 with DAG(
@@ -37,4 +39,6 @@ with DAG(
         arguments=("--source", "{{ params.source }}", "--publish"),
         outlets=[WIKI_INDEX],
         asset_extra={"source": "{{ params.source }}", "dag_run": "{{ run_id }}"},
+        before=check_before_first_task,
+        on_failure=note_why_not_started,
     )

@@ -29,8 +29,9 @@ from airflow.sdk import DAG
 from toolformer_ops.orchestration.defaults import DEFAULT_ARGS
 from toolformer_ops.orchestration.forms import finetuning_form, finetuning_parameters
 from toolformer_ops.orchestration.model_tasks import evaluation_group, model_tasks, not_needed_on_release
+from toolformer_ops.orchestration.requests import check_before_first_task
 from toolformer_ops.orchestration.run_ids import RUN_ID
-from toolformer_ops.orchestration.run_outcome import finish_run
+from toolformer_ops.orchestration.run_outcome import finish_run, note_why_not_started
 from toolformer_ops.orchestration.stage_tasks import stage
 
 with DAG(
@@ -48,6 +49,8 @@ with DAG(
         "start-finetuning",
         arguments=("--run", RUN_ID, "--release", "{{ params.release }}", "--parameters", finetuning_parameters()),
         not_needed=not_needed_on_release,
+        before=check_before_first_task,
+        on_failure=note_why_not_started,
     )
     publish, publish_without_calls = model_tasks(start, chosen_by=start)
     report = evaluation_group([publish, publish_without_calls], chosen_by=start)

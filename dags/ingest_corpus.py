@@ -19,6 +19,8 @@ from airflow.sdk import DAG
 from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration.defaults import DEFAULT_ARGS
 from toolformer_ops.orchestration.forms import corpus_form
+from toolformer_ops.orchestration.requests import check_before_first_task
+from toolformer_ops.orchestration.run_outcome import note_why_not_started
 from toolformer_ops.orchestration.stage_tasks import stage
 
 with DAG(
@@ -39,4 +41,6 @@ with DAG(
             "{{ params.corpus }}",
             "{{ '--accept-shrink' if params.accept_shrink else '--no-accept-shrink' }}",
         ),
+        before=check_before_first_task,
+        on_failure=note_why_not_started,
     )

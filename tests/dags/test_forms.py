@@ -125,13 +125,10 @@ BAD = [
     {"keep_threshold_Calculator": "much"},
     {"preset": "large_model"},
     {"call_prefix": "none"},
-    {"sampling_threshold": 1.0},
-    {"temperature": 0},
     {"top_p": 1.01},
     {"seed": -1},
     {"finetune": "perhaps"},
     {"finetune_steps": 0},
-    {"finetune_learning_rate": 0},
     {"max_call_tokens": 257},
 ]
 
@@ -148,6 +145,18 @@ def test_the_form_and_the_choices_refuse(local_dags: dict[str, DAG], change: dic
         validated(local_dags["annotate_corpus"], **(GIVEN | change))
     with pytest.raises(ParameterError):
         RunChoices.parse(GIVEN | change)
+
+
+def test_what_airflows_form_holds_nobody_to_is_left_to_the_first_task(local_dags: dict[str, DAG]) -> None:
+    for dag in local_dags.values():
+        for name in dag.params:
+            assert not {"exclusiveMinimum", "exclusiveMaximum", "pattern"} & set(dag.params.get_param(name).schema), (
+                name
+            )
+    for change in ({"sampling_threshold": 1.0}, {"temperature": 0}, {"finetune_learning_rate": 0}):
+        values = validated(local_dags["annotate_corpus"], **(GIVEN | change))
+        with pytest.raises(ParameterError):
+            as_a_stage_reads(values)
 
 
 def test_the_form_refuses_a_tool_that_is_not_registered(local_dags: dict[str, DAG]) -> None:

@@ -68,7 +68,7 @@ def test_a_task_has_owner_retries_with_backoff_time_limit_and_a_pool_that_is_mad
 def test_a_field_of_the_form_has_a_title_a_description_and_bounds(local_dags: dict[str, DAG], dag_id: str) -> None:
     params = local_dags[dag_id].params
     assert len(params) > 0
-    bounds = {"maxLength", "maximum", "minimum", "exclusiveMaximum", "enum", "items", "additionalProperties"}
+    bounds = {"maxLength", "maximum", "minimum", "enum", "items", "additionalProperties"}
     for name in params:
         param = params.get_param(name)
         assert param.schema["title"]

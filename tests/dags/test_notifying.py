@@ -172,3 +172,5 @@ def test_a_long_note_keeps_its_first_lines() -> None:
     assert len(note) <= NOTE_CHARACTERS
     assert long.startswith(note.removesuffix("\n…"))
     assert note.endswith("\n…")
+    alone = shortened("x" * (NOTE_CHARACTERS + 1))
+    assert (len(alone), alone[-3:]) == (NOTE_CHARACTERS, "x\n…")

@@ -11,7 +11,14 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration import run_outcome, stopped_runs
-from toolformer_ops.orchestration.run_outcome import FinishRun, GatherTools, close_failed_run, failed_tasks
+from toolformer_ops.orchestration.run_outcome import (
+    REASON,
+    FinishRun,
+    GatherTools,
+    close_failed_run,
+    failed_tasks,
+    note_why_not_started,
+)
 from toolformer_ops.stages import run_setup
 
 TASKS = [
@@ -28,8 +35,11 @@ TASKS = [
 ALL_WELL = dict.fromkeys(TASKS, "success") | {"finish_run": "running"}
 
 
-def context(to_do: list[str] | None = None, **changes: str) -> Any:
-    """Airflow's context for a run whose tasks are all well, but for these; `to_do`: the tools with work."""
+def context(to_do: list[str] | None = None, reason: str | None = None, **changes: str) -> Any:
+    """Airflow's context for a run whose tasks are all well, but for these.
+
+    `to_do`: the tools with work; `reason`: why the first task failed.
+    """
     pushed: dict[str, Any] = {}
     states = ALL_WELL | {name.replace("__", "."): state for name, state in changes.items()}
     instance = SimpleNamespace(
@@ -37,7 +47,7 @@ def context(to_do: list[str] | None = None, **changes: str) -> Any:
         run_id="night-1",
         pushed=pushed,
         xcom_push=lambda key, value: pushed.update({key: value}),
-        xcom_pull=lambda task_ids, key: to_do,
+        xcom_pull=lambda task_ids, key: {"tools_to_do": to_do, "ingest": reason}.get(task_ids),
         get_task_states=lambda dag_id, run_ids: {run_id: states for run_id in run_ids if dag_id == "annotate_corpus"},
     )
     return {"ti": instance, "dag": SimpleNamespace(task_ids=TASKS), "params": {"tools": ["QA", "MT"]}}
@@ -171,6 +181,25 @@ def test_a_run_that_never_started_is_recorded_with_what_failed(tmp_path: Path) -
         finish(tmp_path / "argv").execute(context(start_run="failed", release="upstream_failed"))
     *_, state, _, problem = json.loads((tmp_path / "argv").read_text())
     assert (state, problem) == ("failed", "failed: start_run. There is no release.")
+
+
+NO_CORPUS = "corpus: expected files at /nowhere, found nothing. Correct it, or put the files there."
+
+
+def test_why_a_run_did_not_start_is_its_note_at_once_and_again_at_its_end(tmp_path: Path, notes: list[str]) -> None:
+    first = context()
+    note_why_not_started(first | {"exception": AirflowFailException(NO_CORPUS)})
+    assert notes == [f"The run did not start. {NO_CORPUS}"]
+    reason = first["ti"].pushed[REASON]
+
+    at_the_end = {"ingest": "failed", "start_run": "upstream_failed", "release": "skipped"}
+    with pytest.raises(AirflowSkipException, match="did not start"):
+        gather().execute(context(**at_the_end))
+    with pytest.raises(AirflowFailException):
+        finish(tmp_path / "argv").execute(context(reason=reason, gather_tools="skipped", **at_the_end))
+    problem = f"failed: ingest: {NO_CORPUS} There is no release."
+    assert json.loads((tmp_path / "argv").read_text())[-1] == problem  # what finish-run writes into runs_not_started
+    assert notes[1:] == [problem]
 
 
 def test_a_suite_that_failed_makes_the_run_red_though_the_model_is_out(tmp_path: Path) -> None:

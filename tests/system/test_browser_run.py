@@ -1,5 +1,6 @@
 """A user opens the form of `annotate_corpus` in a browser, fills it in, and finds calls in SQL and a release and a model on S3."""
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,38 +96,70 @@ def sections_filled_in(form: Locator, sections: dict[str, dict[str, str]]) -> No
             write(form, name, value)
 
 
+def triggered(page: Page, settings: Settings, corpus: Path, model: Path, sections: dict[str, dict[str, str]]) -> None:
+    """Fill the form in, and press Trigger."""
+    form = open_form(page, settings)
+    trigger = form.get_by_role("button", name="Trigger", exact=True)
+    expect(trigger).to_be_disabled()  # corpus and model are asked for
+    write(form, "corpus", str(corpus))
+    write(form, "model", str(model))
+    for tool in ("WikiSearch", "QA", "MT"):
+        form.get_by_label(f"Remove {tool}").click()
+    sections_filled_in(form, sections)
+    expect(trigger).to_be_enabled()
+    trigger.click()
+
+
+def test_who_presses_trigger_sees_why_the_run_cannot_start(
+    page: Page, services: Settings, small_corpus: Path, writing_model_dir: Path
+) -> None:
+    api = AirflowClient.of(services)
+    wait_until_parsed(api)
+    before = run_ids(api)
+    # With the usual prune_below: what such a run would keep is not computed.
+    triggered(page, services, small_corpus, writing_model_dir, FOLDED)
+    reason = "expected keep thresholds of at least prune_below, 0.5 nats, found 0 for Calculator"
+
+    # Airflow opens the run's page, where the first task turns red: behind its square is the log.
+    expect(page).to_have_url(re.compile("/runs/"), timeout=2 * SECONDS_FOR_A_PAGE * 1000)
+    [run_id] = run_ids(api) - before
+    page.locator(f'a[href$="/runs/{run_id}/tasks/ingest"]').first.click()
+    in_the_log = page.get_by_test_id("virtualized-list").get_by_text(reason)
+    expect(in_the_log.first).to_be_in_viewport()
+
+    # The note is there, too, when the run's page is opened; at the end also in SQL, and nothing was tried twice.
+    page.goto(f"{services.airflow_url}/dags/{DAG_ID}/runs/{quote(run_id, safe='')}")
+    expect(page.get_by_text(reason).first).to_be_in_viewport()
+    page.goto("about:blank")
+    run = wait_until_ended(api, before)
+    assert (run["state"], reason in str(run["note"])) == ("failed", True)
+    assert not {"success", "up_for_retry"} & {state for _, state, _ in task_states(api, run_id)}
+    engine = database.connect_dsn(services.reader_dsn.get_secret_value(), "TOOLFORMER_READER_DSN")
+    with engine.connect() as connection:
+        problem = connection.exec_driver_sql(
+            "select problem from runs_not_started where run_id = %(run_id)s", {"run_id": run_id}
+        ).scalar_one()
+    assert problem.startswith(f"failed: ingest: {reason}")
+
+
 def test_a_run_from_the_form_ends_with_calls_in_sql_and_a_release_and_a_model_on_s3(
     page: Page, services: Settings, small_corpus: Path, writing_model_dir: Path
 ) -> None:
     api = AirflowClient.of(services)
     wait_until_parsed(api)
     before = run_ids(api)
-    form = open_form(page, services)
-    trigger = form.get_by_role("button", name="Trigger", exact=True)
-    expect(trigger).to_be_disabled()  # corpus and model are asked for
-
-    write(form, "corpus", str(small_corpus))
-    write(form, "model", str(writing_model_dir))
-    for tool in ("WikiSearch", "QA", "MT"):
-        form.get_by_label(f"Remove {tool}").click()
-    sections_filled_in(form, FOLDED)
-    expect(trigger).to_be_enabled()
-    trigger.click()
-    # Not with the usual prune_below: what such a run would keep is not computed. The form says so, and stays.
-    expect(
-        form.get_by_text("expected keep thresholds of at least prune_below, 0.5 nats, found 0 for Calculator")
-    ).to_be_visible()
-    assert run_ids(api) == before
-    sections_filled_in(form, {"Scoring": {"prune_below": "0"}})
-    trigger.click()
-    expect(form).to_have_count(0)
+    triggered(page, services, small_corpus, writing_model_dir, FOLDED | {"Scoring": {"prune_below": "0"}})
+    expect(page.get_by_role("dialog")).to_have_count(0)
 
     page.goto("about:blank")  # drawn in software, the page of a running DAG takes a core that the run needs
     run = wait_until_ended(api, before)
     assert run["conf"]["tools"] == list(CHOSEN)
     assert (run["conf"]["keep_threshold_Calculator"], run["conf"]["keep_threshold_MT"]) == (0, None)
     assert run["state"] == "success", failed_tasks(api, run["dag_run_id"])
-    assert left_out(api, run["dag_run_id"]) == {"MT", "QA", "WikiSearch", "evaluation", *BASELINE}
+    tasks = task_states(api, str(run["dag_run_id"]))
+    skipped = {name for name, state, _ in tasks if state == "skipped"}
+    assert {name.partition(".")[0] for name in skipped} == {"MT", "QA", "WikiSearch", "evaluation", *BASELINE}
+    assert [name for name, state, process in tasks if state == "skipped" and process] == []  # no start of 0.9 s each
     page.goto(f"{services.airflow_url}/dags/{DAG_ID}/runs/{quote(str(run['dag_run_id']), safe='')}")
     expect(page.get_by_text("Success", exact=True).filter(visible=True).first).to_be_visible()
 
@@ -149,13 +182,10 @@ def wait_until_ended(api: AirflowClient, before: set[str]) -> dict[str, object]:
     pytest.fail("the run did not end")
 
 
-def left_out(api: AirflowClient, run_id: object) -> set[str]:
-    """The tasks that are not part of the run, and the groups of which no task is."""
-    tasks = api.get(f"/dags/{DAG_ID}/dagRuns/{quote(str(run_id), safe='')}/taskInstances", limit=200)["task_instances"]
-    states = {(task["task_id"].partition(".")[0], task["state"]) for task in tasks}
-    return {name for name, state in states if state == "removed"} - {
-        name for name, state in states if state != "removed"
-    }
+def task_states(api: AirflowClient, run_id: str) -> list[tuple[str, str, int | None]]:
+    """Each task of a run with its state, and the process that it had."""
+    tasks = api.get(f"/dags/{DAG_ID}/dagRuns/{quote(run_id, safe='')}/taskInstances", limit=200)["task_instances"]
+    return [(task["task_id"], task["state"], task["pid"]) for task in tasks]
 
 
 def failed_tasks(api: AirflowClient, run_id: object) -> list[tuple[str, int]]:

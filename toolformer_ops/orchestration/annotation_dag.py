@@ -21,7 +21,7 @@ from toolformer_ops.orchestration.model_tasks import (
 )
 from toolformer_ops.orchestration.requests import check_before_first_task
 from toolformer_ops.orchestration.run_ids import RUN_ID
-from toolformer_ops.orchestration.run_outcome import TO_DO, finish_run, gather_tools
+from toolformer_ops.orchestration.run_outcome import TO_DO, finish_run, gather_tools, note_why_not_started
 from toolformer_ops.orchestration.schedules import Schedule
 from toolformer_ops.orchestration.skipping import ChoosingStage
 from toolformer_ops.orchestration.stage_tasks import RUN_PARAMETERS, execution_pool, mapped_stage, stage
@@ -60,9 +60,14 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
         "ingest",
         arguments=("--corpus", "{{ params.corpus }}", *(("--accept-shrink",) if schedule and schedule.accept_shrink else ())),
         before=check_or_skip if schedule else check_before_first_task,
+        on_failure=note_why_not_started,
     )  # fmt: skip
     of_schedule = ("--schedule", schedule.name) if schedule else ()
-    start_run = stage("start-run", arguments=("--run", RUN_ID, "--parameters", RUN_PARAMETERS, *of_schedule))
+    start_run = stage(
+        "start-run",
+        arguments=("--run", RUN_ID, "--parameters", RUN_PARAMETERS, *of_schedule),
+        on_failure=note_why_not_started,
+    )
     tools_to_do = ToolsToDo(
         task_id="tools_to_do",
         arguments=["stage", "tools-to-do", "--run", RUN_ID],

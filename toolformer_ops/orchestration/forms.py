@@ -13,13 +13,16 @@ from toolformer_ops.runs.choices import FINETUNING_FIELDS, PRESETS, THRESHOLD_OF
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 KEYWORDS = (
-    "type", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
-    "minLength", "maxLength", "minItems", "items", "additionalProperties", "title", "section",
+    "type", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "items", "additionalProperties", "title",
+    "section",
 )  # fmt: skip
-"""JSON schema keywords that are taken over, and the form's section."""
+"""JSON schema keywords that are taken over, and the form's section: what Airflow's form itself holds a field to.
+
+Of `exclusiveMaximum` or `pattern` its API alone would know. The form then says "Bad Request", and the reason above what is in view.
+So the run's first task checks them.
+"""
 
 MAX_ADDRESS_LENGTH = 2000
-RELEASE_ID = "^[0-9a-f]{16}$"
 
 COST_HINT = "What a document costs, the command toolformer-ops estimate says beforehand: it measures a few texts."
 
@@ -100,9 +103,8 @@ def finetuning_form() -> dict[str, Param]:
     """Which release, and the choices of finetuning and evaluation, with their defaults."""
     release = Param(
         type="string",
-        pattern=RELEASE_ID,
-        minLength=16,
-        maxLength=16,
+        minLength=1,
+        maxLength=MAX_ADDRESS_LENGTH,
         title="Release",
         description="Id of a release, 16 hex digits: `release_id` in the table dataset_releases, or the name of its folder on S3.",
     )

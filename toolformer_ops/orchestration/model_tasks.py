@@ -5,7 +5,6 @@ and names what is not. The models are those that there are, so the suites wait f
 """
 
 from collections.abc import Collection, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -30,10 +29,6 @@ EVALUATION = "evaluation"
 REPORT = "report"
 MODEL_TASKS = (FINETUNE, BASELINE, *(f"{EVALUATION}.{name}" for name in (*SUITES, REPORT)))
 """The tasks that a run without a finetuning does not need; those that publish are skipped with those before them."""
-PUBLISH = "publish"
-PUBLISH_BASELINE = "publish_without_calls"
-PUBLISHED_BY = MappingProxyType({FINETUNE: PUBLISH, BASELINE: PUBLISH_BASELINE})
-"""By the task that trains a model, the one that publishes it."""
 WITHOUT_CALLS = ("--run", RUN_ID, "--without-calls")
 
 
@@ -102,14 +97,14 @@ def model_tasks(after: BaseOperator, *, chosen_by: BaseOperator) -> tuple[BaseOp
     One after the other: each training takes all GPUs of its machine. `chosen_by` may skip the baseline, or both.
     """
     finetune = stage(FINETUNE, pool=GPU_POOL)
-    publish = stage(PUBLISH)
+    publish = stage("publish")
     baseline = stage(
         FINETUNE,
         task_id=BASELINE,
         arguments=WITHOUT_CALLS,
         pool=GPU_POOL,
     )
-    publish_baseline = stage("publish", task_id=PUBLISH_BASELINE, arguments=WITHOUT_CALLS)
+    publish_baseline = stage("publish", task_id="publish_without_calls", arguments=WITHOUT_CALLS)
     after >> finetune >> publish >> baseline >> publish_baseline
     chosen_by >> baseline
     if after is not chosen_by:

@@ -150,10 +150,11 @@ def set_note(context: "Context", text: str) -> None:
 
 
 def shortened(text: str) -> str:
-    """The text, or its whole lines that are short enough for a note."""
+    """The text, or as many of its whole lines as a note may hold; of a single line that is too long, its beginning."""
     if len(text) <= NOTE_CHARACTERS:
         return text
     lines = text.splitlines()
-    while lines and len("\n".join([*lines, "…"])) > NOTE_CHARACTERS:
+    while len(lines) > 1 and len("\n".join([*lines, "…"])) > NOTE_CHARACTERS:
         lines.pop()
+    lines[0] = lines[0][: NOTE_CHARACTERS - 2]
     return "\n".join([*lines, "…"])

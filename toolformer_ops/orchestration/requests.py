@@ -1,17 +1,19 @@
-"""Whether what a trigger form holds can become a run, by DAG; and which of its tasks nobody asked for."""
+"""Whether what a trigger form holds can become a run, by DAG: asked by the run's first task, before its stage starts.
 
-from collections.abc import Iterable, Mapping
+Airflow's form validates each field by itself and takes fields that it does not know; it has no place for what two fields say
+together, or for an address where there is nothing. And of a request that its API refuses, its UI shows the person no reason. So
+such a run exists, is red within seconds, and its note says why (`run_outcome.note_why_not_started`).
+"""
+
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.orchestration.model_tasks import MODEL_TASKS, PUBLISHED_BY, not_asked_for
 from toolformer_ops.orchestration.run_ids import ANNOTATE, FINETUNE, NIGHTLY
-from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.requests import require_annotation, require_finetuning, require_known_fields, require_there
-from toolformer_ops.tools.registry import tool_names
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -20,39 +22,34 @@ FIELDS = {"ingest_corpus": ("corpus", "accept_shrink"), "build_wiki_index": ("so
 """By DAG without choices, the fields of its form; the first holds an address."""
 
 
-def check_request(dag_id: str, sent: Mapping[str, Any]) -> RunChoices | None:
-    """The choices of a run of this DAG, if it can start; None for a DAG that makes no choices.
+def check_before_first_task(context: "Context") -> None:
+    """Check what the form holds, whoever or whatever made the run.
 
     Raises:
-        UsageError: it cannot; the message says what was expected, what was found, and the remedy.
+        AirflowFailException: the run cannot start, however often it is tried; the message says what was expected, what was found,
+            and the remedy.
+    """
+    try:
+        _check_request(context["dag"].dag_id, context["params"])
+    except UsageError as error:
+        # Ends the group of log lines "Pre Execute": Airflow's UI folds groups, and cuts off the traceback's long lines.
+        context["task"].log.info("::endgroup::")
+        context["task"].log.error("%s", error)
+        raise AirflowFailException(str(error)) from None
+
+
+def _check_request(dag_id: str, sent: Mapping[str, Any]) -> None:
+    """Check the fields of this DAG's form.
+
+    Raises:
+        UsageError: the run cannot start.
     """
     settings = load_settings()
     if dag_id == ANNOTATE or dag_id.startswith(NIGHTLY):
-        return require_annotation(settings, sent)
-    if dag_id == FINETUNE:
-        return require_finetuning(settings, sent)
-    if dag_id in FIELDS:
+        require_annotation(settings, sent)
+    elif dag_id == FINETUNE:
+        require_finetuning(settings, sent)
+    else:
         address, *_ = FIELDS[dag_id]
         require_known_fields(sent, FIELDS[dag_id])
         require_there(settings, str(sent[address]), address)
-    return None
-
-
-def check_before_first_task(context: "Context") -> None:
-    """Check what the run was given once more, in its first task: not every run was made where the policy could refuse it.
-
-    Raises:
-        AirflowFailException: the run cannot start, however often it is tried.
-    """
-    try:
-        check_request(context["dag"].dag_id, context["params"])
-    except UsageError as error:
-        raise AirflowFailException(str(error)) from error
-
-
-def tasks_left_out(task_ids: Iterable[str], choices: RunChoices) -> list[str]:
-    """Of the tasks of a DAG, those that a run with these choices does not need: of other tools, of models, of suites."""
-    groups = {tool for tool in tool_names() if tool not in choices.tools}
-    tasks = set(not_asked_for(choices) if choices.finetune else MODEL_TASKS)
-    tasks |= {PUBLISHED_BY[task] for task in tasks if task in PUBLISHED_BY}
-    return [task for task in task_ids if task in tasks or task.partition(".")[0] in groups]

@@ -29,6 +29,8 @@ UPSTREAM_FAILED = "upstream_failed"
 SKIPPED = "skipped"
 TO_DO = "to_do"
 """Key of the XCom with the tools that have work."""
+REASON = "reason"
+"""Key of the XCom with the reason why a run did not start, of the task that failed."""
 
 
 def task_states(context: "Context") -> dict[str, str | None]:
@@ -51,6 +53,16 @@ def failed_tasks(states: Mapping[str, str | None], task_ids: Iterable[str]) -> l
     return failed
 
 
+def note_why_not_started(context: "Context") -> None:
+    """Set why a task failed without which no run starts as the run's note, which Airflow's UI shows while other tasks still end.
+
+    The last task says it again, in `runs_not_started` too.
+    """
+    reason = str(context["exception"])
+    context["ti"].xcom_push(key=REASON, value=reason)
+    set_note(context, f"The run did not start. {reason}")
+
+
 class GatherTools(BaseOperator):
     """Waits for the check of every tool, and fails only where no tool came through.
 
@@ -59,7 +71,7 @@ class GatherTools(BaseOperator):
 
     Args:
         checks: by tool, the id of its last task.
-        opened_by: id of the task that opens the run; where it was skipped, so is everything else.
+        opened_by: id of the task that opens the run; where it did not, nothing is gathered.
         chosen_by: id of the task that names the tools with work.
     """
 
@@ -73,12 +85,12 @@ class GatherTools(BaseOperator):
         """The tools that are done.
 
         Raises:
-            AirflowSkipException: the run was skipped.
+            AirflowSkipException: the run did not start.
             AirflowFailException: none is; the message names the tasks that failed.
         """
         states = task_states(context)
-        if states.get(self.opened_by) == SKIPPED:
-            raise AirflowSkipException("the run was skipped.")
+        if states.get(self.opened_by) != SUCCESS:
+            raise AirflowSkipException("the run did not start.")
         to_do = context["ti"].xcom_pull(task_ids=self.chosen_by, key=TO_DO)
         without_work = set() if to_do is None else set(context["params"]["tools"]) - set(to_do)
         done = [
@@ -144,9 +156,11 @@ class FinishRun(StageProcess):
         outcome = (
             f"The {self.product} is out, without what these would have given" if made else f"There is no {self.product}"
         )
-        problem = f"failed: {', '.join(failed)}. {outcome}." if failed else ""
+        has_started = states.get(self.opened_by) == SUCCESS
+        reason = context["ti"].xcom_pull(task_ids=failed[0], key=REASON) if failed and not has_started else None
+        problem = f"failed: {', '.join(failed)}{f': {reason}' if reason else '.'} {outcome}." if failed else ""
         summary = ""
-        if states.get(self.opened_by) == SUCCESS:
+        if has_started:
             ending = self.run_stage([*self.arguments, "--state", FAILED if failed else SUCCESS])
             summary = ending.last_output and json.loads(ending.last_output)["summary"]
         else:

@@ -44,6 +44,7 @@ def stage(
     outlets: Sequence[Asset] = (),
     asset_extra: Mapping[str, str] | None = None,
     before: Callable[["Context"], None] | None = None,
+    on_failure: Callable[["Context"], None] | None = None,
 ) -> BaseOperator:
     """The task that runs the stage `name` once.
 
@@ -59,6 +60,7 @@ def stage(
         outlets: assets that the stage makes.
         asset_extra: ids for the events of `outlets`; templated.
         before: called first; raises AirflowSkipException where the task is not needed.
+        on_failure: called once the task has failed and is not tried again.
     """
     operator, common = _operator(name, tool, arguments, pool)
     if task_id:
@@ -73,6 +75,7 @@ def stage(
         outlets=list(outlets),
         asset_extra=asset_extra,
         pre_execute=before,
+        on_failure_callback=on_failure,
     )
     return task
 
