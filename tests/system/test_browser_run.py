@@ -125,7 +125,7 @@ def test_who_presses_trigger_sees_why_the_run_cannot_start(
     [run_id] = run_ids(api) - before
     page.locator(f'a[href$="/runs/{run_id}/tasks/ingest"]').first.click()
     in_the_log = page.get_by_test_id("virtualized-list").get_by_text(reason)
-    expect(in_the_log.first).to_be_in_viewport()
+    expect(in_the_log.first).to_be_in_viewport(timeout=3 * SECONDS_FOR_A_PAGE * 1000)
 
     # The note is there, too, when the run's page is opened; at the end also in SQL, and nothing was tried twice.
     page.goto(f"{services.airflow_url}/dags/{DAG_ID}/runs/{quote(run_id, safe='')}")
