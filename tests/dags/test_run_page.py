@@ -185,7 +185,7 @@ def test_each_stage_of_a_tool_is_under_its_heading(
         rows("update run_tools set placebo_recipe_id = 'p' where run_id = 'r1' and tool = 'Calendar'")
     table = client.get(f"/run?{OF_R1}").text.partition("<h2>Progress</h2>")[2].partition("</table>")[0]
     head, _, body = table.partition("</thead>")
-    headings = ["tool", *(f"{stage}, texts" for stage in stages), "work left"]
+    headings = ["texts done", *stages, "work left"]
     assert re.findall(r"<th[^>]*>([^<]*)</th>", head) == headings
     assert [len(re.findall("<t[hd]", row)) for row in body.split("</tr>")[:-1]] == [len(headings)] * 3
 
@@ -289,6 +289,13 @@ class FakeStore:
             raise ObjectNotFoundError(f"expected object {key}, found nothing")
         return b"<!doctype html><p>page</p>"
 
+    def exists(self, key: str) -> bool:
+        if self.error:
+            raise self.error
+        return key == self.found
+
+    found = "reports/r1/index.html"
+
 
 REPORT = "/reports/annotate_corpus/manual__2026-11-21T16%3A30%3A00%2B00%3A00"
 
@@ -312,6 +319,37 @@ def test_a_run_without_a_report_is_said_without_markup_from_its_name(
     assert answer.status_code == 404
     assert "No evaluation was reported for the run &lt;script&gt; of annotate_corpus." in answer.text
     assert client.get("/reports/annotate_corpus/..%2F..%2Fmodels").status_code in (403, 404, 502)
+
+
+@pytest.mark.parametrize(
+    ("found", "error", "said"),
+    [
+        ("", None, "No evaluation was reported for the run r1 of annotate_corpus."),
+        ("", ObjectStoreError("refused, key-id AKIA"), "cannot be read from S3"),
+        ("reports/r1/index.html", None, None),
+    ],
+)
+def test_the_view_of_the_evaluation_is_the_report_or_a_sentence(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, found: str, error: Exception | None, said: str | None
+) -> None:
+    monkeypatch.setattr(evaluation, "ObjectStore", FakeStore)
+    monkeypatch.setattr(FakeStore, "error", error)
+    monkeypatch.setattr(FakeStore, "found", found)
+    page = client.get(f"/evaluation?{OF_R1}").text
+    assert ("<iframe" in page) == (said is None)
+    assert said is None or said in page
+    assert "AKIA" not in page
+
+
+def test_a_run_that_asked_for_no_evaluation_has_no_tab_for_it(client: TestClient, rows: Callable[..., None]) -> None:
+    tab = 'href="evaluation?'
+    assert tab not in client.get(f"/run?{OF_R1}").text
+    suites = '{"evaluation_suites": ["math"]}'
+    rows(
+        "update annotation_runs set parameters = parameters || cast(:suites as jsonb) where run_id = 'r1'",
+        suites=suites,
+    )
+    assert tab in client.get(f"/run?{OF_R1}&again=1").text
 
 
 def test_the_page_of_a_check_is_served_as_a_report_is(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

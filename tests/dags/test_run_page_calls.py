@@ -25,6 +25,7 @@ from sqlalchemy import text as sql
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.orchestration.forms import annotation_form
+from toolformer_ops.orchestration.run_ids import annotation_run_id
 from toolformer_ops.release.choosing import ReleaseTool, choose_calls
 from toolformer_ops.run_page import overview, rights, thresholds
 from toolformer_ops.run_page.app import create_app
@@ -75,7 +76,7 @@ def shown(run: AnnotatedRun, reader_dsn: str) -> Iterator[tuple[Connection, Show
 def client(run: AnnotatedRun, reader_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     manager = SimpleNamespace(
         is_authorized_dag=lambda **_: True,
-        get_authorized_dag_ids=lambda **_: {"annotate_corpus"},
+        get_authorized_dag_ids=lambda **_: {"annotate_corpus", "finetune_release"},
         get_url_login=lambda **_: "/",
     )
     for module in (security, airflow_app, rights):
@@ -362,6 +363,51 @@ def test_the_funnel_is_that_of_sql(client: TestClient, shown: tuple[Connection, 
         assert f'<td class="number">{count:,}</td>' in row[: row.index("</tr>")]
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_finished_run_opens_with_what_it_found(
+    client: TestClient, run: AnnotatedRun, postgres_dsn: str, is_kept: bool
+) -> None:
+    headings = re.compile("<h2>([^<]*)</h2>")
+    running = client.get(f"/run?{OF_RUN}").text
+    assert headings.findall(running)[:2] == ["Progress", "Tools"]
+    if not is_kept:
+        with database.transaction(run.engine) as connection:
+            connection.execute(sql("update run_tools set keep_threshold = 9"))
+    finish_run(Settings(_env_file=None, database_dsn=SecretStr(postgres_dsn)), "run-1", "success")
+    page = client.get(f"/run?{OF_RUN}&again=1").text
+    first = "Best calls" if is_kept else "No call was kept: those that save most"
+    assert headings.findall(page)[:3] == [first, "Tools", "Release and models"]
+    assert re.search(r"<details><summary>Progress of each stage</summary>\s*<div[^>]*><table class=\"progress\">", page)
+    # The best of them: QA saves 2.25, 1.5 and 0.75 nats in texts 9, 6 and 3, and the Calculator 11 / 8 in text 11.
+    best = page[page.index(first) : page.index("<h2>Tools</h2>")]
+    assert re.findall(r'<td class="number">([^<]*)<', best)[:3] == ["2.25", "1.50", "1.38"]
+    cells = re.findall(r'<td class="number">([^<]*)<', page[page.index('<tr data-tool="QA">') :])
+    assert cells[:3] == ["4", "4", "2" if is_kept else "0"]
+
+
+@pytest.mark.parametrize("state", ["running", "success", "failed"])
+@pytest.mark.parametrize("dag_id", ["annotate_corpus", "finetune_release"])
+def test_a_table_without_rows_is_a_sentence(client: TestClient, postgres_dsn: str, dag_id: str, state: str) -> None:
+    settings = Settings(_env_file=None, database_dsn=SecretStr(postgres_dsn))
+    run_id = annotation_run_id(dag_id, "run-2")
+    empty = AnnotatedRun(settings, {"Calculator": 0.5}, run_id=run_id)  # nothing was ingested for it
+    if dag_id == "finetune_release":
+        with database.transaction(empty.engine) as connection:
+            connection.execute(sql("delete from run_tools where run_id = :run_id"), {"run_id": run_id})
+    if state != "running":
+        finish_run(settings, run_id, state)
+    said = ""
+    for path in ("run", "calls", "thresholds", "changes", "corpora", "review"):
+        answer = client.get(f"/{path}?dag_id={dag_id}&run_id=run-2")
+        assert answer.status_code == 200
+        assert not re.search(r"<tbody>\s*</tbody>", answer.text), path
+        said += answer.text
+    annotates = dag_id == "annotate_corpus"
+    assert ("There is no such call." in said) == annotates
+    assert ("This run annotates nothing, so it keeps no call." in said) != annotates
+    assert ("No call is stored with its losses." in said) == (annotates and state != "running")
+
+
 def test_tokens_are_those_that_are_stored() -> None:
     rows = token_rows([[-1.0, -2.0, None, None, None], [None, None, None, None, None], [-0.5, -0.25, None, None, None]])
     assert [(row.place, row.log_probabilities) for row in rows] == [(1, (-1.0, None, -0.5)), (2, (-2.0, None, -0.25))]
@@ -381,9 +427,13 @@ LOG = [
 
 @pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs {CHROMIUM}: apt-get install chromium")
 def test_the_browser_shows_what_failed_tasks_said_and_triggers_a_run_with_other_thresholds(
-    client: TestClient, shown: tuple[Connection, ShownRun], monkeypatch: pytest.MonkeyPatch
+    client: TestClient, shown: tuple[Connection, ShownRun], run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overview, "SECONDS_WHILE_RUNNING", 0.3)
+    [row, *_] = find_calls(*shown, QUESTION).rows
+    for tool in ("Calculator", "Calendar", "QA"):  # all stages
+        document = next(one for one in run.documents if one.document_id == row["document_id"])
+        run.add_placebo(tool, document, row["call_id"], 0.5)
     airflow = FastAPI()
     asked: list[str] = []
     confs: list[dict[str, Any]] = []
@@ -430,6 +480,11 @@ def test_the_browser_shows_what_failed_tasks_said_and_triggers_a_run_with_other_
                 assert asked.count("log") == 1
                 address = notice.get_by_role("link").get_attribute("href")
                 assert address == "../dags/annotate_corpus/runs/run-1/tasks/release"
+                # Every stage is to be seen at 1,280 pixels, beside Airflow's own menu and list of tasks.
+                page.set_viewport_size({"width": 800, "height": 800})
+                box = page.locator('[data-stage="Calculator.placebo"]').bounding_box()
+                assert box is not None
+                assert box["x"] + box["width"] < 800
                 # 2. A slider moved, and a run with that: what Airflow answers is said.
                 page.goto(f"{base}/thresholds?{OF_RUN}")
                 page.locator('input[name="threshold.Calculator"]').fill("0.75")

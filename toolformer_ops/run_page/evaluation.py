@@ -23,7 +23,7 @@ from toolformer_ops.errors import ObjectNotFoundError, ToolformerError
 from toolformer_ops.evaluation_report.contents import page_key, report_key
 from toolformer_ops.orchestration.run_ids import annotation_run_id
 from toolformer_ops.run_page.reading import Page, Reader, answer
-from toolformer_ops.run_page.rights import AskedRunDep
+from toolformer_ops.run_page.rights import AskedRun, AskedRunDep
 from toolformer_ops.run_page.shown_runs import load_run
 from toolformer_ops.storage.object_store import ObjectStore
 
@@ -32,6 +32,11 @@ logger = logging.getLogger(__name__)
 router = APIRouter()
 SUBJECT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 """A tool's name, or release."""
+MISSING = "No evaluation was reported for the run {0.dag_run_id} of {0.dag_id}."
+UNREADABLE = (
+    "The report of the run {0.dag_run_id} cannot be read from S3. Airflow's log of the API server says why; it needs the "
+    "TOOLFORMER_S3_ settings that the stages have."
+)
 REPORT_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'self'; sandbox",
@@ -44,11 +49,18 @@ REPORT_HEADERS = {
 
 @router.get("/evaluation")
 async def show(request: Request, asked: AskedRunDep) -> Response:
-    """The report in a frame, below the run's own navigation."""
+    """The report in a frame, below the run's own navigation, or why there is none."""
+    reader: Reader = request.app.state.reader
 
     def make(connection: Connection) -> Page:
         run = load_run(connection, asked)
-        return Page("evaluation.html.j2", {"run": run, "view": "evaluation"}, run.seconds_to_keep)
+        try:
+            problem = "" if ObjectStore(reader.settings).exists(report_key(run.run_id)) else MISSING.format(run)
+        except ToolformerError:
+            logger.exception("whether run %s has a report cannot be read", run.run_id)
+            problem = UNREADABLE.format(run)
+        values = {"run": run, "view": "evaluation", "problem": problem}
+        return Page("evaluation.html.j2", values, run.seconds_to_keep)
 
     return await answer(request, make)
 
@@ -57,7 +69,7 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
 async def report(request: Request, dag_id: str, run_id: str) -> Response:
     """The report of a run, or a page that says why there is none."""
     reader: Reader = request.app.state.reader
-    missing = f"No evaluation was reported for the run {run_id} of {dag_id}."
+    missing = MISSING.format(AskedRun(dag_id, run_id, ""))
     return await asyncio.get_running_loop().run_in_executor(
         reader.threads, _read, reader.settings, dag_id, run_id, report_key, missing
     )
@@ -85,13 +97,13 @@ def _read(settings: Settings, dag_id: str, run_id: str, key: Callable[[str], str
         return _message(404, missing)
     except ToolformerError:
         logger.exception("a page of run %s cannot be read", run_id)
-        hint = "Airflow's log of the API server says why; it needs the TOOLFORMER_S3_ settings that the stages have."
-        return _message(502, f"The report of the run {run_id} cannot be read from S3. {hint}")
+        return _message(502, UNREADABLE.format(AskedRun(dag_id, run_id, "")))
     return _page(200, page)
 
 
 def _message(status: int, text: str) -> Response:
-    return _page(status, f"<!doctype html><meta charset=utf-8><p>{html.escape(text)}</p>".encode())
+    head = "<!doctype html><meta charset=utf-8><meta name=color-scheme content='light dark'>"
+    return _page(status, f"{head}<p>{html.escape(text)}</p>".encode())
 
 
 def _page(status: int, content: bytes) -> Response:

@@ -14,6 +14,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from sqlalchemy import Connection
 
+from toolformer_ops.run_page.calls import Asked, find_calls
 from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.rights import AskedRunDep
 from toolformer_ops.run_page.shown_runs import SECONDS_WHILE_RUNNING, ShownRun, load_run
@@ -22,6 +23,7 @@ from toolformer_ops.tools.registry import tools_on_device
 
 router = APIRouter()
 
+BEST_CALLS = 8
 RECENT_SECONDS = 900.0
 """The pace of a run is what it did in this time."""
 FUNNEL_NAMES = {
@@ -103,6 +105,16 @@ class FunnelRow:
 
 
 @dataclass(frozen=True)
+class BestCalls:
+    """The calls that save most."""
+
+    calls: Sequence[Mapping[str, Any]]
+    """Rows of the view `candidates`."""
+    is_kept: bool
+    """Whether they are kept; else no call is, and these were only scored."""
+
+
+@dataclass(frozen=True)
 class Numbers:
     """What is counted over all documents of a run: rows of the queries of these names."""
 
@@ -141,9 +153,11 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
         tools = tool_progress(run, numbers.progress if numbers else None, work)
         outputs = fetch_all(connection, "page_outputs", **ours)
         checks = fetch_all(connection, "page_quality", **ours)
+        counts = funnel(numbers.funnel if numbers else fetch_all(connection, "page_own_counts", **ours))
         values = {
             "run": run,
             "view": "run",
+            "best": None if run.state == "running" else best_calls(connection, run),
             "tools": tools,
             # A tool may have placebos where another has none.
             "stages": list(dict.fromkeys(stage.stage for tool in tools for stage in tool.stages)),
@@ -152,7 +166,8 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
             "seconds_left": seconds_left(tools, work, fetch_all(connection, "page_at_work", **ours))
             if run.state == "running"
             else None,
-            "funnel": funnel(numbers.funnel if numbers else fetch_all(connection, "page_own_counts", **ours)),
+            "funnel": counts,
+            "found_by_tool": {row.reason: row.counts for row in counts if not row.is_loss and row.stage != "placebo"},
             "thresholds": numbers.thresholds if numbers else None,
             "output": outputs[0] if outputs else None,
             "failed_checks": [check for check in checks if not check.success],
@@ -165,6 +180,15 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
         return Page("overview.html.j2", values, run.seconds_to_keep)
 
     return await answer(request, make)
+
+
+def best_calls(connection: Connection, run: ShownRun) -> BestCalls:
+    """The kept calls of a run that save most; of a run that keeps none, the scored ones."""
+    for status in ("kept", "scored"):
+        asked = Asked(tool="", status=status, contains="", information=None, sort="most_saved", after="")
+        if found := find_calls(connection, run, asked, BEST_CALLS).rows:
+            return BestCalls(found, is_kept=status == "kept")
+    return BestCalls((), is_kept=False)
 
 
 def tool_progress(run: ShownRun, progress: Sequence[Any] | None, work: Sequence[Any]) -> list[ToolProgress]:
