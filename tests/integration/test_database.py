@@ -263,8 +263,11 @@ def test_a_database_of_earlier_code_is_migrated_without_losing_a_row(
                 " 1, null,",
                 " calendar_date,",
                 " '2023-02-09',",
+                ", refused",
+                """, '{"no_text": 1}'""",
+                """, '{"no_text": 1, "corrupt_json": 1}'""",
             )
-            for later in later_columns:  # of migrations 0012 and 0018
+            for later in later_columns:  # of migrations 0012, 0018 and 0055
                 assert later in rows
                 rows = rows.replace(later, "")
             terms = rows[rows.index("-- Equal ones") : rows.index("insert into call_results")]  # of migration 0032
