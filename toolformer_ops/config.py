@@ -60,7 +60,9 @@ def state_dir() -> Path:
 class Settings(BaseSettings):
     """The settings of one deployment; `load_settings` reads them."""
 
-    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_ignore_empty=True, extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, env_ignore_empty=True, extra="ignore", frozen=True, hide_input_in_errors=True
+    )
 
     state_dir: Path = Field(default_factory=state_dir, description="Folder for databases, models, indices and logs.")
 

@@ -291,6 +291,11 @@ def test_a_database_of_earlier_code_is_migrated_without_losing_a_row(
         assert [_value(engine, f"select count(*) from {table}") for table in tables] == before
         assert _value(engine, "select array_agg(loss_reduction order by call_id) from call_losses") == losses
         assert _value(engine, "select count(*) from kept_calls") == 6
+        assert _value(engine, "select array_agg(refused order by file_uri) from corpus_files") == [
+            {"no_text": 1},
+            {"no_text": 1, "corrupt_json": 1},
+        ]
+        assert _value(engine, "select count(detail) from rejected_documents") == 0  # they quoted the records
         versions = "select array_agg(version || ':' || documents) from corpus_versions"
         assert _value(engine, versions) == ["1:4"]
         assert _value(engine, "select array_agg(corpus_version order by run_id) from annotation_runs") == [1, 1]

@@ -109,7 +109,7 @@ def _parsed(content: bytes, where: str) -> Any:
     try:
         return json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise WrongFormatError(f"no JSON in {where}: {content[:60]!r} ({error})") from error
+        raise WrongFormatError(f"no JSON in {where} ({error})") from error
 
 
 def _record(value: object, where: str) -> Record:
@@ -119,7 +119,7 @@ def _record(value: object, where: str) -> Record:
 
 
 def _found(value: object) -> str:
-    return "nothing" if value is None else f"{type(value).__name__} {str(value)[:40]!r}"
+    return "nothing" if value is None else type(value).__name__
 
 
 class DataFolder:
