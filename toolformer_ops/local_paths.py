@@ -79,15 +79,15 @@ def refusal_in_folder(settings: Settings, folder: Path, found: Path) -> str | No
     return refusal(settings, real, folder) if real != folder else None
 
 
-def read_beside(folder: Path, name: str) -> str:
-    """The text of a file that is in an administrator's folder, or that one of its files names relative to it.
+def read_beside(folder: Path, name: str) -> bytes:
+    """The content of a file that is in an administrator's folder, or that one of its files names relative to it.
 
     Raises:
         CorpusError, ParameterError: as `local_path`.
-        OSError, UnicodeDecodeError: it cannot be read, or is not UTF-8.
+        OSError: it cannot be read.
     """
     with open_local(local_path(load_settings(), str(folder / name), name, within=folder)) as file:
-        return file.read().decode("utf-8")
+        return file.read()
 
 
 def open_local(path: Path) -> IO[bytes]:

@@ -1,6 +1,6 @@
 -- Two runs that are compared, the earlier one first, with what they released; where neither made a release, with what they keep.
 select run.run_id, run.state, run.schedule, run.corpus_id, run.corpus_uri, run.corpus_version, run.ordinal_limit, run.model_identity,
-       run.parameters, run.previous_run_id, run.started_at, run.finished_at,
+       run.parameters, run.previous_run_id, run.started_at, run.finished_at, run.problem,
        release.release_id, coalesce(release.documents, kept.texts, 0) as texts, coalesce(release.calls, kept.calls, 0) as calls,
        coalesce(release.lacking_tools, '{}') as lacking_tools,
        array(select tool from run_tools where run_id = run.run_id order by tool) as tools

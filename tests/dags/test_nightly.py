@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pendulum
 import pytest
@@ -18,11 +19,14 @@ from airflow.timetables.base import TimeRestriction
 
 from tests.dags.test_schedules import written
 from toolformer_ops.config import load_settings
+from toolformer_ops.errors import ConfigurationError, DatabaseError
+from toolformer_ops.orchestration import annotation_dag
 from toolformer_ops.orchestration.annotation_dag import skip_missed_night
 from toolformer_ops.orchestration.model_tasks import SUITES
 from toolformer_ops.orchestration.nightly import nightly_dag
-from toolformer_ops.orchestration.run_outcome import close_failed_run
 from toolformer_ops.orchestration.schedule_bundle import ScheduleBundle
+from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import PAPER_TOOLS as TOOLS
 
 NOTIFY = '[notify]\nwebhooks = ["chat"]\nemails = ["a@example.org"]\n'
@@ -38,20 +42,42 @@ def schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def bag(schedules: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], BundleDagBag]:
+def bundle(
+    schedules: Path, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., ScheduleBundle]:
+    """Makes a bundle as a process of Airflow does: of the folder, or of a version; `machine` has files of its own."""
+    monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", postgres_dsn)
+    load_settings.cache_clear()
+    folders: dict[str, Path] = {}
+
+    def make(version: str | None = None, machine: str = "dag-processor") -> ScheduleBundle:
+        folder = folders.setdefault(machine, tmp_path_factory.mktemp(machine))
+        monkeypatch.setattr("airflow.dag_processing.bundles.base.get_bundle_storage_root_path", lambda: folder)
+        return ScheduleBundle(name="schedules", version=version)
+
+    return make
+
+
+def dags_of(bundle: ScheduleBundle) -> BundleDagBag:
+    """What Airflow reads from a bundle."""
+    return BundleDagBag(bundle.path, bundle_path=bundle.path, bundle_name=bundle.name)
+
+
+@pytest.fixture
+def bag(bundle: Callable[..., ScheduleBundle]) -> Callable[[], BundleDagBag]:
     """Reads the schedules as Airflow's DAG processor does."""
-    bundle = ScheduleBundle(name="schedules")
-    bundle.base_dir = tmp_path_factory.mktemp("bundle")
+    ours = bundle()
 
     def read() -> BundleDagBag:
-        bundle.refresh()
-        return BundleDagBag(bundle.path, bundle_path=bundle.path, bundle_name=bundle.name)
+        ours.refresh()
+        return dags_of(ours)
 
     return read
 
 
 def made(folder: Path, sections: str = "", **values: str | None) -> DAG:
-    return nightly_dag(str(written(folder, sections, **values)))
+    path = written(folder, sections, **values)
+    return nightly_dag(str(path), path.read_bytes())
 
 
 def test_each_file_is_a_dag_and_a_bad_one_fails_alone_with_its_name(
@@ -83,13 +109,70 @@ def test_a_file_that_is_corrected_or_removed_changes_its_dag_alone(
     assert (set(found.dags), found.import_errors) == ({"nightly_good"}, {})
 
 
-def test_no_folder_is_no_schedule(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_folder_is_no_schedule(monkeypatch: pytest.MonkeyPatch, bundle: Callable[..., ScheduleBundle]) -> None:
     monkeypatch.delenv("TOOLFORMER_SCHEDULES_DIR", raising=False)
     load_settings.cache_clear()
-    bundle = ScheduleBundle(name="schedules")
-    bundle.base_dir = tmp_path
-    bundle.refresh()
-    assert list(bundle.path.iterdir()) == []
+    ours = bundle()
+    ours.refresh()
+    assert list(ours.path.iterdir()) == []
+
+
+def test_a_run_keeps_the_file_that_it_started_with_on_every_machine(
+    schedules: Path, bundle: Callable[..., ScheduleBundle]
+) -> None:
+    processor = bundle()
+    seen = []
+    for hours in ("1", "2", "1"):
+        written(schedules, name="edited", hours=hours)
+        processor.refresh()
+        seen.append(processor.get_current_version().version)
+    first, second, third = seen
+    assert first == third != second
+    (schedules / "edited.toml").unlink()
+    processor.refresh()
+    assert list(processor.path.iterdir()) == []
+    for version, hours in ((first, 1), (second, 2), (second, 2)):
+        worker = bundle(version, machine="worker")  # which never saw the folder
+        worker.initialize()
+        assert worker.get_current_version().version == version
+        [dag] = dags_of(worker).dags.values()
+        assert dag.dagrun_timeout == dt.timedelta(hours=hours)
+    with pytest.raises(ConfigurationError, match="0000000000000000 in schedule_versions, found none"):
+        bundle("0" * 16, machine="worker").initialize()
+
+
+def test_a_schedule_file_that_may_not_be_read_fails_alone_and_is_in_no_version(
+    schedules: Path, bundle: Callable[..., ScheduleBundle], postgres_dsn: str
+) -> None:
+    written(schedules, name="good")
+    (schedules / "led_astray.toml").symlink_to("/etc/hostname")
+    processor = bundle()
+    processor.refresh()
+    found = dags_of(processor)
+    assert set(found.dags) == {"nightly_good"}
+    assert "led_astray.toml, which is in a folder of the system" in found.import_errors["led_astray.py"]
+    with database.connect_dsn(postgres_dsn, database.DSN_SETTING).begin() as connection:
+        assert connection.exec_driver_sql("select name from schedule_versions").scalars().all() == ["good"]
+
+
+def test_a_version_follows_from_the_contents_alone_and_is_stored_before_airflow_knows_it(
+    schedules: Path, bundle: Callable[..., ScheduleBundle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (schedules / "bytes.toml").write_bytes(b'\xff\x00 = """\r\n')  # no TOML, and no text
+    written(schedules, name="other")
+    here, there = bundle(), bundle(machine="another")
+    for ours in (here, there):
+        ours.refresh()
+    assert here.get_current_version() == there.get_current_version()
+    assert list(dags_of(here).import_errors) == ["bytes.py"]
+    before = here.get_current_version()
+    written(schedules, name="other", hours="3")
+    monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", "postgresql://nobody@127.0.0.1:1/none")
+    load_settings.cache_clear()
+    with pytest.raises(DatabaseError):
+        here.refresh()
+    assert here.get_current_version() == before
+    assert dags_of(here).dags["nightly_other"].dagrun_timeout == dt.timedelta(hours=24)
 
 
 def test_a_night_has_the_tasks_of_annotate_corpus(schedules: Path, local_dags: dict[str, DAG]) -> None:
@@ -107,16 +190,13 @@ def test_the_form_is_filled_in_from_the_file_and_asks_for_nothing(schedules: Pat
     assert params["seed"] == 0
 
 
-def test_one_run_at_a_time_with_a_limit_an_owner_and_somebody_to_tell(schedules: Path) -> None:
-    dag = made(schedules, NOTIFY, hours="2.5", owner='"data-team"')
+def test_one_run_at_a_time_with_a_limit_and_an_owner_and_nothing_is_left_to_the_dag_processor(schedules: Path) -> None:
+    dag = made(schedules, f"{NOTIFY}every_morning = true\n", hours="2.5", owner='"data-team"')
     assert (dag.max_active_runs, dag.catchup, dag.is_paused_upon_creation) == (1, False, False)
     assert dag.dagrun_timeout == dt.timedelta(hours=2.5)
     assert {task.owner for task in dag.tasks} == {"data-team"}
-    assert dag.on_failure_callback[0] is close_failed_run
-    assert len(dag.on_failure_callback) == 3
-    assert not dag.get_task("finish_run").on_success_callback
-    every_morning = made(schedules, NOTIFY + "every_morning = true\n")
-    assert len(every_morning.get_task("finish_run").on_success_callback) == 2
+    assert not dag.on_failure_callback
+    assert not dag.on_success_callback
 
 
 def test_the_page_of_the_dag_shows_the_file(schedules: Path) -> None:
@@ -196,13 +276,26 @@ def started(dag: DAG, days_late: float, **values: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("after", ["[]", '["wiki_index"]'])
-def test_a_run_for_a_date_before_the_last_missed_one_is_skipped(schedules: Path, after: str) -> None:
+def test_a_run_for_a_date_before_the_last_missed_one_is_skipped_and_its_note_says_why(
+    schedules: Path, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    notes: list[str] = []
+    monkeypatch.setattr(annotation_dag, "set_note", lambda context, text: notes.append(text))
     dag = made(schedules, after=after)
     for days_late in (1.0, 7.2):
         with pytest.raises(AirflowSkipException, match="its run does the work of both"):
             skip_missed_night(started(dag, days_late))
+    assert (
+        notes
+        == [
+            "Skipped: the run for 2026-06-01 02:00:00+00:00 started when 2026-06-02 02:00:00+00:00 was due, too: "
+            "its run does the work of both."
+        ]
+        * 2
+    )
     skip_missed_night(started(dag, 0.0))
     skip_missed_night(started(dag, 0.99))
+    assert len(notes) == 2
 
 
 def test_a_run_that_somebody_wants_is_not_skipped_however_late(schedules: Path) -> None:
@@ -239,8 +332,9 @@ def ran(
         "evaluation_suites": list(SUITES), "evaluation_data": "s3://data",
     }  # fmt: skip
     run = SimpleNamespace(run_type=run_type)
-    context = {"ti": instance, "dag": dag, "dag_run": run, "params": asked_for | params, "outlet_events": {}}
-    return task.execute(context), pushed
+    context = {"ti": instance, "dag": dag, "dag_run": run, "outlet_events": {}}
+    with patch.object(annotation_dag, "choices_of", lambda _: RunChoices.parse(asked_for | params)):
+        return task.execute(context), pushed
 
 
 def test_tools_without_work_are_skipped_before_their_tasks_start(schedules: Path) -> None:
@@ -292,7 +386,7 @@ def test_a_night_starts_no_task_of_what_it_need_not_do_after_its_release(
     schedules: Path, changed: int, run_type: str, params: dict[str, Any], skipped: set[str], reason: str
 ) -> None:
     dag = made(schedules, "[finetune]\nmin_changed_examples = 500\n")
-    release = {"release_id": "4f0c91b2d4a7e633", "changed_examples": changed}
+    release = {"release_id": "4f0c91b2d4a7e633", "changed_examples": changed, "unchanged_since": None}
     returned, pushed = ran(dag, "release", release, run_type, **params)
     assert returned == release
     assert pushed["skipped"] == dict.fromkeys(skipped, reason)
@@ -300,8 +394,24 @@ def test_a_night_starts_no_task_of_what_it_need_not_do_after_its_release(
 
 
 def test_without_a_release_there_is_nothing_to_check(schedules: Path) -> None:
-    _, pushed = ran(made(schedules), "release", {"release_id": None, "changed_examples": 0}, "manual")
+    _, pushed = ran(made(schedules), "release", {"release_id": None}, "manual")
     assert set(pushed["skipped"]) == {"check_release", *MODELS}
     assert set(pushed["skipped"].values()) == {
         "no call was kept, so there is no release to check, and nothing to finetune on"
     }
+
+
+@pytest.mark.parametrize(("changed", "is_finetuned"), [(0, False), (500, True)])
+def test_a_release_that_was_checked_before_is_not_checked_again_and_still_finetuned_on(
+    schedules: Path, changed: int, is_finetuned: bool
+) -> None:
+    """As after a night whose finetuning failed."""
+    dag = made(schedules, "[finetune]\nmin_changed_examples = 500\n")
+    release = {"release_id": "4f0c", "changed_examples": changed, "unchanged_since": "nightly_posts.before"}
+    _, pushed = ran(dag, "release", release)
+    skipped = pushed["skipped"]
+    assert (
+        skipped.pop("check_release")
+        == "nothing changed since run nightly_posts.before: its release 4f0c was checked then"
+    )
+    assert ("finetune" not in skipped) == is_finetuned

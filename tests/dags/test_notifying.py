@@ -1,7 +1,12 @@
-"""What people are told, where it is sent to, and that no secret is told."""
+"""Who is told of the end of a night, what, and how often; and that no secret is told."""
 
+import datetime as dt
+import hashlib
+import json
 import logging
-import smtplib
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,33 +15,40 @@ import httpx
 import pytest
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowException
+from sqlalchemy import text as sql
 
 from tests.dags.test_schedules import written
+from tests.mail_server import mail_server, self_signed
+from tests.written_nights import Nights, Record, Tool
+from toolformer_ops.config import load_settings
 from toolformer_ops.errors import AirflowError
 from toolformer_ops.local_services.airflow_client import AirflowClient
-from toolformer_ops.orchestration.nightly import nightly_dag
-from toolformer_ops.orchestration.notifying import NOTE_CHARACTERS, WebhookNotifier, set_note, shortened
+from toolformer_ops.orchestration import notifying
+from toolformer_ops.orchestration.notifying import (
+    NOTE_CHARACTERS,
+    Message,
+    SendNotifications,
+    send_to_webhook,
+    sending_schedule,
+    set_note,
+    shortened,
+)
+from toolformer_ops.storage import database
 
 SECRET = "T000-B000-hush"
-NOTIFY = '[notify]\nwebhooks = ["chat"]\nemails = ["a@example.org"]\nevery_morning = true\n'
-RUN_ID = "scheduled__2026-11-22T02:00:00+00:00"
-
-
-@pytest.fixture
-def connection(monkeypatch: pytest.MonkeyPatch) -> Connection:
-    """The Connection of the webhook."""
-    found = Connection(
-        conn_id="chat", conn_type="http", host="https://hooks.example/services/{password}", password=SECRET
-    )
-    monkeypatch.setattr(BaseHook, "get_connection", lambda connection_id: found)
-    monkeypatch.setattr("tenacity.nap.time", SimpleNamespace(sleep=lambda seconds: None))
-    return found
+NOTIFY = '[notify]\nwebhooks = ["chat"]\n'
+BOTH = '[notify]\nwebhooks = ["chat"]\nemails = ["a@example.org", "b@example.org"]\n'
+EVERY_MORNING = f"{NOTIFY}every_morning = true\n"
+DAG_RUN = "scheduled__2026-11-22T02:00:00+00:00"
+RUN = f"nightly_posts.{DAG_RUN}"
+MESSAGE = Message("nightly_posts: nothing new", "- Nothing new", "http://airflow.example/run")
+TOOL = Tool("Calculator")
 
 
 class Webhook:
-    """Answers with these statuses, one after the other; an exception is raised."""
+    """Answers with these statuses, one after the other, and then with 200; an exception is raised."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: int | Exception) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: int | BaseException) -> None:
         self.answers = list(answers)
         self.posted: list[tuple[str, dict[str, Any]]] = []
         monkeypatch.setattr(httpx, "post", self.post)
@@ -44,114 +56,311 @@ class Webhook:
     def post(self, url: str, **request: Any) -> httpx.Response:
         assert request["timeout"] <= 5.0
         self.posted.append((url, request))
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
+        answer = self.answers.pop(0) if self.answers else 200
+        if isinstance(answer, BaseException):
             raise answer
         return httpx.Response(answer)
 
+    @property
+    def texts(self) -> list[str]:
+        return [request["json"]["text"] for _, request in self.posted]
 
-def context(summary: str | None = "3 documents are new.", **values: Any) -> dict[str, Any]:
-    instance = SimpleNamespace(
-        xcom_pull=lambda task_ids, key: summary if (task_ids, key) == ("finish_run", "summary") else ""
+
+@dataclass
+class Airflow:
+    """The runs that Airflow shows as ended, and the notes of all."""
+
+    ended: list[tuple[str, str, str]] = field(default_factory=list)
+    notes: dict[tuple[str, str], str] = field(default_factory=dict)
+    is_away: bool = False
+
+    def _ask(self) -> None:
+        if self.is_away:
+            raise AirflowError("Airflow refused GET: 401.")
+
+    def ended_runs(self, prefix: str, since: dt.datetime) -> list[tuple[str, str, str]]:
+        self._ask()
+        return [run for run in self.ended if run[0].startswith(prefix)]
+
+    def note(self, dag_id: str, run_id: str) -> str:
+        self._ask()
+        return self.notes.get((dag_id, run_id), "")
+
+    def set_note(self, dag_id: str, run_id: str, note: str) -> None:
+        assert len(note) <= NOTE_CHARACTERS
+        self.notes[dag_id, run_id] = note
+
+
+@dataclass
+class World:
+    """A database with nights, what Airflow shows of them, and its Connections."""
+
+    nights: Nights
+    airflow: Airflow
+    folder: Path
+    connections: dict[str, Connection]
+
+    def schedule(self, sections: str, **values: str) -> None:
+        """The schedule file holds this from now on."""
+        content = written(self.folder, sections, **values).read_bytes()
+        with database.transaction(self.nights.engine) as connection:
+            version = hashlib.sha256(content).hexdigest()
+            database.execute(connection, "schedule_version_store", version=version, name="posts", content=content)
+
+    def night(self, run_id: str = RUN, state: str = "success", problem: str = "") -> None:
+        """A night that annotates, releases and ends so; `running`: it has no end in Postgres."""
+        self.nights.ingest(Record("We bought {{ 1 / 0 }} pens & <b>"), *(Record(f"text {n}") for n in range(8)))
+        self.nights.start(run_id, TOOL, schedule="posts", corpus="c", model="m")
+        self.nights.work(run_id, TOOL)
+        self.nights.release(run_id)
+        if state != "running":
+            with database.transaction(self.nights.engine) as connection:
+                database.execute(connection, "finish_run", run_id=run_id, state=state, problem=problem)
+
+    def send(self) -> None:
+        SendNotifications(task_id="send").execute({})
+
+    @property
+    def note(self) -> str:
+        return self.airflow.notes.get(("nightly_posts", DAG_RUN), "")
+
+
+@pytest.fixture
+def world(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
+    monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", postgres_dsn)
+    load_settings.cache_clear()
+    chat = Connection(
+        conn_id="chat", conn_type="http", host="https://hooks.example/services/{password}", password=SECRET
     )
-    return {"ti": instance, "run_id": RUN_ID, "reason": "success", **values}
+    made = World(Nights(database.connect_dsn(postgres_dsn, database.DSN_SETTING)), Airflow(), tmp_path, {"chat": chat})
+
+    @contextmanager
+    def client(_: object) -> Any:
+        yield made.airflow
+
+    monkeypatch.setattr(notifying, "airflow_client", client)
+    monkeypatch.setattr(BaseHook, "get_connection", lambda *names: made.connections[names[-1]])
+    return made
 
 
-def test_a_token_is_put_into_the_address_and_the_text_is_rendered(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch
+# Who is told, and how often
+
+
+def test_a_night_that_failed_is_told_once_with_its_cause_and_its_address(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    webhook = Webhook(monkeypatch, 200)
-    WebhookNotifier(connection_id="chat", text="{{ run_id }} ended")(context())
+    webhook = Webhook(monkeypatch)
+    world.schedule(NOTIFY)
+    world.night(state="failed", problem="failed: MT.annotate (2 shards). The release is out.")
+    for _ in range(2):
+        world.send()
+    [text] = webhook.texts
+    assert text.startswith(
+        "nightly_posts: FAILED: MT.annotate (2 shards)\n\nfailed: MT.annotate (2 shards). The release is out.\n\n- Corpus: 9 texts"
+    )
+    assert text.endswith("/dags/nightly_posts/runs/scheduled__2026-11-22T02%3A00%3A00%2B00%3A00")
+    # Cleared, it ends again.
+    with database.transaction(world.nights.engine) as connection:
+        database.execute(connection, "finish_run", run_id=RUN, state="failed", problem="failed: release. None.")
+    world.send()
+    assert webhook.texts[1].startswith("nightly_posts: FAILED: release\n\n")
+
+
+@pytest.mark.parametrize(
+    ("state", "sections", "is_told"),
+    [("success", NOTIFY, False), ("success", EVERY_MORNING, True), ("failed", "", False), ("running", NOTIFY, False)],
+)
+def test_who_asks_for_it_is_told_and_nobody_is_told_later_who_did_not(
+    world: World, monkeypatch: pytest.MonkeyPatch, state: str, sections: str, is_told: bool
+) -> None:
+    webhook = Webhook(monkeypatch)
+    world.schedule(sections)
+    world.night(state=state)
+    world.send()
+    assert len(webhook.posted) == is_told
+    world.schedule(EVERY_MORNING)
+    world.send()
+    assert len(webhook.posted) == is_told
+
+
+@pytest.mark.parametrize("state", ["running", None])
+def test_a_night_is_told_though_whoever_saw_its_end_was_killed(
+    world: World, monkeypatch: pytest.MonkeyPatch, state: str | None
+) -> None:
+    """As of a scheduler that dies, or a Postgres that is away, when the time of a night is up; with or without a started run."""
+    webhook = Webhook(monkeypatch)
+    world.schedule(NOTIFY)
+    if state:
+        world.night(state=state)
+    world.airflow.ended = [("nightly_posts", DAG_RUN, "failed"), ("nightly_posts", "skipped", "success")]
+    for _ in range(2):
+        world.send()
+    [text] = webhook.texts
+    assert text.startswith("nightly_posts: FAILED: ended by a person, or by its time limit")
+    assert world.note.startswith("ended by a person, or by its time limit.")
+    assert "skipped" not in str(world.airflow.notes)
+
+
+def test_without_airflows_api_what_postgres_knows_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    webhook = Webhook(monkeypatch)
+    world.schedule(NOTIFY)
+    world.airflow.is_away = True
+    with database.transaction(world.nights.engine) as connection:
+        database.execute(connection, "run_not_started", run_id=RUN, problem="failed: ingest. There is no release.")
+        database.execute(connection, "run_not_started", run_id="by-hand", problem="failed: ingest.")
+        database.execute(connection, "run_not_started", run_id="nightly_posts.old", problem="failed: ingest.")
+        connection.execute(
+            sql("update runs_not_started set ended_at = now() - interval '4 days' where run_id like '%old'")
+        )
+    world.send()
+    [text] = webhook.texts
+    assert text.startswith("nightly_posts: FAILED: ingest\n\nfailed: ingest. There is no release.\n\nhttp")
+    assert "TOOLFORMER_AIRFLOW_USERNAME" in caplog.text
+
+
+def test_who_was_killed_before_the_row_was_there_tells_it_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    webhook = Webhook(monkeypatch, SystemExit(143))
+    world.schedule(NOTIFY)
+    world.night(state="failed")
+    with pytest.raises(SystemExit):
+        world.send()
+    world.send()
+    world.send()
+    assert len(webhook.posted) == 2
+
+
+def test_the_newest_file_that_is_a_schedule_says_who_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    webhook = Webhook(monkeypatch)
+    world.schedule('[notify]\nwebhooks = ["gone"]\n')
+    world.schedule(NOTIFY)  # corrected
+    world.schedule("[notify]\nwebhoks = []\n", hours="0")  # mistaken
+    world.night(state="failed")
+    world.send()
+    assert len(webhook.posted) == 1
+
+
+def test_the_task_starts_by_itself_where_there_is_a_schedule(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settings = load_settings().model_copy(update={"schedules_dir": tmp_path})
+    assert sending_schedule(settings) is None
+    written(tmp_path)
+    assert sending_schedule(settings) is not None
+
+
+# Messages that are not taken
+
+
+def test_who_could_not_be_told_is_in_the_note_and_is_told_later_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    webhook = Webhook(monkeypatch, 404)
+    with mail_server() as server:
+        world.connections["smtp_default"] = mail_connection(server.port, '"disable_ssl": true, "disable_tls": true')
+        world.schedule(BOTH)
+        world.night(state="failed", problem="failed: release. None.")
+        with pytest.raises(AirflowException, match="expected everybody to be told, found: chat: "):
+            world.send()
+        assert re.search(
+            r"\n\nNot told: chat: expected the webhook to take a message, found: status 404\. .*", world.note
+        )
+        assert world.note.startswith("failed: release. None.\n\n- Corpus")
+        world.send()
+        assert "Not told" not in world.note
+        assert world.note.startswith("failed: release. None.\n\n- Corpus")
+        world.send()
+        assert (len(webhook.posted), len(server.mails)) == (2, 1)
+
+
+def mail_connection(port: int, extra: str) -> Connection:
+    return Connection(
+        conn_id="smtp_default", conn_type="smtp", host="localhost", port=port,
+        extra=f'{{{extra}, "from_email": "nights@example.org", "timeout": 5, "retry_limit": 0}}',
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("has_tls", "extra", "remedy"),
+    [
+        (False, '"disable_ssl": true, "disable_tls": true', None),
+        (True, '"disable_ssl": true, "ssl_context": "none"', None),
+        (False, '"disable_ssl": true', 'Put into the extra of the Connection: "disable_tls": true'),
+        (False, '"disable_tls": true', 'Put into the extra of the Connection: "disable_ssl": true'),
+        (True, '"disable_ssl": true', "CERTIFICATE_VERIFY_FAILED"),
+    ],
+)
+def test_a_mail_server_with_or_without_tls_takes_a_mail_or_the_note_says_what_its_connection_lacks(
+    world: World, tmp_path: Path, has_tls: bool, extra: str, remedy: str | None
+) -> None:
+    world.schedule('[notify]\nemails = ["a@example.org", "b@example.org"]\nevery_morning = true\n')
+    world.night()
+    with mail_server(self_signed(tmp_path) if has_tls else None) as server:
+        world.connections["smtp_default"] = mail_connection(server.port, extra)
+        if remedy:
+            with pytest.raises(AirflowException):
+                world.send()
+            assert "Not told: smtp_default: " in world.note
+            assert remedy in world.note
+            assert server.mails == []
+            return
+        world.send()
+    [mail] = server.mails
+    assert (mail["from"], server.recipients, server.encrypted) == (
+        "nights@example.org", ["a@example.org", "b@example.org"], [has_tls],
+    )  # fmt: skip
+    assert re.fullmatch(r"nightly_posts: 9 new texts, \d+ new calls?", mail["subject"])
+    [html] = [part.get_content() for part in mail.walk() if part.get_content_type() == "text/html"]
+    assert html.startswith('<pre style="white-space: pre-wrap">- Corpus: 9 texts (9 new, ')
+    assert "<b>" not in html
+    assert "http://127.0.0.1:8080/dags/nightly_posts/runs/" in html
+
+
+# Webhooks
+
+
+def test_a_token_is_put_into_the_address(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    webhook = Webhook(monkeypatch)
+    send_to_webhook("chat", MESSAGE)
     [(url, request)] = webhook.posted
     assert url == f"https://hooks.example/services/{SECRET}"
-    assert request["json"] == {"text": f"{RUN_ID} ended"}
+    assert request["json"] == {"text": "nightly_posts: nothing new\n\n- Nothing new\n\nhttp://airflow.example/run"}
     assert request["headers"] == {}
 
 
 def test_a_password_that_is_no_part_of_the_address_is_a_bearer_token(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     webhook = Webhook(monkeypatch, 204)
-    connection.host, connection.schema, connection.port = "own.example", "http", 8099
-    WebhookNotifier(connection_id="chat", text="x")(context())
+    chat = world.connections["chat"]
+    chat.host, chat.schema, chat.port = "own.example", "http", 8099
+    send_to_webhook("chat", MESSAGE)
     [(url, request)] = webhook.posted
     assert url == "http://own.example:8099"
     assert request["headers"] == {"Authorization": f"Bearer {SECRET}"}
 
 
-def test_a_webhook_that_is_busy_is_asked_again(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    webhook = Webhook(monkeypatch, httpx.ConnectError("refused"), 503, 200)
-    WebhookNotifier(connection_id="chat", text="x")(context())
-    assert len(webhook.posted) == 3
-
-
-@pytest.mark.parametrize("answers", [[404], [500, 500, 500], [httpx.ConnectTimeout(SECRET)] * 3])
+@pytest.mark.parametrize("answer", [404, 500, httpx.ConnectTimeout(SECRET), httpx.InvalidURL(SECRET)])
 def test_a_webhook_that_does_not_take_it_is_named_without_its_address(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answers: list[Any]
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answer: Any
 ) -> None:
-    webhook = Webhook(monkeypatch, *answers)
-    with caplog.at_level(logging.DEBUG), pytest.raises(AirflowException, match="the Connection chat") as caught:
-        WebhookNotifier(connection_id="chat", text="x")(context())
-    assert len(webhook.posted) == len(answers)
-    assert SECRET not in str(caught.value) + caplog.text
+    Webhook(monkeypatch, answer)
+    world.schedule(NOTIFY)
+    world.night(state="failed")
+    with caplog.at_level(logging.DEBUG), pytest.raises(AirflowException, match="chat") as caught:
+        world.send()
+    assert SECRET not in str(caught.value) + caplog.text + world.note
 
 
-def test_a_failed_night_is_told_with_its_cause_and_its_address(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    dag = nightly_dag(str(written(tmp_path, NOTIFY)))
-    webhook = Webhook(monkeypatch, 200, 200)
-    failed = next(notifier for notifier in dag.on_failure_callback if isinstance(notifier, WebhookNotifier))
-    failed(context("failed: MT.annotate.", reason="task_failure", dag=dag))
-    text = webhook.posted[0][1]["json"]["text"]
-    assert text.startswith("nightly_posts: FAILED\n\nfailed: MT.annotate.")
-    assert text.endswith("/dags/nightly_posts/runs/scheduled__2026-11-22T02%3A00%3A00%2B00%3A00")
-
-
-def test_a_night_that_took_too_long_is_told_though_no_task_was_left_to_say_so(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    dag = nightly_dag(str(written(tmp_path, NOTIFY)))
-    webhook = Webhook(monkeypatch, 200)
-    failed = next(notifier for notifier in dag.on_failure_callback if isinstance(notifier, WebhookNotifier))
-    failed({"dag": dag, "run_id": RUN_ID, "reason": "timed_out"})
-    assert "The night took longer than its time limit" in webhook.posted[0][1]["json"]["text"]
-
-
-def test_a_mail_holds_the_summary_as_text_and_no_markup_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    mails: list[tuple[Any, str]] = []
-
-    class Server:
-        def __init__(self, *_: Any, **__: Any) -> None: ...
-        def sendmail(self, *, from_addr: str, to_addrs: Any, msg: str) -> None:
-            mails.append((to_addrs, msg))
-
-        def close(self) -> None: ...
-
-    server = Connection(
-        conn_id="smtp_default",
-        conn_type="smtp",
-        host="mail.example",
-        extra='{"disable_ssl": true, "disable_tls": true, "from_email": "t@e.org"}',
-    )
-    monkeypatch.setattr(BaseHook, "get_connection", lambda *_: server)
-    monkeypatch.setattr(smtplib, "SMTP", Server)
-    dag = nightly_dag(str(written(tmp_path, '[notify]\nemails = ["a@example.org"]\nevery_morning = true\n')))
-    [told] = dag.get_task("finish_run").on_success_callback
-    told(context("**3** documents <new>", dag=dag))
-    [(to, message)] = mails
-    assert to == ["a@example.org"]
-    assert "Subject: nightly_posts: done" in message
-    assert "<new>" not in message
+# Notes
 
 
 def test_a_note_is_set_where_the_worker_reaches_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[tuple[str, ...]] = []
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTION_API_SERVER_URL", "http://api-server:8080/execution/")
     monkeypatch.setattr(AirflowClient, "set_note", lambda self, *note: notes.append((self.url, *note)))
-    run = {"ti": SimpleNamespace(dag_id="nightly_posts", run_id=RUN_ID)}
+    run: Any = {"ti": SimpleNamespace(dag_id="nightly_posts", run_id=DAG_RUN)}
     set_note(run, "text")
-    assert notes == [("http://api-server:8080", "nightly_posts", RUN_ID, "text")]
+    assert notes == [("http://api-server:8080", "nightly_posts", DAG_RUN, "text")]
 
 
 def test_a_note_that_airflow_refuses_is_a_warning(
@@ -161,7 +370,8 @@ def test_a_note_that_airflow_refuses_is_a_warning(
         raise AirflowError("Airflow refused PATCH: 401.")
 
     monkeypatch.setattr(AirflowClient, "set_note", refuse)
-    set_note({"ti": SimpleNamespace(dag_id="nightly_posts", run_id=RUN_ID)}, "text")
+    run: Any = {"ti": SimpleNamespace(dag_id="nightly_posts", run_id=DAG_RUN)}
+    set_note(run, "text")
     assert "TOOLFORMER_AIRFLOW_USERNAME" in caplog.text
 
 
@@ -174,3 +384,21 @@ def test_a_long_note_keeps_its_first_lines() -> None:
     assert note.endswith("\n…")
     alone = shortened("x" * (NOTE_CHARACTERS + 1))
     assert (len(alone), alone[-3:]) == (NOTE_CHARACTERS, "x\n…")
+
+
+def test_the_runs_that_have_ended_are_asked_for_page_by_page() -> None:
+    asked: list[httpx.URL] = []
+    runs = [{"dag_id": f"nightly_{n}", "dag_run_id": "r", "state": "failed"} for n in range(130)]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/auth/token"):
+            return httpx.Response(201, json={"access_token": "t"})
+        asked.append(request.url)
+        start = int(request.url.params["offset"])
+        return httpx.Response(200, content=json.dumps({"dag_runs": runs[start : start + 100], "total_entries": 130}))
+
+    with AirflowClient("http://airflow", transport=httpx.MockTransport(answer)) as client:
+        found = client.ended_runs("nightly_", dt.datetime(2026, 11, 20, tzinfo=dt.UTC))
+    assert found == [(f"nightly_{n}", "r", "failed") for n in range(130)]
+    assert dict(asked[1].params.multi_items())["end_date_gte"] == "2026-11-20T00:00:00+00:00"
+    assert asked[0].params.get_list("state") == ["failed", "success"]

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,17 +10,20 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from tests.written_nights import Nights, Record, Tool
 from toolformer_ops.config import load_settings
-from toolformer_ops.orchestration import run_outcome, stopped_runs
+from toolformer_ops.orchestration import notifying, run_outcome, stopped_runs
 from toolformer_ops.orchestration.run_outcome import (
     REASON,
     FinishRun,
     GatherTools,
-    close_failed_run,
+    choices_of,
     failed_tasks,
     note_why_not_started,
 )
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages import run_setup
+from toolformer_ops.storage import database
 
 TASKS = [
     "ingest",
@@ -50,7 +54,14 @@ def context(to_do: list[str] | None = None, reason: str | None = None, **changes
         xcom_pull=lambda task_ids, key: {"tools_to_do": to_do, "ingest": reason}.get(task_ids),
         get_task_states=lambda dag_id, run_ids: {run_id: states for run_id in run_ids if dag_id == "annotate_corpus"},
     )
-    return {"ti": instance, "dag": SimpleNamespace(task_ids=TASKS), "params": {"tools": ["QA", "MT"]}}
+    return {"ti": instance, "dag": SimpleNamespace(task_ids=TASKS)}
+
+
+@pytest.fixture(autouse=True)
+def _stored_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run was started with both tools."""
+    choices = RunChoices(corpus="c", model="m", tools=("QA", "MT"))
+    monkeypatch.setattr(run_outcome, "choices_of", lambda context: choices)
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +94,19 @@ def finish(arguments_file: Path, summary: str = "") -> FinishRun:
         product="release",
         command=[sys.executable, "-c", program],
     )
+
+
+def test_a_gate_reads_what_the_run_was_started_with_whatever_its_form_holds_by_now(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", postgres_dsn)
+    load_settings.cache_clear()
+    nights = Nights(database.connect_dsn(postgres_dsn, database.DSN_SETTING))
+    nights.ingest(Record("a text"))
+    nights.start("nightly_posts.night-1", Tool("Calendar"), corpus="c", model="m", tools=["Calendar"], finetune=False)
+    run = {"ti": SimpleNamespace(dag_id="nightly_posts", run_id="night-1"), "params": {"finetune": True}}
+    choices = choices_of(run)  # type: ignore[arg-type]
+    assert (choices.tools, choices.finetune) == (("Calendar",), False)
 
 
 def test_failed_tasks_come_in_the_order_of_the_dag_with_their_shards_counted() -> None:
@@ -127,20 +151,13 @@ def test_a_night_that_was_skipped_gathers_nothing_and_is_not_closed(tmp_path: Pa
     assert notes == []
 
 
-def test_the_summary_is_the_note_and_is_there_for_the_notification(tmp_path: Path, notes: list[str]) -> None:
-    good = context()
-    finish(tmp_path / "argv", "3 documents are new.").execute(good)
-    assert notes == ["3 documents are new."]
-    assert good["ti"].pushed == {"summary": "3 documents are new."}
-
-
-def test_the_note_of_a_red_run_begins_with_what_failed(tmp_path: Path, notes: list[str]) -> None:
+def test_the_summary_is_the_note(tmp_path: Path, notes: list[str]) -> None:
+    finish(tmp_path / "argv", "3 documents are new.").execute(context())
     with pytest.raises(AirflowFailException):
-        finish(tmp_path / "argv", "3 documents are new.").execute(context(MT__annotate="failed"))
-    [note] = notes
-    assert note.startswith(
-        "failed: MT.annotate. The release is out, without what these would have given.\n\n3 documents"
-    )
+        finish(tmp_path / "argv").execute(context(MT__annotate="failed"))
+    assert notes == [
+        "3 documents are new.", "failed: MT.annotate. The release is out, without what these would have given.",
+    ]  # fmt: skip
 
 
 def test_one_tool_is_enough_for_a_release() -> None:
@@ -155,19 +172,20 @@ def test_without_any_tool_there_is_nothing_to_release() -> None:
 def test_a_run_without_failures_is_closed_as_a_success(tmp_path: Path) -> None:
     finish(tmp_path / "argv").execute(context())
     assert json.loads((tmp_path / "argv").read_text()) == [
-        "stage", "finish-run", "--run", "night-1", "--state", "success",
+        "stage", "finish-run", "--run", "night-1", "--state", "success", "--problem", "",
     ]  # fmt: skip
 
 
 def test_skipped_tasks_do_not_make_a_run_red(tmp_path: Path) -> None:
     finish(tmp_path / "argv").execute(context(MT__check="skipped", MT__annotate="skipped"))
-    assert json.loads((tmp_path / "argv").read_text())[-1] == "success"
+    assert json.loads((tmp_path / "argv").read_text())[-3] == "success"
 
 
 def test_a_failed_tool_makes_the_run_red_though_the_release_is_out(tmp_path: Path) -> None:
     with pytest.raises(AirflowFailException, match=r"failed: MT\.annotate\. The release is out"):
         finish(tmp_path / "argv").execute(context(MT__annotate="failed", MT__check="upstream_failed"))
-    assert json.loads((tmp_path / "argv").read_text())[-1] == "failed"
+    *_, state, _, problem = json.loads((tmp_path / "argv").read_text())
+    assert (state, problem.partition(".")[0]) == ("failed", "failed: MT")
 
 
 def test_the_task_that_only_gathers_is_not_named_as_a_cause(tmp_path: Path) -> None:
@@ -224,23 +242,25 @@ def test_the_end_of_a_run_of_pods_ends_what_outlived_its_task(monkeypatch: pytes
     assert ended == [("annotate_corpus", "night-1")]
 
 
-def test_a_night_that_failed_without_its_last_task_is_closed_under_the_id_of_its_schedule(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    closed: list[str] = []
-    monkeypatch.setattr(run_setup, "close_run", lambda settings, run_id: closed.append(run_id))
-    close_failed_run({"dag": SimpleNamespace(dag_id="nightly_posts"), "run_id": "night-1", "reason": "timed_out"})  # type: ignore[typeddict-item]
-    assert closed == ["nightly_posts.night-1"]
-
-
-def test_a_run_that_a_person_ended_is_closed_and_those_of_other_dags_are_nothing_to_us(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    closed: list[tuple[str, bool]] = []
+def test_a_run_that_is_over_is_closed_and_of_a_night_people_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[tuple[str, bool, str]] = []
+    told: list[str] = []
     monkeypatch.setattr(
-        run_setup, "close_run", lambda settings, run_id, *, is_failure: closed.append((run_id, is_failure))
+        run_setup, "close_run", lambda _, name, *, is_failure, problem: closed.append((name, is_failure, problem))
     )
+    monkeypatch.setattr(notifying, "start_sending", told.append)
     for dag_id in ("annotate_corpus", "finetune_release", "nightly_posts", "audit", "somebody_elses"):
-        if thread := stopped_runs.close_in_background(dag_id, "night-1", is_failure=dag_id != "finetune_release"):
+        run: Any = SimpleNamespace(dag_id=dag_id, run_id="night-1")
+        before = set(threading.enumerate())
+        if dag_id == "finetune_release":
+            stopped_runs.on_dag_run_success(run, "")
+        else:
+            stopped_runs.on_dag_run_failed(run, "timed_out" if dag_id == "nightly_posts" else "")
+        for thread in set(threading.enumerate()) - before:
             thread.join()
-    assert closed == [("night-1", True), ("night-1", False), ("nightly_posts.night-1", True)]
+    assert closed == [
+        ("night-1", True, run_setup.ENDED),
+        ("night-1", False, run_setup.ENDED),
+        ("nightly_posts.night-1", True, stopped_runs.OUT_OF_TIME),
+    ]
+    assert told == ["nightly_posts.night-1"]

@@ -46,7 +46,7 @@ def test_a_schedule_has_the_choices_of_a_run_with_the_defaults_of_the_form(tmp_p
 def test_every_choice_of_a_run_can_be_written_down(tmp_path: Path, name: str) -> None:
     usual = RunChoices(corpus="s3://corpora/posts", model="models/m").model_dump(mode="json")[name]
     examples = {
-        "document_limit": 9, "max_positions": 3, "samples_per_position": 2, "sampling_threshold": 0.1,
+        "document_limit": 9, "max_call_tokens": 24, "max_positions": 3, "samples_per_position": 2, "sampling_threshold": 0.1,
         "scoring_context_tokens": 64, "evaluation_inputs": 5, "keep_thresholds": "{MT = 0.9}", "max_false_discovery_rate": 0.1,
     }  # fmt: skip
     value = examples.get(name, usual)
@@ -99,6 +99,13 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     text = refusal(written(tmp_path, "[run]\nsed = 1\n", hours="0", owner="3"))
     assert "found 3 mistakes" in text
     assert all(key in text for key in ("run.sed", "hours", "owner"))
+
+
+@pytest.mark.parametrize("tools", ['["Nope"]', '["Calculator", "Nope", 3]'])
+def test_a_tool_that_is_not_there_is_told_beside_the_other_mistakes(tmp_path: Path, tools: str) -> None:
+    text = refusal(written(tmp_path, f"[run]\ntools = {tools}\nsed = 1\n", hours="0"))
+    assert "run.tools: expected one of the tools Calculator, Calendar, WikiSearch, QA, MT, found 'Nope'" in text
+    assert all(key in text for key in ("run.sed", "hours"))
 
 
 def test_a_schedule_has_no_other_name_than_its_file(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from toolformer_ops.stages.execution import Asked, ExecuteWork, execute_stage
 from toolformer_ops.stages.filtering import FilterWork, filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.planning import plan_shards, shard_count
-from toolformer_ops.stages.run_setup import ENDED_BEFORE_START, close_run, finish_run, start_run, tell_of_older_calls
+from toolformer_ops.stages.run_setup import ENDED, close_run, finish_run, start_run, tell_of_older_calls
 from toolformer_ops.stages.sampling import (
     CandidateCallRow,
     LostSampleRow,
@@ -1074,9 +1074,9 @@ def test_a_run_that_ends_before_it_starts_is_recorded_until_it_starts(
     for run_id in ("r1", "r2"):
         close_run(settings, run_id)
     close_run(settings, "skipped", is_failure=False)
-    assert not_started() == {"r1": failed, "r2": ENDED_BEFORE_START}
+    assert not_started() == {"r1": failed, "r2": ENDED}
 
     ingest_corpus(settings, str(corpus))
     start_run(settings, "r1", parameters(corpus))
     close_run(settings, "r1")
-    assert not_started() == {"r2": ENDED_BEFORE_START}
+    assert not_started() == {"r2": ENDED}

@@ -30,7 +30,7 @@ def night(nights: Nights, run_id: str, *tools: Tool, max_examples: int | None = 
     nights.work(run_id, *tools)
     nights.release(run_id, max_examples=max_examples)
     with database.transaction(nights.engine) as connection:
-        database.execute(connection, "finish_run", run_id=run_id, state="success")
+        database.execute(connection, "finish_run", run_id=run_id, state="success", problem="")
 
 
 def changes(nights: Nights, run_id: str, other: str | None = None) -> tuple[ReleaseChanges, list[ChangedCall]]:

@@ -187,7 +187,7 @@ def test_a_run_is_registered_once_and_ended(annotated: Engine) -> None:
     with database.transaction(annotated) as connection:
         assert database.execute(connection, "insert_annotation_run", parameters='{"seed": 1}', **values) == 1
         assert database.execute(connection, "insert_annotation_run", parameters='{"seed": 2}', **values) == 0
-        assert database.execute(connection, "finish_run", run_id="r3", state="success") == 1
+        assert database.execute(connection, "finish_run", run_id="r3", state="success", problem="") == 1
     [run] = _fetch(annotated, "run_by_id", run_id="r3")
     assert (run.tools, run.parameters, run.image, run.state) == (["Calculator", "MT"], {"seed": 1}, None, "success")
     assert run.schedule == "posts"

@@ -88,7 +88,7 @@ class Corpus:
 
     def finish(self) -> None:
         with database.transaction(self.run.engine) as connection:
-            database.execute(connection, "finish_run", run_id=self.run.run_id, state="success")
+            database.execute(connection, "finish_run", run_id=self.run.run_id, state="success", problem="")
 
     def rows(self, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
         with self.run.engine.connect() as connection:

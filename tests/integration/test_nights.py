@@ -20,11 +20,12 @@ from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.changes import changed_calls, find_changes
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.summary import RunSummary, list_runs, summarise
+from toolformer_ops.stages import release as releasing
 from toolformer_ops.stages.checking import check_tool
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
-from toolformer_ops.stages.release import release, release_prefix
+from toolformer_ops.stages.release import release, release_of_run, release_prefix
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
@@ -135,6 +136,18 @@ class Nights:
         before_the_kill = {"Calculator": all_stages(3)} if run_id == "killed" else {}
         assert {tool: stages for tool, stages in own.items() if stages} == gained | before_the_kill
         return {tool: stages for tool, stages in computed.items() if stages}, self.released(summary.release_id), summary
+
+    def count_written_releases(self) -> list[str]:
+        """The runs whose releases are written from now on."""
+        written: list[str] = []
+        write = releasing.write_release
+
+        def counting(connection: Any, run_id: str, *rest: Any) -> Any:
+            written.append(run_id)
+            return write(connection, run_id, *rest)
+
+        self.monkeypatch.setattr(releasing, "write_release", counting)
+        return written
 
     def ledger(self) -> dict[tuple[str, str], int]:
         return {
@@ -304,3 +317,41 @@ def test_nights_over_a_corpus_that_changes(settings: Settings, monkeypatch: pyte
     assert boxed("B2") in released
     assert boxed("C") not in released
     assert len(nights.at_the_end) == 13
+
+
+def test_a_release_is_made_again_only_where_something_changed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    nights = Nights(settings, monkeypatch, tmp_path / "posts.jsonl")
+    written = nights.count_written_releases()
+    records = [{"text": box(name)} for name in "AB"]
+    nights.ingest(*records)
+    _, released, first = nights.night("first")
+    # Nothing changed: it is the release of the night before, and so is the funnel. The same for the night after that.
+    for run_id in ("second", "third"):
+        _, again, summary = nights.night(run_id)
+        assert (again, summary.release_id, summary.is_nothing_new) == (released, first.release_id, True)
+    assert written == ["first"]
+    funnels = [[row[1:] for row in nights.shown(run_id)["yield_by_stage"]] for run_id in ("first", "second", "third")]
+    assert funnels[0] == funnels[1] == funnels[2]
+    # An object that is lost on S3 is made again.
+    store = ObjectStore(settings)
+    [lost, *_] = [key for key in store.list(f"{release_prefix(str(first.release_id))}/") if key.endswith(".parquet")]
+    store.delete(lost)
+    nights.night("mended")
+    assert written == ["first", "mended"]
+    assert lost in store.list(f"{release_prefix(str(first.release_id))}/")
+    # So is the release where rows were written since, as after a repair, ...
+    nights.night("unchanged")
+    with database.transaction(database.connect(settings)) as connection:
+        connection.execute(sql("update micro_batches set committed_at = now() where stage = 'score'"))
+    nights.night("rows since")
+    # ... and where a threshold or the corpus is another.
+    nights.thresholds = {"Calculator": 0.9}
+    nights.night("threshold")
+    nights.ingest(*records, {"text": box("C")})
+    nights.night("new text")
+    assert written == ["first", "mended", "rows since", "threshold", "new text"]
+    nights.night("last")
+    assert release_of_run(settings, "last").unchanged_since == "new text"
+    assert release_of_run(settings, "new text").unchanged_since is None

@@ -52,7 +52,7 @@ def stored_and_computed(nights: Nights, run_id: str) -> tuple[Numbers, Numbers]:
 def finish(nights: Nights, run_id: str, *tools: Tool, state: str = "success") -> list[str | None]:
     """End a run; returns the base of each tool."""
     with database.transaction(nights.engine) as connection:
-        database.execute(connection, "finish_run", run_id=run_id, state=state)
+        database.execute(connection, "finish_run", run_id=run_id, state=state, problem="")
         bases = [database.fetch_all(connection, "numbers_base", run_id=run_id, tool=tool.name) for tool in tools]
         store_numbers(connection, run_id)
     return [found[0].run_id if found else None for found in bases]
@@ -118,7 +118,7 @@ def test_the_second_night_counts_only_what_changed(nights: Nights) -> None:
     nights.release("two")
     # Nothing of the documents that stay is read again: without their rows the numbers are the same.
     with database.transaction(nights.engine) as connection:
-        database.execute(connection, "finish_run", run_id="two", state="success")
+        database.execute(connection, "finish_run", run_id="two", state="success", problem="")
         expected = shown(connection, "two")
     with database.transaction(nights.engine) as connection:
         stay = (
@@ -208,7 +208,7 @@ def test_what_follows_from_an_earlier_run_touches_only_the_partitions_of_its_rec
     nights.start("two", CALCULATOR)
     nights.work("two", CALCULATOR)
     with database.transaction(nights.engine) as connection:
-        database.execute(connection, "finish_run", run_id="two", state="success")
+        database.execute(connection, "finish_run", run_id="two", state="success", problem="")
         store_numbers(connection, "two")
         locked = connection.execute(
             text(

@@ -22,7 +22,7 @@ from toolformer_ops.release import format as release_format
 from toolformer_ops.release.choosing import count_kept
 from toolformer_ops.release.format import ReleasedText, read_release
 from toolformer_ops.runs.run_tools import load_run_tool
-from toolformer_ops.stages.release import release, release_of_run, release_prefix, tools_of_run
+from toolformer_ops.stages.release import ReleaseOfRun, release, release_of_run, release_prefix, tools_of_run
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 
@@ -243,7 +243,7 @@ def test_the_run_of_a_schedule_may_keep_no_call(settings: Settings) -> None:
     with pytest.raises(NothingToReleaseError, match="documents not filtered: 1"):
         release_of_run(settings, run.run_id)
     run.complete("Calculator")
-    assert release_of_run(settings, run.run_id) == {"release_id": None, "changed_examples": 0}
+    assert release_of_run(settings, run.run_id) == ReleaseOfRun(None)
     of_schedule(run, None)
     with pytest.raises(NothingToReleaseError, match="at least one kept call"):
         release_of_run(settings, run.run_id)
@@ -257,16 +257,16 @@ def test_examples_are_counted_that_changed_since_the_schedule_finetuned_last(set
     run.complete("Calculator")
     of_schedule(run, "posts")
     first = release_of_run(settings, run.run_id)
-    assert first["changed_examples"] == 2
+    assert first.changed_examples == 2
     with database.transaction(run.engine) as connection:
-        connection.execute(sql_text(FINETUNED), {"release_id": first["release_id"]})
-    assert release_of_run(settings, run.run_id) == {**first, "changed_examples": 0}
+        connection.execute(sql_text(FINETUNED), {"release_id": first.release_id})
+    assert release_of_run(settings, run.run_id) == ReleaseOfRun(first.release_id)
     of_schedule(run, "others")
-    assert release_of_run(settings, run.run_id)["changed_examples"] == 2
+    assert release_of_run(settings, run.run_id).changed_examples == 2
 
     of_schedule(run, "posts")
     run.add_call("Calculator", document, " 400", "1400 - 1000", "400", saves=1.0)
-    assert release_of_run(settings, run.run_id)["changed_examples"] == 1
+    assert release_of_run(settings, run.run_id).changed_examples == 1
 
 
 def test_incomplete_and_failed_tools_are_named_and_left_out(settings: Settings, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def night(nights: Nights, run_id: str, *tools: Tool, lacking: tuple[str, ...] = 
     nights.work(run_id, *tools)
     nights.release(run_id, lacking=lacking)
     with database.transaction(nights.engine) as connection:
-        database.execute(connection, "finish_run", run_id=run_id, state="success")
+        database.execute(connection, "finish_run", run_id=run_id, state="success", problem="")
         return summarise(connection, run_id)
 
 
@@ -58,12 +58,12 @@ def test_a_night_with_nothing_new_says_so_plainly(nights: Nights) -> None:
     assert second.is_nothing_new
     assert (second.previous_run_id, second.release_id) == ("one", first.release_id)
     assert (second.examples_changed, second.device_seconds) == (0, 0.0)
+    assert second.headline == "nothing new"
     assert second.as_text().splitlines() == [
-        "**two**: success, compared with one",
-        "",
-        "**Nothing new**: 30 documents as before, nothing computed, the same release.",
-        f"Release: {first.release_id} as before, {first.examples} texts.",
-        "Device time of this run: 0.0 s",
+        "- Nothing new: 30 texts as before, nothing computed. "
+        f"Release {first.release_id} of {first.examples} texts as before.",
+        "- Device time of this run: 0.0 s",
+        "- Run two: success, compared with one; corpus version 1",
     ]
 
 
@@ -82,10 +82,84 @@ def test_a_night_says_what_moved_in_corpus_tools_and_release(nights: Nights) -> 
     assert "record_corrected" in by_tool["Calendar"].removed_by_reason
     assert second.examples == first.examples + second.examples_added - second.examples_removed
     written = second.as_text()
-    assert "Corpus version 1 -> 2: 70 documents (25 added, 15 removed, 5 corrected, 5 with a changed text)" in written
-    assert f"Release: {first.release_id} -> {second.release_id}" in written
+    moves = "25 new, 15 gone, 5 with another url, date or title, 5 of a record with another text"
+    assert written.startswith(
+        f"- Corpus: 70 texts ({moves})\n- Release: {second.release_id}, before {first.release_id}, "
+    )
+    assert written.endswith("\n- Run two: success, compared with one; corpus version 1 to 2")
     assert len(written.splitlines()) <= 15
+    assert all(line.startswith("- ") for line in written.splitlines())  # a list, wherever it is read
     assert second.as_dict()["examples_changed"] == second.examples_changed
+
+
+def test_what_a_night_that_failed_did_is_not_reused(nights: Nights) -> None:
+    nights.ingest(*texts(*range(30)))
+    night(nights, "one", *TOOLS)
+    nights.ingest(*texts(*range(40)))
+    for number, share in enumerate((0.3, 0.6)):
+        nights.start(f"failed-{number}", *TOOLS)
+        nights.work(f"failed-{number}", *TOOLS, share=share)
+        with database.transaction(nights.engine) as connection:
+            database.execute(
+                connection, "finish_run", run_id=f"failed-{number}", state="failed", problem="failed: MT.annotate (2 shards). None."
+            )  # fmt: skip
+    failed = summarise_one(nights, "failed-1")
+    assert failed.headline == "FAILED: MT.annotate (2 shards)"
+    assert failed.as_text().startswith("failed: MT.annotate (2 shards). None.\n\n- Corpus: ")
+    second = night(nights, "two", *TOOLS)
+    assert second.problem is None
+    for tool in second.tools:
+        assert (tool.annotated + tool.annotated_by_failed, tool.reused) == (10, 30)
+        assert tool.annotated_by_failed > 0
+    assert not second.is_nothing_new
+    assert f"{second.tools[0].annotated_by_failed} by runs that failed since, 30 as before; " in second.as_text()
+    third = night(nights, "three", *TOOLS)
+    assert third.is_nothing_new
+    assert [(tool.annotated_by_failed, tool.reused) for tool in third.tools] == [(0, 40), (0, 40)]
+
+
+def test_a_summary_shows_the_best_new_calls_the_model_and_its_scores(nights: Nights) -> None:
+    tool = Tool("Calculator")
+    lead = "`<!channel> <b>[x](http://x.example) "
+    nights.ingest(*texts(*range(20)))
+    night(nights, "one", tool)
+    nights.ingest(*texts(*range(20)), *(Record(f"{lead}{number}") for number in range(20)))
+    second = night(nights, "two", tool)
+    assert len(second.best_calls) == 3
+    saved = [call.loss_reduction for call in second.best_calls]
+    assert saved == sorted(saved, reverse=True)
+    assert saved[0] == 2.5
+    [line, *_] = [line for line in second.as_text().splitlines() if line.startswith("- New call: ")]
+    assert line.startswith("- New call: `")
+    assert line.endswith("` (Calculator, saves 2.50 nats)")
+    assert "<" not in line
+    assert line.count("`") == 2
+    assert "[Calculator(" in line
+    calls = sum(tool.calls_added for tool in second.tools)
+    assert second.headline == f"20 new texts, {calls} new calls"
+    with database.transaction(nights.engine) as connection:
+        columns = ("model_id", "release_id", "run_id", "uri", "manifest_sha256")
+        database.copy_insert(
+            connection, "finetuned_models", columns, [("5c08a1b2c3d4", second.release_id, "two", "u", "0" * 64)]
+        )
+        connection.exec_driver_sql(
+            "insert into run_models (run_id, model_id, without_calls) values ('two', '5c08a1b2c3d4', false)"
+        )
+        ours = "'5c08a1b2c3d4'"
+        for variant, model_id, rank, score in (
+            ("base", "null", 0, 0.25), ("with_tools", ours, 1, 0.4), ("with_tools", ours, 10, 0.5),
+        ):  # fmt: skip
+            connection.exec_driver_sql(
+                "insert into evaluation_scores (run_id, suite, subset, model, model_id, variant, call_start_rank, metric, inputs, "
+                "score, low, high, inputs_with_call, seconds, data_sha256, calendar_date) values "
+                f"('two', 'math', 'svamp', 'm', {model_id}, '{variant}', {rank}, 'share_correct', 8, {score}, 0, 1, 0, 1, "
+                f"repeat('0', 64), '2026-01-01')"
+            )  # fmt: skip
+    told = summarise_one(nights, "two")
+    assert told.headline == f"20 new texts, {calls} new calls, model 5c08a1b2"
+    assert "\n- Model: 5c08a1b2c3d4, finetuned on the release\n" in told.as_text()
+    assert "- Evaluation: math svamp share correct 50.0% of 8 inputs, before finetuning 25.0%\n" in told.as_text()
+    assert "; kept by chance: no placebos\n" in told.as_text()
 
 
 def test_new_documents_without_a_new_kept_call_are_a_warning(nights: Nights) -> None:
@@ -102,7 +176,7 @@ def test_new_documents_without_a_new_kept_call_are_a_warning(nights: Nights) -> 
     nights.ingest(*texts(*range(60)), *texts(number))
     last = night(nights, "last", tool)
     assert last.warnings == ("1 new documents, but no new kept call",)
-    assert last.as_text().endswith("- Warning: 1 new documents, but no new kept call")
+    assert last.as_text().splitlines()[2] == "- Warning: 1 new documents, but no new kept call"
 
 
 def summarise_one(nights: Nights, run_id: str) -> RunSummary:

@@ -1,14 +1,18 @@
 """Airflow's scheduler runs the nights of a schedule file at steps of a minute, and people are told what they brought.
 
-Three nights: the first annotates the corpus; the second finds a text added and one removed; the third finds nothing new.
-A second file, with a mistake, is an import error of its own. Two more are started by an asset, beside the nights: one fails at
-once, since its corpus is not there; the other waits for a row that the test holds, until its time is up.
+Three nights: the first annotates the corpus; the second finds a text added and one removed; the third finds nothing new. The file
+is edited while the first is under way. A second file, with a mistake, is an import error of its own. Two more are started by an
+asset, beside the nights: one fails at once, since its corpus is not there; the other waits for a row that the test holds, until
+its time is up, while the dag processor is stopped.
 """
 
+import configparser
 import functools
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,9 +20,13 @@ from threading import Thread
 from typing import Any
 from urllib.parse import quote
 
+import psutil
 import pytest
+from sqlalchemy import create_engine
+from sqlalchemy import text as sql
 
 from tests.system.conftest import RECORDS
+from tests.system.test_killed_airflow import processes_of
 from toolformer_ops.config import Settings
 from toolformer_ops.local_services.airflow_client import ENDED_STATES, AirflowClient
 from toolformer_ops.storage import database
@@ -48,7 +56,10 @@ keep_thresholds = {{Calendar = 0.0}}
 prune_below = 0.0
 placebos = 0
 placebo_sample = 0
-finetune = false
+finetune = {finetune}
+
+[finetune]
+min_changed_examples = 1000
 
 [notify]
 webhooks = ["morning"]
@@ -107,7 +118,7 @@ def told(airflow: AirflowClient) -> list[dict[str, Any]]:
             for task in airflow.tasks(DAG_ID, run["dag_run_id"], "failed")
             for line in airflow.log_tail(DAG_ID, run["dag_run_id"], task, 20)
         ]
-    return [run for run in over if run["note"]]
+    return [run for run in over if run["note"] and not run["note"].startswith("Skipped: ")]
 
 
 def has_done(airflow: AirflowClient, dag_id: str, task_id: str) -> bool:
@@ -127,6 +138,36 @@ def ended(airflow: AirflowClient, dag_id: str) -> list[dict[str, Any]]:
 def are_there(airflow: AirflowClient, *dag_ids: str) -> bool:
     """Whether Airflow has read the files of these DAGs."""
     return set(dag_ids) <= {dag["dag_id"] for dag in airflow.get("/dags", limit=100)["dags"]}
+
+
+@contextmanager
+def stopped(services: Settings, component: str) -> Iterator[None]:
+    """A component of Airflow does nothing in the block, as one that is slow, or was killed."""
+    processes = processes_of(services, component)
+    assert processes
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
+@contextmanager
+def began_earlier(services: Settings, dag_id: str) -> Iterator[None]:
+    """The time of a run that is under way is up, since it now began two hours ago."""
+    settings = configparser.ConfigParser(interpolation=None)
+    settings.read(services.state_dir / "airflow" / "airflow.cfg")
+    engine = create_engine(settings["database"]["sql_alchemy_conn"])
+    with engine.begin() as connection:
+        connection.execute(
+            sql("update dag_run set start_date = start_date - interval '2 hours' where dag_id = :dag_id"),
+            {"dag_id": dag_id},
+        )
+    engine.dispose()
+    yield
 
 
 @dataclass(frozen=True)
@@ -161,12 +202,12 @@ def nights(
     airflow._request("POST", "/connections", json={"connection_id": "morning", **webhook})
     waits = corpus.with_name("waits.jsonl")
     write_corpus(waits, 4)
-    text = functools.partial(SCHEDULE.format, model=writing_model_dir)
+    text = functools.partial(SCHEDULE.format, model=writing_model_dir, hours=1, finetune="false")
     files = {
-        "mistaken": text(corpus=corpus, start=EACH_MINUTE, hours=1).replace("owner", "ownr"),
-        DAG_ID: text(corpus=corpus, start=EACH_MINUTE, hours=1),
-        FAILING: text(corpus=corpus.with_name("gone.jsonl"), start=AFTER_THE_INDEX, hours=1),
-        SLOW: text(corpus=waits, start=AFTER_THE_INDEX, hours=1),
+        "mistaken": text(corpus=corpus, start=EACH_MINUTE).replace("owner", "ownr"),
+        DAG_ID: text(corpus=corpus, start=EACH_MINUTE),
+        FAILING: text(corpus=corpus.with_name("gone.jsonl"), start=AFTER_THE_INDEX),
+        SLOW: text(corpus=waits, start=AFTER_THE_INDEX),
     }
     paths = [services.schedules_dir / f"{name.removeprefix('nightly_')}.toml" for name in files]
     for path, content in zip(paths, files.values(), strict=True):
@@ -176,17 +217,21 @@ def nights(
         [index] = [asset for asset in airflow.get("/assets", limit=100)["assets"] if asset["name"] == "wiki_index"]
         airflow._request("POST", "/assets/events", json={"asset_id": index["id"], "extra": {"index_id": "new"}})
         until("the first night's ingestion", lambda: has_done(airflow, DAG_ID, "ingest"))
-        write_corpus(corpus, 1, 2, 3)  # the first night has its version
+        write_corpus(corpus, 1, 2, 3)  # the first night has its version, and its file
+        paths[1].write_text(text(corpus=corpus, start=EACH_MINUTE, finetune="true"), encoding="utf-8")
         until("the start of the slow night", lambda: has_done(airflow, SLOW, "start_run"))
         with database.transaction(database.connect(services)) as connection:
             # A stage that finishes a document waits, whichever stage the night has come to by now.
             connection.exec_driver_sql("lock table stage_ledger in share mode")
-            # The limit of the file counts for the night under way, too.
-            paths[-1].write_text(files[SLOW].replace("hours = 1", "hours = 0.001"), encoding="utf-8")
-            [timed_out] = until("the end of the slow night", lambda: ended(airflow, SLOW))
+            with stopped(services, "dag-processor"), began_earlier(services, SLOW):
+                until("the end of the slow night", lambda: ended(airflow, SLOW))
+                until("the message about the slow night", lambda: [one for one in received if SLOW in one["text"]])
         [failed] = until("the end of the failing night", lambda: ended(airflow, FAILING))
         until("three nights", lambda: len(told(airflow)) >= 3)
         until("the notifications", lambda: len(received) >= 5)
+        timed_out = until(
+            "the slow night's note", lambda: next((run for run in runs(airflow, SLOW) if run["note"]), None)
+        )
         import_errors = airflow.get("/importErrors")["import_errors"]
         return Nights(told(airflow)[:3], import_errors, received, failed, timed_out)
     finally:
@@ -211,14 +256,16 @@ def test_a_new_version_of_an_asset_starts_the_schedules_that_wait_for_it(nights:
 
 def test_a_night_that_fails_is_told_with_its_cause(nights: Nights) -> None:
     assert nights.failed["state"] == "failed"
-    assert message_about(nights, nights.failed).startswith(f"{FAILING}: FAILED\n\nfailed: ingest. There is no release.")
+    assert message_about(nights, nights.failed).startswith(
+        f"{FAILING}: FAILED: ingest\n\nfailed: ingest. There is no release."
+    )
 
 
 def test_a_night_whose_time_is_up_ends_is_told_and_is_not_left_open(services: Settings, nights: Nights) -> None:
     assert nights.timed_out["state"] == "failed"
-    assert message_about(nights, nights.timed_out).startswith(
-        f"{SLOW}: FAILED\n\nThe night took longer than its time limit"
-    )
+    took_too_long = "The night took longer than its time limit, and was ended"
+    assert message_about(nights, nights.timed_out).startswith(f"{SLOW}: FAILED: {took_too_long}\n\n{took_too_long}. ")
+    assert nights.timed_out["note"].startswith(took_too_long)
     with database.transaction(database.connect(services)) as connection:
         states = connection.exec_driver_sql("select state from annotation_runs where schedule = 'slow'").scalars()
         assert list(states) == ["failed"]
@@ -231,9 +278,23 @@ def test_each_night_is_of_its_version_and_its_note_sums_it_up(services: Settings
         ).scalars()
         assert list(versions)[:3] == [1, 2, 2]
     first, second, third = (run["note"] for run in nights.runs)
-    assert "3 documents (3 added" in first
-    assert "version 1 -> 2: 3 documents (1 added, 1 removed" in second
-    assert "Nothing new" in third
+    assert first.startswith("- Corpus: 3 texts (3 new, 0 gone, ")
+    assert second.startswith("- Corpus: 3 texts (1 new, 1 gone, ")
+    assert "version 1 to 2" in second
+    assert third.startswith("- Nothing new: 3 texts as before")
+
+
+def test_a_file_that_is_edited_counts_for_the_next_night_alone(airflow: AirflowClient, nights: Nights) -> None:
+    first, second, _ = nights.runs
+    numbers = [[version["version_number"] for version in run["dag_versions"]] for run in (first, second)]
+    assert numbers == [[1], [2]]
+    assert first["bundle_version"] != second["bundle_version"]
+    skipped = []
+    for run in (first, second):
+        path = f"/dags/{DAG_ID}/dagRuns/{quote(run['dag_run_id'])}/taskInstances/release/xcomEntries/skipped"
+        skipped.append(str(airflow.get(path)["value"]))
+    assert "not asked for: finetune is false" in skipped[0]
+    assert "the schedule asks for 1000" in skipped[1]
 
 
 def test_the_nights_were_started_by_the_scheduler_one_after_the_other(nights: Nights) -> None:
@@ -246,7 +307,9 @@ def test_the_nights_were_started_by_the_scheduler_one_after_the_other(nights: Ni
 def test_each_morning_somebody_is_told_and_no_log_holds_the_token(services: Settings, nights: Nights) -> None:
     assert {message["path"] for message in nights.received} == {f"/services/{TOKEN}"}
     for run in nights.runs:
-        assert message_about(nights, run).startswith(f"{DAG_ID}: done\n\n{run['note']}")
+        subject, text, _ = message_about(nights, run).split("\n\n")
+        assert re.fullmatch(rf"{DAG_ID}: (\d new texts?, \d+ new calls?|nothing new)", subject)
+        assert text.startswith(run["note"].removesuffix("\n…"))
     logs = [path for path in services.state_dir.glob("**/*.log") if path.is_file()]
     assert logs
     assert [path for path in logs if TOKEN in path.read_text(errors="replace")] == []

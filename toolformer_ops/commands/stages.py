@@ -200,7 +200,7 @@ def release(run: Run) -> None:
     """
     from toolformer_ops.stages import release as releasing
 
-    _print_result(releasing.release_of_run(load_settings(), run))
+    _print_result(asdict(releasing.release_of_run(load_settings(), run)))
 
 
 @app.command("check-release")
@@ -297,7 +297,7 @@ def audit_all(
 def finish_run(
     run: Run,
     state: Annotated[str, typer.Option(help="success or failed.")] = "success",
-    problem: Annotated[str, typer.Option(help="What failed, for a run that never started.")] = "",
+    problem: Annotated[str, typer.Option(help="What failed.")] = "",
 ) -> None:
     """Record how a run ended, store its numbers, and print its summary as JSON, where it annotates.
 

@@ -4,6 +4,7 @@ Requests are repeated where the API server does not answer or answers with 5xx; 
 run's id. https://airflow.apache.org/docs/apache-airflow/stable/stable-rest-api-ref.html
 """
 
+import datetime
 import logging
 import time
 from collections.abc import Generator, Mapping
@@ -185,6 +186,25 @@ class AirflowClient:
                 f"expected a run {run_id} of {dag_id}, found none. `toolformer-ops runs` lists the runs."
             )
         return str(found["state"])
+
+    def ended_runs(self, dag_id_prefix: str, since: datetime.datetime) -> list[tuple[str, str, str]]:
+        """Return DAG, id and state of the runs that have ended since, of the DAGs whose ids begin so."""
+        query = {
+            "dag_id_prefix_pattern": dag_id_prefix,
+            "state": sorted(ENDED_STATES),
+            "end_date_gte": since.isoformat(),
+        }
+        found: list[tuple[str, str, str]] = []
+        count = 1
+        while len(found) < count:
+            answer = self.get("/dags/~/dagRuns", limit=_PAGE, offset=len(found), order_by="id", **query)
+            count = answer["total_entries"]
+            found += [(run["dag_id"], run["dag_run_id"], run["state"]) for run in answer["dag_runs"]]
+        return found
+
+    def note(self, dag_id: str, run_id: str) -> str:
+        """Return the note of a run; empty where it has none."""
+        return str(self.get(_run_path(dag_id, run_id))["note"] or "")
 
     def end_run(self, dag_id: str, run_id: str) -> None:
         """Set a run to failed, as a person does in the UI: its tasks are ended."""

@@ -14,14 +14,14 @@ from airflow.sdk.exceptions import AirflowSkipException
 from toolformer_ops.orchestration.defaults import CPU_POOL, DATASET_RELEASE, GPU_POOL, TIME_LIMITS
 from toolformer_ops.orchestration.model_tasks import (
     MODEL_TASKS,
-    choices_of,
     evaluation_group,
     model_tasks,
     not_asked_for,
 )
+from toolformer_ops.orchestration.notifying import set_note
 from toolformer_ops.orchestration.requests import check_before_first_task
 from toolformer_ops.orchestration.run_ids import RUN_ID
-from toolformer_ops.orchestration.run_outcome import TO_DO, finish_run, gather_tools, note_why_not_started
+from toolformer_ops.orchestration.run_outcome import TO_DO, choices_of, finish_run, gather_tools, note_why_not_started
 from toolformer_ops.orchestration.schedules import Schedule
 from toolformer_ops.orchestration.skipping import ChoosingStage
 from toolformer_ops.orchestration.stage_tasks import RUN_PARAMETERS, execution_pool, mapped_stage, stage
@@ -103,9 +103,7 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
     )
     publish, publish_without_calls = model_tasks(check_release, chosen_by=release)
     report = evaluation_group([publish, publish_without_calls], chosen_by=release)
-    finish = finish_run(
-        opened_by=start_run, gathered_by=gathered, made_by=release, product="release", schedule=schedule
-    )
+    finish = finish_run(opened_by=start_run, gathered_by=gathered, made_by=release, product="release")
     gathered >> release >> check_release
     [check_release, publish, publish_without_calls, report] >> finish
 
@@ -125,7 +123,7 @@ def check_or_skip(context: "Context") -> None:
 
 
 def skip_missed_night(context: "Context") -> None:
-    """Skip a scheduled run that started so late that the next one was due: that one does the work of both.
+    """Skip a scheduled run that started so late that the next one was due: that one does the work of both. Its note says so.
 
     Airflow makes a run for the date that was due when its scheduler stopped, and one for the last date that passed meanwhile.
 
@@ -145,9 +143,9 @@ def skip_missed_night(context: "Context") -> None:
         restriction=TimeRestriction(earliest=None, latest=None, catchup=True),
     )
     if following is not None and following.run_after <= run.start_date:
-        raise AirflowSkipException(
-            f"the run for {date} started when {following.run_after} was due, too: its run does the work of both."
-        )
+        reason = f"the run for {date} started when {following.run_after} was due, too: its run does the work of both."
+        set_note(context, f"Skipped: {reason}")
+        raise AirflowSkipException(reason)
 
 
 # After a task: what is not needed
@@ -155,7 +153,7 @@ def skip_missed_night(context: "Context") -> None:
 
 def tools_without_work(first_tasks: Mapping[str, str], context: "Context", found: Mapping[str, Any]) -> dict[str, str]:
     """The first tasks of the tools that were not chosen, and of those for which everything is done."""
-    asked_for = context["params"]["tools"]
+    asked_for = choices_of(context).tools
     return {
         task_id: "everything is done and checked" if tool in asked_for else f"not asked for: tools does not name {tool}"
         for tool, task_id in first_tasks.items()
@@ -169,18 +167,24 @@ def not_needed_after_release(
     """The tasks without which a run is whole: it has no release, is not to be finetuned on, or not to be evaluated.
 
     A night's finetuning is not needed where the release hardly differs from the one that was finetuned on last: by fewer than
-    `min_changed_examples`, which a run that somebody started by hand does not count (None: nor does any other).
+    `min_changed_examples`, which a run that somebody started by hand does not count (None: nor does any other). A release that was
+    made and checked by an earlier run is not checked again.
     """
     choices = choices_of(context)
     if release["release_id"] is None:
         reason = "no call was kept, so there is no release to check, and nothing to finetune on"
         return dict.fromkeys((CHECK_RELEASE, *MODEL_TASKS), reason)
-    if not choices.finetune:
-        return dict.fromkeys(MODEL_TASKS, "not asked for: finetune is false")
+    reasons = {}
+    if earlier := release["unchanged_since"]:
+        reasons[CHECK_RELEASE] = (
+            f"nothing changed since run {earlier}: its release {release['release_id']} was checked then"
+        )
     changed = release["changed_examples"]
+    if not choices.finetune:
+        return reasons | dict.fromkeys(MODEL_TASKS, "not asked for: finetune is false")
     if min_changed_examples is not None and changed < min_changed_examples and context["dag_run"].run_type != MANUAL:
-        return dict.fromkeys(
+        return reasons | dict.fromkeys(
             MODEL_TASKS,
             f"{changed} examples differ from the release that was finetuned on last; the schedule asks for {min_changed_examples}",
         )
-    return not_asked_for(choices)
+    return reasons | not_asked_for(choices)

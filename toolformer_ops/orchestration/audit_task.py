@@ -8,7 +8,7 @@ from airflow.sdk import CronTriggerTimetable
 from toolformer_ops.config import Settings
 from toolformer_ops.orchestration.defaults import CPU_POOL, TIME_LIMITS
 from toolformer_ops.orchestration.local_process import StageProcess
-from toolformer_ops.orchestration.notifying import SUMMARY, set_note
+from toolformer_ops.orchestration.notifying import set_note
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,7 +33,6 @@ class AuditEverything(StageProcess):
             printed = self.ending.last_output if self.ending else ""
             if printed.startswith("{"):
                 text = json.loads(printed)["report"]
-                context["ti"].xcom_push(key=SUMMARY, value=text)
                 set_note(context, text)
 
 

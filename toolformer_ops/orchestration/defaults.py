@@ -62,6 +62,7 @@ TIME_LIMITS = MappingProxyType(
         "report-evaluation": timedelta(minutes=30),
         "finish-run": timedelta(minutes=20),
         "audit": timedelta(hours=24),
+        "send-notifications": timedelta(minutes=10),
     }
 )
 """Longest time of one try, by stage. A try that was cut off loses one micro-batch; the next starts there."""

@@ -15,10 +15,9 @@ from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration.defaults import CPU_POOL, GPU_POOL, TIME_LIMITS
 from toolformer_ops.orchestration.local_process import StageProcess
 from toolformer_ops.orchestration.run_ids import RUN_ID
-from toolformer_ops.orchestration.run_outcome import SUCCESS, task_states
+from toolformer_ops.orchestration.run_outcome import SUCCESS, choices_of, task_states
 from toolformer_ops.orchestration.stage_tasks import FINETUNE, stage
 from toolformer_ops.runs.choices import SUITES, RunChoices
-from toolformer_ops.runs.requests import parsed_choices
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -68,11 +67,6 @@ class ReportEvaluation(StageProcess):
         return super().execute(context)
 
 
-def choices_of(context: "Context") -> RunChoices:
-    """The choices of a run that has started."""
-    return parsed_choices(context["params"])
-
-
 def not_asked_for(choices: RunChoices) -> dict[str, str]:
     """What nobody asked for, by task with the reason: the baseline, suites, and the report where no suite is named."""
     reasons = {}
@@ -96,7 +90,8 @@ def model_tasks(after: BaseOperator, *, chosen_by: BaseOperator) -> tuple[BaseOp
 
     One after the other: each training takes all GPUs of its machine. `chosen_by` may skip the baseline, or both.
     """
-    finetune = stage(FINETUNE, pool=GPU_POOL)
+    # What is behind `chosen_by` may be skipped, such as the check of a release that was checked before.
+    finetune = stage(FINETUNE, pool=GPU_POOL, trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
     publish = stage("publish")
     baseline = stage(
         FINETUNE,

@@ -16,8 +16,6 @@ from toolformer_ops.config import MAX_SHARDS, load_settings
 from toolformer_ops.orchestration.annotation_dag import annotation_tasks
 from toolformer_ops.orchestration.defaults import DEFAULT_ARGS
 from toolformer_ops.orchestration.forms import annotation_form
-from toolformer_ops.orchestration.notifying import notifiers
-from toolformer_ops.orchestration.run_outcome import close_failed_run
 from toolformer_ops.orchestration.schedules import Schedule, load_schedule
 
 DOC = """Nightly runs of `annotate_corpus` over one corpus, as the file `{path}` says. docs/nightly.md is the guide.
@@ -37,13 +35,13 @@ clear it together with what follows: what is done stays done. A night without a 
 """
 
 
-def nightly_dag(path: str) -> DAG:
-    """The DAG of a schedule file.
+def nightly_dag(path: str, content: bytes | None) -> DAG:
+    """The DAG of a schedule file with this content; None: of the file as it is, or the reason why it may not be read.
 
     Raises:
         ConfigurationError: the file is no schedule; the message names the file, the key and the remedy.
     """
-    schedule = load_schedule(Path(path))
+    schedule = load_schedule(Path(path), content)
     clock = f"`{schedule.cron}` in the time zone {schedule.time_zone}" if schedule.cron else ""
     events = f"after a new version of {' or '.join(f'`{asset}`' for asset in schedule.after)}" if schedule.after else ""
     with DAG(
@@ -52,7 +50,7 @@ def nightly_dag(path: str) -> DAG:
         doc_md=DOC.format(
             path=path,
             starts=", and ".join(filter(None, (clock, events))),
-            text=Path(path).read_text(encoding="utf-8").strip(),
+            text=(content or b"").decode().strip(),
         ),
         schedule=_starts(schedule),
         catchup=False,
@@ -62,7 +60,6 @@ def nightly_dag(path: str) -> DAG:
         dagrun_timeout=datetime.timedelta(hours=schedule.hours),
         default_args=DEFAULT_ARGS | {"owner": schedule.owner},
         params=annotation_form(load_settings(), schedule.run),
-        on_failure_callback=[close_failed_run, *notifiers(schedule, failed=True)],
         tags=["toolformer", "annotation", "nightly"],
     ) as dag:
         annotation_tasks(schedule)

@@ -16,9 +16,9 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration.defaults import CPU_POOL, TIME_LIMITS
 from toolformer_ops.orchestration.local_process import StageProcess
-from toolformer_ops.orchestration.notifying import SUMMARY, notifiers, set_note
+from toolformer_ops.orchestration.notifying import set_note
 from toolformer_ops.orchestration.run_ids import RUN_ID, annotation_run_id
-from toolformer_ops.orchestration.schedules import Schedule
+from toolformer_ops.runs.choices import RunChoices
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -38,6 +38,22 @@ def task_states(context: "Context") -> dict[str, str | None]:
     instance = context["ti"]
     states = instance.get_task_states(dag_id=instance.dag_id, run_ids=[instance.run_id])
     return dict(states.get(instance.run_id, {}))
+
+
+def choices_of(context: "Context") -> RunChoices:
+    """The choices that a run was started with, as `annotation_runs` holds them, whatever the form or a file says by now.
+
+    Raises:
+        ParameterError: the run has not started.
+        DatabaseError: Postgres does not answer.
+    """
+    from toolformer_ops.runs.run_tools import require_run
+    from toolformer_ops.storage import database
+
+    instance = context["ti"]
+    with database.transaction(database.connect(load_settings())) as connection:
+        run = require_run(connection, annotation_run_id(instance.dag_id, instance.run_id))
+    return RunChoices.parse(run.parameters)
 
 
 def failed_tasks(states: Mapping[str, str | None], task_ids: Iterable[str]) -> list[str]:
@@ -92,7 +108,7 @@ class GatherTools(BaseOperator):
         if states.get(self.opened_by) != SUCCESS:
             raise AirflowSkipException("the run did not start.")
         to_do = context["ti"].xcom_pull(task_ids=self.chosen_by, key=TO_DO)
-        without_work = set() if to_do is None else set(context["params"]["tools"]) - set(to_do)
+        without_work = set() if to_do is None else set(choices_of(context).tools) - set(to_do)
         done = [
             tool
             for tool, check in self.checks.items()
@@ -120,7 +136,7 @@ class GatherTools(BaseOperator):
 class FinishRun(StageProcess):
     """Closes the run in `annotation_runs`, or records that it never started, and is red where any task of the DAG run failed.
 
-    Sets the run's note: what failed, and the summary that the stage prints.
+    Sets the run's note: the summary that the stage prints, which begins with what failed.
 
     Args:
         opened_by: id of the task that opened the run; where it did not succeed the run never started.
@@ -159,30 +175,15 @@ class FinishRun(StageProcess):
         has_started = states.get(self.opened_by) == SUCCESS
         reason = context["ti"].xcom_pull(task_ids=failed[0], key=REASON) if failed and not has_started else None
         problem = f"failed: {', '.join(failed)}{f': {reason}' if reason else '.'} {outcome}." if failed else ""
-        summary = ""
-        if has_started:
-            ending = self.run_stage([*self.arguments, "--state", FAILED if failed else SUCCESS])
-            summary = ending.last_output and json.loads(ending.last_output)["summary"]
-        else:
-            self.run_stage([*self.arguments, "--state", FAILED, "--problem", problem])
-        if text := "\n\n".join(part for part in (problem, summary) if part):
-            context["ti"].xcom_push(key=SUMMARY, value=text)
-            set_note(context, text)
+        state = SUCCESS if has_started and not failed else FAILED
+        ending = self.run_stage([*self.arguments, "--state", state, "--problem", problem])
+        if note := json.loads(ending.last_output)["summary"] if ending.last_output else problem:
+            set_note(context, note)
         if failed:
             raise AirflowFailException(
                 f"{problem} Open the log of the first, mend its cause, and clear it together with what follows: what is done stays "
                 "done."
             )
-
-
-def close_failed_run(context: "Context") -> None:
-    """Close the annotation run of a DAG run that failed without its last task, as one does whose time was up.
-
-    Airflow's DAG processor calls it. Where that cannot reach the database, the schedule's next run does the same.
-    """
-    from toolformer_ops.stages.run_setup import close_run
-
-    close_run(load_settings(), annotation_run_id(context["dag"].dag_id, context["run_id"]))
 
 
 def gather_tools(
@@ -208,12 +209,8 @@ def finish_run(
     made_by: BaseOperator,
     product: str,
     gathered_by: BaseOperator | None = None,
-    schedule: Schedule | None = None,
 ) -> FinishRun:
-    """The last task of the DAG, put behind everything else: `made_by` is the task after which the `product` is there.
-
-    Where its `schedule` wants that, it tells people of a good night.
-    """
+    """The last task of the DAG, put behind everything else: `made_by` is the task after which the `product` is there."""
     return FinishRun(
         task_id="finish_run",
         arguments=["stage", "finish-run", "--run", RUN_ID],
@@ -224,5 +221,4 @@ def finish_run(
         pool=CPU_POOL,
         execution_timeout=TIME_LIMITS["finish-run"],
         trigger_rule=TriggerRule.ALL_DONE,
-        on_success_callback=notifiers(schedule, failed=False) if schedule else None,
     )

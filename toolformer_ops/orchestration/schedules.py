@@ -16,10 +16,11 @@ from typing import Annotated, Self
 from croniter import croniter
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from toolformer_ops.errors import ConfigurationError, UsageError
+from toolformer_ops.errors import ConfigurationError, ToolError, UsageError
 from toolformer_ops.local_paths import read_beside
 from toolformer_ops.orchestration.run_ids import NIGHTLY
 from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
 
 CRON_FIELDS = 5
 ASSET_NAMES = ("wiki_index",)
@@ -138,14 +139,14 @@ class Schedule(Section):
         return self
 
 
-def load_schedule(path: Path) -> Schedule:
-    """The schedule in a file.
+def load_schedule(path: Path, content: bytes | None = None) -> Schedule:
+    """The schedule in a file, or the one that it held when it had this content.
 
     Raises:
         ConfigurationError: names the file, each wrong key, what was found, and the remedy.
     """
     try:
-        values = tomllib.loads(read_beside(path.parent, path.name))
+        values = tomllib.loads((read_beside(path.parent, path.name) if content is None else content).decode())
     except (UsageError, OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"{path}: expected a schedule in TOML, found: {error}. {_REMEDY}") from error
     problems = []
@@ -156,6 +157,10 @@ def load_schedule(path: Path) -> Schedule:
         problems.append("name: unknown key; the name of a schedule is that of its file")
     if isinstance(run, dict):
         run = {**run, **{key: values[key] for key in OF_THE_FILE if key in values}}
+        # What is wrong with a tool is told beside the other mistakes, so the others are looked for among the tools that there are.
+        if unknown := _unknown_tools(run.get("tools")):
+            problems += [f"run.tools: {problem}" for problem in unknown.values()]
+            run["tools"] = [name for name in run["tools"] if name not in unknown] or list(PAPER_TOOLS)
     try:
         schedule = Schedule.model_validate({**values, "run": run, "name": path.stem})
     except ValidationError as error:
@@ -166,6 +171,17 @@ def load_schedule(path: Path) -> Schedule:
             f"{'; '.join(problems)}. {_REMEDY}"
         )
     return schedule
+
+
+def _unknown_tools(names: object) -> dict[str, str]:
+    """By each of the names that is no tool's, why."""
+    problems = {}
+    for name in filter(lambda name: isinstance(name, str), names if isinstance(names, list) else ()):
+        try:
+            get_tool(name)
+        except ToolError as error:
+            problems[name] = str(error).rstrip(".")
+    return problems
 
 
 def schedule_files(folder: Path | None) -> list[Path]:

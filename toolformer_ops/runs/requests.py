@@ -65,22 +65,11 @@ def require_finetuning(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
         ParameterError: as `require_annotation`.
     """
     require_known_fields(sent, ("release", *FINETUNING_FIELDS))
-    choices = parsed_choices(sent)
+    chosen = {name: value for name, value in sent.items() if name != "release"}
+    choices = RunChoices.parse({**chosen, "corpus": "-", "model": "-"})  # those of the release
     if choices.evaluation_suites and choices.evaluation_data:
         require_there(settings, choices.evaluation_data, "evaluation_data")
     return choices
-
-
-def parsed_choices(sent: Mapping[str, Any]) -> RunChoices:
-    """The choices that a form holds, that of a run on a release included, whose corpus and model are the release's.
-
-    Raises:
-        ParameterError: as `RunChoices.parse`.
-    """
-    if "release" not in sent:
-        return RunChoices.parse(sent)
-    chosen = {name: value for name, value in sent.items() if name != "release"}
-    return RunChoices.parse({**chosen, "corpus": "-", "model": "-"})
 
 
 def require_there(settings: Settings, address: str, name: str) -> None:

@@ -10,10 +10,20 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from toolformer_ops.call_syntax import call_with_result, parse_call
 from toolformer_ops.runs.changes import ReleaseChanges, find_changes
+from toolformer_ops.runs.placebo_rates import kept_by_chance
 from toolformer_ops.runs.run_tools import below_ordinal
 from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import tools_on_device
+
+BEST_CALLS = 3
+_HARMLESS = str.maketrans({"`": "'", "<": "("})
+
+
+def failure_headline(problem: str) -> str:
+    """The first sentence of what a failed run's row says, in at most 120 characters."""
+    return f"FAILED: {problem.removeprefix('failed: ').partition('. ')[0].rstrip('.')}"[:120]
 
 
 @dataclass(frozen=True)
@@ -25,8 +35,10 @@ class ToolSummary:
     """Documents that the run itself worked on: of the stage with the most."""
     done_by_stage: dict[str, int]
     """Documents that the run itself finished, by stage."""
+    annotated_by_failed: int
+    """Documents that runs of its schedule worked on that ended without success since the run before."""
     reused: int
-    """The run's other documents: earlier runs did their work under the same recipes."""
+    """The run's other documents: their work was done under the same recipes by the run before, or by others."""
     calls_added: int
     """Calls of the release that the release before does not hold."""
     calls_removed: int
@@ -36,6 +48,47 @@ class ToolSummary:
     removed_by_reason: dict[str, int]
     kept: int
     """Kept calls of all the run's documents."""
+    kept_by_chance: str
+    """How many of these it would keep whatever their result is, as `placebo_rates.kept_by_chance` writes it."""
+
+
+@dataclass(frozen=True)
+class BestCall:
+    """A call that a release holds and the release before does not."""
+
+    tool: str
+    call: str
+    """With its result, in brackets."""
+    text_before: str
+    """The end of the text before it."""
+    text_after: str
+    loss_reduction: float
+    """Nats."""
+
+    def __str__(self) -> str:
+        """One line. As code, and without the characters that end code or name somebody in a chat: the text is anybody's."""
+        quoted = " ".join(f"{self.text_before}{self.call} {self.text_after}".split())
+        return f"`{quoted.translate(_HARMLESS)}` ({self.tool}, saves {self.loss_reduction:.2f} nats)"
+
+
+@dataclass(frozen=True)
+class EvaluatedSuite:
+    """A score of the model that a run trained, calling tools, beside that of the model that it was made from."""
+
+    name: str
+    """Suite and subset."""
+    metric: str
+    inputs: int
+    score: float
+    base_score: float | None
+    """None where that was not evaluated."""
+
+    def __str__(self) -> str:
+        def written(score: float) -> str:
+            return f"{score:.1%}" if self.metric == "share_correct" else f"{score:.4g}"
+
+        before = "" if self.base_score is None else f", before finetuning {written(self.base_score)}"
+        return f"{self.name} {self.metric.replace('_', ' ')} {written(self.score)} of {self.inputs:,} inputs{before}"
 
 
 @dataclass(frozen=True)
@@ -44,6 +97,8 @@ class RunSummary:
 
     run_id: str
     state: str
+    problem: str | None
+    """Which tasks failed, or how it was ended; None for a success."""
     schedule: str | None
     previous_run_id: str | None
     """None where it is the first of its schedule."""
@@ -69,6 +124,11 @@ class RunSummary:
     examples_added: int
     examples_removed: int
     examples_with_other_calls: int
+    best_calls: tuple[BestCall, ...]
+    """Those new calls that save most."""
+    model_id: str | None
+    """The model that the run trained; None where it trained none."""
+    scores: tuple[EvaluatedSuite, ...]
     lacking_tools: tuple[str, ...]
     warnings: tuple[str, ...]
     """Checks that did not succeed, and what else a reader must know."""
@@ -85,7 +145,7 @@ class RunSummary:
         return (
             self.previous_run_id is not None
             and not any(documents)
-            and not any(tool.annotated for tool in self.tools)
+            and not any(tool.annotated or tool.annotated_by_failed for tool in self.tools)
             and self.release_id == self.previous_release_id
         )
 
@@ -93,58 +153,75 @@ class RunSummary:
         """All numbers, as JSON values."""
         return {**asdict(self), "examples_changed": self.examples_changed, "is_nothing_new": self.is_nothing_new}
 
-    def as_text(self) -> str:
-        """Markdown of about fifteen lines."""
-        # 1. The corpus.
-        versions = f"version {self.corpus_version}"
-        if self.previous_corpus_version not in (None, self.corpus_version):
-            versions = f"version {self.previous_corpus_version} -> {self.corpus_version}"
-        compared = f", compared with {self.previous_run_id}" if self.previous_run_id else ", the first of its kind"
-        lines = [f"**{self.run_id}**: {self.state}{compared}", ""]
+    @property
+    def headline(self) -> str:
+        """What a reader must know, in one line of at most 120 characters."""
+        if self.problem:
+            return failure_headline(self.problem)
         if self.is_nothing_new:
-            lines.append(
-                f"**Nothing new**: {self.documents:,} documents as before, nothing computed, the same release."
-            )
+            return "nothing new"
+        calls = sum(tool.calls_added for tool in self.tools)
+        counts = [
+            f"{number:,} new {what}{'' if number == 1 else 's'}"
+            for number, what in ((self.documents_added, "text"), (calls, "call"))
+        ]
+        return ", ".join([*counts, *([f"model {self.model_id[:8]}"] if self.model_id else [])])
+
+    def as_text(self) -> str:
+        """Lines that a mail, a chat and Airflow's note show alike; the first matter most, for a note holds 1,000 characters."""
+        # 1. What changed.
+        if self.is_nothing_new:
+            lines = [
+                f"Nothing new: {self.documents:,} texts as before, nothing computed. Release {self.release_id} of "
+                f"{self.examples:,} texts as before."
+            ]
         else:
             moves = (
-                f"{self.documents_added:,} added",
-                f"{self.documents_removed:,} removed",
-                f"{self.documents_corrected:,} corrected",
-                f"{self.documents_changed:,} with a changed text",
+                f"{self.documents_added:,} new",
+                f"{self.documents_removed:,} gone",
+                f"{self.documents_corrected:,} with another url, date or title",
+                f"{self.documents_changed:,} of a record with another text",
             )
-            lines.append(f"Corpus {versions}: {self.documents:,} documents ({', '.join(moves)})")
-            # 2. The tools.
-            lines += [
-                "",
-                "| tool | annotated | reused | kept | new in release | dropped |",
-                "|---|---|---|---|---|---|",
-            ]
-            for tool in self.tools:
-                reasons = ", ".join(f"{reason} {count:,}" for reason, count in tool.removed_by_reason.items())
-                dropped = f"{tool.calls_removed:,}" + (f" ({reasons})" if reasons else "")
-                lines.append(
-                    f"| {tool.tool} | {tool.annotated:,} | {tool.reused:,} | {tool.kept:,} | {tool.calls_added:,} | {dropped} |"
-                )
-            lines.append("")
-        # 3. The release.
+            lines = [f"Corpus: {self.documents:,} texts ({', '.join(moves)})", f"Release: {self._release()}"]
+        lines += [f"Warning: {warning}" for warning in self.warnings]
+        # 2. What it found.
+        lines += [f"New call: {call}" for call in self.best_calls]
+        if not self.is_nothing_new:
+            lines += [f"{tool.tool}: {self._tool(tool)}" for tool in self.tools]
+        # 3. What it made.
+        if self.model_id:
+            lines.append(f"Model: {self.model_id}, finetuned on the release")
+        lines += [f"Evaluation: {score}" for score in self.scores]
+        lines.append(f"Device time of this run: {self.device_seconds:,.1f} s")
+        versions = f"version {self.corpus_version}"
+        if self.previous_corpus_version not in (None, self.corpus_version):
+            versions = f"version {self.previous_corpus_version} to {self.corpus_version}"
+        compared = f"compared with {self.previous_run_id}" if self.previous_run_id else "the first of its kind"
+        lines.append(f"Run {self.run_id}: {self.state}, {compared}; corpus {versions}")
+        listed = "\n".join(f"- {line}" for line in lines)
+        return f"{self.problem}\n\n{listed}" if self.problem else listed
+
+    def _release(self) -> str:
         if self.release_id is None:
             neither = self.previous_run_id and self.previous_release_id is None
-            lines.append(
-                f"Release: none{', as before: new and dropped are the calls that the runs keep' if neither else ''}."
-            )
-        elif self.release_id == self.previous_release_id:
-            lines.append(f"Release: {self.release_id} as before, {self.examples:,} texts.")
-        else:
-            of_examples = (
-                f"{self.examples_added:,} new",
-                f"{self.examples_removed:,} gone",
-                f"{self.examples_with_other_calls:,} with other calls",
-            )
-            before = self.previous_release_id or "none"
-            lines.append(f"Release: {before} -> {self.release_id}, {self.examples:,} texts ({', '.join(of_examples)})")
-        lines.append(f"Device time of this run: {self.device_seconds:,.1f} s")
-        lines += [f"- Warning: {warning}" for warning in self.warnings]
-        return "\n".join(lines)
+            return f"none{', as before: new and gone are the calls that the runs keep' if neither else ''}"
+        if self.release_id == self.previous_release_id:
+            return f"{self.release_id} as before, {self.examples:,} texts"
+        moves = (
+            f"{self.examples_added:,} new",
+            f"{self.examples_removed:,} gone",
+            f"{self.examples_with_other_calls:,} with other calls",
+        )
+        return f"{self.release_id}, before {self.previous_release_id or 'none'}, {self.examples:,} texts ({', '.join(moves)})"
+
+    def _tool(self, tool: ToolSummary) -> str:
+        failed = f", {tool.annotated_by_failed:,} by runs that failed since" if tool.annotated_by_failed else ""
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in tool.removed_by_reason.items())
+        return (
+            f"{tool.annotated:,} texts annotated{failed}, {tool.reused:,} as before; {tool.kept:,} calls kept, "
+            f"{tool.calls_added:,} new and {tool.calls_removed:,} gone{f' ({reasons})' if reasons else ''}; "
+            f"kept by chance: {tool.kept_by_chance}"
+        )
 
 
 @dataclass(frozen=True)
@@ -203,21 +280,29 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
     # 2. The tools.
     found = database.fetch_all(connection, "summary_tools", run_id=run_id, device_tools=tools_on_device())
     rows = {row.tool: row for row in found}
+    rates = {row.tool: row for row in database.fetch_all(connection, "summary_rates", run_id=run_id)}
+    pair = {"run_id": run_id, "before_run_id": changes.before.run_id if changes.before else None}
+    failed = {
+        (row.tool, row.stage): row.documents for row in database.fetch_all(connection, "summary_failed_work", **pair)
+    }
     tools = []
     for tool in sorted({*rows, *(one.tool for one in changes.counts)}):  # also a tool that only the run before has
         done = rows[tool].done_by_stage if tool in rows else {}
         annotated = max(done.values(), default=0)
+        with_failed = max((count + failed.get((tool, stage), 0) for stage, count in done.items()), default=0)
         tools.append(
             ToolSummary(
                 tool=tool,
                 annotated=annotated,
                 done_by_stage=done,
-                reused=rows[tool].documents - annotated if tool in rows else 0,
+                annotated_by_failed=with_failed - annotated,
+                reused=max(rows[tool].documents - with_failed, 0) if tool in rows else 0,
                 calls_added=changes.calls(is_added=True, tool=tool),
                 calls_removed=changes.calls(is_added=False, tool=tool),
                 added_by_reason=_by_reason(changes, tool, is_added=True),
                 removed_by_reason=_by_reason(changes, tool, is_added=False),
-                kept=rows[tool].kept or 0 if tool in rows else 0,
+                kept=rates[tool].calls if tool in rates else 0,
+                kept_by_chance=kept_by_chance(rates[tool]) if tool in rates else "no placebos",
             )
         )
     documents = max((row.documents for row in rows.values()), default=0)
@@ -228,9 +313,14 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
     warnings += [f"the release lacks {tool}" for tool in changes.now.lacking_tools]
     if added and not changes.calls(is_added=True):
         warnings.append(f"{added:,} new documents, but no new kept call")
+    # 4. The model, and how it does.
+    models = database.fetch_all(connection, "summary_model", run_id=run_id)
+    scores = database.fetch_all(connection, "summary_scores", run_id=run_id)
+    best = database.fetch_all(connection, "summary_best_calls", at_most=BEST_CALLS)
     return RunSummary(
         run_id=run_id,
         state=run.state,
+        problem=run.problem,
         schedule=run.schedule,
         previous_run_id=changes.before.run_id if changes.before else None,
         corpus_uri=run.corpus_uri,
@@ -249,6 +339,18 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
         examples_added=changes.texts_added,
         examples_removed=changes.texts_removed,
         examples_with_other_calls=changes.texts_changed,
+        best_calls=tuple(
+            BestCall(
+                tool=row.tool,
+                call=call_with_result(parse_call(row.call_text), row.result or ""),
+                text_before=row.text_before,
+                text_after=row.text_after,
+                loss_reduction=row.loss_reduction,
+            )
+            for row in best
+        ),
+        model_id=models[0].model_id if models else None,
+        scores=tuple(EvaluatedSuite(**row._asdict()) for row in scores),
         lacking_tools=changes.now.lacking_tools,
         warnings=tuple(warnings),
     )

@@ -19,18 +19,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
     AlreadyPublishedError,
+    CorruptObjectError,
     NoKeptCallError,
     NothingToReleaseError,
+    ObjectNotFoundError,
     QualityError,
 )
 from toolformer_ops.release.card import ReleaseCounts, dataset_card
 from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_texts
 from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_released_calls
+from toolformer_ops.runs.changes import previous_run
 from toolformer_ops.runs.choices import ReleaseChoices, RunChoices
 from toolformer_ops.runs.placebo_rates import store_missing_rates
 from toolformer_ops.runs.run_tools import load_run_tool, require_run, unfinished_documents
@@ -84,8 +87,22 @@ def release_prefix(release_id: str) -> str:
     return f"{PREFIX}/{release_id}"
 
 
+@dataclass(frozen=True)
+class ReleaseOfRun:
+    """What a run released."""
+
+    release_id: str | None
+    """None where it kept no call."""
+    changed_examples: int = 0
+    """Texts that differ from the release that a run of the same schedule was finetuned on last."""
+    unchanged_since: str | None = None
+    """The run whose release it took, since nothing has changed; None where it made its own."""
+
+
 def release(settings: Settings, run_id: str) -> str:
     """Publish what the run kept and register it; returns the release's id.
+
+    Where nothing has changed since the run before, its release is the run's, and is not made again.
 
     Raises:
         ParameterError: there is no such run.
@@ -94,18 +111,38 @@ def release(settings: Settings, run_id: str) -> str:
         QualityError: a text does not come back when its calls are taken out.
         ObjectStoreError, DatabaseError: S3 or Postgres refuse.
     """
+    return _release(settings, run_id)[0]
+
+
+def _release(settings: Settings, run_id: str) -> tuple[str, str | None]:
+    """As `release`; with the id, the run since which nothing has changed, if it is that one's."""
     store = ObjectStore(settings)
     store.require_bucket()
     engine = database.connect(settings)
+    # 1. The tools, and whether anything changed. A night without new texts skips the checks, which count the rates.
+    with database.transaction(engine) as connection:
+        for tool in database.fetch_all(connection, "numbers_tools", run_id=run_id):
+            store_missing_rates(connection, load_run_tool(connection, run_id, tool.tool))
+        tools = tools_of_run(connection, run_id)
+        earlier = unchanged_release(connection, run_id, tools)
+    if earlier is not None and _is_whole(store, earlier.uri, earlier.manifest_sha256):
+        with database.transaction(engine) as connection:
+            database.execute(
+                connection,
+                "release_of_run_set",
+                run_id=run_id,
+                release_id=earlier.release_id,
+                left_out=earlier.left_out,
+            )
+        logger.info(
+            "nothing changed since run %s: its release %s is not made again", earlier.run_id, earlier.release_id
+        )
+        return earlier.release_id, earlier.run_id
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="release-", dir=settings.state_dir) as folder:
-        # 1. Choose the calls and write the files. A night without new texts skips the checks, which count the rates.
+        # 2. Choose the calls, write the files, and publish.
         with database.transaction(engine) as connection:
-            for tool in database.fetch_all(connection, "numbers_tools", run_id=run_id):
-                store_missing_rates(connection, load_run_tool(connection, run_id, tool.tool))
-            tools = tools_of_run(connection, run_id)
             written = write_release(connection, run_id, tools, Path(folder))
-        # 2. Publish.
         manifest = publish(settings, store, written)
         has_our_card = file_sha256(written.card) in {file.sha256 for file in manifest.files}
         # 3. Register it with its calls, which are read from the files again: they need not fit into memory.
@@ -142,31 +179,52 @@ def release(settings: Settings, run_id: str) -> str:
         store.uri(manifest.folder),
         f"; it lacks {', '.join(tools.lacking)}" if tools.lacking else "",
     )
-    return written.release_id
+    return written.release_id, None
 
 
-def release_of_run(settings: Settings, run_id: str) -> dict[str, Any]:
+def unchanged_release(connection: Connection, run_id: str, tools: ToolsOfRun) -> Row[Any] | None:
+    """The release of the run before, if a release of this run would be the same: a row of `release_unchanged`.
+
+    It would be where both release the same tools by the same recipes, thresholds and choices (the definition), the corpus is at
+    the same version, and no row was written since.
+    """
+    if (before := previous_run(connection, run_id)) is None:
+        return None
+    [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
+    choices = RunChoices.parse(run.parameters).part(ReleaseChoices)
+    definition = json.loads(json.dumps(release_definition(tools, choices, run.chained_release_id)))
+    found = database.fetch_all(connection, "release_unchanged", run_id=run_id, before_run_id=before)
+    return found[0] if found and found[0].definition == definition else None
+
+
+def _is_whole(store: ObjectStore, uri: str, manifest_sha256: str) -> bool:
+    """Whether a registered release is on S3 with all of its files."""
+    try:
+        return not store.lacking(store.published(store.key_of(uri), manifest_sha256))
+    except (ObjectNotFoundError, CorruptObjectError) as error:
+        logger.warning("the release of the run before is not taken as it is: %s", error)
+        return False
+
+
+def release_of_run(settings: Settings, run_id: str) -> ReleaseOfRun:
     """Release a run; that of a schedule may have kept no call, since nights without one are usual.
-
-    Returns `release_id`, None where no call was kept, and `changed_examples`: how many texts differ from the release that a run of
-    the same schedule was finetuned on last.
 
     Raises:
         NoKeptCallError: no call was kept, and the run was started by hand. What else `release` raises.
     """
     engine = database.connect(settings)
     try:
-        release_id = release(settings, run_id)
+        release_id, unchanged_since = _release(settings, run_id)
     except NoKeptCallError as error:
         with database.transaction(engine) as connection:
             [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
         if run.schedule is None:
             raise
         logger.warning("%s", error)
-        return {"release_id": None, "changed_examples": 0}
+        return ReleaseOfRun(None)
     with database.transaction(engine) as connection:
         [changed] = database.fetch_all(connection, "release_changed_examples", run_id=run_id)
-    return {"release_id": release_id, "changed_examples": changed.examples}
+    return ReleaseOfRun(release_id, changed.examples, unchanged_since)
 
 
 def publish(settings: Settings, store: ObjectStore, written: WrittenRelease) -> Manifest:

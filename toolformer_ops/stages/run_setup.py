@@ -38,8 +38,9 @@ logger = logging.getLogger(__name__)
 
 RUN_STATES = ("success", "failed")
 RUNNING = "running"
-ENDED_BEFORE_START = "ended by a person, or by its time limit."
 """The state of a run that is started and not finished."""
+ENDED = "ended by a person, or by its time limit."
+"""The problem of a run of which nothing else is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,26 +352,27 @@ def tell_of_older_calls(connection: Connection, tool: str = "", alike: Mapping[s
         )
 
 
-def close_run(settings: Settings, run_id: str, *, is_failure: bool = True) -> None:
+def close_run(settings: Settings, run_id: str, *, is_failure: bool = True, problem: str = ENDED) -> None:
     """Record as failed a run whose DAG run is over and that was not finished: its time was up, or somebody ended it.
 
     Does nothing where the run was finished; records in runs_not_started one that never started, if its DAG run is a failure.
+    `problem` says how it was ended.
     """
     with database.transaction(database.connect(settings)) as connection:
         runs = database.fetch_all(connection, "run_by_id", run_id=run_id)
         if is_failure and not runs and not database.fetch_all(connection, "runs_not_started", run_id=run_id, at_most=1):
-            database.execute(connection, "run_not_started", run_id=run_id, problem=ENDED_BEFORE_START)
+            database.execute(connection, "run_not_started", run_id=run_id, problem=problem)
     if runs and runs[0].state == RUNNING:
         logger.warning("run %s was ended before it was finished", run_id)
-        finish_run(settings, run_id, "failed")
+        finish_run(settings, run_id, "failed", problem)
 
 
 def finish_run(settings: Settings, run_id: str, state: str, problem: str = "") -> str:
     """Record the end of a run, what it took next to the estimate (`one_process/estimation.py`), and its numbers.
 
-    Of a run that never started only the `problem` is recorded, in runs_not_started.
+    `problem` says which tasks failed. Of a run that never started nothing else is recorded, in runs_not_started.
 
-    Returns the summary of the run, as Markdown; nothing for a run that annotates nothing.
+    Returns the summary of the run; nothing for a run that annotates nothing.
 
     Raises:
         ParameterError: `state` is not one of `RUN_STATES`.
@@ -379,8 +381,8 @@ def finish_run(settings: Settings, run_id: str, state: str, problem: str = "") -
         raise ParameterError(f"--state: expected one of {', '.join(RUN_STATES)}, found {state!r}.")
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
-        if not database.execute(connection, "finish_run", run_id=run_id, state=state):
-            database.execute(connection, "run_not_started", run_id=run_id, problem=problem or ENDED_BEFORE_START)
+        if not database.execute(connection, "finish_run", run_id=run_id, state=state, problem=problem):
+            database.execute(connection, "run_not_started", run_id=run_id, problem=problem or ENDED)
             logger.info("run %s never started", run_id)
             return ""
         database.execute(connection, "store_run_cost", run_id=run_id, device_tools=tools_on_device())

@@ -224,7 +224,7 @@ class Connection:
 
         path = self._folder / self._server.openapi
         try:
-            text = read_beside(self._folder, self._server.openapi)
+            text = read_beside(self._folder, self._server.openapi).decode()
             document = json.loads(text if path.suffix == ".json" else _as_json(yaml.safe_load(text)))
             info = document["info"]
             self._identity = str(info["title"]), str(info["version"])

@@ -206,7 +206,7 @@ def read_tool_file(path: Path) -> ToolFile:
         ToolError: it cannot be read, or a key is unknown, missing or out of its bounds; the message names file, key and remedy.
     """
     try:
-        return ToolFile.model_validate(tomllib.loads(read_beside(path.parent, path.name)))
+        return ToolFile.model_validate(tomllib.loads(read_beside(path.parent, path.name).decode()))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ToolError(f"tool file {path}: expected TOML in UTF-8, found {error}.") from error
     except UsageError as error:

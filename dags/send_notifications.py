@@ -1,0 +1,29 @@
+"""Tell people of the nights that have ended, by mail and webhooks, as the schedule files say.
+
+**How to trigger.** It starts by itself: at the end of each run of a schedule, and every ten minutes where there is a schedule, for
+what was not told then. By hand it does the same.
+
+**What it costs.** About a CPU second; no GPU.
+
+**When it is red.** A mail server or a webhook did not take a message. The note of the night says which, and why. Mend the
+Connection (Admin, Connections; `docs/nightly.md`): the message is sent within ten minutes, for three days.
+"""
+
+from airflow.sdk import DAG
+
+from toolformer_ops.config import load_settings
+from toolformer_ops.orchestration.defaults import DEFAULT_ARGS
+from toolformer_ops.orchestration.notifying import SEND, notification_task, sending_schedule
+
+with DAG(
+    SEND,
+    description="Mails and webhooks about the nights that have ended",
+    doc_md=__doc__,
+    schedule=sending_schedule(load_settings()),
+    catchup=False,
+    is_paused_upon_creation=False,
+    max_active_runs=1,
+    default_args=DEFAULT_ARGS,
+    tags=["toolformer", "nightly"],
+):
+    notification_task()
