@@ -92,6 +92,9 @@ class FakeLanguageModel:
         starts = [at for at, character in enumerate(text) if character == " "]
         return [CallPosition(number + 1, at, 0.5) for number, at in enumerate(starts)]
 
+    def report(self, *_: object) -> None:
+        """Nobody reads it."""
+
     def start_sampling(self, prompt: object, *, samples: int, **_: Any) -> "FakeSampler":
         return FakeSampler(
             [self.script[number % len(self.script)] for number in range(samples)], self.added, self.seed_keys

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolformer_ops.run_page.overview import RECENT_SECONDS, StageProgress, seconds_left, tool_progress
+from toolformer_ops.run_page.overview import StageProgress, seconds_left, tool_progress
 
 SHORT, LONG = 29 * 300, 12_500  # tokens of 29 texts, and of one
 
@@ -40,24 +40,28 @@ def test_one_long_text_that_is_left_is_most_of_the_work() -> None:
     # Nothing was committed for a quarter of an hour: its process was at the long text, and has some of it behind it.
     rows = [work("sample", 0.08, age=1200.0), work("score", 0.02, age=1200.0)]
     assert left(rows, counted, [at_work(900.0)]) == pytest.approx(1250.0 - 900.0)
-    # It takes longer than its tokens should: what is left is the rest, not less than nothing.
-    assert left(rows, counted, [at_work(1100.0)]) == pytest.approx((1250.0 - 1000.0) * RECENT_SECONDS / RECENT_SECONDS)
-    # Two processes worked lately; the text that one of them is at is not divided.
-    two = [work("sample", 0.08, recent=1800.0, age=1200.0), work("score", 0.0, age=1200.0)]
-    assert left(two, counted, [at_work(100.0)]) == pytest.approx(900.0)
+    # It takes longer than its tokens should: what is left is the rest.
+    assert left(rows, counted, [at_work(1100.0)]) == pytest.approx(1250.0 - 1000.0)
+    # Two processes worked lately, and one is left, whose text is not divided between them.
+    two = [work("sample", 0.08, recent=1700.0, age=1200.0), work("score", 0.02, age=1200.0)]
+    assert left(two, counted, [at_work(100.0)]) == pytest.approx(1150.0)
+    # Two are left, of two tools: each has its own.
+    both = [*two, work("sample", 0.08, tool="MT", age=1200.0), work("score", 0.02, tool="MT", age=1200.0)]
+    of_both = [*counted, progress("sample", SHORT, "MT"), progress("score", SHORT, "MT")]
+    assert left(both, of_both, [at_work(50.0), at_work(50.0, "MT")]) == pytest.approx(1200.0)
 
 
-def test_what_was_never_timed_takes_as_long_as_with_other_tools_or_as_the_tools_slowest_stage() -> None:
-    timed = [work("sample", 0.02, recent=100.0, age=100.0), work("score", None)]
+def test_what_was_never_timed_takes_as_long_as_with_other_tools_or_as_scoring_or_sampling() -> None:
+    timed = [work("sample", 0.02, recent=100.0, age=100.0), work("score", None), work("placebo", None)]
     untimed = [work("sample", None, tool="MT"), work("score", None, tool="MT")]
-    counted = [progress("sample", SHORT + LONG), progress("score", 0)]
+    counted = [progress("sample", SHORT + LONG), progress("score", 0), progress("placebo", 0)]
     none = [progress("sample", 0, "MT"), progress("score", 0, "MT")]
     everything = SHORT + LONG
-    assert left(timed, counted) == pytest.approx(everything * 0.02)
-    assert left([*timed, *untimed], [*counted, *none]) == pytest.approx(everything * 3 * 0.02)  # nobody has scored yet
+    assert left(timed, counted) == pytest.approx(everything * 2 * 0.02)
+    assert left([*timed, *untimed], [*counted, *none]) == pytest.approx(everything * 4 * 0.02)  # nobody has scored yet
     assert left(untimed, none) is None  # nobody has done anything
     timed[1].seconds_a_unit = 0.01
-    assert left([*timed, *untimed], [*counted, *none]) == pytest.approx(everything * (0.01 + 0.02 + 0.01))
+    assert left([*timed, *untimed], [*counted, *none]) == pytest.approx(everything * (0.01 + 0.01 + 0.02 + 0.01))
 
 
 def test_a_share_is_of_tokens_and_of_documents_where_those_are_not_known() -> None:

@@ -259,6 +259,7 @@ def sample_texts(
         sampling_seconds += clock() - started
         positions += found
         position_seconds += [seconds_a_character * len(text) for text, _ in group]
+        model.report("texts read for positions", len(positions), len(texts))
     started = clock()
     samples = sampler.finish()
     sampling_seconds += clock() - started

@@ -199,6 +199,7 @@ class CausalModel:
             **_: Any,
         ) -> tuple[Tensor, None]:
             """As transformers' interface has it: from (1, heads, tokens, width) to (1, tokens, heads, width)."""
+            self.pulse.beat()
             window = sliding_window if self.sliding_window is not None else None
             scale = query.shape[-1] ** -0.5 if scaling is None else scaling
             rows, keys, values = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # (tokens, heads, width)

@@ -204,7 +204,8 @@ def find_positions(
                 for token, probability in zip(one.tokens, probabilities, strict=True)
             ]
         done += len(together)
-        model.pulse("windows of texts read for positions", done, len(places))
+        if len(places) > len(texts):
+            model.pulse("windows read for positions", done, len(places))
     return found
 
 

@@ -131,6 +131,10 @@ class LanguageModel:
         )
         return Sampler(self._model, self._tokenization, self._contexts, prompt, settings)
 
+    def report(self, what: str, done: int, total: int) -> None:
+        """Say how far the caller's own work is; the log has it when the model was silent for a minute (`pulse.py`)."""
+        self._model.pulse(what, done, total)
+
     def forget_texts(self) -> None:
         """Drop the KV caches of the last texts; they are computed again, to the same bits, when they are needed."""
         self._contexts.forget_texts()

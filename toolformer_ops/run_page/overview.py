@@ -7,6 +7,7 @@ What a failed task said is in Airflow's log of it, and who may read a log is Air
 Airflow for it (`assets/page.js`), and this server never does.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -194,8 +195,7 @@ def best_calls(connection: Connection, run: ShownRun) -> BestCalls:
 def tool_progress(run: ShownRun, progress: Sequence[Any] | None, work: Sequence[Any]) -> list[ToolProgress]:
     """How far each tool is; by the run's own micro-batches where the ledger was not counted (`progress` is None).
 
-    A stage that was never timed takes as long a token as it takes other tools of the run, or else as the tool's slowest stage, or
-    the run's.
+    A stage that was never timed takes as long a token as it takes other tools of the run, or else as scoring, or as sampling.
     """
     counted = {(row.tool, row.stage): row for row in progress or ()}
     found = []
@@ -221,32 +221,32 @@ def seconds_a_unit(row: Any, work: Sequence[Any]) -> float | None:
     """What a token takes a stage of a tool (the filter: a document), measured or, as `tool_progress` says, guessed."""
     if row.seconds_a_unit is not None:
         return float(row.seconds_a_unit)
-    timed = [other for other in work if other.seconds_a_unit is not None and other.stage != "filter"]
-    if of_stage := [other.seconds_a_unit for other in timed if other.stage == row.stage]:
-        return float(sum(of_stage) / len(of_stage))
-    of_tool = [other.seconds_a_unit for other in timed if other.tool == row.tool]
-    slowest = max(of_tool or [other.seconds_a_unit for other in timed], default=None)
-    return None if slowest is None or row.stage == "filter" else float(slowest)
+    if row.stage == "filter":
+        return None
+    timed = [other for other in work if other.seconds_a_unit is not None]
+    for stage in (row.stage, "score", "sample"):
+        if found := [other.seconds_a_unit for other in timed if other.stage == stage]:
+            return float(sum(found) / len(found))
+    return None
 
 
 def seconds_left(tools: Sequence[ToolProgress], work: Sequence[Any], at_work: Sequence[Any]) -> float | None:
     """How long the run still takes at its pace: the work that is left, by the work that it did a second lately. None: not known.
 
-    Micro-batches at work count for the seconds that they have taken so far, of those that their tokens should take. The run ends no
-    sooner than the one that should take longest.
+    Micro-batches at work count for the seconds that they have taken so far, of those that their tokens should take. A tool with
+    fewer processes at work than the run had lately takes as much longer: most runs end so.
     """
     ages = [row.age for row in work if row.age is not None] + [row.seconds for row in at_work]
     recent = sum(row.recent_seconds for row in work) + sum(min(row.seconds, RECENT_SECONDS) for row in at_work)
     if not ages or recent <= 0 or any(tool.seconds_left is None for tool in tools):
         return None
     expected = {(row.tool, row.stage): seconds_a_unit(row, work) or 0.0 for row in work}
-    remaining, done = 0.0, 0.0
+    left = {tool.tool: tool.seconds_left or 0.0 for tool in tools}
+    processes = Counter(row.tool for row in at_work)
     for row in at_work:
-        of_all = row.units * expected.get((row.tool, row.stage), 0.0)
-        done += min(row.seconds, of_all)
-        remaining = max(remaining, of_all - row.seconds)
-    work_left = max(0.0, sum(tool.seconds_left or 0.0 for tool in tools) - done)
-    return float(max(work_left * min(max(*ages, 1.0), RECENT_SECONDS) / recent, remaining))
+        left[row.tool] -= min(row.seconds, row.units * expected[row.tool, row.stage])
+    pace = recent / min(max(*ages, 1.0), RECENT_SECONDS)
+    return float(max(sum(left.values()) / pace, *(left[tool] / count for tool, count in processes.items()), 0.0))
 
 
 def funnel(rows: Iterable[Any]) -> list[FunnelRow]:
