@@ -214,7 +214,10 @@ def nights(
         path.write_text(content, encoding="utf-8")
     try:
         until("the schedules", lambda: are_there(airflow, DAG_ID, FAILING, SLOW))
-        [index] = [asset for asset in airflow.get("/assets", limit=100)["assets"] if asset["name"] == "wiki_index"]
+        [index] = until(
+            "the asset",
+            lambda: [one for one in airflow.get("/assets", limit=100)["assets"] if one["name"] == "wiki_index"],
+        )
         airflow._request("POST", "/assets/events", json={"asset_id": index["id"], "extra": {"index_id": "new"}})
         until("the first night's ingestion", lambda: has_done(airflow, DAG_ID, "ingest"))
         write_corpus(corpus, 1, 2, 3)  # the first night has its version, and its file
