@@ -18,6 +18,10 @@ FULL_CONTEXT = 1.75
 UNFINISHED = "Calculator(1 + 1) and so on without an end"
 
 
+TOKENS = (' "a"', "\\", "\n", "é", " NULL")
+"""The tokens behind every call."""
+
+
 class StoppedError(Exception):
     """Raised in place of a kill."""
 
@@ -163,5 +167,6 @@ def with_terms(losses: CallLosses) -> CallLosses:
         without_result=line(losses.without_result),
         with_result=line(losses.with_result),
         without_call_full_context=line(losses.without_call_full_context),
+        tokens=TOKENS,
     )
     return replace(losses, token_log_probabilities=terms)

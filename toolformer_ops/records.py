@@ -170,6 +170,8 @@ class TokenLogProbabilities:
     without_result: tuple[float, ...] | None
     with_result: tuple[float, ...] | None
     without_call_full_context: tuple[float, ...] | None = None
+    tokens: tuple[str, ...] = ()
+    """The text of each of these tokens, its leading space included."""
 
     def as_array(self) -> tuple[tuple[float | None, ...], ...]:
         """The lines of the column `call_losses.token_log_probabilities`, in this order; all of one length."""

@@ -410,7 +410,11 @@ def test_a_table_without_rows_is_a_sentence(client: TestClient, postgres_dsn: st
 
 def test_tokens_are_those_that_are_stored() -> None:
     rows = token_rows([[-1.0, -2.0, None, None, None], [None, None, None, None, None], [-0.5, -0.25, None, None, None]])
-    assert [(row.place, row.log_probabilities) for row in rows] == [(1, (-1.0, None, -0.5)), (2, (-2.0, None, -0.25))]
+    assert [(row.text, row.log_probabilities) for row in rows] == [
+        ("1", (-1.0, None, -0.5)),
+        ("2", (-2.0, None, -0.25)),
+    ]
+    assert [row.text for row in token_rows([[-1.0, -2.0]], [" 33", "3"])] == ["' 33'", "'3'"]
     assert rows[0].weight == pytest.approx(1 / 3)
     assert token_rows(None) == []
 

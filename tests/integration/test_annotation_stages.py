@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import text as sql
 
 from tests.annotated_runs import unregistered
-from tests.fake_language_model import UNFINISHED, FakeLanguageModel, StoppedError
+from tests.fake_language_model import TOKENS, UNFINISHED, FakeLanguageModel, StoppedError
 from toolformer_ops.annotation.candidates import Candidate, LostSample
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
@@ -244,6 +244,10 @@ def test_the_log_probabilities_of_the_losses_are_stored_unless_the_run_does_not_
     for *stored, lines, _ in scored:
         assert [weighted_loss(line) for line in lines] == pytest.approx(stored)
     assert all(row[-2] is None for row in rows if row[0] is None)  # without losses
+    tokens = "loss_without_call, loss_without_result, loss_with_result, scored_tokens"
+    assert all(
+        tuple(row[-1] or ()) == (() if row[0] is None else TOKENS) for row in rows_of(settings, "call_losses", tokens)
+    )
     # What is explained of them needs no model.
     place = "select document_id from documents where text = :text"
     with database.transaction(database.connect(settings)) as connection:
@@ -265,6 +269,7 @@ def test_the_log_probabilities_of_the_losses_are_stored_unless_the_run_does_not_
         True,
     )
     assert [token["log_p_with_result"] for token in helps["tokens"]] == [-1.0] * 5
+    assert tuple(token["text"] for token in helps["tokens"]) == TOKENS
     assert sum(token["weight"] * -token["log_p_without_result"] for token in helps["tokens"]) == pytest.approx(2.5)
     assert helps["text_before"] + helps["text_after"] == SUM
     # A run that does not want them has the recipes of this one, and the same rows but for these.
@@ -272,6 +277,7 @@ def test_the_log_probabilities_of_the_losses_are_stored_unless_the_run_does_not_
     start_run(settings, "s", parameters(corpus, token_log_probabilities=False))
     annotate(settings, "s")
     assert rows_of(settings, "call_losses", columns) == [(*row[:3], None, row[-1]) for row in rows]
+    assert {row[-1] for row in rows_of(settings, "call_losses", tokens)} == {None}
 
 
 def test_the_ledger_keeps_the_hash_of_the_rows_of_each_stage(

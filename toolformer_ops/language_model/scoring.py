@@ -230,6 +230,10 @@ class _TextPasses:
             return tuple(self.log_probabilities(one, token))
         return None
 
+    def written(self, token: int) -> tuple[str, ...]:
+        """The text of each token that is scored from a token on."""
+        return tuple(self._text.char_span(scored, scored + 1) for scored in self.scored(token))
+
     def _text_start(self, token: int, longest_prefix: int, context_tokens: int | None) -> int | None:
         """From where on the text is given: from its start where all fits with the longest prefix; None where nothing fits."""
         wanted = 0 if context_tokens is None else max(0, token - context_tokens)
@@ -262,6 +266,7 @@ class _PlannedCall:
             without_result=self.text.known(self.without_result, self.token),
             with_result=self.text.known(self.with_result, self.token),
             without_call_full_context=None if self.full == self.nothing else self.text.known(self.full, self.token),
+            tokens=self.text.written(self.token),
         )
         return CallLosses(
             without_call=weighted_loss(tokens.without_call),

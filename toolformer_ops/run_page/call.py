@@ -41,8 +41,8 @@ class Piece:
 class TokenRow:
     """One of the tokens that the losses weight."""
 
-    place: int
-    """From 1: the token directly behind the call."""
+    text: str
+    """The token in quotes; where it is not stored its place, from 1: the token directly behind the call."""
     weight: float
     log_probabilities: tuple[float | None, ...]
     """Natural logarithms, in the order of `TOKEN_COLUMNS`; None where the loss was not computed."""
@@ -123,7 +123,7 @@ def _page(
         "pieces": pieces(document.text, first, calls),
         "is_cut": is_cut,
         "recipes": fetch_all(connection, "page_recipes", recipe_ids=recipe_ids),
-        "tokens": token_rows(tokens[0].log_probabilities) if tokens else [],
+        "tokens": token_rows(tokens[0].log_probabilities, tokens[0].scored_tokens) if tokens else [],
         "token_columns": TOKEN_COLUMNS,
         "others": [
             {**row._mapping, "address": {"dag_id": row.dag_id, "run_id": dag_run_of(row.run_id, row.dag_id)}}
@@ -146,13 +146,15 @@ def calls_of_text(connection: Connection, run: ShownRun, document: Row[Any]) -> 
     return sorted(found, key=lambda call: (call["position_char"], call["tool"], call["call_text"], call["call_id"]))
 
 
-def token_rows(stored: Sequence[Sequence[float | None]] | None) -> list[TokenRow]:
+def token_rows(stored: Sequence[Sequence[float | None]] | None, tokens: Sequence[str] | None = None) -> list[TokenRow]:
     """The weighted tokens of a call, from its stored lists; none where nothing is stored."""
     lists = [values or [] for values in stored or ()]
     longest = max(map(len, lists), default=0)
     return [
         TokenRow(
-            place + 1, TOKEN_WEIGHTS[place], tuple(values[place] if place < len(values) else None for values in lists)
+            repr(tokens[place]) if tokens else str(place + 1),
+            TOKEN_WEIGHTS[place],
+            tuple(values[place] if place < len(values) else None for values in lists),
         )
         for place in range(min(longest, len(TOKEN_WEIGHTS)))
         if any(place < len(values) and values[place] is not None for values in lists)

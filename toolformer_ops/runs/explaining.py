@@ -1,7 +1,7 @@
 """Explain calls of a run from what is stored: their losses, token by token, without a model.
 
-Reads `call_losses.token_log_probabilities`, which a run stores unless its parameters say otherwise. What the tokens are only the
-model's tokenizer knows; they are numbered from the call on.
+Reads `call_losses.token_log_probabilities` and `scored_tokens`, which a run stores unless its parameters say otherwise. Where the
+tokens are not stored, they are numbered from the call on.
 """
 
 import math
@@ -86,7 +86,7 @@ def _explanation(row: Row[Any]) -> dict[str, Any]:
         "kept": row.reason is None and is_kept(row.loss_reduction, row.keep_threshold) and carries_information,
         "tokens": [
             {
-                "text": None,
+                "text": row.scored_tokens[place] if row.scored_tokens else None,
                 "weight": TOKEN_WEIGHTS[place],
                 "log_p_without_call": without_call[place],
                 "log_p_without_result": without_result[place],

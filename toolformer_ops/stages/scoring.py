@@ -48,6 +48,7 @@ class CallLossesRow(TableRow):
     loss_without_call_full_context: float | None
     number_format: str | None
     token_log_probabilities: tuple[tuple[float | None, ...], ...] | None = None
+    scored_tokens: tuple[str, ...] | None = None
 
     @classmethod
     def of(
@@ -68,6 +69,7 @@ class CallLossesRow(TableRow):
             loss_without_call_full_context=scored.loss_without_call_full_context,
             number_format=scored.number_format,
             token_log_probabilities=None if terms is None else terms.as_array(),
+            scored_tokens=(terms.tokens or None) if terms is not None else None,
         )
 
 

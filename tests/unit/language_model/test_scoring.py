@@ -71,6 +71,10 @@ def test_each_loss_comes_with_the_log_probabilities_of_its_tokens(
                 assert loss == -math.fsum(
                     step / 15 * value for step, value in zip((5, 4, 3, 2, 1), log_ps, strict=False)
                 )
+        tokenized = subject.engine.tokenize(TEXT)
+        assert tokens.tokens == tuple(
+            tokenized.char_span(token, token + 1) for token in range(call.token, min(call.token + 5, end))
+        )
         # The same from one plain pass: of the whole text, which is the fourth loss where the others see less of it.
         reference, ids = subject.reference, subject.engine.tokenize(TEXT).ids
         plain = reference.logits([*reference.start, *ids]).log_softmax(-1)
