@@ -32,6 +32,11 @@ def content_uuid(*parts: str) -> uuid.UUID:
     return uuid.UUID(bytes=digest.digest()[:16])
 
 
+def variant_id_of(document_id: uuid.UUID, url: str | None, day: datetime.date | None) -> uuid.UUID:
+    """The id of a document's text with another url and date; the same as the SQL function."""
+    return content_uuid(str(document_id), url or "", day.isoformat() if day else "")
+
+
 def document_id_of(text: str) -> uuid.UUID:
     """The id of a document: a hash of its text and of nothing else."""
     return content_uuid("document", text)

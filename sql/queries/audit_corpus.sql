@@ -87,7 +87,8 @@ found as (
            'expected ' || string_agg(format('%s %s, found %s', expected, name, found), '; ' order by name) as what,
            'Read the files again (--repair marks them for the next `toolformer-ops stage ingest`); sums of an older version stay as they are.'
                as remedy,
-           jsonb_build_object('action', 'read_again', 'corpus_id', cast(:corpus_id as text)) as repair
+           jsonb_build_object('action', 'read_again', 'corpus_id', cast(:corpus_id as text),
+                              'lacks_members', bool_or(name in ('documents', 'members') and found < expected)) as repair
     from compared
     where expected <> found
     group by relation, place

@@ -1,15 +1,11 @@
--- The numbers of a run as the views show them, in one order.
-select 'finished_run_thresholds' as relation, tool, cast(threshold as text) as name,
-       jsonb_build_array(calls, texts, releasable_calls) as numbers
-from threshold_counts where run_id = :run_id
-union all
-select 'finished_run_reductions', tool, cast(bucket as text), jsonb_build_array(calls, texts, releasable_calls, placebos)
-from reduction_histogram where run_id = :run_id
-union all
-select 'finished_run_progress', tool, stage, jsonb_build_array(done, total) from annotation_progress where run_id = :run_id
-union all
-select 'finished_run_yield', tool, stage || ' ' || reason, jsonb_build_array(count, documents)
-from yield_by_stage
--- Which document was the first to ask an input is no property of the data.
-where run_id = :run_id and reason not in ('executed', 'from_cache')
-order by relation, tool, name
+-- The stored numbers of a run, by table.
+select jsonb_build_object(
+    'finished_run_thresholds', (select coalesce(jsonb_agg(to_jsonb(stored)), '[]') from finished_run_thresholds stored where run_id = :run_id),
+    'finished_run_reductions', (select coalesce(jsonb_agg(to_jsonb(stored)), '[]') from finished_run_reductions stored where run_id = :run_id),
+    'finished_run_progress', (select coalesce(jsonb_agg(to_jsonb(stored)), '[]') from finished_run_progress stored where run_id = :run_id),
+    'finished_run_yield', (select coalesce(jsonb_agg(to_jsonb(stored)), '[]') from finished_run_yield stored where run_id = :run_id),
+    'finished_run_work', (select coalesce(jsonb_agg(to_jsonb(stored)), '[]') from finished_run_work stored where run_id = :run_id),
+    'checked_yields', (select coalesce(jsonb_agg(to_jsonb(stored)), '[]') from checked_yields stored where run_id = :run_id),
+    'placebo_counts', (select coalesce(jsonb_agg(to_jsonb(stored)), '[]') from placebo_counts stored where run_id = :run_id),
+    'placebo_rates', (select coalesce(jsonb_agg(to_jsonb(stored)), '[]') from placebo_rates stored where run_id = :run_id)
+) as numbers

@@ -1,9 +1,20 @@
 -- Delete what stages wrote for documents under these recipes, with the marks that the work is finished: the next run does it again. Of
--- results (deletes_results) those of all inputs that the documents ask: who else asks them finds them again when they are computed again.
+-- results (deletes_results) those of the inputs that no other document asks which is done.
 with inputs as (
     select distinct call.input_key
     from candidate_calls call
     where :deletes_results and call.sampling_recipe_id = :asked_in and call.document_id = any(cast(:document_ids as uuid[]))
+      -- A result that another document asks for, and is done with, is sound: were it not, that document's hash would differ as well.
+      and not exists (
+          select
+          from candidate_calls other
+          join recipes execution
+              on execution.parent_recipe_id = other.sampling_recipe_id and execution.stage = 'execute' and execution.tool = :tool
+             and execution.definition ->> 'tool_version' = :tool_version
+          join stage_ledger done
+              on done.recipe_id = execution.recipe_id and done.stage = 'execute' and done.document_id = other.document_id
+          where other.input_key = call.input_key
+            and not (other.document_id = any(cast(:document_ids as uuid[])) and execution.recipe_id = any(cast(:recipe_ids as text[]))))
 ),
 results as (
     delete from call_results result using inputs

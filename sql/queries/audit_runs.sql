@@ -1,6 +1,6 @@
 -- Audit: runs that are said to be running, and gave no sign of life for so long.
 with run as materialized (
-    select annotated.run_id,
+    select annotated.run_id, annotated.numbers_stored_at is not null as has_numbers,
            greatest(
                annotated.started_at,
                (select max(committed_at) from micro_batches done where done.run_id = annotated.run_id),
@@ -16,9 +16,11 @@ found as (
     select 'orphaned' as kind, 'annotation_runs' as relation, run_id as place,
            format('expected a sign of life within %s hours of a run that is running, found the last at %s',
                   cast(:stuck_after_seconds as double precision) / 3600, date_trunc('second', last_sign)) as what,
-           format('See in Airflow that nothing works at it; then `toolformer-ops stage finish-run --run %s --state failed` (--repair does that).', run_id)
+           format('See in Airflow that nothing works at it; then `toolformer-ops stage finish-run --run %s --state failed`%s.', run_id,
+                  case when not has_numbers then ' (--repair does that)' end)
                as remedy,
-           jsonb_build_object('action', 'finish_run', 'run_id', run_id) as repair
+           -- One whose numbers are stored has ended: how, a person says.
+           case when not has_numbers then jsonb_build_object('action', 'finish_run', 'run_id', run_id) end as repair
     from run
     where last_sign < now() - make_interval(secs => :stuck_after_seconds)
 )

@@ -1,5 +1,6 @@
 -- The releases of a scope.
-select release_id, run_id, uri, manifest_sha256, documents, calls, definition, withdrawn_at is not null as is_withdrawn
+select release_id, run_id, uri, manifest_sha256, documents, calls, definition, withdrawn_at is not null as is_withdrawn,
+       (select made.chained_release_id is not null from annotation_runs made where made.run_id = release.run_id) as is_chained
 from dataset_releases release
 where :scope = 'all'
    or (:scope = 'release' and release.release_id = :scope_id)

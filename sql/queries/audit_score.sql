@@ -1,5 +1,5 @@
 -- Audit: the losses of the next documents against their ledger rows and against their definitions, and whether the stage before is in the
--- ledger. prune_below is that of the recipe; null where it has none.
+-- ledger. prune_below and weights are those of the recipe; null if it has none.
 with page as materialized (
     select document_id, rows_written, rows_hash
     from stage_ledger
@@ -28,7 +28,13 @@ written as (
                          and least(loss.loss_without_call, loss.loss_without_result, loss.loss_with_result,
                                    loss.loss_without_call_full_context) >= 0
                          and num_nulls(loss.loss_without_call, loss.loss_without_result, loss.loss_with_result, loss.result) = 0) is not true
-                  or loss.reason = 'pruned_below' and loss.reduction_bound >= cast(:prune_below as double precision)) as wrong
+                  or loss.reason = 'pruned_below' and loss.reduction_bound >= cast(:prune_below as double precision)
+                  -- The terms are stored in single precision.
+                  or loss.reason is null and (
+                         abs(loss.loss_without_call - weighted_loss(loss.token_log_probabilities, 1, cast(:weights as double precision[])))
+                         + abs(loss.loss_without_result - weighted_loss(loss.token_log_probabilities, 2, cast(:weights as double precision[])))
+                         + abs(loss.loss_with_result - weighted_loss(loss.token_log_probabilities, 3, cast(:weights as double precision[])))
+                         > 1e-4 * (1 + loss.loss_without_call + loss.loss_without_result + loss.loss_with_result))) as wrong
     from call_losses loss
     where loss.scoring_recipe_id = :recipe_id
       and loss.document_id > cast(:after as uuid) and loss.document_id <= (select until from bounds)
@@ -52,7 +58,7 @@ found as (
                 when row_count <> rows_written
                 then format('expected the losses of %s calls, as the ledger says, found %s', rows_written, row_count)
                 when differs then 'expected the losses whose hash the ledger keeps, found others'
-                else format('expected finite losses, and loss reductions that follow from them, found %s calls without', wrong) end as what,
+                else format('expected finite losses that follow from their tokens'' log probabilities, and loss reductions that follow from them, found %s calls without', wrong) end as what,
            'Delete the document''s losses (--repair): the next run with this recipe computes them again.' as remedy,
            jsonb_build_object('action', 'rows', 'stage', 'score', 'recipe_id', cast(:recipe_id as text), 'document_id', document_id) as repair
     from judged

@@ -8,7 +8,7 @@ database, in which a document's rows and its ledger row are both there or both n
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Engine, Row
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.records import corpus_id_of
+from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 
@@ -105,6 +106,11 @@ class Subjects:
         """Whether everything is looked at, so that what nothing names is an orphan."""
         return self.scope == "all"
 
+    def recipe_ids(self, stages: Collection[str] = RECIPE_OF_STAGE) -> list[str]:
+        """The recipes of these stages of the tools, each once."""
+        found = (getattr(tool, RECIPE_OF_STAGE[stage]) for tool in self.tools for stage in stages)
+        return [recipe_id for recipe_id in dict.fromkeys(found) if recipe_id]
+
     @property
     def has_rows(self) -> bool:
         """Whether rows of stages belong to it; a release and a model are their objects."""
@@ -123,11 +129,11 @@ class Auditing:
     audit_id: int
     page_documents: int = PAGE_DOCUMENTS
 
-    def has_findings(self) -> bool:
-        """Whether anything was found so far."""
+    def has_damaged_rows(self) -> bool:
+        """Whether anything was found so far that numbers may differ by."""
         with database.transaction(self.engine) as connection:
             [count] = database.fetch_all(connection, "audit_count", audit_id=self.audit_id)
-        return bool(count.found)
+        return bool(count.in_rows)
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ def _compare_texts(auditing: Auditing, row: Row[Any], texts: Sequence[ReleasedTe
         content.calls += len(text.calls)
         tools = sorted({call.tool for call in text.calls})
         if document_id_of(text.plain_text) != text.document_id or not text.gives_text_back(
-            tools, chained="chained_release" in row.definition
+            tools, chained=row.is_chained
         ):
             content.findings.append(
                 Finding(
@@ -139,6 +139,16 @@ def _compare_texts(auditing: Auditing, row: Row[Any], texts: Sequence[ReleasedTe
                 )
             )
         found = known[text.document_id]
+        if found.variant_id is not None and text.url != found.url:
+            content.findings.append(
+                Finding(
+                    "changed",
+                    "release",
+                    f"{text.document_id} in {row.release_id}",
+                    f"expected the url {found.url!r:.200}, as the run read it, found {text.url!r:.200}",
+                    "Compare the corpus with both; if the release is wrong, withdraw it (`toolformer-ops forget --release`).",
+                )
+            )
         released = sorted(f"{call.call_id} {call.tool} {call.scoring_recipe_id}" for call in text.calls)
         if released != sorted(found.calls):
             kind = (
@@ -329,17 +339,18 @@ def orphaned_objects(auditing: Auditing, _: str, __: str) -> Page:
 
 def _orphans(auditing: Auditing, prefix: str, keys: Sequence[str], registered: str | None) -> list[Finding]:
     """The objects of one publication's folder that it does not name, folder by folder."""
-    draft = f"{prefix}/{finetuning.DRAFT}"
+    draft, manifest_key = f"{prefix}/{finetuning.DRAFT}", f"{prefix}/{MANIFEST}"
     if registered is None:
         what = f"expected a row in Postgres for what is published here, found none; {len(keys)} objects"
         repair = {"action": "delete_objects", "prefix": prefix, "keys": list(keys[:50])}
         remedy = "Nothing reads them: delete them (--repair)."
         if draft in keys:
             remedy = "A trained model waits here: publish it (`toolformer-ops stage publish --run RUN`), or delete it by hand."
+        elif manifest_key in keys:
+            remedy = "It was published: restore its row from a backup, or delete it by hand."
+        kept = draft in keys or manifest_key in keys
         return [
-            Finding(
-                "orphaned", "object", auditing.store.uri(prefix), what, remedy, repair=None if draft in keys else repair
-            )
+            Finding("orphaned", "object", auditing.store.uri(prefix), what, remedy, repair=None if kept else repair)
         ]
     try:
         manifest = auditing.store.read_manifest(prefix)

@@ -1,7 +1,8 @@
-"""Mend what can be derived again: stored numbers, releases from Postgres, a document's rows by the next run, orphans.
+"""Mend what can be derived from what is older: releases from Postgres, a document's rows by the next run, orphans.
 
 `planned` says what would be done; `repair` does it. Objects come first, since a release is made from rows, and a document's damaged
-rows are deleted last. Nothing is mended from what is damaged itself: a release whose rows give another one waits for them.
+rows are deleted last. Nothing is mended from what is damaged itself: a release waits for its rows, rows for text and recipes.
+Stored numbers are never mended by themselves: a person accepts what the rows give.
 """
 
 import logging
@@ -14,15 +15,17 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from toolformer_ops.audit.auditing import Auditing, ToolOfRun, findings_of
+from toolformer_ops.audit.auditing import Auditing, findings_of
 from toolformer_ops.audit.objects import delete_folder
-from toolformer_ops.errors import ToolformerError
+from toolformer_ops.audit.rows import count_again
+from toolformer_ops.errors import AuditError, CorruptObjectError, ObjectNotFoundError, ToolformerError
 from toolformer_ops.release.format import read_released_calls
-from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.stages import release as release_stage
 from toolformer_ops.stages.run_setup import finish_run
 from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import Manifest
 
 logger = logging.getLogger(__name__)
 
@@ -32,12 +35,13 @@ WORDS = {
     "release_calls": "write the calls again from the release's files",
     "delete_folder": "delete it",
     "finish_run": "end the run as failed",
-    "store_numbers": "count them again",
     "read_again": "have the next ingestion read the files again",
     "delete_document": "delete the text",
     "rows": "delete the document's rows, so that the next run computes them again",
 }
 """What is done, in the order in which it is done."""
+CHOICE = "store_numbers"
+"""The action that only a person chooses: which of two sides is right does not follow from either."""
 ROWS_AT_ONCE = 500
 """Documents whose rows are deleted in one transaction."""
 
@@ -53,9 +57,26 @@ def repair(auditing: Auditing) -> int:
     """Repair what can be repaired; returns the number of findings that are."""
     done = 0
     found = _by_action(auditing)
+    relations = defaultdict(set)
+    for row in findings_of(auditing.engine, auditing.audit_id):
+        relations[row.relation].add(row.place)
     for action, rows in found.items():
         if action == "rows":
-            done += _delete_rows(auditing, rows)
+            # 1. What rows are computed again from has to be sound: their text and their recipes.
+            sound = [row for row in rows if row.repair["document_id"] not in relations["documents"]]
+            if relations["recipes"] or relations["run_tools"]:
+                sound = []
+            if len(sound) < len(rows):
+                logger.warning(
+                    "%d findings in rows are not repaired: the texts or recipes that they follow from are damaged.",
+                    len(rows) - len(sound),
+                )
+            done += _delete_rows(auditing, sound)
+            continue
+        if action == "delete_document" and rows and any(row.repair["lacks_members"] for row in found["read_again"]):
+            logger.warning(
+                "%d texts that no corpus holds stay: members of a corpus are lost. Ingest it again.", len(rows)
+            )
             continue
         if action == "release" and found["rows"] and rows:
             logger.warning(
@@ -78,9 +99,33 @@ def repair(auditing: Auditing) -> int:
 def _by_action(auditing: Auditing) -> dict[str, list[Row[Any]]]:
     found: dict[str, list[Row[Any]]] = {action: [] for action in WORDS}
     for row in findings_of(auditing.engine, auditing.audit_id):
-        if row.repair is not None and not row.is_repaired:
+        if row.repair is not None and not row.is_repaired and row.repair["action"] != CHOICE:
             found[row.repair["action"]].append(row)
     return found
+
+
+def accept_numbers(auditing: Auditing, run_id: str) -> int:
+    """Store what the rows give in place of a run's numbers that the audit found to differ; returns the number of findings.
+
+    Raises:
+        AuditError: the audit found something else, by which the rows may be wrong.
+    """
+    found = list(findings_of(auditing.engine, auditing.audit_id))
+    others = [row for row in found if row.repair is None or row.repair["action"] != CHOICE]
+    if others:
+        raise AuditError(
+            f"run {run_id}: expected rows that nothing speaks against, found {len(others)} other findings, such as "
+            f"{others[0].relation} {others[0].place}. No number was changed: mend these first."
+        )
+    if found:
+        with auditing.engine.connect() as connection:
+            counted = count_again(connection, run_id)
+            connection.rollback()
+        with database.transaction(auditing.engine) as connection:
+            relations = [row.relation for row in found]
+            database.execute(connection, "audit_accept_numbers", run_id=run_id, relations=relations, numbers=counted)
+        _mark(auditing, [row.finding_id for row in found])
+    return len(found)
 
 
 def _repair_one(auditing: Auditing, action: str, repair: dict[str, Any]) -> None:
@@ -98,9 +143,6 @@ def _repair_one(auditing: Auditing, action: str, repair: dict[str, Any]) -> None
             delete_folder(auditing, repair["path"])
         case "finish_run":
             finish_run(auditing.settings, repair["run_id"], "failed")
-        case "store_numbers":
-            with database.transaction(auditing.engine) as connection:
-                store_numbers(connection, repair["run_id"])
         case "read_again":
             with database.transaction(auditing.engine) as connection:
                 database.execute(connection, "audit_repair_files", corpus_id=repair["corpus_id"])
@@ -112,24 +154,42 @@ def _repair_one(auditing: Auditing, action: str, repair: dict[str, Any]) -> None
 def _release_again(auditing: Auditing, repair: dict[str, Any]) -> None:
     """Delete a release's wrong objects and write them from Postgres, if the rows there still give this very release.
 
+    The registration stays, but for calls that are lost, and the manifest's hash where this version writes other bytes.
+
     Raises:
-        ToolformerError: they give another one.
+        ToolformerError: they give another one, or the manifest that they give is there, and another one is registered.
     """
-    run_id = repair["run_id"]
-    with (
-        tempfile.TemporaryDirectory(prefix="audit-", dir=auditing.settings.state_dir) as folder,
-        database.transaction(auditing.engine) as connection,
-    ):
-        tools = release_stage.tools_of_run(connection, run_id)
-        found = release_stage.write_release(connection, run_id, tools, Path(folder)).release_id
-    if found != repair["release_id"]:
-        raise ToolformerError(
-            f"expected rows that give the release {repair['release_id']}, found others, which give {found}. Repair the "
-            "rows first, run the stages again, and then audit again."
-        )
-    for key in repair["keys"]:
-        auditing.store.delete(key)
-    release_stage.release(auditing.settings, run_id)
+    run_id, store = repair["run_id"], auditing.store
+    row = next(row for row in auditing.subjects.releases if row.release_id == repair["release_id"])
+    with tempfile.TemporaryDirectory(prefix="audit-", dir=auditing.settings.state_dir) as folder:
+        with database.transaction(auditing.engine) as connection:
+            tools = release_stage.tools_of_run(connection, run_id)
+            written = release_stage.write_release(connection, run_id, tools, Path(folder))
+        if written.release_id != row.release_id:
+            raise ToolformerError(
+                f"expected rows that give the release {row.release_id}, found others, which give {written.release_id}. Repair the "
+                "rows first, run the stages again, and then audit again."
+            )
+        made = Manifest.of(store.key_of(row.uri), {**written.parts, release_stage.CARD: written.card})
+        for key in repair["keys"]:
+            if key != made.key or not _holds(store, key, made.to_bytes()):
+                store.delete(key)
+        manifest = release_stage.publish(auditing.settings, store, written)
+        with database.transaction(auditing.engine) as connection:
+            if manifest.sha256 != row.manifest_sha256:
+                database.execute(
+                    connection, "audit_release_again", release_id=row.release_id, manifest_sha256=manifest.sha256
+                )
+            _insert_release_calls(
+                connection, row.release_id, Path(folder)
+            )  # that are lost; the files were not compared
+
+
+def _holds(store: ObjectStore, key: str, content: bytes) -> bool:
+    try:
+        return store.get(key) == content
+    except (ObjectNotFoundError, CorruptObjectError):
+        return False
 
 
 def _write_release_calls(auditing: Auditing, release_id: str) -> None:
@@ -139,9 +199,13 @@ def _write_release_calls(auditing: Auditing, release_id: str) -> None:
         auditing.store.fetch(auditing.store.key_of(row.uri), Path(folder), row.manifest_sha256)
         with database.transaction(auditing.engine) as connection:
             database.execute(connection, "audit_repair_release_calls", release_id=release_id)
-            columns = release_stage.CALL_COLUMNS
-            calls = ((release_id, *call) for call in read_released_calls(Path(folder), columns[2:]))
-            database.copy_insert(connection, "release_calls", columns, calls)
+            _insert_release_calls(connection, release_id, Path(folder))
+
+
+def _insert_release_calls(connection: Connection, release_id: str, folder: Path) -> None:
+    columns = release_stage.CALL_COLUMNS
+    calls = ((release_id, *call) for call in read_released_calls(folder, columns[2:]))
+    database.copy_insert(connection, "release_calls", columns, calls)
 
 
 def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
@@ -175,26 +239,20 @@ def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
 
 
 def _later_recipes(connection: Connection, stage: str, recipe_id: str) -> dict[str, Any]:
-    """The arguments of audit_repair_rows.sql but for the documents: a stage's recipe, and all that are built on it."""
-    fields = list(RECIPE_OF_STAGE.values())
-    runs = database.fetch_all(connection, "audit_scope_runs", scope="all", scope_id="")
-    tools = [
-        ToolOfRun(**{name: getattr(row, name) for name in ToolOfRun.__dataclass_fields__})
-        for row in runs
-        if row.tool is not None and getattr(row, RECIPE_OF_STAGE[stage]) == recipe_id
-    ]
-    later = fields[fields.index(RECIPE_OF_STAGE[stage]) :]
+    """The arguments of audit_repair_rows.sql but for the documents: a recipe, and all that are built on it."""
+    rows = database.fetch_all(connection, "audit_later_recipes", recipe_id=recipe_id)
     affected: dict[str, Any] = {
-        f"{name}s": sorted({getattr(tool, name) for tool in tools} - {None}) if name in later else [] for name in fields
+        f"{name}s": sorted(row.recipe_id for row in rows if row.stage == of_stage)
+        for of_stage, name in RECIPE_OF_STAGE.items()
+        if of_stage != "execute"
     }
-    recipe_ids = sorted({recipe for ids in affected.values() for recipe in ids})
-    del affected["execution_recipe_ids"]
+    [own] = (row for row in rows if row.recipe_id == recipe_id)
     return affected | {
-        "recipe_ids": recipe_ids,
+        "recipe_ids": sorted(row.recipe_id for row in rows),
         "deletes_results": stage == "execute",
-        "asked_in": tools[0].sampling_recipe_id,
-        "tool": tools[0].tool,
-        "tool_version": tools[0].tool_version,
+        "asked_in": own.parent_recipe_id,
+        "tool": own.tool,
+        "tool_version": own.definition.get("tool_version"),
     }
 
 

@@ -74,6 +74,7 @@ def _compute_again(auditing: Auditing, of_run: ToolOfRun, calls: int, seed: str)
         rows = database.fetch_all(
             connection,
             "audit_resample_documents",
+            audit_id=auditing.audit_id,
             recipe_id=run.scoring_recipe_id,
             tool=run.tool,
             start=content_uuid("audit", seed, run.scoring_recipe_id),

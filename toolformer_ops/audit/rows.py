@@ -4,7 +4,8 @@ Most are one statement a page (sql/queries/audit_*.sql). Postgres computes the h
 hashes are made with (migrations 0028, 0029).
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -17,8 +18,11 @@ from toolformer_ops.audit.auditing import (
     ToolOfRun,
     statement_page,
 )
+from toolformer_ops.release.choosing import count_kept
+from toolformer_ops.runs.numbers import store_numbers
+from toolformer_ops.runs.placebo_rates import store_rates
 from toolformer_ops.runs.recipes import Recipe
-from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
+from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool
 from toolformer_ops.stages.ingestion import REFUSED_ROWS
 from toolformer_ops.storage import database
 
@@ -51,7 +55,7 @@ def recipe_ids(auditing: Auditing, _: str, __: str) -> Page:
         rows = database.fetch_all(
             connection,
             "audit_recipes",
-            recipe_ids=None if auditing.subjects.is_all else _recipe_ids(auditing.subjects.tools),
+            recipe_ids=None if auditing.subjects.is_all else auditing.subjects.recipe_ids(),
         )
     for row in rows:
         page.items += 1
@@ -101,7 +105,7 @@ def stage_rows(stage: str) -> Callable[[Auditing, str, str], Page]:
                 "tool_version": tool.tool_version,
             }
         elif stage == "score":
-            parameters["prune_below"] = definition.get("prune_below")
+            parameters |= {name: definition.get(name) for name in ("prune_below", "weights")}
         elif stage == "placebo":
             with database.transaction(auditing.engine) as connection:
                 parents = database.fetch_all(connection, "audit_recipes", recipe_ids=[tool.scoring_recipe_id])
@@ -142,9 +146,9 @@ def finished_work(auditing: Auditing, subject: str, _: str) -> Page:
 
 
 def finished_versions(auditing: Auditing) -> list[str]:
-    """The newest version of each corpus that each recipe has finished."""
+    """The newest version of each corpus that each recipe has finished, by `finished_work` or by the numbers of a finished run."""
     with database.transaction(auditing.engine) as connection:
-        rows = database.fetch_all(connection, "audit_finished_newest", recipe_ids=_recipe_ids(auditing.subjects.tools))
+        rows = database.fetch_all(connection, "audit_finished_newest", recipe_ids=auditing.subjects.recipe_ids())
     return [f"{row.recipe_id} {row.corpus_id} {row.version} {row.ordinal_limit}" for row in rows]
 
 
@@ -159,42 +163,86 @@ def runs(auditing: Auditing, _: str, __: str) -> Page:
 
 
 def numbered_runs(auditing: Auditing) -> list[str]:
-    """Finished runs whose stored numbers can be computed again."""
+    """Finished runs whose stored numbers can be counted again, each behind those that its own may follow from."""
     with database.transaction(auditing.engine) as connection:
         rows = database.fetch_all(connection, "audit_numbered_runs", run_ids=list(auditing.subjects.run_ids))
     return [row.run_id for row in rows]
 
 
 def run_numbers(auditing: Auditing, run_id: str, _: str) -> Page:
-    """The stored numbers of a finished run are those that the rows give; not comparable where rows are damaged."""
-    if auditing.has_findings():
+    """The stored numbers of a finished run are those that the rows give; not comparable where rows are damaged.
+
+    Where all runs of the corpus are looked at, those before are proven by now, and what changed since them is counted.
+    """
+    if auditing.has_damaged_rows():
         return Page(items=1, unprovable=1)
     with auditing.engine.connect() as connection:
-        stored = _numbers(connection, run_id)
-        database.execute(connection, "numbers_forget", run_id=run_id)
-        counted = _numbers(connection, run_id)
+        stored = _comparable(_numbers(connection, run_id))
+        proven = auditing.subjects.scope in ("all", "corpus")
+        counted = _comparable(count_again(connection, run_id, from_earlier=proven))
         connection.rollback()
-    page = Page(items=len(stored))
-    differing = sorted(name for name in {*stored, *counted} if stored.get(name) != counted.get(name))
-    if differing:
-        example = differing[0]
+    page = Page(items=sum(map(len, stored.values())))
+    for table, rows in stored.items():
+        differing = [row for row in rows if row not in counted[table]]
+        missing = [row for row in counted[table] if row not in rows]
+        # A check that did not pass counts nothing, nor does a run without placebos.
+        if (not rows and not table.startswith("finished")) or not (differing or missing):
+            continue
+        by_rows, kept = next(iter(missing), None), next(iter(differing), None)
         page.findings.append(
             Finding(
                 "changed",
-                "finished_run_numbers",
+                "finished_run_numbers" if table.startswith("finished") else table,
                 run_id,
-                f"expected the numbers that the rows give, found others in {len(differing)} places, such as {' '.join(example)}: "
-                f"{counted.get(example)} by the rows, {stored.get(example)} stored",
-                "Store them again (--repair).",
+                f"expected the numbers that the rows give, found {max(len(differing), len(missing))} others in {table}, such as "
+                f"{by_rows} by the rows, {kept} stored. The rows agree with the ledger and its hashes",
+                f"Choose: `toolformer-ops audit --accept-numbers {run_id}` stores what the rows give. If the stored numbers are "
+                "right, restore the rows from a backup; `--sample` computes calls again.",
                 repair={"action": "store_numbers", "run_id": run_id},
             )
         )
     return page
 
 
-def _numbers(connection: Connection, run_id: str) -> dict[tuple[str, str, str], list[int | None]]:
-    rows = database.fetch_all(connection, "audit_numbers", run_id=run_id)
-    return {(row.relation, row.tool, row.name): row.numbers for row in rows}
+Numbers = dict[str, list[dict[str, Any]]]
+"""By table, the rows of a run."""
+
+
+def count_again(connection: Connection, run_id: str, *, from_earlier: bool = False) -> Numbers:
+    """The numbers of a run, counted from the rows; in place of those that are stored, until the transaction is rolled back.
+
+    `from_earlier`: from those of earlier runs over its corpus, and what changed; else nothing that is stored is believed.
+    """
+    database.execute(connection, "audit_forget_numbers", run_id=run_id, from_earlier=from_earlier)
+    for row in database.fetch_all(connection, "numbers_tools", run_id=run_id):
+        tool = load_run_tool(connection, run_id, row.tool)
+        store_rates(connection, tool)
+        counted = vars(count_kept(connection, tool))
+        database.execute(connection, "check_yield_record", run_id=run_id, tool=tool.tool, **counted)
+    store_numbers(connection, run_id)
+    return _numbers(connection, run_id)
+
+
+def _numbers(connection: Connection, run_id: str) -> Numbers:
+    [found] = database.fetch_all(connection, "audit_numbers", run_id=run_id)
+    return dict(found.numbers)
+
+
+def _comparable(numbers: Numbers) -> Numbers:
+    """Without what is no property of the data: moments, seconds, and which document was the first to ask an input."""
+    return {
+        table: [
+            {
+                # The ends of an interval may differ in their last digits on another machine.
+                name: float(f"{value:.9g}") if isinstance(value, float) else value
+                for name, value in row.items()
+                if name not in ("run_id", "seconds", "counted_at")
+            }
+            for row in rows
+            if row.get("reason") not in ("executed", "from_cache")
+        ]
+        for table, rows in numbers.items()
+    }
 
 
 def _recipe(tool: ToolOfRun, stage: str) -> str | None:
@@ -202,18 +250,12 @@ def _recipe(tool: ToolOfRun, stage: str) -> str | None:
     return recipe_id
 
 
-def _recipe_ids(tools: Sequence[ToolOfRun], stages: Collection[str] = RECIPE_OF_STAGE) -> list[str]:
-    """The recipes of these stages of the tools, each once."""
-    found = (_recipe(tool, stage) for tool in tools for stage in stages)
-    return [recipe_id for recipe_id in dict.fromkeys(found) if recipe_id]
-
-
 def _once(auditing: Auditing) -> Sequence[str]:
     return [""] if auditing.subjects.has_rows else []
 
 
 def _recipes_of(stage: str) -> Callable[[Auditing], Sequence[str]]:
-    return lambda auditing: _recipe_ids(auditing.subjects.tools, [stage]) if auditing.subjects.has_rows else []
+    return lambda auditing: auditing.subjects.recipe_ids([stage]) if auditing.subjects.has_rows else []
 
 
 ROW_CHECKS = (

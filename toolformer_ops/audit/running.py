@@ -18,8 +18,9 @@ from toolformer_ops.audit.auditing import (
     open_audit,
     run_check,
 )
+from toolformer_ops.audit.claims import claim_checks
 from toolformer_ops.audit.objects import OBJECT_CHECKS
-from toolformer_ops.audit.repairing import planned, repair
+from toolformer_ops.audit.repairing import accept_numbers, planned, repair
 from toolformer_ops.audit.resampling import resampling_check
 from toolformer_ops.audit.rows import NUMBER_CHECKS, ROW_CHECKS
 from toolformer_ops.config import Settings
@@ -41,6 +42,7 @@ def audit(
     seed: str = "",
     plans: bool = False,
     repairs: bool = False,
+    accepts: bool = False,
     say: Callable[[str], None] = logger.info,
     ages: Ages | None = None,
     page_documents: int = PAGE_DOCUMENTS,
@@ -55,6 +57,7 @@ def audit(
         seed: chooses which ones, together with their content.
         plans: say what `repairs` would do.
         repairs: mend what can be mended.
+        accepts: store what the rows of the run `scope_id` give in place of its stored numbers.
         say: takes one line for each check, finding and repair, as they come.
         ages: how long something may look like an orphan.
         page_documents: of one statement; decides no finding.
@@ -67,7 +70,13 @@ def audit(
         with database.transaction(session) as connection:
             database.fetch_all(connection, "session_lock", name=f"audit of {scope} {scope_id}")
         auditing = open_audit(settings, scope, scope_id, ages or Ages(), page_documents)
-        checks: tuple[Check, ...] = (*ROW_CHECKS, *OBJECT_CHECKS, *NUMBER_CHECKS, resampling_check(sample, seed))
+        checks: tuple[Check, ...] = (
+            *ROW_CHECKS,
+            *claim_checks(),
+            *OBJECT_CHECKS,
+            *NUMBER_CHECKS,
+            resampling_check(sample, seed),
+        )
         for check in checks:
             run_check(auditing, check)
         outcome = conclude(auditing, checks)
@@ -75,7 +84,12 @@ def audit(
             say(str(done))
         for line in report(auditing, outcome):
             say(line)
-        if repairs and outcome.wrong:
+        if accepts and outcome.wrong:
+            say(
+                f"accepted: {accept_numbers(auditing, scope_id)} findings; the numbers of {scope_id} are those of its rows"
+            )
+            outcome = conclude(auditing, checks)
+        elif repairs and outcome.wrong:
             repaired = repair(auditing)
             say(
                 f"repaired {repaired} of {outcome.found}; the next run with these recipes computes the rows that were deleted"

@@ -122,6 +122,12 @@ def audit_command(
         bool, typer.Option("--repair", help="Mend what can be derived again; without --yes, only say what that is.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --repair: do it.")] = False,
+    accept_numbers: Annotated[
+        str,
+        typer.Option(
+            metavar="RUN", help="Store what the rows of this run give in place of its numbers, if they alone differ."
+        ),
+    ] = "",
 ) -> None:
     """Compute again what can be proved of rows, releases and models, and list what is lost, doubled, changed or orphaned.
 
@@ -131,7 +137,9 @@ def audit_command(
     """
     from toolformer_ops.audit.running import audit, require_sound
 
-    given: dict[Scope, str] = {"corpus": corpus, "run": run, "release": release, "model": model}
+    if accept_numbers and (run or repair):
+        raise ParameterError("expected --accept-numbers alone, found it with --run or --repair.")
+    given: dict[Scope, str] = {"corpus": corpus, "run": run or accept_numbers, "release": release, "model": model}
     asked: list[tuple[Scope, str]] = [(scope, scope_id) for scope, scope_id in given.items() if scope_id]
     if len(asked) > 1:
         raise ParameterError("expected one of --corpus, --run, --release and --model, found several.")
@@ -146,6 +154,7 @@ def audit_command(
         seed=seed,
         plans=repair and not yes,
         repairs=repair and yes,
+        accepts=bool(accept_numbers),
         say=typer.echo,
     )
     require_sound(outcome)

@@ -26,7 +26,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.corpus.files import CorpusFile, OpenedFile, UnpackingLimits, content_sha256, find_files
 from toolformer_ops.corpus.records import Record, Rejection, read_records
 from toolformer_ops.errors import CorpusError, DatabaseError
-from toolformer_ops.records import corpus_id_of, normal_uri
+from toolformer_ops.records import corpus_id_of, normal_uri, variant_id_of
 from toolformer_ops.storage import database
 from toolformer_ops.storage.copy_format import copy_text
 
@@ -46,7 +46,7 @@ ACCEPT_SHRINK = (
 FORGOTTEN = "this text was forgotten (toolformer-ops forget)"
 _RECORD_COLUMNS = ("file", "line", "document_id", "record_id", "url", "document_date", "title", "line_hash")
 _REJECTION_COLUMNS = ("file", "line", "reason", "detail")
-_DOCUMENT_COLUMNS = ("document_id", "text", "url", "document_date", "title", "escaped_characters")
+_DOCUMENT_COLUMNS = ("document_id", "text", "url", "document_date", "title", "escaped_characters", "record_hash")
 
 
 @dataclass(frozen=True)
@@ -322,7 +322,15 @@ class Reading:
                 if document_id in missing:
                     texts.setdefault(document_id, record)
             documents = (
-                (document_id, record.text, record.url, record.document_date, record.title, record.escaped_characters)
+                (
+                    document_id,
+                    record.text,
+                    record.url,
+                    record.document_date,
+                    record.title,
+                    record.escaped_characters,
+                    variant_id_of(document_id, record.url, record.document_date),
+                )
                 for document_id, record in texts.items()
             )
             database.copy_insert(connection, "documents", _DOCUMENT_COLUMNS, documents)
