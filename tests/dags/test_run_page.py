@@ -190,6 +190,19 @@ def test_each_stage_of_a_tool_is_under_its_heading(
     assert [len(re.findall("<t[hd]", row)) for row in body.split("</tr>")[:-1]] == [len(headings)] * 3
 
 
+def test_samples_that_became_no_call_are_shown_as_text(client: TestClient, rows: Callable[..., None]) -> None:
+    assert "Samples that became no call" not in client.get(f"/run?{OF_R1.replace('r1', 'r2')}").text
+    rows(
+        "insert into lost_samples (sampling_recipe_id, document_id, sample_key, paragraph, position_char, reason, sample_text,"
+        " sample_count) select rt.sampling_recipe_id, 'd1000000-0000-0000-0000-000000000000', md5(n::text)::uuid, 0, 6,"
+        " 'sample_without_end', 'Calculator(<b>' || n, 1 from run_tools rt cross join generate_series(1, 7) n"
+        " where run_id = 'r1' and tool = 'Calculator'"
+    )
+    page = client.get(f"/run?{OF_R1}").text
+    assert page.count('data-lost="Calculator.sample_without_end"') == 5
+    assert 'Out of<mark class="dropped">[Calculator(&lt;b&gt;' in page
+
+
 def test_a_run_that_never_started_says_which_tasks_failed(client: TestClient, rows: Callable[..., None]) -> None:
     rows("insert into runs_not_started (run_id, problem) values ('r9', 'failed: ingest. There is no release.')")
     answer = client.get("/run?dag_id=annotate_corpus&run_id=r9")

@@ -168,6 +168,7 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
             if run.state == "running"
             else None,
             "funnel": counts,
+            "lost_samples": fetch_all(connection, "page_lost_samples", **ours),
             "found_by_tool": {row.reason: row.counts for row in counts if not row.is_loss and row.stage != "placebo"},
             "thresholds": numbers.thresholds if numbers else None,
             "output": outputs[0] if outputs else None,
