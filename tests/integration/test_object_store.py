@@ -202,7 +202,10 @@ def _files(folder: Path, **contents: bytes) -> dict[str, Path]:
 def test_second_conditional_put_loses_and_changes_nothing(store: ObjectStore, prefix: str) -> None:
     assert store.put_if_absent(f"{prefix}/a", b"first") is True
     assert store.put_if_absent(f"{prefix}/a", b"second") is False
-    assert store.get(f"{prefix}/a") == b"first"
+    assert store.get(f"{prefix}/a") == store.read_part(f"{prefix}/a", 0, 5) == b"first"
+    assert store.read_part(f"{prefix}/a", 2, 3) == b"rst"
+    with pytest.raises(CorruptObjectError, match="expected at least 6 bytes, found 5"):
+        store.read_part(f"{prefix}/a", 2, 4)
 
 
 def test_of_eight_writers_at_once_exactly_one_wins(store: ObjectStore, s3_settings: Settings, prefix: str) -> None:
@@ -655,8 +658,8 @@ def test_a_manifest_is_that_of_its_names_and_contents_in_any_order(tmp_path: Pat
     manifest = Manifest.of("p/", files)
     assert Manifest.of("p", dict(reversed(files.items()))) == manifest
     assert manifest.size == 3
-    swapped = Manifest.of("p", {"one": files["two"], "two": files["one"]})
-    assert swapped.folder != manifest.folder  # the same contents under each other's names
+    for other in ({"one": files["two"], "two": files["one"]}, {"one": files["one"], "zwei": files["two"]}):
+        assert Manifest.of("p", other).folder != manifest.folder  # the same contents under other names
 
 
 def test_manifest_that_was_changed_by_hand_is_refused() -> None:

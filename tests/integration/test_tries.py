@@ -216,7 +216,10 @@ def test_what_does_not_fit_into_memory_is_halved_at_once_and_what_never_fits_is_
     work = execution(run)
     compute = work.compute
 
+    sizes: list[int] = []
+
     def at_most_two(asked: Any) -> Any:
+        sizes.append(len(asked.calls))
         if len(asked.calls) > 2:
             raise MemoryError
         if "3 + 0" in asked.inputs.values():
@@ -226,6 +229,8 @@ def test_what_does_not_fit_into_memory_is_halved_at_once_and_what_never_fits_is_
     monkeypatch.setattr(work, "compute", at_most_two)
     totals = work_off(settings, run.engine, work)
     assert (totals["documents"], totals["with_result"], totals[OUT_OF_MEMORY]) == (7, 6, 1)
+    # 7 are 3 and 4; 3 are 1 and 2; 4 are 2 and 2; and the document that never fits is tried alone, as is the one beside it.
+    assert sorted(sizes) == sorted([7, 3, 4, 1, 2, 2, 2, 1, 1])
     answered = {row[0]: row[1:] for row in rows(settings, "select input, results, reason from call_results")}
     assert answered.pop("3 + 0") == ([], OUT_OF_MEMORY)
     assert answered == {f"{number} + 0": ([f"answer to {number} + 0"], None) for number in (0, 1, 2, 4, 5, 6)}

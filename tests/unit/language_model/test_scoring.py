@@ -262,6 +262,19 @@ def test_a_window_of_the_least_size_beside_the_longest_prefix_is_room_enough(roo
     assert (planned is not None) is fits
 
 
+def test_without_a_call_a_pass_has_all_the_text_before_it_where_its_scored_tokens_fit() -> None:
+    room = 100
+    model: Any = SimpleNamespace(max_positions=room + 1)
+    tokenization: Any = SimpleNamespace(start_ids=(0,))
+    for length in (room, 1000):
+        text: Any = range(length)
+        passes = scoring._TextPasses(model, tokenization, text)
+        for token in range(1, length):
+            start, end = passes.full_pass(token).text_start, min(token + 5, length)
+            assert end - start <= room
+            assert (start == 0) is (end <= room)
+
+
 def test_every_position_of_a_long_text_has_finite_losses(long_subject: Subject) -> None:
     tokens = long_subject.engine.tokenize(LONG_TEXT)
     calls = [calculator(token) for token in range(1, len(tokens), 37)]

@@ -30,6 +30,8 @@ def test_a_micro_batch_is_full_at_so_many_tokens_or_documents() -> None:
     batches = plan_batches(DOCUMENTS[: len(lengths)], [], 3, tokens, 100)
     assert numbers(batches) == [[0, 1], [2], [4], [5, 6, 7], [8], [3]]  # what is longer than a micro-batch comes last
     assert [batch.is_long for batch in batches] == [False] * 5 + [True]
+    exactly = dict(zip(DOCUMENTS, (40, 60, 1), strict=False))
+    assert numbers(plan_batches(DOCUMENTS[:3], [], 3, exactly, 100)) == [[0, 1], [2]]
 
 
 @pytest.mark.parametrize("deaths", [1, 2])
@@ -47,6 +49,11 @@ def test_after_three_deaths_it_is_halved_and_after_each_further_one_again() -> N
     assert numbers(plan_batches(DOCUMENTS[2:4], left(*thrice, [2, 3]), 4)) == [[2], [3]]
     # the first half was killed: what was not tried since comes before what was
     assert numbers(plan_batches(DOCUMENTS[:4], left(*thrice, [0, 1]), 4)) == [[2], [3], [0], [1]]
+
+
+def test_documents_that_died_together_are_halved_as_soon_as_one_of_them_has_died_three_times() -> None:
+    batches = plan_batches(DOCUMENTS[:2], left([0], [0], [0, 1]), 2)
+    assert [(*numbers([batch]), batch.deaths) for batch in batches] == [([0], 3), ([1], 3)]
 
 
 def test_a_document_is_given_up_once_it_has_killed_alone() -> None:
