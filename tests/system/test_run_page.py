@@ -157,6 +157,7 @@ def test_a_finished_run_shows_the_numbers_of_sql(page: Page, services: Settings,
     page.screenshot(path=pictures / "run.png")
     # 2. Its calls, to the last page.
     frame.get_by_role("link", name="Calls", exact=True).click()
+    wait_for(page, "/toolformer/calls")  # the run has a table of its best calls
     rows = frame.locator("table.calls tbody tr")
     expect(rows.first).to_be_visible()
     page.screenshot(path=pictures / "calls.png")
