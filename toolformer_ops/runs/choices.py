@@ -219,13 +219,13 @@ class FilterChoices(Choices):
         le=1_000_000,
         title="Longest text",
         description="Most tokens, of four characters each, of a text that is annotated as a whole; 0 means no limit.",
-        json_schema_extra={"section": "Corpus"},
+        json_schema_extra={"section": "Sampling"},
     )
     long_texts: Literal["pieces", "leave_out"] = Field(
         default="pieces",
         title="Longer texts",
         description="pieces: cut at ends of paragraphs, each annotated as a text; leave_out: not annotated, and counted.",
-        json_schema_extra={"section": "Corpus"},
+        json_schema_extra={"section": "Sampling"},
     )
 
     def deciding(self) -> dict[str, Any]:
