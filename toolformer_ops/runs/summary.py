@@ -281,15 +281,16 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
     found = database.fetch_all(connection, "summary_tools", run_id=run_id, device_tools=tools_on_device())
     rows = {row.tool: row for row in found}
     rates = {row.tool: row for row in database.fetch_all(connection, "summary_rates", run_id=run_id)}
-    pair = {"run_id": run_id, "before_run_id": changes.before.run_id if changes.before else None}
-    failed = {
-        (row.tool, row.stage): row.documents for row in database.fetch_all(connection, "summary_failed_work", **pair)
-    }
+    before_run_id = changes.before.run_id if changes.before else None
+    failed = Counter[tuple[str, str]]()
+    for earlier in database.fetch_all(connection, "summary_failed_runs", run_id=run_id, before_run_id=before_run_id):
+        work = database.fetch_all(connection, "summary_failed_work", run_id=run_id, failed_run_id=earlier.run_id)
+        failed.update({(row.tool, row.stage): row.documents for row in work})
     tools = []
     for tool in sorted({*rows, *(one.tool for one in changes.counts)}):  # also a tool that only the run before has
         done = rows[tool].done_by_stage if tool in rows else {}
         annotated = max(done.values(), default=0)
-        with_failed = max((count + failed.get((tool, stage), 0) for stage, count in done.items()), default=0)
+        with_failed = max((count + failed[tool, stage] for stage, count in done.items()), default=0)
         tools.append(
             ToolSummary(
                 tool=tool,
