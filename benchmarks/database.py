@@ -54,6 +54,7 @@ from toolformer_ops.stages import (
     execution,
     filtering,
     ingestion,
+    placebo,
     planning,
     release,
     run_setup,
@@ -73,7 +74,7 @@ NEW_IN_A_NIGHT = 1000
 CHECKED_DOCUMENTS = 100_000
 COPIED_ROWS = 100_000
 ROWS_PER_TRANSACTION = 5_000
-PARTS = ("night: ", "example ", "view ")
+PARTS = ("night: ", "night without news: ", "night in 5 shards: ", "night in 50 shards: ", "example ", "view ")
 """Figures that each have a line of the table."""
 SETTINGS = {
     "fsync": "off",
@@ -123,6 +124,19 @@ class WeightlessModel:
             [CallPosition(len(of_text) - CALLS_PER_DOCUMENT + n, at, 0.5) for n, at in enumerate(of_text[-CALLS_PER_DOCUMENT:])]
             for of_text in starts
         ]  # fmt: skip
+
+    number_format = "float32"
+
+    def report(self, *_: object) -> None:
+        """Nobody reads it."""
+
+    def surely_below(self, bound: float, prune_below: float) -> bool:
+        """As a model in float32, without its rounding."""
+        return bound < prune_below
+
+    def losses_with_result(self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **_: Any) -> list[list[float]]:
+        """Losses by which another result says less than the call's own."""
+        return [[2.25 for _ in calls] for _, calls in texts]
 
     def start_sampling(self, prompt: object, *, samples: int, **_: Any) -> "WeightlessSampler":
         """A sampler of so many samples at each position."""
@@ -185,6 +199,17 @@ class NoBucket:
     def publish(self, prefix: str, files: object) -> Manifest:
         """Take a publication."""
         return Manifest(prefix, ())
+
+    def key_of(self, uri: str) -> str:
+        """Any."""
+        return uri
+
+    def published(self, *_: object) -> None:
+        """What was published is there."""
+
+    def lacking(self, _: object) -> list[str]:
+        """Nothing lacks of it."""
+        return []
 
     def uri(self, key: str) -> str:
         """An address."""
@@ -383,25 +408,35 @@ class Bench:
             cursor.execute(question)
             cursor.fetchall()
 
-    def night(self, run_id: str) -> None:
-        """A whole night with some new documents, but for finetuning."""
-        of_tool: dict[str, Callable[[str, str], object]] = {
+    def placebos(self, run_id: str) -> None:
+        """Draw the pools of a run, and score the placebos of all of its calls."""
+        for tool in PAPER_TOOLS:
+            self.measure(
+                "placebos, first", functools.partial(placebo.placebo_stage, self.settings, run_id, tool, "0/1")
+            )
+
+    def night(self, run_id: str, name: str = "night", shards: int | None = None) -> None:
+        """A whole night, but for finetuning; in so many shards a tool, or as many as are planned."""
+        stages: dict[str, Callable[[str, str], object]] = {
             "sample": lambda tool, shard: sampling.sample_stage(self.settings, run_id, tool, shard),
             "execute": lambda tool, shard: execution.execute_stage(self.settings, run_id, tool, shard),
             "score": lambda tool, shard: scoring.score_stage(self.settings, run_id, tool, shard),
+            "placebo": lambda tool, shard: placebo.placebo_stage(self.settings, run_id, tool, shard),
         }
-        self.measure("night: ingest", lambda: ingestion.ingest_corpus(self.settings, str(self.corpus)))
-        self.measure("night: start", lambda: self.start(run_id))
-        self.measure("night: plan", lambda: planning.tools_to_do(self.settings, run_id))
+        self.measure(f"{name}: ingest", lambda: ingestion.ingest_corpus(self.settings, str(self.corpus)))
+        self.measure(f"{name}: start", lambda: self.start(run_id))
+        self.measure(f"{name}: plan", lambda: planning.tools_to_do(self.settings, run_id))
         for tool in planning.tools_to_do(self.settings, run_id).tools:
-            self.measure("night: filter", functools.partial(filtering.filter_stage, self.settings, run_id, tool))
-            self.measure("night: plan", functools.partial(planning.plan_shards, self.settings, run_id, tool))
-            for shard in planning.plan_shards(self.settings, run_id, tool):
-                for stage, work in of_tool.items():
-                    self.measure(f"night: {stage}", functools.partial(work, tool, shard))
-            self.measure("night: check", functools.partial(checking.check_tool, self.settings, run_id, tool))
-        self.measure("night: release", lambda: release.release(self.settings, run_id))
-        self.measure("night: finish", lambda: run_setup.finish_run(self.settings, run_id, "success"))
+            self.measure(f"{name}: filter", functools.partial(filtering.filter_stage, self.settings, run_id, tool))
+            self.measure(f"{name}: plan", functools.partial(planning.plan_shards, self.settings, run_id, tool))
+            planned = planning.plan_shards(self.settings, run_id, tool)
+            chosen = planned if shards is None else [f"{index}/{shards}" for index in range(shards)]
+            for stage, work in stages.items():
+                for shard in chosen:
+                    self.measure(f"{name}: {stage}", functools.partial(work, tool, shard))
+            self.measure(f"{name}: check", functools.partial(checking.check_tool, self.settings, run_id, tool))
+        self.measure(f"{name}: release", lambda: release.release(self.settings, run_id))
+        self.measure(f"{name}: finish", lambda: run_setup.finish_run(self.settings, run_id, "success"))
 
     def copy(self) -> None:
         """Load candidate calls of new documents into the Calculator's partition."""
@@ -492,6 +527,7 @@ def measure_size(size: int, folder: Path) -> dict[str, float]:
         bench.measure("ingestion, first", lambda: ingestion.ingest_corpus(settings, str(bench.corpus)))
         bench.start("done")
         bench.finish_everything("done")
+        bench.placebos("done")
         checking.run_checks(engine, lambda _: None, {})  # importing Great Expectations is not the database's work
         if size > CHECKED_DOCUMENTS:
             bench.start("limited", document_limit=CHECKED_DOCUMENTS)
@@ -511,6 +547,12 @@ def measure_size(size: int, folder: Path) -> dict[str, float]:
         # 3. What is new.
         write_lines(bench.corpus, range(size, size + NEW_IN_A_NIGHT), "a")
         bench.night("night")
+        bench.night("no-news", "night without news")
+        for number, shards in enumerate((5, 50), start=1):
+            write_lines(
+                bench.corpus, range(3 * size + number * NEW_IN_A_NIGHT, 3 * size + (number + 1) * NEW_IN_A_NIGHT), "a"
+            )
+            bench.night(f"shards-{shards}", f"night in {shards} shards", shards)
         write_lines(bench.corpus, range(2 * size, 2 * size + size // 100), "a")
         bench.measure("ingestion, 1 % new", lambda: ingestion.ingest_corpus(settings, str(bench.corpus)))
         bench.copy()
