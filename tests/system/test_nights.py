@@ -259,9 +259,10 @@ def test_a_new_version_of_an_asset_starts_the_schedules_that_wait_for_it(nights:
 
 def test_a_night_that_fails_is_told_with_its_cause(nights: Nights) -> None:
     assert nights.failed["state"] == "failed"
-    assert message_about(nights, nights.failed).startswith(
-        f"{FAILING}: FAILED: ingest\n\nfailed: ingest. There is no release."
-    )
+    subject, text, _ = message_about(nights, nights.failed).split("\n\n")
+    assert subject.startswith(f"{FAILING}: FAILED: ingest: corpus: expected files at ")
+    assert text.startswith("failed: ingest: corpus: expected files at ")
+    assert text.endswith(" There is no release.")
 
 
 def test_a_night_whose_time_is_up_ends_is_told_and_is_not_left_open(services: Settings, nights: Nights) -> None:
