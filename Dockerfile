@@ -51,7 +51,10 @@ ENV PATH=/opt/venv/bin:$PATH
 RUN package=$(python -c 'import toolformer_ops; print(toolformer_ops.__path__[0])') \
  && mkdir /opt/toolformer \
  && ln -s "$package" "$package"/shipped/dags "$package"/shipped/sql "$package"/shipped/deploy /opt/toolformer/
-ENV AIRFLOW_HOME=/var/lib/airflow \
+# The user has no home folder of its own: the local hub cache, and whatever else a library keeps there, is in the state folder.
+ENV HOME=/var/lib/toolformer \
+    HF_HOME=/var/lib/toolformer/huggingface \
+    AIRFLOW_HOME=/var/lib/airflow \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/toolformer/dags \
     AIRFLOW__CORE__LOAD_EXAMPLES=False \
     TOOLFORMER_STATE_DIR=/var/lib/toolformer \

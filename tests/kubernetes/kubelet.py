@@ -58,6 +58,8 @@ def local_image() -> Image:
             "LANG": "C.UTF-8",
             "TOOLFORMER_STATE_DIR": "/var/lib/toolformer",
             "AIRFLOW_HOME": "/var/lib/airflow",
+            "HOME": "/var/lib/toolformer",
+            "HF_HOME": "/var/lib/toolformer/huggingface",
             "USER": "toolformer",  # uid 10001 of the image, whom this machine does not know
         },
     )

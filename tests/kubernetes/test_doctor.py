@@ -135,7 +135,9 @@ def test_each_thing_that_is_missing_is_named_with_its_remedy(
     for name in ("cpu", "gpu", "finetune"):
         (tmp_path / f"{name}.yaml").write_text((TEMPLATES / "a100" / f"{name}.yaml").read_text())
     (tmp_path / "cpu.yaml").write_text("kind: Deployment\n")
-    (tmp_path / "gpu.yaml").write_text((tmp_path / "gpu.yaml").read_text().replace("A100-SXM4", "H900"))
+    gpu = yaml.safe_load((tmp_path / "gpu.yaml").read_text().replace("A100-SXM4", "H900"))
+    gpu["spec"]["volumes"].append({"name": "cache", "persistentVolumeClaim": {"claimName": "toolformer-cache"}})
+    (tmp_path / "gpu.yaml").write_text(yaml.safe_dump(gpu))
     change(monkeypatch, kubernetes_templates=tmp_path, kubernetes_secret="not-there")
     status, found = doctor()
     assert status == 1
@@ -144,7 +146,7 @@ def test_each_thing_that_is_missing_is_named_with_its_remedy(
         "pool gpu": "airflow pools import",
         "triggerer": "airflow triggerer",
         "Secret": "deploy/kubernetes/secrets/toolformer.env",
-        "claim toolformer-cache": "deploy/kubernetes/base/cache.yaml",
+        "claim toolformer-cache": "deploy/kubernetes/shared-cache/cache.yaml",
         "nodes for gpu": "no node with nvidia.com/gpu.product=NVIDIA-H900-80GB",
         "nodes for finetune": "No node has so many: lower the number",
         "pod by gpu": 'persistentvolumeclaim "toolformer-cache" not found',

@@ -71,7 +71,7 @@ def tools_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def templates(tmp_path_factory: pytest.TempPathFactory, tools_dir: Path) -> Path:
-    """The A100 templates; their stages ask for a GPU and run on a CPU. Tool files are where this machine has them."""
+    """The A100 templates with a shared cache and this machine's tool files; their stages ask for a GPU and run on a CPU."""
     folder = tmp_path_factory.mktemp("templates")
     for path in (REPOSITORY / "deploy" / "pod-templates" / "a100").glob("*.yaml"):
         pod = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -79,6 +79,7 @@ def templates(tmp_path_factory: pytest.TempPathFactory, tools_dir: Path) -> Path
         stage["env"] = [{"name": "TOOLFORMER_DEVICE", "value": "cpu"}]
         [tools] = [mount for mount in stage["volumeMounts"] if mount["name"] == "tools"]
         tools["mountPath"] = str(tools_dir)
+        pod["spec"]["volumes"].append({"name": "cache", "persistentVolumeClaim": {"claimName": CACHE_CLAIM}})
         (folder / path.name).write_text(yaml.safe_dump(pod), encoding="utf-8")
     return folder
 

@@ -1,6 +1,7 @@
 """The files in `deploy/` for Kubernetes and for Airflow's Helm chart: valid, hardened, and in accord with settings and DAGs."""
 
 import importlib.util
+import ipaddress
 import json
 import re
 import shutil
@@ -21,6 +22,8 @@ KUBERNETES_VERSION = "1.37"
 KUBERNETES = REPOSITORY / "deploy" / "kubernetes"
 BASE = KUBERNETES / "base"
 OF_KUSTOMIZE = "kustomization.yaml"
+COMPONENTS = ("internet", "eks-pod-identity", "gke-workload-identity", "shared-cache")
+"""Those that bring manifests."""
 SECRETS_OF_SETTINGS = {
     f"{ENV_PREFIX}{name.upper()}"
     for name, field in Settings.model_fields.items()
@@ -76,7 +79,7 @@ def rendered(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
 # Manifests
 
 
-@pytest.mark.parametrize("folder", ["base", "internet", "trial"])
+@pytest.mark.parametrize("folder", ["base", *COMPONENTS, "trial"])
 def test_every_manifest_is_valid_to_the_letter_of_kubernetes(folder: str) -> None:
     found = documents(KUBERNETES / folder)
     assert found
@@ -102,8 +105,7 @@ def test_the_trial_changes_what_it_says_and_nothing_else(settings: dict[str, str
         "TOOLFORMER_DTYPE": "float32",
         "TOOLFORMER_S3_ENDPOINT_URL": "http://object-store:8333",
     }
-    assert ("PersistentVolumeClaim", "toolformer-cache") in base
-    assert ("PersistentVolumeClaim", "toolformer-cache") not in trial
+    assert "PersistentVolumeClaim" not in {kind for kind, _ in base | trial}, "few clusters have one for many nodes"
 
 
 def test_doctor_asks_for_the_rights_of_the_role_and_for_no_others() -> None:
@@ -123,6 +125,54 @@ def test_nothing_may_go_in_or_out_but_what_a_policy_lists() -> None:
         if "Ingress" in policy["spec"]["policyTypes"] and "ingress" in policy["spec"]
     ]
     assert [policy["spec"]["podSelector"] for policy in inwards] == [{"matchLabels": {"tier": "airflow"}}]
+
+
+def test_the_trials_services_are_reached_by_label_and_not_by_address() -> None:
+    """Cilium matches no ipBlock with the address of a pod (cilium issues 14497 and 19601)."""
+    trial = KUBERNETES / "trial"
+    opened = {
+        (peer["podSelector"]["matchLabels"]["app.kubernetes.io/name"], port["port"])
+        for policy in named("NetworkPolicy", trial).values()
+        if policy["spec"]["policyTypes"] == ["Egress"] and policy["spec"]["podSelector"] == {}
+        for rule in policy["spec"]["egress"]
+        for peer in rule["to"]
+        for port in rule["ports"]
+    }
+    services = named("Service", trial).values()
+    assert opened == {
+        (service["spec"]["selector"]["app.kubernetes.io/name"], port["port"])
+        for service in services
+        for port in service["spec"]["ports"]
+    }
+
+
+def test_names_are_found_on_openshift_too() -> None:
+    (rule,) = named("NetworkPolicy")["names"]["spec"]["egress"]
+    assert {(port["port"], port["protocol"]) for port in rule["ports"]} == {
+        (number, protocol) for number in (53, 5353) for protocol in ("UDP", "TCP")
+    }
+
+
+def test_a_cloud_says_who_a_pod_is_only_with_its_own_component() -> None:
+    link_local = ipaddress.ip_network("169.254.0.0/16")
+    opened: dict[str, set[tuple[str, int]]] = {}
+    for folder in ("base", "trial", *COMPONENTS):
+        for policy in named("NetworkPolicy", KUBERNETES / folder).values():
+            for rule in policy["spec"].get("egress", ()):
+                for block in [peer["ipBlock"] for peer in rule.get("to", ()) if "ipBlock" in peer]:
+                    network = ipaddress.ip_network(block["cidr"])
+                    if (
+                        network.version == 4
+                        and network.overlaps(link_local)
+                        and str(link_local) not in block.get("except", ())
+                    ):
+                        opened.setdefault(folder, set()).update((str(network), port["port"]) for port in rule["ports"])
+    assert opened == {
+        "eks-pod-identity": {("169.254.170.23/32", 80)},
+        "gke-workload-identity": {
+            (address, port) for address in ("169.254.169.254/32", "169.254.169.252/32") for port in (80, 988)
+        },
+    }
 
 
 # The Job and the services of the trial
@@ -270,7 +320,7 @@ def test_names_agree_between_manifests_values_templates_and_settings(
         for volume in yaml.safe_load(path.read_text())["spec"].get("volumes", ())
         if "persistentVolumeClaim" in volume
     }
-    assert claims == set(named("PersistentVolumeClaim"))
+    assert claims == set(), "a cache of its own in each pod"
     mounts = {mount["mountPath"] for mount in values["volumeMounts"]}
     assert settings["TOOLFORMER_SCHEDULES_DIR"] in mounts
 
@@ -313,10 +363,71 @@ def test_an_overlay_as_the_page_shows_it_renders(tmp_path: Path) -> None:
     assert job["containers"][0]["image"] == "registry.example.org/team/toolformer-ops:0.1.0"
     assert found["ConfigMap", "toolformer"]["data"]["TOOLFORMER_S3_BUCKET"] == "our-toolformer"
     assert found["PersistentVolumeClaim", "toolformer-cache"]["spec"]["storageClassName"] == "filestore"
+    assert {("NetworkPolicy", "to-eks-pod-identity"), ("NetworkPolicy", "to-gke-workload-identity")}.isdisjoint(found)
     assert ("NetworkPolicy", "stages-to-the-internet") in found
 
 
+@pytest.mark.parametrize(
+    "path",
+    sorted((REPOSITORY / "deploy" / "pod-templates").glob("*/*.yaml")),
+    ids=lambda path: f"{path.parent.name}/{path.name}",
+)
+def test_a_pod_asks_for_the_disk_that_its_cache_may_fill_and_can_share_one(path: Path) -> None:
+    (stage,) = yaml.safe_load(path.read_text())["spec"]["containers"]
+    (limit,) = [float(variable["value"]) for variable in stage["env"] if variable["name"] == "TOOLFORMER_CACHE_GIB"]
+    disk = stage["resources"]["requests"]["ephemeral-storage"]
+    assert disk == stage["resources"]["limits"]["ephemeral-storage"]
+    assert limit + 2 <= int(disk.removesuffix("Gi")), "room for /tmp, the state and logs"
+    if path.parent.name == "a100":
+        shared = yaml.safe_load(
+            re.sub(
+                r"^    # ( *(?:- name: cache|  persistentVolumeClaim))", r"    \1", path.read_text(), flags=re.MULTILINE
+            )
+        )
+        (cache,) = [volume for volume in shared["spec"]["volumes"] if volume["name"] == "cache"]
+        (claim,) = named("PersistentVolumeClaim", KUBERNETES / "shared-cache")
+        assert cache["persistentVolumeClaim"]["claimName"] == claim
+
+
+def test_the_image_gives_libraries_a_home_that_can_be_written() -> None:
+    """The image's user has no home folder, and the root file system is read-only."""
+    dockerfile = (REPOSITORY / "Dockerfile").read_text()
+    image = dict(re.findall(r"^(?:ENV|   ) ([A-Z_]+)=(\S+)", dockerfile, re.MULTILINE))
+    compose = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())["x-toolformer"]
+    writable = {volume.split(":")[1] for volume in compose["volumes"] if not volume.endswith(":ro")}
+    mounts = pod_specs()["toolformer-prepare"]["containers"][0]["volumeMounts"]
+    assert image["HOME"] == image["TOOLFORMER_STATE_DIR"]
+    assert image["HF_HOME"].startswith(f"{image['HOME']}/")
+    assert image["HOME"] in writable & {mount["mountPath"] for mount in mounts}
+
+
 # The chart's values
+
+
+KEYS_OF_BUILT_IN_VARIABLES = {
+    "AIRFLOW__CORE__FERNET_KEY",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN",
+    "AIRFLOW_CONN_AIRFLOW_DB",
+    "AIRFLOW__API__SECRET_KEY",
+    "AIRFLOW__API_AUTH__JWT_SECRET",
+    "AIRFLOW__WEBSERVER__SECRET_KEY",
+    "AIRFLOW__CELERY__RESULT_BACKEND",
+    "AIRFLOW__CELERY__BROKER_URL",
+    "AIRFLOW__ELASTICSEARCH__HOST",
+    "AIRFLOW__OPENSEARCH__HOST",
+}
+"""Of `enableBuiltInSecretEnvVars` in values.schema.json of chart 1.22.0, which allows no others."""
+
+
+def test_the_chart_knows_each_variable_that_is_switched_off(values: dict[str, Any]) -> None:
+    switched = values["enableBuiltInSecretEnvVars"]
+    assert set(switched) <= KEYS_OF_BUILT_IN_VARIABLES
+    assert switched["AIRFLOW_CONN_AIRFLOW_DB"] is False, "tasks must not read Airflow's database"
+
+
+def test_a_crowded_node_has_time_to_read_a_dag_file(settings: dict[str, str]) -> None:
+    reading = float(settings["AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT"])
+    assert 30 < reading < int(settings["AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT"])
 
 
 def test_values_are_for_the_airflow_that_is_locked(values: dict[str, Any]) -> None:

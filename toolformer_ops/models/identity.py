@@ -9,6 +9,7 @@ refused then, and the model has another name from then on.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -19,11 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import (
+    ConfigurationError,
     CorruptObjectError,
     ModelError,
     ModelHubError,
     ObjectNotFoundError,
     ToolformerError,
+    disk_full,
 )
 from toolformer_ops.local_paths import local_path, refusal
 from toolformer_ops.storage.shared_files import replace_file
@@ -68,6 +71,7 @@ def model_identity(
 
     Raises:
         ModelHubError: the hub does not answer.
+        ConfigurationError, DiskFullError: the local hub cache cannot be written.
         ParameterError: this deployment lets nobody read there.
         ModelError: there is no such folder, hub or published model, it lacks safetensors or a tokenizer, or a hub id has no pinned
             revision; or a file was read and is not what its stored hash says.
@@ -215,9 +219,17 @@ def _look_for_hub_model(hub_id: str, revision: str, settings: Settings | None) -
 def hub_model_missing(hub_id: str, revision: str | None, error: Exception) -> ToolformerError:
     """The error for a hub model that can neither be downloaded nor found among those downloaded before.
 
-    A `ModelHubError` where the hub did not answer or could not serve, a `ModelError` where it said that there is no such model.
+    A `ModelHubError` if the hub did not answer or could not serve, a `DiskFullError` or `ConfigurationError` if the local hub cache
+    cannot be written, a `ModelError` if the hub said that there is no such model.
     """
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if full := disk_full(error):
+        return full
+    if (refused := cache_refused(error)) is not None:
+        return ConfigurationError(
+            f"{hub_id}@{revision}: expected a local hub cache that can be read and written, found: {refused}. Set HF_HOME to a "
+            "folder of this user, or give this user the rights."
+        )
     if hub_failed(error):
         return ModelHubError(
             f"{hub_id}@{revision}: expected the model hub to answer, or a copy in the local hub cache, found neither ({reason}). "
@@ -228,6 +240,21 @@ def hub_model_missing(hub_id: str, revision: str | None, error: Exception) -> To
         f"{hub_id}@{revision}: expected a hub model, or a copy of it in the local hub cache, found none ({reason}). "
         f"Check id and revision, or publish it on S3 from a machine with access (`toolformer-ops publish-model`)."
     )
+
+
+def cache_refused(error: BaseException) -> OSError | None:
+    """The error of the file system, among `error` and those that it was raised from, that denies a file of the local hub cache."""
+    cause: BaseException | None = error
+    while cause is not None:
+        # With a file name: the hub's errors are OSErrors too.
+        if (
+            isinstance(cause, OSError)
+            and cause.filename
+            and cause.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
+        ):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def hub_failed(error: BaseException) -> bool:

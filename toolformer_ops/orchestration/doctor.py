@@ -186,7 +186,7 @@ def _claim(client: CoreV1Api, namespace: str, name: str) -> tuple[State, str]:
             raise
         return (
             "missing",
-            f"is not in namespace {namespace}. See deploy/kubernetes/base/cache.yaml, or take it out of the templates.",
+            f"is not in namespace {namespace}. See deploy/kubernetes/shared-cache/cache.yaml, or take it out of the templates.",
         )
     if claim.status.phase == "Bound":
         return "ok", f"bound, {', '.join(claim.spec.access_modes or ['access mode not said'])}"

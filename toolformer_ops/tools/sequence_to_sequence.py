@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ToolError
+from toolformer_ops.errors import ToolError, disk_full
 from toolformer_ops.models.identity import (
     S3,
+    cache_refused,
     hub_failed,
     hub_model_missing,
     hub_options,
@@ -29,6 +30,7 @@ def load_checkpoint(setting: str, name: str, revision: str | None, settings: Set
         ModelError: nothing is published at an address, the files are not what their stored hashes say, or the tokenizer is code of
             its own.
         ModelHubError: the hub does not answer.
+        ConfigurationError, DiskFullError: the local hub cache cannot be written.
         CorruptObjectError, ObjectStoreError, CacheFullError: a model on S3 cannot be fetched.
     """
     import torch
@@ -45,7 +47,7 @@ def load_checkpoint(setting: str, name: str, revision: str | None, settings: Set
             source, use_safetensors=True, dtype=getattr(torch, dtype), **where
         )
     except (OSError, ValueError, KeyError, ImportError) as error:  # what transformers raises for files that do not fit
-        if not Path(name).is_dir() and hub_failed(error):
+        if not Path(name).is_dir() and (hub_failed(error) or cache_refused(error) or disk_full(error)):
             raise hub_model_missing(name, revision, error) from error
         raise ToolError(
             f"{setting}={name} (revision {revision}): expected a sequence-to-sequence checkpoint (an encoder-decoder) "

@@ -1,5 +1,6 @@
 """Which model is loaded, under what name, and what is refused."""
 
+import errno
 import hashlib
 import json
 import os
@@ -19,7 +20,14 @@ from huggingface_hub.errors import HfHubHTTPError
 from tests.unit.language_model.conftest import PROMPT, TEXT, TextToSample, sample_calls, score_calls
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import ModelError, ModelHubError, NoDeviceError, ToolError
+from toolformer_ops.errors import (
+    ConfigurationError,
+    DiskFullError,
+    ModelError,
+    ModelHubError,
+    NoDeviceError,
+    ToolError,
+)
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.tokenization import Tokenization
@@ -222,6 +230,33 @@ def test_a_hub_that_cannot_serve_is_told_from_one_that_has_no_such_model(status:
     error = OSError("transformers says no more than this")
     error.__cause__ = HfHubHTTPError("what the hub said", response=answer)
     assert type(hub_model_missing("owner/model", COMMIT, error)) is kind
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "words"),
+    [
+        (errno.EACCES, ConfigurationError, "found: .*/home/nobody.*Set HF_HOME"),
+        (errno.EROFS, ConfigurationError, "found: .*/home/nobody.*Set HF_HOME"),
+        (errno.ENOSPC, DiskFullError, "expected space on the disk at /home/nobody"),
+    ],
+)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_hub_cache_that_cannot_be_written_is_no_model_that_is_missing(
+    number: int, kind: type[Exception], words: str, wrapped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = OSError(number, os.strerror(number), "/home/nobody")
+
+    def download(*_: object, **__: object) -> str:
+        if wrapped:  # as transformers does
+            raise OSError("PermissionError at /home/nobody when downloading owner/model") from refused
+        raise refused
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    with pytest.raises(kind, match=words):
+        model_identity("owner/model", COMMIT)
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", download)
+    with pytest.raises(kind, match=words):
+        load_checkpoint("TOOLFORMER_MT_MODEL", "owner/model", COMMIT, load_settings(), "float32")
 
 
 def test_a_path_where_nothing_is_says_so() -> None:
