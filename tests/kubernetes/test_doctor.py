@@ -132,12 +132,12 @@ def test_each_thing_that_is_missing_is_named_with_its_remedy(
     tmp_path: Path,
 ) -> None:
     airflow |= {"cpu": False, "gpu": False}
-    for name in ("cpu", "gpu", "finetune"):
-        (tmp_path / f"{name}.yaml").write_text((TEMPLATES / "a100" / f"{name}.yaml").read_text())
+    for name in ("gpu", "finetune"):
+        pod = yaml.safe_load((TEMPLATES / "a100" / f"{name}.yaml").read_text())
+        pod["spec"]["volumes"].append({"name": "cache", "persistentVolumeClaim": {"claimName": "toolformer-cache"}})
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(pod))
     (tmp_path / "cpu.yaml").write_text("kind: Deployment\n")
-    gpu = yaml.safe_load((tmp_path / "gpu.yaml").read_text().replace("A100-SXM4", "H900"))
-    gpu["spec"]["volumes"].append({"name": "cache", "persistentVolumeClaim": {"claimName": "toolformer-cache"}})
-    (tmp_path / "gpu.yaml").write_text(yaml.safe_dump(gpu))
+    (tmp_path / "gpu.yaml").write_text((tmp_path / "gpu.yaml").read_text().replace("A100-SXM4", "H900"))
     change(monkeypatch, kubernetes_templates=tmp_path, kubernetes_secret="not-there")
     status, found = doctor()
     assert status == 1
