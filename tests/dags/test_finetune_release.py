@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException, ParamValidationError
 from jinja2 import Environment
 
 from tests.dags.test_forms import validated
-from toolformer_ops.orchestration.model_tasks import SUITES, ReportEvaluation, not_needed_on_release
+from toolformer_ops.orchestration.model_tasks import SUITES, ReportEvaluation, not_asked_for
 from toolformer_ops.orchestration.run_ids import RUN_ID
 from toolformer_ops.runs.choices import RunChoices
 
@@ -79,8 +79,8 @@ def test_suites_stand_beside_each_other_and_wait_for_no_baseline_that_was_not_as
 def test_what_the_form_does_not_ask_for_is_skipped_with_the_reason(
     dag: DAG, baseline: bool, suites: list[str] | None, expected: set[str]
 ) -> None:
-    params = {"release": RELEASE, "finetune_baseline": baseline, "evaluation_suites": suites, "evaluation_data": "data"}
-    reasons = not_needed_on_release({"params": params}, None)  # type: ignore[typeddict-item]
+    asked = {"finetune_baseline": baseline, "evaluation_suites": suites, "evaluation_data": "data"}
+    reasons = not_asked_for(RunChoices.parse({**asked, "corpus": "-", "model": "-"}))
     assert set(reasons) == expected
     assert all(reason.startswith("not asked for: ") for reason in reasons.values())
     assert expected <= dag.task_dict["start_finetuning"].downstream_task_ids  # the scheduler skips no others
