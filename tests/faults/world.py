@@ -97,7 +97,7 @@ WRITES: Mapping[str, tuple[str, ...]] = {
 """What a stage must have written when it says that it was a success."""
 _NOT_COMPARED = {
     "micro_batches": None, "micro_batch_tries": None, "audits": None, "audit_checks": None, "audit_findings": None,
-    "stage_ledger": ("batch_id",), "annotation_runs": ("cost", "estimate", "numbers_batch_id"),
+    "stage_ledger": ("batch_id",), "annotation_runs": ("cost", "estimate", "numbers_batch_id", "registered_hash"),
     "finished_run_work": ("micro_batches",), "corpus_files": ("stamp",),
     "schema_files": None, "corpus_version_files": None, "lost_samples": None,
 }  # fmt: skip

@@ -222,6 +222,10 @@ def nights(
         until("the first night's ingestion", lambda: has_done(airflow, DAG_ID, "ingest"))
         write_corpus(corpus, 1, 2, 3)  # the first night has its version, and its file
         paths[1].write_text(text(corpus=corpus, start=EACH_MINUTE, finetune="true"), encoding="utf-8")
+        with database.transaction(database.connect(services)) as connection:
+            # The first night waits with its next document until Airflow knows the edited file, however slow the dag processor is.
+            connection.exec_driver_sql("lock table stage_ledger in share mode")
+            until("the edited schedule", lambda: len(airflow.get(f"/dags/{DAG_ID}/dagVersions")["dag_versions"]) == 2)
         until("the start of the slow night", lambda: has_done(airflow, SLOW, "start_run"))
         with database.transaction(database.connect(services)) as connection:
             # A stage that finishes a document waits, whichever stage the night has come to by now.
