@@ -207,6 +207,7 @@ def test_a_finished_run_shows_the_numbers_of_sql(page: Page, services: Settings,
     page.screenshot(path=pictures / "call.png")
     # 5. Another threshold.
     frame.get_by_role("link", name="Thresholds", exact=True).click()
+    wait_for(page, "/toolformer/thresholds")  # whole: its script sends what the slider says
     frame.locator('input[type="range"]').fill("0.5")
     at_half = one(services, "select count(*) from kept_calls_at(:run, :tool, 0.5)", **in_run)
     expect(frame.locator(f'[data-tool="{TOOL}"] [data-count="calls"]')).to_contain_text(f"{at_half:,}")
