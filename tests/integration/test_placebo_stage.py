@@ -237,11 +237,11 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, tmp_path: Path,
     counts = rows(
         settings,
         "select threshold, calls, placebos, placebos_scored, false_discovery_rate, rate_low < false_discovery_rate, "
-        "rate_high > false_discovery_rate from threshold_counts order by threshold",
+        "rate_high >= false_discovery_rate from threshold_counts order by threshold",
     )
     assert 4 <= hits[0][0] <= 24
     assert len(stored) == 12 * (24 - 1) + 12 * 3 + hits[0][0] * 3  # each of them is compared with three more
-    rate = pytest.approx(hits[0][0] / 12)
+    rate = pytest.approx(min(1.0, hits[0][0] / 12))
     assert counts[:2] == [(0.5, 12, hits[0][0], 288, rate, True, True), (1.0, 12, hits[0][0], 288, rate, True, True)]
     assert counts[2][:5] == (2.0, 0, 0, 288, None)
     warned = rows(settings, "select check_name, severity from quality_results where not success")
@@ -540,7 +540,7 @@ def test_a_share_of_the_calls_is_sampled_and_stands_for_all(
     corpus = written(tmp_path / "c.jsonl", range(2, 14))
     use_model(sums(range(2, 14)))
     ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", choices(corpus, placebo_sample=96))  # of 288 calls
+    start_run(settings, "r", choices(corpus, placebo_sample=96, seed=2))  # of 288 calls
     annotate(settings, "r")
     placebo_stage(settings, "r", "Calculator", "0/1")
     check_tool(settings, "r", "Calculator")
