@@ -61,10 +61,10 @@ def arm(where: str, step: int) -> None:
         send(self, *arguments, **options)
         self.wait()
 
-    def before_manifest(self: ObjectStore, manifest: Manifest) -> bool:
+    def before_manifest(self: ObjectStore, manifest: Manifest, *known: Any) -> bool:
         if where == "sending" and f"/{step:08d}-" in manifest.prefix:
             kill()
-        return conclude_publication(self, manifest)
+        return conclude_publication(self, manifest, *known)
 
     Snapshots.send = send_and_wait
     ObjectStore.conclude = before_manifest
