@@ -11,6 +11,7 @@
 
 import dataclasses
 import functools
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from toolformer_ops.annotation.chains import EarlierCalls
-from toolformer_ops.annotation.pieces import Span, cut
 from toolformer_ops.call_syntax import CALL_START, Call, holds_call_markup, parse_call
 from toolformer_ops.errors import CallSyntaxError
 from toolformer_ops.language_model import AnnotationPrompt
@@ -38,6 +38,12 @@ LONGER_THAN_LIMIT = "longer_than_max_text_tokens"
 CHARACTERS_TOGETHER = 4000
 """Positions are found for texts of so many characters together: some 1,000 tokens, whose KV caches the engine keeps until the
 texts are added to the sampler (`language_model/context.py: KEPT_TEXT_TOKENS`)."""
+_BREAKS = (re.compile(r"\n[^\S\n]*\n"), re.compile(r"\n"), re.compile(r"(?<=[.!?])\s"), re.compile(r"\s"))
+"""Ends of paragraphs, lines, sentences and words."""
+_SPACE = re.compile(r"\s*")
+
+Span = tuple[int, int]
+"""The first character and the end, exclusive."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ class SampledParagraph:
     pruned: list[CallPosition]
     counts: Counter[str]
     """Positions, samples, candidates, and the samples that are none, by reason; as `stage_ledger.counts` has them."""
-    lost: list["LostSample"]
+    lost: list[LostSample]
     """The samples that are none."""
     seconds: float
 
@@ -137,6 +143,35 @@ def filter_document(
                 for own, (start, end) in zip(numbers, pieces, strict=True)
             ]
     return found
+
+
+def cut(text: str, span: Span, most: int, unbroken: Sequence[Span] = ()) -> list[Span]:
+    """Pieces of a part of a text, each of at most `most` characters, in order; the white space between two is in neither.
+
+    The work on a text grows faster than its length, since a call near its end is sampled and scored with all that comes before it.
+    So a long text is cut at the end of a paragraph; within a longer paragraph at the end of a line, of a sentence, or of a word.
+    Pieces are about equally long. A token counts as four characters (`records.py`), so that no tokenizer is loaded, and another
+    model has the same pieces. No piece begins or ends within one of the spans `unbroken`, which may make it longer.
+    """
+    start, end = span
+    pieces: list[Span] = []
+    while end - start > most:
+        even = (end - start) / -(-(end - start) // most)
+        at = start + most
+        for pattern in _BREAKS:
+            found = [
+                match.start()
+                for match in pattern.finditer(text, start + int(even / 2), start + most + 1)
+                if not any(first < match.start() < last for first, last in unbroken)
+            ]
+            if found:
+                at = min(found, key=lambda place: abs(place - start - even))
+                break
+        at = min(end, next((last for first, last in unbroken if first < at < last), at))
+        pieces.append((start, start + len(text[start:at].rstrip()) or at))
+        match = _SPACE.match(text, at, end)
+        start = match.end() if match else at
+    return [*pieces, (start, end)] if start < end else pieces
 
 
 def kept_paragraphs(document: Document, decisions: Sequence[FilterDecision]) -> list[Paragraph]:
@@ -197,10 +232,11 @@ def sample_paragraphs(
         lost: list[LostSample] = []
         for position, samples in zip(open_positions, of_text.samples, strict=True):
             parent_of = functools.partial(calls.parent_of, char=paragraph.start_char + position.char) if calls else None
-            found_here = candidates_at(tool, paragraph.document, paragraph.text, position, samples, parent_of)
-            candidates += found_here[0]
-            lost += found_here[1]
-            counts.update(found_here[2])
+            of_position = candidates_at(tool, paragraph.document, paragraph.text, position, samples, parent_of)
+            distinct, lost_here, counted = of_position
+            candidates += distinct
+            lost += lost_here
+            counts.update(counted)
         found.append(
             SampledParagraph(
                 paragraph=paragraph,

@@ -60,8 +60,13 @@ def kept_by_chance(rate: Any) -> str:
         return f"too few: {rate.placebos_scored} placebos"
     if rate.false_discovery_rate is None:
         return "no kept call"
-    interval = "" if rate.rate_low is None else f" ({100 * rate.rate_low:.3g} to {100 * rate.rate_high:.3g} %)"
-    return f"{100 * rate.false_discovery_rate:.3g} %{interval}, {rate.placebos_scored:,} placebos"
+    interval = "" if rate.rate_low is None else f" ({_percent(rate.rate_low)} to {_percent(rate.rate_high)} %)"
+    return f"{_percent(rate.false_discovery_rate)} %{interval}, {rate.placebos_scored:,} placebos"
+
+
+def _percent(share: float) -> str:
+    """A share in per cent with one digit behind the point, if that is not 0."""
+    return f"{100 * share:.1f}".removesuffix(".0")
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,8 @@ EMPTY = "empty_result"
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 20.0
-CHARACTERS_A_TOKEN = 8
-"""A result is cut to so many times its budget before its tokens are counted."""
+MOST_CHARACTERS_A_WORD = 8
+"""A result is cut to so many times its budget of words and punctuation marks before these are counted."""
 LOGGED_REFUSALS = 5
 
 Answer = TypeVar("Answer")
@@ -263,7 +263,7 @@ def result_line(result: Any, template: str, tokens: int) -> str:
             raise RejectedInputError(NOT_TEXT if any(block.type != "text" for block in result.content) else EMPTY)
     except RecursionError as error:  # lists in lists, as deep as a hostile server likes
         raise RejectedInputError(TOO_LONG) from error
-    text = text[: tokens * CHARACTERS_A_TOKEN].encode(errors="replace").decode()
+    text = text[: tokens * MOST_CHARACTERS_A_WORD].encode(errors="replace").decode()
     line = escape_control_characters(" ".join(text.split()))[0]
     if not line:
         raise RejectedInputError(EMPTY)

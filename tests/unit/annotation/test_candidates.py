@@ -16,6 +16,7 @@ from toolformer_ops.annotation.candidates import (
     LONGER_THAN_LIMIT,
     SampledText,
     candidates_at,
+    cut,
     filter_document,
     given_call_start,
     kept_paragraphs,
@@ -23,7 +24,6 @@ from toolformer_ops.annotation.candidates import (
     sample_paragraphs,
     sample_texts,
 )
-from toolformer_ops.annotation.pieces import cut
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import AnnotationPrompt
 from toolformer_ops.records import CallPosition, Document, Paragraph, SampledContinuation

@@ -57,7 +57,7 @@ def test_a_rate_is_a_share_also_where_more_placebos_are_expected_than_calls_are_
     ("rate", "words"),
     [
         (Rate(50, 6, 120, 0.12, 0.034, 0.3149), "12 % (3.4 to 31.5 %), 120 placebos"),
-        (Rate(50, 0, 2000, 0.0, 0.0, 0.00171), "0 % (0 to 0.171 %), 2,000 placebos"),
+        (Rate(50, 0, 2000, 0.0, 0.0, 0.00171), "0 % (0 to 0.2 %), 2,000 placebos"),
         (Rate(4, 90, 120, 1.0, 0.5, 1.0), "100 % (50 to 100 %), 120 placebos"),
         (Rate(50, 6, 30, 0.12, None, None), "12 %, 30 placebos"),
         (Rate(50, 6, 29, 0.12, 0.03, 0.31), "too few: 29 placebos"),
