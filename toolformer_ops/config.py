@@ -98,11 +98,10 @@ class Settings(BaseSettings):
         description="Number format of the language model's weights; part of every recipe. Where it is not said and the device is a "
         "GPU: bfloat16.",
     )
-    model_parallel: Literal["off", "layers", "tensor"] = Field(
+    model_parallel: Literal["off", "layers"] = Field(
         default="off",
         description="How a language model that is too large for one GPU uses all that the process sees (device cuda). layers: "
-        "each GPU has some of the layers, and they work in turn. tensor: each has a part of every layer, and they work at the same "
-        "time. Pods of gpu.yaml that ask for several GPUs have layers unless their template says otherwise.",
+        "each GPU has some of the layers, and they work in turn. Pods of gpu.yaml that ask for several GPUs have layers.",
     )
     threads: int = Field(default=1, ge=1, le=256, description="CPU threads of one model process.")
     hub_offline: bool = Field(default=False, description="Never ask a model hub; models are paths or in the cache.")

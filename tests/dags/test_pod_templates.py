@@ -129,8 +129,7 @@ spec:
 
 
 def test_a_model_is_spread_over_the_gpus_of_its_pod(tmp_path: Path) -> None:
-    def spread(template: str, gpus: int, value: str = "") -> str | None:
-        own = f'\n      env: [{{name: TOOLFORMER_MODEL_PARALLEL, value: "{value}"}}]' if value else ""
+    def spread(template: str, gpus: int, own: str = "") -> str | None:
         (tmp_path / f"{template}.yaml").write_text(
             SMALLEST.replace("limits: {", f"limits: {{nvidia.com/gpu: {gpus}, ") + own
         )
@@ -138,7 +137,7 @@ def test_a_model_is_spread_over_the_gpus_of_its_pod(tmp_path: Path) -> None:
 
     assert spread("gpu", 1) is None
     assert spread("gpu", 4) == "layers"
-    assert spread("gpu", 4, "tensor") == "tensor"
+    assert spread("gpu", 4, '\n      env: [{name: TOOLFORMER_MODEL_PARALLEL, value: "off"}]') == "off"
     assert spread("finetune", 4) is None  # which takes all GPUs in its own way
 
 

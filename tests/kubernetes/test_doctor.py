@@ -155,7 +155,7 @@ def test_each_thing_that_is_missing_is_named_with_its_remedy(
         assert remedy in found[subject][1], found[subject]
 
 
-@pytest.mark.parametrize(("gpus", "way"), [(4, "off"), (1, "tensor")])
+@pytest.mark.parametrize(("gpus", "way"), [(4, "off"), (1, "layers")])
 def test_gpus_that_a_model_cannot_use_are_said(
     deployment: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: int, way: str
 ) -> None:

@@ -97,16 +97,7 @@ class CausalModel:
         return int(4 * sum(parameter.numel() for parameter in self.network.parameters()))
 
     def leave_device(self) -> None:
-        """Move the weights to main memory, so that the GPUs have room for others.
-
-        Raises:
-            ModelError: the weights are divided among processes.
-        """
-        if self.memory.parts > 1:
-            raise ModelError(
-                f"expected GPUs with room for float32 weights beside those in {self.number_format}, which are divided among "
-                f"{self.memory.parts} processes. Give the pod more GPUs, or set TOOLFORMER_MODEL_PARALLEL=layers."
-            )
+        """Move the weights to main memory, so that the GPUs have room for others."""
         if self.device.type == "cuda":
             for part, _ in self._places():
                 part.to("cpu")

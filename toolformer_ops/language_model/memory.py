@@ -100,16 +100,13 @@ class DeviceMemory:
         if free_bytes is None:
             # Each device holds its share of the layers, so of their keys and values: the fullest decides.
             free_bytes = min(int(_free_bytes(device) * weights.total() / weights[device]) for device in weights)
-        self.parts = _parts(network)
-        """Among how many processes the weights are divided."""
-        free_bytes = self._least(free_bytes)
         self._usable = free_bytes * USABLE_SHARE[like or kind]
         self._enough = ENOUGH[like or kind]
 
     @property
     def cached_tokens(self) -> int:
         """Most tokens whose keys and values are kept at once."""
-        wanted = self._usable * CACHE_SHARE * self.parts / self.token_bytes.cached  # a process has its heads alone
+        wanted = self._usable * CACHE_SHARE / self.token_bytes.cached
         return max(FEWEST.cached, min(self._enough.cached, int(wanted)))
 
     @property
@@ -127,29 +124,17 @@ class DeviceMemory:
 
     def has_room_for(self, weight_bytes: int) -> bool:
         """Whether other weights fit beside these and leave a third of what is free; on a CPU they are mapped from their file."""
-        free = self._least(sum(_free_bytes(device) for device in self._devices))
-        return not self._devices or weight_bytes / self.parts < free * 2 / 3
-
-    def _least(self, free_bytes: int) -> int:
-        """That of the process with the least, where the weights are divided among several: all must make the same batches."""
-        if self.parts == 1:
-            return free_bytes
-        least = torch.tensor(free_bytes, device=self._devices[0] if self._devices else "cpu")
-        torch.distributed.all_reduce(least, torch.distributed.ReduceOp.MIN)
-        return int(least)
+        return not self._devices or weight_bytes < sum(_free_bytes(device) for device in self._devices) * 2 / 3
 
     def halving(self, run: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item], what: str) -> list[Result]:
         """`run(items)`; where memory is short, of the first half and then of the second, and so on. One result an item, in order.
 
         `run` must leave nothing behind when it fails. `what` names the items in the log. Where memory was short, the budgets are
-        half as large from then on. Where the weights are divided among processes nothing is halved: one may lack memory while the
-        others wait for it in a layer.
+        half as large from then on.
 
         Raises:
             DeviceMemoryError: not even one item fits.
         """
-        if self.parts > 1:
-            return run(items)
         return _halving(run, items, what, self._shrink)
 
     def _shrink(self) -> None:
@@ -180,11 +165,6 @@ def _halving(
     half = len(items) // 2
     logger.warning("out of memory with %d %s at once: going on with %d", len(items), what, half)
     return _halving(run, items[:half], what) + _halving(run, items[half:], what)
-
-
-def _parts(network: Any) -> int:
-    """Among how many processes the weights are divided."""
-    return max((int(p.device_mesh.size()) for p in network.parameters() if hasattr(p, "device_mesh")), default=1)
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:

@@ -48,10 +48,8 @@ def load_weights(
     device: str,
     threads: int,
     settings: Settings | None = None,
-    *,
-    processes: int = 1,
 ) -> Any:
-    """The network alone; of several processes that have met (torch's default process group) the part of this one.
+    """The network alone.
 
     Raises:
         ModelError: there is no such model, or dtype or device cannot be used.
@@ -62,7 +60,6 @@ def load_weights(
     with imported_when_used("scipy.optimize:linear_sum_assignment"):  # for the loss of networks that detect objects
         import transformers.modeling_utils  # noqa: F401
     from transformers import AutoModelForCausalLM
-    from transformers.distributed import DistributedConfig
     from transformers.utils import logging as transformers_logging
 
     if dtype not in DTYPES:
@@ -74,9 +71,7 @@ def load_weights(
     transformers_logging.disable_progress_bar()
     source, pinned = _source(path_or_hub_id, revision, settings)
     placed: dict[str, Any] = {}
-    if processes > 1:
-        placed["distributed_config"] = DistributedConfig(tp_size=processes, tp_plan="auto")
-    elif device == "cuda" and (settings or load_settings()).model_parallel != "off":
+    if device == "cuda" and (settings or load_settings()).model_parallel != "off":
         placed["device_map"] = "balanced"
     loaded: Any
     try:
@@ -102,8 +97,6 @@ def load_weights(
             "%s: config.json names code of its own (auto_map), which is never run; it is a %s of transformers",
             source, type(network).__name__,
         )  # fmt: skip
-    if processes > 1:
-        return network
     if not placed:
         return network.to(device)
     _require_on_gpus(network, source)

@@ -71,7 +71,7 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
                 yield Finding(
                     "missing",
                     f"template {template}",
-                    f"{path}: expected several GPUs and {MODEL_PARALLEL} layers or tensor, or one GPU and off, found {gpus} and "
+                    f"{path}: expected several GPUs and {MODEL_PARALLEL} layers, or one GPU and off, found {gpus} and "
                     f"{way}. Change one of them.",
                 )
                 continue

@@ -35,15 +35,6 @@ def load_model(settings: Settings, model: str) -> "LanguageModel":
     from toolformer_ops.language_model import LanguageModel
 
     name, revision = split_revision(model)
-    if settings.model_parallel == "tensor" and settings.device == "cuda":
-        import torch
-
-        if (processes := torch.cuda.device_count()) > 1:
-            from toolformer_ops.language_model.tensor_parallel import load_parallel
-
-            return load_parallel(
-                name, revision, settings.dtype, settings.device, settings.threads, settings, processes=processes
-            )
     return LanguageModel.load(
         name,
         revision=revision,
