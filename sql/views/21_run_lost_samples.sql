@@ -3,19 +3,20 @@ select rt.run_id, rt.tool, lost.reason, lost.document_id, lost.position_char, lo
 from run_tools rt
 cross join lateral (
     -- Within the lateral query the recipe is a constant, so that the index is read.
-    with of_recipe as (
-        select sample.*, row_number() over (partition by sample.reason order by sample.sample_key) as place
+    with of_run as (
+        select sample.*, member.document_id as record_id,
+               row_number() over (partition by sample.reason order by sample.sample_key, member.document_id) as place
         from lost_samples sample
+        join run_tool_documents member
+            on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = sample.document_id
         where sample.sampling_recipe_id = rt.sampling_recipe_id
     )
-    select of_recipe.reason, member.document_id, of_recipe.position_char,
-           substr(document.text, greatest(of_recipe.position_char - 120, 0) + 1, least(of_recipe.position_char, 120)) as text_before,
-           of_recipe.sample_text, of_recipe.sample_count, of_recipe.place
-    from of_recipe
-    join run_tool_documents member
-        on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = of_recipe.document_id
-    join documents document on document.document_id = of_recipe.document_id
-    where of_recipe.place <= 50
+    select of_run.reason, of_run.record_id as document_id, of_run.position_char,
+           substr(document.text, greatest(of_run.position_char - 120, 0) + 1, least(of_run.position_char, 120)) as text_before,
+           of_run.sample_text, of_run.sample_count, of_run.place
+    from of_run
+    join documents document on document.document_id = of_run.document_id
+    where of_run.place <= 50
 ) lost;
 comment on view run_lost_samples is 'Up to 50 samples of each tool and reason that became no call, with the text before them: what the model wrote, and why that is no call. yield_by_stage counts all of them.';
 comment on column run_lost_samples.run_id is 'The run.';

@@ -174,6 +174,16 @@ def test_what_became_no_call_is_there_to_look_at(settings: Settings, corpus: Pat
     start_run(settings, "r", parameters(corpus))
     annotate(settings, "r")
     with database.transaction(database.connect(settings)) as connection:
+        # Those of another run's document do not take the places of this run's.
+        connection.execute(
+            sql(
+                "with other as (insert into documents (document_id, text) "
+                "select gen_random_uuid(), 'x' returning document_id) "
+                "insert into lost_samples select sampling_recipe_id, other.document_id, "
+                "('00000000-0000-0000-0000-' || lpad(number::text, 12, '0'))::uuid, 0, 0, 'sample_without_end', 'x', 1 "
+                "from run_tools, other, generate_series(1, 60) number"
+            )
+        )
         found = connection.execute(
             sql(
                 "select lost.reason, sample_text, sum(sample_count)::integer from run_lost_samples lost "

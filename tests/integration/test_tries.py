@@ -19,7 +19,7 @@ from tests.killed_stages import MICRO_BATCH
 from toolformer_ops import termination
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import DeviceMemoryError, ParameterError
-from toolformer_ops.records import Document
+from toolformer_ops.records import CHARACTERS_A_TOKEN, Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import work_off
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
@@ -83,6 +83,26 @@ def snapshot(settings: Settings, without: Sequence[uuid.UUID] = ()) -> dict[str,
     """All rows of the stages but those of these documents."""
     found = {table: rows(settings, f"select {columns} from {table} order by 1, 2") for table, columns in TABLES.items()}
     return {table: [row for row in of_table if row[0] not in without] for table, of_table in found.items()}
+
+
+def test_a_try_that_a_killed_process_left_is_at_work_no_more_when_another_has_its_documents(
+    settings: Settings, tmp_path: Path
+) -> None:
+    start(settings, tmp_path)
+    ids = [document_id for (document_id,) in rows(settings, "select document_id from documents order by 1")]
+    engine = database.connect(settings)
+    [(recipe_id,)] = rows(settings, "select sampling_recipe_id from run_tools")
+    tries = Tries(engine, run_id="r", tool="Calculator", stage="sample", recipe_id=recipe_id)
+
+    def at_work() -> list[int]:
+        with database.transaction(engine) as connection:
+            return [row.units for row in database.fetch_all(connection, "page_at_work", run_id="r")]
+
+    tokens = -(-len("Box 0 holds 2 pens and 3 caps, a total of 5 things.") // CHARACTERS_A_TOKEN)
+    with tries.begun(ids[:4]), tries.begun(ids[4:6]):
+        assert at_work() == [4 * tokens, 2 * tokens]
+        with tries.begun(ids[1:2]):  # half of the first one's documents, after its death
+            assert at_work() == [2 * tokens, tokens]
 
 
 def test_texts_that_kill_their_process_are_given_up_and_all_others_are_done_as_if_undisturbed(

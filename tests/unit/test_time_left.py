@@ -68,3 +68,10 @@ def test_a_share_is_of_tokens_and_of_documents_where_those_are_not_known() -> No
     assert StageProgress("sample", 29, 30, 29, SHORT, SHORT + LONG).share_done == SHORT / (SHORT + LONG)
     assert StageProgress("filter", 15, 30, 15).share_done == 0.5
     assert StageProgress("sample", 0, 0, 0, 0, 0).share_done == 0.0
+
+
+def test_a_micro_batch_of_a_stage_that_the_page_does_not_list_counts_for_nothing() -> None:
+    rows, counted = [work("sample", 0.02, recent=100.0, age=100.0)], [progress("sample", 0)]
+    assert left(rows, counted, [at_work(50.0, stage="placebo")]) == pytest.approx(
+        (SHORT + LONG) * 0.02
+    )  # it has one process

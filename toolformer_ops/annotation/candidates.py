@@ -128,7 +128,7 @@ def filter_document(
     decisions = tool.filter(tool.spec.as_read(document))
     most = choices.max_text_tokens * CHARACTERS_A_TOKEN
     found: list[FilterDecision] = []
-    number = max(decision.paragraph for decision in decisions)
+    number = max((decision.paragraph for decision in decisions), default=0)
     for decision in decisions:
         if not decision.kept or not 0 < most < decision.end_char - decision.start_char:
             found.append(decision)
@@ -151,7 +151,8 @@ def cut(text: str, span: Span, most: int, unbroken: Sequence[Span] = ()) -> list
     The work on a text grows faster than its length, since a call near its end is sampled and scored with all that comes before it.
     So a long text is cut at the end of a paragraph; within a longer paragraph at the end of a line, of a sentence, or of a word.
     Pieces are about equally long. A token counts as four characters (`records.py`), so that no tokenizer is loaded, and another
-    model has the same pieces. No piece begins or ends within one of the spans `unbroken`, which may make it longer.
+    model has the same pieces. A word without white space is cut at `most`. No piece begins or ends within one of the spans `unbroken`, which may make it
+    longer.
     """
     start, end = span
     pieces: list[Span] = []
@@ -168,7 +169,7 @@ def cut(text: str, span: Span, most: int, unbroken: Sequence[Span] = ()) -> list
                 at = min(found, key=lambda place: abs(place - start - even))
                 break
         at = min(end, next((last for first, last in unbroken if first < at < last), at))
-        pieces.append((start, start + len(text[start:at].rstrip()) or at))
+        pieces.append((start, start + (len(text[start:at].rstrip()) or at - start)))
         match = _SPACE.match(text, at, end)
         start = match.end() if match else at
     return [*pieces, (start, end)] if start < end else pieces
@@ -232,8 +233,9 @@ def sample_paragraphs(
         lost: list[LostSample] = []
         for position, samples in zip(open_positions, of_text.samples, strict=True):
             parent_of = functools.partial(calls.parent_of, char=paragraph.start_char + position.char) if calls else None
-            of_position = candidates_at(tool, paragraph.document, paragraph.text, position, samples, parent_of)
-            distinct, lost_here, counted = of_position
+            distinct, lost_here, counted = candidates_at(
+                tool, paragraph.document, paragraph.text, position, samples, parent_of
+            )
             candidates += distinct
             lost += lost_here
             counts.update(counted)
@@ -375,9 +377,11 @@ def candidates_at(
         )
         counts["candidates"] += 1
         counts["duplicates_merged"] += sample_count - 1
-    for (reason, _), sample_count in lost.items():
+    lost_samples = []
+    for (reason, written), sample_count in lost.items():
         counts[reason] += sample_count
-    return candidates, [LostSample(position, *kind, sample_count) for kind, sample_count in lost.items()], counts
+        lost_samples.append(LostSample(position=position, reason=reason, text=written, sample_count=sample_count))
+    return candidates, lost_samples, counts
 
 
 def read_call(tool: Tool, sample: SampledContinuation) -> Call | str:

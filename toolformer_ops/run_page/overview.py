@@ -245,7 +245,7 @@ def seconds_left(tools: Sequence[ToolProgress], work: Sequence[Any], at_work: Se
     left = {tool.tool: tool.seconds_left or 0.0 for tool in tools}
     processes = Counter(row.tool for row in at_work)
     for row in at_work:
-        left[row.tool] -= min(row.seconds, row.units * expected[row.tool, row.stage])
+        left[row.tool] -= min(row.seconds, row.units * expected.get((row.tool, row.stage), 0.0))
     pace = recent / min(max(*ages, 1.0), RECENT_SECONDS)
     return float(max(sum(left.values()) / pace, *(left[tool] / count for tool, count in processes.items()), 0.0))
 

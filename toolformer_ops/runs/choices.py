@@ -229,7 +229,7 @@ class FilterChoices(Choices):
     )
 
     def deciding(self) -> dict[str, Any]:
-        """What a recipe hashes. At the defaults it is what it was before there was a limit; shorter texts have the same rows."""
+        """What a recipe hashes: nothing at the defaults."""
         found = super().deciding()
         return {} if found == FilterChoices().model_dump(mode="json") else found
 

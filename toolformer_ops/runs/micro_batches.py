@@ -28,7 +28,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, TerminationRequest
 from toolformer_ops.records import Document
 from toolformer_ops.runs.feeding import FeedingTimes, feed
-from toolformer_ops.runs.run_tools import RunTool, Shard
+from toolformer_ops.runs.run_tools import RunTool, Shard, kept_tokens
 from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, PlannedBatch, Tries, plan_batches
 from toolformer_ops.storage import database
@@ -330,14 +330,15 @@ def write_ledger(
 
     The stage's own rows are there by now, in the same transaction: the ledger keeps their hash.
     """
-    stage_of_run = {"run_id": run.run_id, "tool": run.tool, "stage": stage, "recipe_id": run.recipe_of(stage)}
+    tokens = kept_tokens(connection, run, [outcome.document_id for outcome in outcomes])
     [batch] = database.fetch_all(
         connection,
         "insert_micro_batch",
-        **stage_of_run,
-        **sums_of(outcomes),
-        filter_recipe_id=run.filter_recipe_id,
-        document_ids=[outcome.document_id for outcome in outcomes],
+        run_id=run.run_id,
+        tool=run.tool,
+        stage=stage,
+        recipe_id=run.recipe_of(stage),
+        **sums_of(outcomes, tokens),
         start_up_seconds=start_up_seconds,
     )
     hashes = {
@@ -381,16 +382,15 @@ def write_ledger(
             connection,
             "correct_micro_batch",
             batch_id=batch.batch_id,
-            **sums_of([outcome for outcome in outcomes if outcome.document_id in own]),
-            filter_recipe_id=run.filter_recipe_id,
-            document_ids=list(own),
+            **sums_of([outcome for outcome in outcomes if outcome.document_id in own], tokens),
         )
 
 
-def sums_of(outcomes: Sequence[DocumentOutcome]) -> dict[str, object]:
-    """The columns of `micro_batches` that are sums over ledger rows."""
+def sums_of(outcomes: Sequence[DocumentOutcome], tokens: Mapping[uuid.UUID, int]) -> dict[str, object]:
+    """The columns of `micro_batches` that are sums over documents, a document without `tokens` counting for none."""
     return {
         "documents": len(outcomes),
+        "tokens": sum(tokens.get(outcome.document_id, 0) for outcome in outcomes),
         "rows_written": sum(outcome.rows_written for outcome in outcomes),
         "counts": sum((outcome.counts for outcome in outcomes), Counter[str]()),
         "seconds": sum(outcome.seconds for outcome in outcomes),

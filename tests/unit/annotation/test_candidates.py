@@ -102,6 +102,23 @@ def test_pieces_hold_all_but_white_space_and_none_is_longer_than_the_limit(text:
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(pieces))
 
 
+def test_a_piece_of_white_space_behind_the_start_of_a_text_ends_where_it_was_cut() -> None:
+    text = "before " + " " * 20 + "word"
+    assert cut(text, (7, len(text)), 10) == [(7, 15), (27, 31)]
+
+
+def test_a_filter_that_says_nothing_of_a_document_keeps_nothing() -> None:
+    class Silent(Tool):
+        """Decides nothing."""
+
+        spec = CALCULATOR.spec
+
+        def filter(self, document: Document) -> list[FilterDecision]:
+            return []
+
+    assert filter_document(Silent(), Document.of("a text"), FilterChoices()) == []
+
+
 def test_a_long_paragraph_is_annotated_in_pieces_or_left_out_and_the_others_keep_their_numbers() -> None:
     class Lines(Tool):
         """Judges lines."""
