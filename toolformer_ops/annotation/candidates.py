@@ -151,8 +151,8 @@ def cut(text: str, span: Span, most: int, unbroken: Sequence[Span] = ()) -> list
     The work on a text grows faster than its length, since a call near its end is sampled and scored with all that comes before it.
     So a long text is cut at the end of a paragraph; within a longer paragraph at the end of a line, of a sentence, or of a word.
     Pieces are about equally long. A token counts as four characters (`records.py`), so that no tokenizer is loaded, and another
-    model has the same pieces. A word without white space is cut at `most`. No piece begins or ends within one of the spans `unbroken`, which may make it
-    longer.
+    model has the same pieces. A word without white space is cut at `most`. No piece begins or ends within one of the spans
+    `unbroken`, which may make it longer.
     """
     start, end = span
     pieces: list[Span] = []
