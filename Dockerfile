@@ -1,7 +1,9 @@
 # One image for Airflow and for the stages, in compose and on Kubernetes: no compiler, no test tools, no embedded services.
 #
 #   docker build --tag REGISTRY/toolformer-ops:0.1.0 .                                                  torch for CPUs
-#   docker build --tag REGISTRY/toolformer-ops:0.1.0-cuda --build-arg TORCH_INDEX= .                    torch with CUDA, and DeepSpeed
+#   docker build --tag REGISTRY/toolformer-ops:0.1.0-cuda --build-arg TORCH_INDEX= --build-arg DEEPSPEED=yes .      torch from PyPI, with
+#       CUDA 13, for NVIDIA's driver 580 and newer; for older ones, down to 525, with CUDA 12:
+#       --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126 --build-arg DEEPSPEED=yes
 #
 # BASE_IMAGE may be any Debian or Ubuntu with Python 3.11 as `python`, its venv module, and apt. torch's wheels bring CUDA's libraries
 # along; a base image needs none of them.
@@ -15,12 +17,13 @@ RUN python -m venv --copies /opt/venv
 ENV PATH=/opt/venv/bin:$PATH
 WORKDIR /opt/toolformer
 COPY requirements/run.lock requirements/torch.lock requirements/gpu.lock requirements/
-# CPU builds of torch, a tenth of the size; leave the argument empty for CUDA.
+# CPU builds of torch, a tenth of the size; empty: PyPI, whose builds have CUDA.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements/run.lock \
  && pip install --no-cache-dir -r requirements/torch.lock ${TORCH_INDEX:+--index-url ${TORCH_INDEX}}
-# With CUDA also DeepSpeed, which spreads a model that is finetuned over several GPUs.
-RUN if [ -z "${TORCH_INDEX}" ]; then \
+# With CUDA also DeepSpeed, which spreads a model that is finetuned over several GPUs; `yes` adds it, whichever index torch is from.
+ARG DEEPSPEED=
+RUN if [ "${DEEPSPEED}" = yes ]; then \
         DS_BUILD_OPS=0 pip install --no-cache-dir --no-deps --require-hashes --no-build-isolation -r requirements/gpu.lock; \
     fi
 

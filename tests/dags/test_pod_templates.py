@@ -179,6 +179,7 @@ STAGE = "    - name: stage\n"
         (changed("name: stage", "name: base"), 5, "expected one container with `name: stage`, found base"),
         (changed("memory", "cpu"), 7, "expected a limit of memory"),
         (changed("8Gi", "8 GB"), 7, "expected a quantity"),
+        (changed("8Gi", "8Gi, nvidia.com/mig-3g.40gb: 2"), 7, "expected 1, found 2: a process sees one MIG slice alone"),
         (changed(STAGE, STAGE + "      image: python:3\n"), 6, "TOOLFORMER_KUBERNETES_IMAGE"),
         (changed("spec:\n", "spec:\n  restartPolicy: Always\n"), 4, "it is Never"),
         (changed("spec:\n", "spec:\n  activeDeadlineSeconds: 60\n"), 4, "time limit"),

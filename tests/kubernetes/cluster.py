@@ -69,6 +69,7 @@ class Node:
     taints: Sequence[Mapping[str, str]] = ()
     cpu: int = 64
     memory: str = "512Gi"
+    disk: str = "512Gi"
     gpus: int = 0
 
 
@@ -199,7 +200,8 @@ class TestCluster:
     def add_node(self, node: Node) -> None:
         """Add a node, or bring one back."""
         self._nodes[node.name] = node
-        numbers = {"cpu": str(node.cpu), "memory": node.memory, **({GPU: str(node.gpus)} if node.gpus else {})}
+        numbers = {"cpu": str(node.cpu), "memory": node.memory, "ephemeral-storage": node.disk}
+        numbers |= {GPU: str(node.gpus)} if node.gpus else {}
         status = {"allocatable": numbers, "capacity": numbers, "conditions": [{"type": "Ready", "status": "True"}]}
         spec = {"taints": [dict(taint) for taint in node.taints]}
         self._add(
@@ -217,10 +219,14 @@ class TestCluster:
         """Make a ConfigMap."""
         self._add("configmaps", {"metadata": {"name": name, "namespace": NAMESPACE}, "data": dict(values)})
 
-    def add_claim(self, name: str) -> Path:
-        """Make a PersistentVolumeClaim with a volume; returns its folder."""
-        status = {"phase": "Bound"}
-        self._add("persistentvolumeclaims", {"metadata": {"name": name, "namespace": NAMESPACE}, "status": status})
+    def add_claim(self, name: str, *, bound: bool = True) -> Path:
+        """Make a PersistentVolumeClaim with a volume, or one that gets none; returns its folder."""
+        claim = {
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"accessModes": ["ReadWriteMany"]},
+            "status": {"phase": "Bound" if bound else "Pending"},
+        }
+        self._add("persistentvolumeclaims", claim)
         return self.kubelet.claim_folder(name)
 
     # Faults
@@ -342,9 +348,13 @@ class TestCluster:
             for volume in spec.get("volumes") or []
             if "persistentVolumeClaim" in volume
         ]
-        known = {claim["metadata"]["name"] for claim in self._objects.list("persistentvolumeclaims")}
-        if missing := [claim for claim in claims if claim not in known]:
+        phases = {
+            one["metadata"]["name"]: one["status"]["phase"] for one in self._objects.list("persistentvolumeclaims")
+        }
+        if missing := [claim for claim in claims if claim not in phases]:
             return None, f'persistentvolumeclaim "{missing[0]}" not found'
+        if any(phases[claim] == "Pending" for claim in claims):
+            return None, f"0/{len(self._nodes)} nodes are available: pod has unbound immediate PersistentVolumeClaims."
         reasons: Counter[str] = Counter()
         for node in self._nodes.values():
             untolerated = [

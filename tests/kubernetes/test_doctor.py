@@ -13,7 +13,7 @@ from airflow.models.pool import Pool
 from airflow.utils import session as airflow_session
 from typer.testing import CliRunner
 
-from tests.kubernetes.cluster import IMAGE, NAMESPACE, TestCluster
+from tests.kubernetes.cluster import IMAGE, NAMESPACE, Node, TestCluster
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import REPOSITORY, Settings, load_settings
 
@@ -153,6 +153,39 @@ def test_each_thing_that_is_missing_is_named_with_its_remedy(
     }.items():
         assert found[subject][0] == "missing", subject
         assert remedy in found[subject][1], found[subject]
+
+
+def test_the_driver_the_disk_the_taints_and_the_storage_class_of_nodes_are_named(
+    cluster: TestCluster, deployment: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Three kinds of GPU nodes: with a taint of AKS, with a small boot disk, and with an old driver, which the pod then names."""
+    labels = {"nvidia.com/cuda.driver-version.full": "550.54.15"}
+    taint = {"key": "sku", "value": "gpu", "effect": "NoSchedule"}
+    cluster.add_node(Node(name="tainted", gpus=1, labels={"kind": "tainted"}, taints=[taint]))
+    cluster.add_node(Node(name="small", gpus=1, labels={"kind": "small"}, disk="20Gi"))
+    cluster.add_node(Node(name="old", gpus=1, labels={"kind": "old", **labels}))
+    cluster.add_claim("toolformer-cache", bound=False)
+    gpu = yaml.safe_load((TEMPLATES / "a100" / "gpu.yaml").read_text())
+    gpu["spec"]["volumes"].append({"name": "cache", "persistentVolumeClaim": {"claimName": "toolformer-cache"}})
+    for name, kind in (("cpu", "tainted"), ("gpu", "small"), ("finetune", "old")):
+        (tmp_path / f"{name}.yaml").write_text(
+            yaml.safe_dump({**gpu, "spec": {**gpu["spec"], "nodeSelector": {"kind": kind}}})
+        )
+    change(monkeypatch, kubernetes_templates=tmp_path)
+    _, found = doctor("--no-pods")
+    assert found["nodes for cpu"] == (
+        "missing", "1 nodes, kind=tainted; all have taints (sku=gpu:NoSchedule). Add them to tolerations in the template."
+    )  # fmt: skip
+    state, detail = found["nodes for gpu"]
+    assert (state, "disk for pods 20 GiB, a pod asks for 24Gi. Give the nodes a larger boot disk" in detail) == (
+        "missing",
+        True,
+    )
+    state, detail = found["nodes for finetune"]
+    assert (state, detail.endswith("a pod wants 1; driver 550.54.15")) == ("ok", True)
+    state, detail = found["claim toolformer-cache"]
+    assert state == "unknown"
+    assert "the cluster's default storage class may wait for the first pod, or may not have ReadWriteMany" in detail
 
 
 @pytest.mark.parametrize(("gpus", "way"), [(4, "off"), (1, "layers")])

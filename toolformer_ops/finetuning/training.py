@@ -28,6 +28,7 @@ from toolformer_ops.finetuning.snapshots import Snapshots
 from toolformer_ops.finetuning.trainer import DevelopmentSchedule, ReleaseTrainer, StopWhenToldTo
 from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLines, TrainingLog
 from toolformer_ops.language_model.tokenization import Tokenization
+from toolformer_ops.models.gpus import require_own_memory
 from toolformer_ops.models.loading import load_network
 
 LOGGED_STEPS = 100
@@ -117,6 +118,7 @@ def train(
     Raises:
         TrainingError: the loss stopped being a finite number.
         DeviceMemoryError: a pass does not fit into memory; checkpoints stay.
+        NoDeviceError: nor could it, since other processes hold much of the GPU.
         TerminationRequest: SIGTERM came; the checkpoint of the last step is written.
     """
     arguments = _arguments(settings, recipe, folder, plan)
@@ -203,6 +205,7 @@ def _run(trainer: Trainer, checkpoint: Path | None) -> None:
             raise
         reason = str(error).splitlines()[0]
     if reason:  # not within the handler, whose traceback holds what fills the memory
+        require_own_memory("one forward and backward pass")
         raise DeviceMemoryError(f"expected memory for one forward and backward pass, found too little: {reason}")
 
 

@@ -26,6 +26,7 @@ import psutil
 import torch
 
 from toolformer_ops.errors import DeviceMemoryError
+from toolformer_ops.models.gpus import require_own_memory
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +135,7 @@ class DeviceMemory:
 
         Raises:
             DeviceMemoryError: not even one item fits.
+            NoDeviceError: nor could it, since other processes hold much of the GPU.
         """
         return _halving(run, items, what, self._shrink)
 
@@ -154,6 +156,7 @@ def _halving(
         if not _is_out_of_memory(error):
             raise
         if len(items) == 1:
+            require_own_memory(f"one of {what}")
             raise DeviceMemoryError(
                 f"expected memory for one of {what}, found too little: {str(error).splitlines()[0]}. Choose a device with more "
                 f"memory, TOOLFORMER_DTYPE=bfloat16, or a smaller model."

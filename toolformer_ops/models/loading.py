@@ -6,7 +6,8 @@ from typing import Any
 import torch
 
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import ModelError, NoDeviceError, ToolformerError
+from toolformer_ops.errors import ModelError, ToolformerError
+from toolformer_ops.models.gpus import gpus, require_gpu, require_own_memory
 from toolformer_ops.models.identity import (
     hub_model_missing,
     hub_options,
@@ -52,8 +53,9 @@ def load_weights(
     """The network alone.
 
     Raises:
-        ModelError: there is no such model, or dtype or device cannot be used.
-        ModelHubError, NoDeviceError: the hub does not answer, or no GPU is there.
+        ModelError: there is no such model, dtype or device cannot be used, or the weights do not fit on the GPUs.
+        ConfigurationError: torch cannot use this machine's driver.
+        ModelHubError, NoDeviceError: the hub does not answer, or no GPU is there, or other processes fill it.
     """
     from safetensors import SafetensorError
 
@@ -98,7 +100,10 @@ def load_weights(
             source, type(network).__name__,
         )  # fmt: skip
     if not placed:
-        return network.to(device)
+        try:
+            return network.to(device)
+        except torch.OutOfMemoryError as error:
+            raise _cannot_be_loaded(source, pinned, error) from error
     _require_on_gpus(network, source)
     return answer_on_first_device(network)
 
@@ -122,10 +127,11 @@ def _require_on_gpus(network: Any, source: str) -> None:
         name for name, place in getattr(network, "hf_device_map", {}).items() if place in ("cpu", "disk")
     )
     if elsewhere:
+        require_own_memory(f"the weights of {source}")
         raise ModelError(
-            f"{source}: expected GPUs that hold all of its weights, found {torch.cuda.device_count()} without room for "
-            f"{len(elsewhere)} of its parts, such as {elsewhere[0]}. Give the process more GPUs (nvidia.com/gpu in gpu.yaml), or "
-            "use bfloat16."
+            f"{source}: expected GPUs that hold all of its weights, found {', '.join(map(str, gpus())) or 'none'}, without room "
+            f"for {len(elsewhere)} of its parts, such as {elsewhere[0]}. Give the process more GPUs (nvidia.com/gpu in gpu.yaml), "
+            "or use bfloat16."
         )
 
 
@@ -190,6 +196,12 @@ def _source(path_or_hub_id: str, revision: str | None, settings: Settings | None
 
 
 def _cannot_be_loaded(source: str, pinned: dict[str, Any], error: Exception) -> ToolformerError:
+    if isinstance(error, torch.OutOfMemoryError):
+        require_own_memory(f"the weights of {source}")
+        return ModelError(
+            f"{source}: expected a GPU that holds all of its weights, found too little memory: {str(error).splitlines()[0]} Give "
+            "the process a larger GPU, or several (nvidia.com/gpu in gpu.yaml), or use bfloat16."
+        )
     if pinned:
         return hub_model_missing(source, pinned["revision"], error)
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -203,7 +215,5 @@ def _check_device(device: str) -> None:
         wanted = torch.device(device)
     except RuntimeError as error:
         raise ModelError(f"expected a device such as cpu or cuda:0, found {device!r}.") from error
-    if wanted.type == "cuda" and not torch.cuda.is_available():
-        raise NoDeviceError(
-            f"expected a GPU for device {device!r}, found none. Set TOOLFORMER_DEVICE=cpu, or run where a GPU is."
-        )
+    if wanted.type == "cuda":
+        require_gpu(device)

@@ -10,7 +10,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, get_args
 
@@ -42,6 +42,8 @@ RIGHTS = (
 """What tasks and triggerer ask of the API: resource, part of it, verb."""
 RIGHTS_FILE = "deploy/kubernetes/base/rights.yaml"
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
+DRIVER_LABEL = "nvidia.com/cuda.driver-version.full"
+"""Of NVIDIA's GPU feature discovery."""
 GPU_RESOURCES = re.compile(r".*/gpu|nvidia\.com/mig-.*")
 LINE = re.compile(rf"({'|'.join(get_args(State))})\s+([^:]+): (.*)")
 """How `Finding` is written; a pod's log holds such lines."""
@@ -190,42 +192,79 @@ def _claim(client: CoreV1Api, namespace: str, name: str) -> tuple[State, str]:
         )
     if claim.status.phase == "Bound":
         return "ok", f"bound, {', '.join(claim.spec.access_modes or ['access mode not said'])}"
-    storage_class = claim.spec.storage_class_name or "the default storage class"
+    storage_class = claim.spec.storage_class_name or "the cluster's default storage class"
+    modes = ", ".join(claim.spec.access_modes or ["an access mode"])
     return (
         "unknown",
-        f"is {claim.status.phase}: {storage_class} may wait for the first pod. If it stays so: `kubectl describe pvc {name}`.",
+        f"is {claim.status.phase}: {storage_class} may wait for the first pod, or may not have {modes}. If it stays so, `kubectl "
+        f"describe pvc {name}` says why, and `kubectl get storageclass` which others there are.",
     )
 
 
 def _nodes(client: CoreV1Api, manifest: Mapping[str, Any]) -> tuple[State, str]:
-    """Nodes that the template's node selector names, and GPUs that no pod has asked for."""
-    selector = ",".join(f"{name}={value}" for name, value in (manifest["spec"].get("nodeSelector") or {}).items())
-    nodes = client.list_node(label_selector=selector).items
-    described = selector or "no selector"
-    if not nodes:
+    """Nodes that the template's node selector and tolerations allow, their disk and driver, and GPUs that no pod has asked for."""
+    spec = manifest["spec"]
+    selector = ",".join(f"{name}={value}" for name, value in (spec.get("nodeSelector") or {}).items())
+    # 1. Labels, taints, disk: nodes that no pod by this template can have.
+    labelled = client.list_node(label_selector=selector).items
+    if not labelled:
         return (
             "missing",
             f"no node with {selector}. `kubectl get nodes --show-labels` says what there is: correct nodeSelector in the template. "
             "Where an autoscaler adds such nodes, the pod below gets one.",
         )
-    resources = manifest["spec"]["containers"][0].get("resources") or {}
+    described = f"{len(labelled)} nodes, {selector or 'no selector'}"
+    untolerated = {node.metadata.name: _untolerated(node, spec.get("tolerations") or ()) for node in labelled}
+    nodes = [node for node in labelled if not untolerated[node.metadata.name]]
+    if not nodes:
+        taints = ", ".join(sorted(set().union(*untolerated.values())))
+        return "missing", f"{described}; all have taints ({taints}). Add them to tolerations in the template."
+    resources = spec["containers"][0].get("resources") or {}
+    asked = str((resources.get("requests") or {}).get("ephemeral-storage", 0))
+    disks = [
+        node.status.allocatable["ephemeral-storage"] for node in nodes if "ephemeral-storage" in node.status.allocatable
+    ]
+    if disks:
+        largest_disk = max(disks, key=parse_quantity)
+        described += f"; disk for pods {parse_quantity(largest_disk) / 2**30:.0f} GiB, a pod asks for {asked}"
+        if parse_quantity(largest_disk) < parse_quantity(asked):
+            return (
+                "missing",
+                f"{described}. Give the nodes a larger boot disk, or lower ephemeral-storage in the template.",
+            )
+    # 2. GPUs: whether a node has as many as a pod asks for, and what is free.
     wanted = _gpu_count(resources.get("limits") or {})
     if not wanted:
-        return "ok", f"{len(nodes)} nodes, {described}"
+        return "ok", described
+    drivers = sorted({version for node in nodes if (version := (node.metadata.labels or {}).get(DRIVER_LABEL))})
     free = {node.metadata.name: _gpu_count(node.status.allocatable) for node in nodes}
     for pod in client.list_pod_for_all_namespaces().items:
         if pod.spec.node_name in free and not has_ended(pod):
             free[pod.spec.node_name] -= sum(
                 _gpu_count((one.resources and one.resources.limits) or {}) for one in pod.spec.containers
             )
-    most = max(free.values())
     found = (
-        f"{len(nodes)} nodes, {described}; GPUs free: {sum(free.values())}, on one node {most}; a pod wants {wanted}"
+        f"{described}; GPUs free: {sum(free.values())}, on one node {max(free.values())}; a pod wants {wanted}"
+        f"{'; driver ' if drivers else ''}{', '.join(drivers)}"
     )
-    largest = max(_gpu_count(node.status.allocatable) for node in nodes)
-    if largest < wanted:
+    if max(_gpu_count(node.status.allocatable) for node in nodes) < wanted:
         return "missing", f"{found}. No node has so many: lower the number in the template."
     return "ok", found
+
+
+def _untolerated(node: k8s.V1Node, tolerations: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The node's taints that keep a pod with these tolerations away, as `kubectl taint` writes them."""
+    return {
+        f"{taint.key}={taint.value or ''}:{taint.effect}"
+        for taint in node.spec.taints or ()
+        if taint.effect != "PreferNoSchedule"
+        and not any(
+            known.get("key") in (None, taint.key)
+            and (known.get("operator") == "Exists" or (known.get("value") or "") == (taint.value or ""))
+            and known.get("effect") in (None, taint.effect)
+            for known in tolerations
+        )
+    }
 
 
 def _gpu_count(amounts: Mapping[str, Any]) -> int:

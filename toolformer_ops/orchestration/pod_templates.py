@@ -381,7 +381,7 @@ def _problems(pod: dict[str, Any], namespace: str) -> Iterator[tuple[Keys, str]]
 
 
 def _resource_problems(resources: Mapping[str, Any], keys: Keys) -> Iterator[tuple[Keys, str]]:
-    """A limit of memory that is missing, and amounts that are no Kubernetes quantities."""
+    """A limit of memory that is missing, amounts that are no Kubernetes quantities, and MIG slices that a stage could not use."""
     if not (resources.get("limits") or {}).get("memory"):
         yield (
             (*keys, "limits", "memory"),
@@ -390,9 +390,15 @@ def _resource_problems(resources: Mapping[str, Any], keys: Keys) -> Iterator[tup
     for group in ("limits", "requests"):
         for name, amount in (resources.get(group) or {}).items():
             try:
-                parse_quantity(amount)
+                number = parse_quantity(amount)
             except ValueError:
                 yield (*keys, group, name), f"expected a quantity such as 500m, 4 or 32Gi, found {amount!r}."
+            else:
+                if name.startswith("nvidia.com/mig-") and number > 1:
+                    yield (
+                        (*keys, group, name),
+                        f"expected 1, found {amount}: a process sees one MIG slice alone. Ask for a larger slice, or whole GPUs.",
+                    )
 
 
 def _security_problems(holder: Mapping[str, Any], holder_keys: Keys) -> Iterator[tuple[Keys, str]]:

@@ -81,17 +81,17 @@ def _object_store(settings: Settings) -> Finding:
 def _device(settings: Settings) -> Finding:
     if settings.device == "cpu":
         return Finding("ok", "device", "cpu, as set")
-    import torch
+    from toolformer_ops.models.gpus import MAKE_ROOM, cuda_versions, gpus, require_gpu
 
-    if not torch.cuda.is_available():
-        return Finding(
-            "missing",
-            "device",
-            f"expected a GPU for {settings.device!r}, found none that torch {torch.__version__} can use. Use an image with CUDA "
-            "and nodes with its driver, or a template without a GPU.",
-        )
-    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    return Finding("ok", "device", f"{len(names)} x {names[0]}")
+    try:
+        require_gpu(settings.device)
+        found = gpus()
+    except ToolformerError as error:
+        return Finding("missing", "device", str(error))
+    described = f"GPU {', '.join(map(str, found))}; {cuda_versions()}"
+    if any(gpu.held_by_others for gpu in found):
+        return Finding("missing", "device", f"{described}. {MAKE_ROOM}")
+    return Finding("ok", "device", described)
 
 
 def _folder(subject: str, folder: Path) -> Finding:

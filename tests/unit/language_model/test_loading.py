@@ -338,6 +338,7 @@ def test_unknown_dtypes_and_devices_are_refused(folder: Path) -> None:
 
 def test_a_gpu_that_is_not_there_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.version.cuda", "13.0")
     with pytest.raises(NoDeviceError, match="expected a GPU"):
         LanguageModel.load(str(folder), device="cuda")
 
@@ -397,7 +398,7 @@ def test_gpus_that_cannot_hold_a_model_are_named(folder: Path, tmp_path: Path, m
     settings = load_settings().model_copy(update={"model_parallel": "layers"})
     with pytest.raises(
         ModelError,
-        match="expected GPUs that hold all of its weights, found 0 without room for 6 of its parts, such as lm_head",
+        match="expected GPUs that hold all of its weights, found none, without room for 6 of its parts, such as lm_head",
     ):
         load_weights(str(folder), None, "float32", "cuda", 1, settings)
     assert asked == ["balanced"]
