@@ -3,35 +3,27 @@
 import logging
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
 
-from benchmarks.gpu import measure_gpu
 from benchmarks.launches import measure_launches
-from benchmarks.many_texts import measure_workers
 from benchmarks.measuring import disagreements, measure_jobs
 from benchmarks.random_models import gpt2_config, saved_model
 from benchmarks.report import machine, markdown, write_report
 from benchmarks.roofline import predict
-from benchmarks.window import measure_lengths, measure_windows
-from benchmarks.works import Job, random_text_job, real_text_jobs
+from benchmarks.works import random_text_job, real_text_jobs
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.demo.model import prepare_demo_model
 from toolformer_ops.errors import EXIT_NO_RESULT, ParameterError, ToolformerError, exit_code
-from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.models.loading import DTYPES
 from toolformer_ops.tools.registry import PAPER_TOOLS
 
 logger = logging.getLogger("benchmarks")
 
-WORKS = ("A", "B", "C", "D", "window", "launches", "roofline")
-DEFAULT_TEXTS = {"A": 1, "B": 1, "D": 16, "window": 8}
-"""Texts of a work (B: of each tool; window: sums of each kind) unless told otherwise: about half an hour of CPU time."""
+WORKS = ("A", "B", "launches", "roofline")
 
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
@@ -40,14 +32,13 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 @app.command()
 def bench(
     work: Annotated[str, typer.Option(help=f"One of {', '.join(WORKS)}, or all.")] = "all",
-    texts: Annotated[int, typer.Option(help="Texts of a work; 0: its default.", min=0)] = 0,
+    texts: Annotated[int, typer.Option(help="Texts of work A, and of each tool of work B.", min=1)] = 1,
     plain_texts: Annotated[int, typer.Option(help="Texts that the reference takes; 0: all.", min=0)] = 0,
     runs: Annotated[int, typer.Option(help="Runs of the engine, of which the median counts.", min=1)] = 2,
     dtype: Annotated[str, typer.Option(help="Number formats, with commas between them.")] = "float32,bfloat16",
     out: Annotated[Path, typer.Option(help="Folder for bench.json and bench.md.")] = Path(".toolformer/bench"),
     model: Annotated[str, typer.Option(help="SmolLM2 as safetensors; empty: the demo's, converted where needed.")] = "",
     tools: Annotated[str, typer.Option(help="Tools of work B.")] = ",".join(PAPER_TOOLS),
-    sizes: Annotated[str, typer.Option(help="Numbers of texts of work C.")] = "10,100",
 ) -> None:
     """Measure the engine against the reference and against the floor; exit 3 where they keep other calls."""
     wanted = WORKS if work == "all" else tuple(work.split(","))
@@ -59,13 +50,19 @@ def bench(
             raise ParameterError(f"{option}: expected some of {', '.join(known)}, found {', '.join(sorted(unknown))}.")
     settings = load_settings()
     torch.set_num_threads(1)
-    choices = _Choices(
-        texts, plain_texts or None, runs, formats, model, asked, [int(size) for size in sizes.split(",")]
-    )
     results: dict[str, Any] = {}
     for name in wanted:
         logger.info("work %s", name)
-        results.update(_measure(settings, name, choices))
+        if name in ("launches", "roofline"):  # nothing is timed
+            results[name] = measure_launches() if name == "launches" else predict()
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                if name == "A":
+                    jobs, network = [random_text_job(texts)], saved_model(Path(folder) / "gpt2-random", gpt2_config)
+                else:
+                    jobs = [job for job in real_text_jobs(texts) if job.tool in asked]
+                    network = _smollm2(settings, model)
+                results[name] = measure_jobs(settings, network, jobs, formats, runs, plain_texts or None)
         results["machine"] = machine()
         paths = write_report(out, results)  # after each work: what is measured is not lost when the next fails
     typer.echo(markdown(results))
@@ -75,43 +72,6 @@ def bench(
         typer.echo(f"DIFFERENT: {line}", err=True)
     if lines:
         raise typer.Exit(EXIT_NO_RESULT)
-
-
-@dataclass(frozen=True)
-class _Choices:
-    """What the user chose; see the options."""
-
-    texts: int
-    plain_texts: int | None
-    runs: int
-    formats: tuple[str, ...]
-    model: str
-    tools: tuple[str, ...]
-    sizes: list[int]
-
-
-def _measure(settings: Settings, work: str, choices: _Choices) -> dict[str, Any]:
-    texts = choices.texts or DEFAULT_TEXTS.get(work, 0)
-    if work in ("launches", "roofline"):  # nothing is timed
-        return {work: measure_launches() if work == "launches" else predict()}
-    if work == "D":
-        return {"D": measure_gpu(settings, texts)}
-    if work == "A":
-        with tempfile.TemporaryDirectory() as folder:
-            random_model = saved_model(Path(folder) / "gpt2-random", gpt2_config)
-            return {"A": _measure_jobs(settings, random_model, [random_text_job(texts)], choices)}
-    smollm2 = _smollm2(settings, choices.model)
-    if work == "B":
-        jobs = [job for job in real_text_jobs(texts) if job.tool in choices.tools]
-        return {"B": _measure_jobs(settings, smollm2, jobs, choices)}
-    if work == "C":
-        return {"C": measure_workers(smollm2, choices.formats[0], choices.sizes)}
-    engine = LanguageModel.load(str(smollm2))
-    return {"windows": measure_windows(engine, texts), "lengths": measure_lengths(engine, choices.runs + 1)}
-
-
-def _measure_jobs(settings: Settings, model: Path, jobs: Sequence[Job], choices: _Choices) -> dict[str, Any]:
-    return measure_jobs(settings, model, jobs, choices.formats, choices.runs, choices.plain_texts)
 
 
 def _smollm2(settings: Settings, model: str) -> Path:

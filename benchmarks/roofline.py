@@ -1,17 +1,25 @@
-"""Work "roofline": predicted seconds a text on GPUs that are not here, from operations, bytes and launches.
+"""Work "roofline": predicted texts an hour on GPUs that are not here, from operations, bytes and launches.
 
-The shapes run without weights or data (torch's meta device), one and two layers of them, so that every kernel of a layer is
-counted as transformers dispatches it: its arithmetic, the bytes that it reads and writes, and one launch. Attention, which the
-engine computes itself, is added by formula. A kernel takes the longer of its arithmetic at a share of the peak and its bytes at a
-share of the bandwidth; a pass takes the longer of its kernels together and of its launches. The shares are assumptions, named
-below; nothing here was measured on a GPU.
+Layers run without weights or data (torch's meta device), so that every kernel is counted as transformers dispatches it: its
+arithmetic, the bytes that it reads and writes, and one launch. Attention, which the engine computes itself, is added by formula. A
+kernel takes the longer of its arithmetic at a share of the peak and its bytes at a share of the bandwidth; a pass takes the longer
+of its kernels together and of its launches. The shares are assumptions, named below; nothing here was measured on a GPU.
 
-Phases, for `TEXTS` texts of a micro-batch together: positions (each text twice behind the tool's prompt, `context.py`), sampling
-(`NEW_TOKENS` steps with all samples), scoring without pruning (`packing.py`), and scoring with some calls again in float32.
+Every tool has its own numbers (the paper's k and m) and the lengths of the calls that its prompt shows. Phases, a text:
+
+    positions   the text twice behind the tool's prompt (`context.py`), a row of the vocabulary for each word
+    sampling    a decode step a token of a call, with the samples of all texts that grow together
+    scoring     the text alone, and each call without and with its result, packed (`packing.py`), nothing pruned
+    verifying   `FLOAT32_SHARE` of the calls once more in float32, if a GPU has room for these weights, too
+
+A model that is too large for one GPU has its layers on several, which work one after the other: an hour of the model is an hour of
+each of them.
 """
 
 import dataclasses
-from collections.abc import Callable
+import math
+import re
+import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,21 +27,26 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.works import FIXED_RESULTS
 from toolformer_ops.language_model.losses import SCORED_TOKENS
 from toolformer_ops.language_model.memory import DeviceMemory
+from toolformer_ops.records import CHARACTERS_A_TOKEN
+from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
 
-TEXTS, TEXT_TOKENS, PROMPT_TOKENS = 16, 200, 450
-POSITIONS, SAMPLES, NEW_TOKENS = 5, 5, 20
-CALLS = POSITIONS * SAMPLES
-CALL_TOKENS, RESULT_TOKENS = 13, 4
-"""Of a call's prefix with its newline, and of its result."""
+TEXT_TOKENS = 200
+TEXTS_TOGETHER = 16
+"""Of a micro-batch, if the KV cache has room for them."""
 FLOAT32_SHARE = 0.05
-"""Of the calls, assumed to lie within rounding of a threshold."""
+"""Of the calls, assumed to be within rounding of a threshold."""
 LAUNCH_SECONDS = 5e-6
 STEP_LAUNCHES_A_LAYER, STEP_LAUNCHES_OUTSIDE = 60, 60
-"""Of a decode step with any number of texts, at most: what the engine aims at."""
+"""Of a decode step of Llama in bfloat16 with any number of texts (`launches.py` counts them)."""
 MATRIX_SHARE, ATTENTION_SHARE, BANDWIDTH_SHARE = 0.75, 0.4, 0.85
 """Assumed of the peak: what large matrix products and flash attention reach, and reading and writing of the bandwidth."""
+WEIGHTS_SHARE = 0.8
+"""Of a GPU's memory, at most, for weights: the rest is for keys, values and activations."""
+RESULTS = FIXED_RESULTS | {"Calculator": "0.29", "Calendar": "Today is Thursday, March 9, 2017."}
+"""A result of usual length of each tool."""
 
 
 @dataclass(frozen=True)
@@ -48,21 +61,57 @@ class Device:
     """Operations a second of matrix products; float32 without TF32."""
 
 
+AMPERE = {torch.bfloat16: 312e12, torch.float32: 19.5e12}
+HOPPER = {torch.bfloat16: 989e12, torch.float32: 67e12}
 DEVICES = (
-    Device("A100 80 GB SXM", 80e9, 2.04e12, {torch.bfloat16: 312e12, torch.float32: 19.5e12}),
-    Device("H100 80 GB SXM", 80e9, 3.35e12, {torch.bfloat16: 989e12, torch.float32: 67e12}),
+    Device("A100 40 GB", 40e9, 1.555e12, AMPERE),
+    Device("A100 80 GB", 80e9, 2.039e12, AMPERE),
+    Device("H100 80 GB", 80e9, 3.35e12, HOPPER),
+    Device("H200 141 GB", 141e9, 4.8e12, HOPPER),
 )
 SHAPES = {
-    "1B": {
-        "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "vocab_size": 128_256,
-    },
     "7B": {
         "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
         "num_key_value_heads": 32, "vocab_size": 32_000,
     },
+    "70B": {
+        "hidden_size": 8192, "intermediate_size": 28_672, "num_hidden_layers": 80, "num_attention_heads": 64,
+        "num_key_value_heads": 8, "vocab_size": 32_000,
+    },
 }  # fmt: skip
-"""Llama 3.2 1B and Llama 2 7B."""
+"""Llama 2 7B and 70B."""
+
+
+@dataclass(frozen=True)
+class ToolWork:
+    """What one text takes with a tool, in tokens."""
+
+    tool: str
+    positions: int
+    samples: int
+    prompt: int
+    call: int
+    """Of a call, in the mean over those that the prompt shows."""
+    result: int
+
+    @classmethod
+    def of(cls, tool: str) -> "ToolWork":
+        """With the tool's own numbers, and texts of English prose."""
+        spec, prompt = get_tool(tool).spec, get_tool(tool).prompt
+        calls = re.findall(rf"\[{tool}\([^\[\]]*\]", prompt)
+        return cls(
+            tool=tool,
+            positions=spec.max_positions,
+            samples=spec.samples_per_position,
+            prompt=len(prompt) // CHARACTERS_A_TOKEN,
+            call=math.ceil(statistics.fmean(map(len, calls)) / CHARACTERS_A_TOKEN),
+            result=math.ceil(len(RESULTS[tool]) / CHARACTERS_A_TOKEN),
+        )
+
+    @property
+    def calls(self) -> int:
+        """Scored calls, if every sample is another."""
+        return self.positions * self.samples
 
 
 @dataclass
@@ -192,7 +241,7 @@ def layer_and_rest(shape: dict[str, int], tokens: int, dtype: torch.dtype) -> tu
 
 
 class Prediction:
-    """One shape in one format on one device."""
+    """One shape on GPUs of one kind."""
 
     def __init__(self, shape: dict[str, int], device: Device) -> None:
         self.shape, self.device = shape, device
@@ -202,21 +251,23 @@ class Prediction:
         self.weights = (
             self.layers
             * (2 * self.width * (self.width + self.kept_width) + 3 * self.width * shape["intermediate_size"])
-            + self.width * shape["vocab_size"]
+            + 2 * self.width * shape["vocab_size"]
         )
+        self.devices = math.ceil(self.weights * 2 / (WEIGHTS_SHARE * device.memory_bytes))
+        """GPUs that hold the model in bfloat16."""
+        self.has_room_for_float32 = self.weights * (2 + 4) <= WEIGHTS_SHARE * device.memory_bytes * self.devices
 
-    def pass_tokens(self, dtype: torch.dtype) -> int:
-        """What `DeviceMemory` allows."""
+    def memory(self, dtype: torch.dtype) -> DeviceMemory:
+        """The engine's budgets, with the weights of this format on the GPUs."""
         from transformers import LlamaConfig
 
-        stand_in = _Network(LlamaConfig(**self.shape), dtype)
-        free = self.device.memory_bytes - self.weights * dtype.itemsize
-        return DeviceMemory(stand_in, free_bytes=int(free), like="cuda").pass_tokens
+        free = self.devices * self.device.memory_bytes - self.weights * dtype.itemsize
+        return DeviceMemory(_Network(LlamaConfig(**self.shape), dtype), free_bytes=int(free), like="cuda")
 
-    def through(self, tokens: int, dtype: torch.dtype, attention: Callable[[], Kernels]) -> Cost:
+    def through(self, tokens: int, dtype: torch.dtype, attention: Kernels) -> Cost:
         """One pass of tokens through all layers; `attention` is that of one layer."""
         layer, outside = layer_and_rest(self.shape, tokens, dtype)
-        cost = cost_of(layer, self.device, dtype) + cost_of(attention(), self.device, dtype, ATTENTION_SHARE)
+        cost = cost_of(layer, self.device, dtype) + cost_of(attention, self.device, dtype, ATTENTION_SHARE)
         return cost * self.layers + cost_of(outside, self.device, dtype)
 
     def vocabulary(self, rows: int, dtype: torch.dtype) -> Cost:
@@ -229,53 +280,51 @@ class Prediction:
         kernels.add(0, rows * 8.0)
         return cost_of(kernels, self.device, dtype)
 
-    def flash(self, queries: int, seen: float, columns: float, dtype: torch.dtype) -> Kernels:
-        """Flash attention of a layer: queries that see so many columns in the mean; `columns` are read."""
+    def attention(self, queries: int, seen: float, columns: float, dtype: torch.dtype, parts: int = 1) -> Kernels:
+        """Of a layer: queries that see so many columns in the mean, and `columns` are read; merged, if it is in several parts."""
         kernels = Kernels()
-        moved = dtype.itemsize * (2.0 * queries * self.width + 2.0 * columns * self.kept_width)
-        kernels.add(4.0 * queries * seen * self.width, moved)
+        for _ in range(parts):
+            moved = dtype.itemsize * (2.0 * queries * self.width + 2.0 * columns / parts * self.kept_width)
+            kernels.add(4.0 * queries * seen / parts * self.width, moved)
         for _ in range(3):  # queries, keys and values are laid out one after the other
             kernels.add(0, 2.0 * dtype.itemsize * queries * self.width)
+        if parts > 1:  # the parts in float32, weighed and added
+            kernels.add(0, parts * queries * self.width * (dtype.itemsize + 4.0))
+            kernels.add(0, (parts + 1) * queries * self.width * 4.0)
         return kernels
 
-    def positions(self) -> Cost:
-        """Each text twice, behind a prompt that is there; a row for each of its words."""
-        dtype = torch.bfloat16
-        tokens = 2 * TEXT_TOKENS
-        batch = min(TEXTS * tokens, self.pass_tokens(dtype))
-        columns = batch / tokens * (PROMPT_TOKENS + tokens)
-        one = self.through(batch, dtype, lambda: self.flash(batch, PROMPT_TOKENS + tokens / 2, columns, dtype))
-        return one * (tokens / batch) + self.vocabulary(TEXTS * TEXT_TOKENS, dtype) * (1 / TEXTS)
+    def texts_together(self, work: ToolWork) -> int:
+        """As many texts as there is room for, with their samples."""
+        a_text = 2 * TEXT_TOKENS + work.calls * work.call
+        return max(1, min(TEXTS_TOGETHER, self.memory(torch.bfloat16).cached_tokens // a_text))
 
-    def sampling(self) -> Cost:
-        """Steps of all samples; attention over prompt, text and own columns keeps its scores in float32 (`attention.py`)."""
-        dtype = torch.bfloat16
-        rows = TEXTS * POSITIONS * SAMPLES
-        columns = PROMPT_TOKENS + 2 * TEXT_TOKENS + NEW_TOKENS / 2
-        read = PROMPT_TOKENS + TEXTS * 2 * TEXT_TOKENS + rows * NEW_TOKENS / 2
+    def positions(self, work: ToolWork) -> Cost:
+        """Seconds a text."""
+        dtype, tokens = torch.bfloat16, 2 * TEXT_TOKENS
+        batch = min(TEXTS_TOGETHER * tokens, self.memory(dtype).pass_tokens)
+        columns = batch / tokens * (work.prompt + tokens)
+        one = self.through(batch, dtype, self.attention(batch, work.prompt + tokens / 2, columns, dtype))
+        return one * (tokens / batch) + self.vocabulary(TEXTS_TOGETHER * TEXT_TOKENS, dtype) * (1 / TEXTS_TOGETHER)
 
-        def attention() -> Kernels:
-            kernels = Kernels()
-            scores = 4.0 * rows * self.shape["num_attention_heads"] * columns
-            kernels.add(4.0 * rows * columns * self.width, dtype.itemsize * 2.0 * read * self.kept_width)
-            for _ in range(4):  # scale, mask, softmax, its result in the network's format
-                kernels.add(0, 2.0 * scores)
-            return kernels
-
+    def sampling(self, work: ToolWork) -> Cost:
+        """Seconds a text: the prompt is read once, a text once a position, a sample's own columns by itself."""
+        dtype, texts = torch.bfloat16, self.texts_together(work)
+        rows = texts * work.calls
+        columns = work.prompt + texts * work.positions * 1.5 * TEXT_TOKENS + rows * work.call / 2
+        attention = self.attention(rows, work.prompt + 1.5 * TEXT_TOKENS + work.call / 2, columns, dtype, parts=3)
         step = self.through(rows, dtype, attention) + self.vocabulary(rows, dtype)
         launches = self.layers * STEP_LAUNCHES_A_LAYER + STEP_LAUNCHES_OUTSIDE
-        return dataclasses.replace(step, launches=launches) * (NEW_TOKENS / TEXTS)
+        return dataclasses.replace(step, launches=launches) * (work.call / texts)
 
-    def scoring(self, dtype: torch.dtype = torch.bfloat16, calls: float = CALLS) -> Cost:
-        """The text alone, and each call without and with its result, up to the last token that is scored."""
-        half = TEXT_TOKENS / 2 + SCORED_TOKENS  # calls stand all over a text
-        own = 1 + CALL_TOKENS + RESULT_TOKENS / 2 + half
-        text = (1 + TEXT_TOKENS) * (calls / CALLS)
-        tokens = text + 2 * calls * own
-        batch = min(int(TEXTS * tokens), self.pass_tokens(dtype))
-        one = self.through(batch, dtype, lambda: self.flash(batch, own / 2, batch, dtype))
-        rows = round(3 * calls * SCORED_TOKENS * TEXTS)
-        return one * (tokens / batch) + self.vocabulary(rows, dtype) * (1 / TEXTS)
+    def scoring(self, work: ToolWork, dtype: torch.dtype = torch.bfloat16, share: float = 1.0) -> Cost:
+        """Seconds a text, for a share of its calls: prefix and text up to the last token that is scored."""
+        calls = work.calls * share
+        own = 1 + work.call + work.result / 2 + TEXT_TOKENS / 2 + SCORED_TOKENS  # calls stand all over a text
+        tokens = (1 + TEXT_TOKENS) * share + 2 * calls * own
+        batch = min(int(TEXTS_TOGETHER * tokens), self.memory(dtype).pass_tokens)
+        one = self.through(batch, dtype, self.attention(batch, own / 2, batch, dtype))
+        rows = max(1, round(3 * calls * SCORED_TOKENS * TEXTS_TOGETHER))
+        return one * (tokens / batch) + self.vocabulary(rows, dtype) * (1 / TEXTS_TOGETHER)
 
 
 @dataclass(frozen=True)
@@ -291,32 +340,30 @@ class _Network:
 
 
 def predict() -> list[dict[str, Any]]:
-    """One entry for each device, shape and phase."""
+    """One entry for each device, shape and tool; milliseconds a text."""
     found: list[dict[str, Any]] = []
     for device in DEVICES:
         for name, shape in SHAPES.items():
             prediction = Prediction(shape, device)
-            scoring = prediction.scoring()
-            again = prediction.scoring(torch.float32, CALLS * FLOAT32_SHARE)
-            phases = {
-                "positions": prediction.positions(),
-                "sampling": prediction.sampling(),
-                "scoring": scoring,
-                f"scoring, {FLOAT32_SHARE:.0%} of the calls again in float32": scoring + again,
-            }
-            reading = prediction.weights * 2 / (BANDWIDTH_SHARE * device.bandwidth) * NEW_TOKENS / TEXTS
-            found += [
-                {
-                    "device": device.name,
-                    "shape": name,
-                    "phase": phase,
-                    "predicted seconds a text": cost.seconds,
-                    "predicted limit": cost.limit,
-                    "predicted share of the bfloat16 peak": cost.operations
-                    / cost.seconds
-                    / device.peak[torch.bfloat16],
-                    "predicted times reading the weights": cost.seconds / reading if phase == "sampling" else "-",
-                }
-                for phase, cost in phases.items()
-            ]
+            for work in map(ToolWork.of, PAPER_TOOLS):
+                phases = [prediction.positions(work), prediction.sampling(work), prediction.scoring(work)]
+                seconds = sum(cost.seconds for cost in phases)
+                verifying = prediction.scoring(work, torch.float32, FLOAT32_SHARE).seconds
+                verified = seconds + verifying if prediction.has_room_for_float32 else None
+                found.append(
+                    {
+                        "device": device.name,
+                        "shape": name,
+                        "predicted GPUs": prediction.devices,
+                        "tool": f"{work.tool}, {work.positions} x {work.samples}",
+                        **{
+                            f"predicted ms, {phase}": f"{cost.seconds * 1000:.3g}, {cost.limit}"
+                            for phase, cost in zip(("positions", "sampling", "scoring"), phases, strict=True)
+                        },
+                        "predicted ms, verifying": verifying * 1000 if verified else "no room",
+                        "predicted texts an hour": round(3600 / seconds),
+                        "predicted with verifying": round(3600 / verified) if verified else "-",
+                        "predicted GPU hours for 1,000,000 texts": round(seconds * prediction.devices * 1e6 / 3600),
+                    }
+                )
     return found

@@ -5,7 +5,7 @@ and tools.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.works import Job
@@ -51,7 +51,9 @@ class Outcome:
     """One a call; None for a call at a pruned position, which would not have been sampled."""
 
 
-def sample_job(model: LanguageModel, job: Job, variant: Variant) -> Outcome:
+def sample_job(
+    model: LanguageModel, job: Job, variant: Variant, clock: Callable[[], float] = time.process_time
+) -> Outcome:
     """Positions and samples of all texts of a job."""
     outcome = Outcome()
     choices = ToolSamplingChoices(
@@ -65,7 +67,7 @@ def sample_job(model: LanguageModel, job: Job, variant: Variant) -> Outcome:
     )
     for first in range(0, len(job.texts), TEXTS_TOGETHER):
         texts = [(text.text, text.seed_key) for text in job.texts[first : first + TEXTS_TOGETHER]]
-        for of_text in sample_texts(model, job.prompt, job.call_start, choices, texts, clock=time.process_time):
+        for of_text in sample_texts(model, job.prompt, job.call_start, choices, texts, clock=clock):
             outcome.seconds["positions"] += of_text.position_seconds
             outcome.seconds["sampling"] += of_text.sampling_seconds
             outcome.positions.append(of_text.positions)
@@ -76,7 +78,12 @@ def sample_job(model: LanguageModel, job: Job, variant: Variant) -> Outcome:
 
 
 def score_job(
-    model: LanguageModel, job: Job, variant: Variant, outcome: Outcome, calls: Sequence[Sequence[PlacedCall]]
+    model: LanguageModel,
+    job: Job,
+    variant: Variant,
+    outcome: Outcome,
+    calls: Sequence[Sequence[PlacedCall]],
+    clock: Callable[[], float] = time.process_time,
 ) -> None:
     """Losses of given calls, those of a micro-batch's texts together, into `outcome`."""
     for first in range(0, len(job.texts), TEXTS_TOGETHER):
@@ -88,14 +95,14 @@ def score_job(
             )
             for number in group
         ]
-        started = time.process_time()
+        started = clock()
         scored = model.score_texts(
             texts,
             prune_below=variant.prune_below,
             float32_from=LOWEST_THRESHOLD,
             context_tokens=variant.context_tokens,
         )
-        outcome.seconds["scoring"] += time.process_time() - started
+        outcome.seconds["scoring"] += clock() - started
         for number, of_text in zip(group, scored, strict=True):
             losses = iter(of_text)
             pruned = outcome.pruned_tokens[number]

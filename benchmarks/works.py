@@ -1,4 +1,4 @@
-"""Which model annotates which texts, with which numbers: works A and B, and the texts of C.
+"""Which model annotates which texts, with which numbers: works A and B.
 
 Work A: the GPT-2 shape with random weights, texts of 200 tokens, the Calculator's prompt, k 5, m 5, 20 new tokens. Its samples are
 noise, so five calls a position are put in their place before scoring.
@@ -81,8 +81,8 @@ def real_text_jobs(texts: int) -> list[Job]:
     return [_real_text_job(name, texts) for name in tool_names() if name in RunChoices.model_fields["tools"].default]
 
 
-def summaries(count: int) -> list[DemoDocument]:
-    """Wikipedia summaries of the demo's length, in an order that their titles decide."""
+def _summaries(count: int) -> list[DemoDocument]:
+    """Of Wikipedia, of the demo's length, in an order that their titles decide."""
     with tempfile.TemporaryDirectory() as folder:
         records = Path(folder) / "kilt.jsonl"
         write_kilt_records(records)
@@ -152,7 +152,7 @@ def _real_text_job(name: str, texts: int) -> Job:
 def _kept_texts(name: str, texts: int) -> list[Text]:
     own = {"Calculator": "sums_in_prose", "Calendar": "dated_posts", "MT": "foreign_phrases"}
     # Filters of the two others need more words than a short summary has in a few cases: some more are looked at.
-    documents = own_documents(own[name]) if name in own else summaries(texts + 50)
+    documents = own_documents(own[name]) if name in own else _summaries(texts + 50)
     found: list[Text] = []
     for item in documents:
         document = Document.of(item.text, item.url)

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import roofline
+from benchmarks import gpu, roofline
 from benchmarks.agreement import compare_kept, compare_samples, loss_error
 from benchmarks.floor import Need, Shape, needs
 from benchmarks.measuring import agreement, disagreements, measure_jobs, run_reference
 from benchmarks.random_models import prompt_tokenizer, text_of_tokens
 from benchmarks.reference import DrawnStep, Reference, ReferenceSample, border_distances
 from benchmarks.report import markdown, table, write_report
-from benchmarks.variants import EXACT_PRUNING, NO_PRUNING, WINDOW_16, sample_job, score_job
+from benchmarks.variants import EXACT_PRUNING, NO_PRUNING, STAGES, WINDOW_16, sample_job, score_job
 from benchmarks.works import Job, Text, random_text_job, real_text_jobs
 from tests.unit.language_model.conftest import PROMPT, TEXT
 from tests.unit.language_model.plain_reference import PlainReference
@@ -96,9 +96,9 @@ def test_a_whole_measurement_has_a_row_a_variant_and_a_report(tiny_gpt2_dir: Pat
     names = ["reference", NO_PRUNING.name, EXACT_PRUNING.name, WINDOW_16.name]
     assert [row["variant"] for row in found["rows"]] == names
     assert all(row["seconds"]["total"] > 0 for row in found["rows"])
-    as_json, as_markdown = write_report(tmp_path / "out", {"machine": MACHINE, "A": found, "D": []})
+    as_json, as_markdown = write_report(tmp_path / "out", {"machine": MACHINE, "A": found})
     assert '"rows"' in as_json.read_text()
-    assert "Not measured: no GPU here." in as_markdown.read_text()
+    assert "ours, window of 16" in as_markdown.read_text()
 
 
 def test_a_draw_is_as_far_from_a_border_as_its_number_is() -> None:
@@ -246,10 +246,34 @@ def test_a_predicted_phase_is_limited_by_what_takes_longest() -> None:
 
 
 def test_every_predicted_figure_says_that_it_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    shape = roofline.SHAPES["1B"] | {"hidden_size": 64, "intermediate_size": 64, "vocab_size": 100}
+    shape = roofline.SHAPES["7B"] | {"hidden_size": 64, "intermediate_size": 64, "vocab_size": 100}
     monkeypatch.setattr(roofline, "SHAPES", {"tiny": shape})
     rows = roofline.predict()
-    assert len(rows) == 8  # two devices, four phases
-    assert {name for name in rows[0] if not name.startswith("predicted")} == {"device", "shape", "phase"}
-    assert {row["predicted limit"] for row in rows} == {"launches"}  # as in every tiny model
+    assert len(rows) == 4 * 5  # devices, tools
+    assert {name for name in rows[0] if not name.startswith("predicted")} == {"device", "shape", "tool"}
+    assert all(row[name].endswith("launches") for row in rows for name in row if "ms, pos" in name)  # a tiny model
     assert "Predicted, not measured" in markdown({"machine": MACHINE, "roofline": rows})
+
+
+def test_a_predicted_model_is_on_as_many_gpus_as_hold_it_and_verified_if_float32_weights_fit_too() -> None:
+    [small, large] = roofline.DEVICES[0], roofline.DEVICES[3]
+    of_7b, of_70b = (roofline.Prediction(roofline.SHAPES[name], small) for name in ("7B", "70B"))
+    # 6.74 and 69 billion weights of two bytes, and 32 GB of an A100's 40 for weights
+    assert (round(of_7b.weights / 1e9, 2), round(of_70b.weights / 1e9)) == (6.74, 69)
+    assert (of_7b.devices, of_70b.devices) == (1, 5)
+    assert not of_7b.has_room_for_float32  # 40 GB of 32
+    assert roofline.Prediction(roofline.SHAPES["7B"], large).has_room_for_float32
+
+
+def test_the_lengths_of_predicted_calls_are_those_of_the_tools_prompts() -> None:
+    calculator, calendar = (roofline.ToolWork.of(tool) for tool in ("Calculator", "Calendar"))
+    assert (calculator.positions, calculator.samples, calculator.calls) == (20, 10, 200)
+    assert calendar.call == 3  # "Calendar()]" has 11 characters
+
+
+def test_the_measurement_of_a_gpu_runs_as_it_would_there() -> None:
+    shape = {"layers": 1, "width": 32, "inner": 32, "heads": 2, "key_heads": 1}
+    found = gpu.measure_engine(Settings(), shape, 1, "cpu")
+    assert {name for name in found if name.startswith("ms a text")} == {f"ms a text, {stage}" for stage in STAGES}
+    assert min(found["ms a row, generate"], found["ms a row, engine"], found["share of the matrix rate"]) > 0
+    assert found["texts an hour"] == pytest.approx(3.6e6 / sum(found[f"ms a text, {stage}"] for stage in STAGES))

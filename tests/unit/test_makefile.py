@@ -76,9 +76,15 @@ def test_a_statement_arrives_literally(bin_folder: Path, harmful: str) -> None:
 
 
 def test_every_choice_of_a_measurement_arrives_literally(bin_folder: Path, harmful: str) -> None:
-    names = ("WORK", "TEXTS", "RUNS", "DTYPE", "SIZES", "MODEL", "OUT")
+    names = ("WORK", "TEXTS", "RUNS", "DTYPE", "MODEL", "OUT")
     arguments, _ = made(bin_folder, "bench", *(f"{name}={harmful}" for name in names))
     assert arguments == ["-m", "benchmarks", *(f"--{name.lower()}={harmful}" for name in names)]
+
+
+def test_every_choice_of_a_gpus_measurement_arrives_literally(bin_folder: Path, harmful: str) -> None:
+    names = ("TEXTS", "MINUTES", "OUT")
+    arguments, _ = made(bin_folder, "bench-gpu", *(f"{name}={harmful}" for name in names))
+    assert arguments == ["-m", "benchmarks.gpu", *(f"--{name.lower()}={harmful}" for name in names)]
 
 
 def test_a_measurement_has_defaults(bin_folder: Path, tmp_path: Path) -> None:
