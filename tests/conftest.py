@@ -21,6 +21,7 @@ from psycopg2 import sql
 from pydantic import SecretStr
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.costs import Costs
 from tests.servers import (
     RunningObjectStore,
     RunningPostgres,
@@ -73,6 +74,10 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Costs())
 
 
 class _ByGroup(LoadScopeScheduling):

@@ -41,6 +41,8 @@ _QUICK_SETTINGS = {"fsync": "off", "synchronous_commit": "off", "full_page_write
 _MEMORY = Path("/dev/shm")  # noqa: S108
 _MEMORY_BYTES = 6 * 2**30
 """Room that has to be free in memory. A Postgres takes 100 MB to 300 MB; an S3 makes as many volumes as gigabytes are free."""
+seconds_of_ended: list[float] = []
+"""CPU seconds of each server that was stopped in this process."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +110,13 @@ def directory_in_memory(otherwise: Path) -> Iterator[Path]:
             continue
     directory = Path(tempfile.mkdtemp(prefix="toolformer-tests-", dir=_MEMORY))
     directory.chmod(0o755)  # Postgres enters as another user where the tests run as root
-    try:
-        with (directory / "unlocked").open("w") as lock:
+    with (directory / "unlocked").open("w") as lock:
+        try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             (directory / "unlocked").rename(directory / "lock")
             yield directory
-    finally:
-        shutil.rmtree(directory)
+        finally:
+            shutil.rmtree(directory)
 
 
 @contextmanager
@@ -198,6 +200,7 @@ def started(
 
 def stop(process: "subprocess.Popen[bytes]", stop_signal: signal.Signals) -> None:
     """Ask a server to end, and kill it when it does not."""
+    before = os.times()
     if process.poll() is None:
         process.send_signal(stop_signal)
         try:
@@ -205,3 +208,5 @@ def stop(process: "subprocess.Popen[bytes]", stop_signal: signal.Signals) -> Non
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+    after = os.times()
+    seconds_of_ended.append(after.children_user + after.children_system - before.children_user - before.children_system)
