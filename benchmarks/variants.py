@@ -99,7 +99,6 @@ def score_job(
         scored = model.score_texts(
             texts,
             prune_below=variant.prune_below,
-            float32_from=LOWEST_THRESHOLD,
             context_tokens=variant.context_tokens,
         )
         outcome.seconds["scoring"] += clock() - started

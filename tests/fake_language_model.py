@@ -122,9 +122,9 @@ class FakeLanguageModel:
         calls: Sequence[PlacedCall],
         *,
         prune_below: float = 0.0,
-        float32_from: float | None = 0.0,
-        float32_near: Sequence[float] = (),
+        keep_threshold: float | None = None,
         context_tokens: int | None = None,
+        verify: str = "all",
     ) -> list[CallLosses]:
         self._see(text)
         self.context_tokens.append(context_tokens)

@@ -12,6 +12,7 @@ import re
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from toolformer_ops.call_syntax import Call, call_with_result, call_without_result
 from toolformer_ops.errors import CorpusError
@@ -20,6 +21,10 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 CHARACTERS_A_TOKEN = 4
 """Of English prose, about: what a text counts for where no tokenizer is loaded; in SQL `about_tokens`."""
+
+
+VerifyInFloat32 = Literal["auto", "on", "all", "off"]
+"""Which losses of a network in bfloat16 or float16 are computed again in float32 (`runs/choices.py` says what each means)."""
 
 
 def content_uuid(*parts: str) -> uuid.UUID:
@@ -205,6 +210,8 @@ class CallLosses:
     """In which the model computed these losses."""
     token_log_probabilities: TokenLogProbabilities | None = None
     """What each loss is the weighted sum of; None where the model has no room for text behind the call."""
+    within_rounding: bool = False
+    """Whether the rounding of bfloat16 or float16 may have brought the loss reduction over a threshold, had float32 not decided."""
 
     @property
     def pruned(self) -> bool:

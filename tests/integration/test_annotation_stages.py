@@ -465,11 +465,11 @@ def test_a_search_passes_over_what_its_own_document_says_and_scoring_asks_near_t
 
     class Watched(FakeLanguageModel):
         def score_texts(self, texts: Any, **options: Any) -> Any:
-            seen.append(options["float32_near"])
+            seen.append((options["prune_below"], options["keep_threshold"]))
             return super().score_texts(texts, **options)
 
     model: Any = Watched()
-    run = dataclasses.replace(unregistered("WikiSearch", prune_below=0.25, loss_format="model"), keep_threshold=0.75)
+    run = dataclasses.replace(unregistered("WikiSearch", prune_below=0.25), keep_threshold=0.75)
     work = ScoreWork(run=run, shard=Shard(), tool=get_tool("WikiSearch"), load_model=lambda: model)
     loaded: Any = [
         (document, [executed_call(at, (0, len(document.text)), document.text.split(" ").index("2"), results)])
@@ -478,6 +478,61 @@ def test_a_search_passes_over_what_its_own_document_says_and_scoring_asks_near_t
     rows = [row for row in work.compute(loaded).rows if isinstance(row, CallLossesRow)]
     assert [(row.result_rank, row.result) for row in rows] == [(1, "2"), (0, results[0])]
     assert seen == [(0.25, 0.75)]
+
+
+def test_calls_that_rounding_may_decide_are_counted_verified_or_not(
+    settings: Settings, use_model: UseModel, corpus: Path
+) -> None:
+    """Two kinds of model: one that verifies nothing of what it marks, and one that verifies all of it."""
+
+    class Marking(FakeLanguageModel):
+        number_format = "bfloat16"
+
+        def score_texts(self, texts: Any, **options: Any) -> Any:
+            return [
+                [dataclasses.replace(one, number_format=self.number_format, within_rounding=True) for one in of_text]
+                for of_text in super().score_texts(texts, **options)
+            ]
+
+    ingest_corpus(settings, str(corpus))
+    for number, number_format in enumerate(("bfloat16", "float32")):
+        model = Marking(SCRIPT)
+        model.number_format = number_format
+        use_model(model)
+        run_id = f"rounding-{number}"
+        start_run(settings, run_id, parameters(corpus, seed=number, document_limit=1))
+        annotate(settings, run_id)
+        counted = {
+            row[2]: (row[3], row[4])
+            for row in rows_of(settings, "yield_by_stage", "run_id, stage, reason, count, is_loss")
+            if row[:2] == (run_id, "score")
+        }
+        calls = counted["scored"][0]
+        assert calls > 0
+        assert counted["within_rounding"] == (calls, False)
+        assert counted.get("verified_in_float32") == ((calls, False) if number_format == "float32" else None)
+
+
+@pytest.mark.parametrize(("choice", "batches"), [("auto", 7), ("on", 1), ("all", 1), ("off", 7)])
+def test_where_weights_may_take_turns_a_shard_is_scored_in_one_micro_batch_and_one_round(
+    settings: Settings, use_model: UseModel, corpus: Path, monkeypatch: pytest.MonkeyPatch, choice: str, batches: int
+) -> None:
+    asked: list[int] = []
+
+    class Watched(FakeLanguageModel):
+        def score_texts(self, texts: Any, **options: Any) -> Any:
+            asked.append(len(texts))
+            return super().score_texts(texts, **options)
+
+    monkeypatch.setattr("toolformer_ops.runs.micro_batches.ROUND_SECONDS", 0.0)  # a round is a micro-batch
+    use_model(Watched(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    small = settings.model_copy(update={"dtype": "bfloat16", "micro_batch_documents": 2})
+    start_run(small, "run", parameters(corpus, verify_in_float32=choice))
+    filter_stage(small, "run", "Calculator", "0/1")
+    annotate_stage(small, "run", "Calculator", "0/1")
+    assert len(asked) == batches
+    assert sum(asked) == 13
 
 
 def test_an_input_is_run_once_for_all_documents_of_a_micro_batch_and_counted_with_the_first() -> None:

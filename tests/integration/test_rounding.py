@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model.memory import DeviceMemory
+from toolformer_ops.language_model.scoring import ROUNDING_NATS
 from toolformer_ops.runs import rounding
 from toolformer_ops.runs.models import load_scoring_model
 from toolformer_ops.storage import database
@@ -17,7 +20,7 @@ def test_rounding_is_measured_once_and_every_process_takes_what_was_stored_first
 ) -> None:
     model = LanguageModel.load(str(tiny_model_dir), dtype="bfloat16")
     engine = database.connect(settings)
-    rounding.allow_measured_rounding(settings, model)
+    rounding.allow_measured_rounding(settings, model, "auto")
     with database.transaction(engine) as connection:
         key = {"model_identity": model.identity, "device": "cpu", "number_format": "bfloat16"}
         [stored] = database.fetch_all(connection, "rounding_margin", **key)
@@ -31,10 +34,28 @@ def test_rounding_is_measured_once_and_every_process_takes_what_was_stored_first
         "what is allowed for a model that was not measured"
     )
     monkeypatch.setattr(rounding, "example_calls", lambda _: pytest.fail("measured twice"))
-    rounding.allow_measured_rounding(settings, another)
+    rounding.allow_measured_rounding(settings, another, "auto")
     assert another.surely_below(0.5 - 1.01 * stored.margin, 0.5)
 
-    rounding.allow_measured_rounding(settings, LanguageModel.load(str(tiny_model_dir)))  # float32 needs no margin
+    rounding.allow_measured_rounding(settings, LanguageModel.load(str(tiny_model_dir)), "on")  # float32 needs no margin
+
+
+@pytest.mark.parametrize(("choice", "has_room"), [("off", True), ("auto", False)])
+def test_where_no_float32_weights_are_wanted_none_are_loaded_and_the_margin_is_the_one_of_any_model(
+    settings: Settings, tiny_model_dir: str, choice: Any, has_room: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DeviceMemory, "has_room_for", lambda *_: has_room)
+    model = LanguageModel.load(str(tiny_model_dir), dtype="bfloat16")
+    monkeypatch.setattr(model, "_load", lambda _: pytest.fail("loaded"))
+    rounding.allow_measured_rounding(settings, model, choice)
+    assert model.rounding_nats == ROUNDING_NATS["bfloat16"]
+    with database.transaction(database.connect(settings)) as connection:
+        database.execute(
+            connection, "insert_rounding_margin", model_identity=model.identity, device="cpu", number_format="bfloat16",
+            calls=1, mean_difference=0.0, largest_difference=0.0, margin=0.125,
+        )  # fmt: skip
+    rounding.allow_measured_rounding(settings, model, choice)
+    assert model.rounding_nats == 0.125
 
 
 def test_commands_without_a_database_measure_it_once_too(

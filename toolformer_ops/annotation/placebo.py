@@ -165,26 +165,32 @@ def score_placebos(
         for index, call_draws in enumerate(drawn)
         for number in range(1, min(len(call_draws), k if own[index] else int(sampled[index])) + 1)
     ]
-    found = _scored(load_model(), choices, texts, drawn, wanted, k) if wanted else {}
-    # 2. What the placebos that reach it, too, are measured against.
-    reaching = [
-        index for index in range(len(calls)) if k > 0 and sampled[index] and _reaches(found.get((index, 1)), choices)
-    ]
-    more = [
-        (index, number)
-        for index in reaching
-        for number in range(2, len(drawn[index]) + 1)
-        if (index, number) not in found
-    ]
-    if more:
-        found |= _scored(load_model(), choices, texts, drawn, more, k)
-    for index in reaching:
-        first = found[index, 1]
-        others = [found[index, number].loss_with_result for number in range(2, len(drawn[index]) + 1)]
-        saved = [
-            loss - first.loss_with_result for loss in others if loss is not None and first.loss_with_result is not None
+    found: dict[Key, PlaceboLoss] = {}
+    for number_format, keys in _by_format(load_model(), choices, calls, wanted) if wanted else ():
+        found |= _scored(load_model(), number_format, choices, texts, drawn, keys, k)
+        # 2. What the placebos that reach it, too, are measured against.
+        reaching = [
+            index
+            for index, number in keys
+            if number == 1 and k > 0 and sampled[index] and _reaches(found[index, 1], choices)
         ]
-        found[index, 1] = dataclasses.replace(first, placebo_information=_mean(saved))
+        more = [
+            (index, number)
+            for index in reaching
+            for number in range(2, len(drawn[index]) + 1)
+            if (index, number) not in found
+        ]
+        if more:
+            found |= _scored(load_model(), number_format, choices, texts, drawn, more, k)
+        for index in reaching:
+            first = found[index, 1]
+            others = [found[index, number].loss_with_result for number in range(2, len(drawn[index]) + 1)]
+            saved = [
+                loss - first.loss_with_result
+                for loss in others
+                if loss is not None and first.loss_with_result is not None
+            ]
+            found[index, 1] = dataclasses.replace(first, placebo_information=_mean(saved))
     # 3. The rows.
     rows: list[list[PlaceboLoss]] = []
     for index, call_draws in enumerate(drawn):
@@ -253,15 +259,32 @@ def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-def _reaches(placebo: PlaceboLoss | None, choices: ScoringChoices) -> bool:
+def _reaches(placebo: PlaceboLoss, choices: ScoringChoices) -> bool:
     """Whether a placebo's reduction is known and reaches `prune_below`."""
-    if placebo is None or placebo.reason is not None or placebo.reduction_bound is None:
+    if placebo.reason is not None or placebo.reduction_bound is None:
         return False
     return placebo.reduction_bound >= choices.prune_below
 
 
+def _by_format(
+    model: "LanguageModel", choices: ScoringChoices, calls: Sequence[JudgedCall], wanted: Sequence[Key]
+) -> list[tuple[str, list[Key]]]:
+    """The placebos by the number format that they are computed in: that of the call's own losses, float32 first.
+
+    One format is done before the next begins, since weights may take each other's place. Where the model does not verify, all are
+    in its own format: beside a call that another device has verified, information differs by rounding.
+    """
+    own = model.number_format
+    if own == FLOAT32 or not model.verifies(choices.verify_in_float32):
+        return [(own, list(wanted))]
+    in_float32 = [key for key in wanted if calls[key[0]].scored.number_format != own]
+    others = [key for key in wanted if calls[key[0]].scored.number_format == own]
+    return [(number_format, keys) for number_format, keys in ((FLOAT32, in_float32), (own, others)) if keys]
+
+
 def _scored(
     model: "LanguageModel",
+    number_format: str,
     choices: ScoringChoices,
     texts: Sequence[tuple[str, Sequence[JudgedCall]]],
     drawn: Sequence[Sequence[PooledResult]],
@@ -273,24 +296,24 @@ def _scored(
     text_of = [number for number, (_, of_text) in enumerate(texts) for _ in of_text]
 
     def losses(keys: Iterable[Key], result_of: Callable[[Key], str]) -> dict[Key, float]:
-        """L(e(c, r)) with these results, of all texts together, each in the format of its call's own losses."""
-        by_format: dict[str, list[list[Key]]] = {}  # and by text
+        """L(e(c, r)) with these results, of all texts together."""
+        of_texts: list[list[Key]] = [[] for _ in texts]
         for key in keys:
-            own = calls[key[0]].scored.number_format
-            of_format = by_format.setdefault(own if own == model.number_format else FLOAT32, [[] for _ in texts])
-            of_format[text_of[key[0]]].append(key)
-        found: dict[Key, float] = {}
-        for number_format, of_texts in sorted(by_format.items(), reverse=True):  # float32 first, always
-            given = [
-                (text, [PlacedCall(calls[key[0]].token, calls[key[0]].call, result_of(key)) for key in of_text])
-                for (text, _), of_text in zip(texts, of_texts, strict=True)
-            ]
-            computed = model.losses_with_result(
-                given, context_tokens=choices.scoring_context_tokens, number_format=number_format
-            )
-            for of_text, values in zip(of_texts, computed, strict=True):
-                found.update(zip(of_text, values, strict=True))
-        return found
+            of_texts[text_of[key[0]]].append(key)
+        if not any(of_texts):
+            return {}
+        given = [
+            (text, [PlacedCall(calls[key[0]].token, calls[key[0]].call, result_of(key)) for key in of_text])
+            for (text, _), of_text in zip(texts, of_texts, strict=True)
+        ]
+        computed = model.losses_with_result(
+            given, context_tokens=choices.scoring_context_tokens, number_format=number_format
+        )
+        return {
+            key: loss
+            for of_text, values in zip(of_texts, computed, strict=True)
+            for key, loss in zip(of_text, values, strict=True)
+        }
 
     def is_pruned(bound: float) -> bool:
         return model.surely_below(bound, choices.prune_below)

@@ -59,7 +59,7 @@ class ExecutedText:
 
 @dataclass(frozen=True)
 class ScoredCall:
-    """The result that a call gets and its losses in nats. The fields are columns of `call_losses`."""
+    """The result that a call gets and its losses in nats. The fields are columns of `call_losses`, but for one."""
 
     result_rank: int | None = None
     """Index of the result among the tool's ranked results."""
@@ -75,6 +75,8 @@ class ScoredCall:
     """In which the model computed the losses."""
     token_log_probabilities: TokenLogProbabilities | None = None
     """The terms of the losses; None where there are no losses."""
+    within_rounding: bool = False
+    """Whether rounding may decide it, or would where float32 had not; counted, and no column."""
     reduction_bound: float | None = None
     """The loss reduction L- minus L+, or, for a pruned call, a number that it does not exceed."""
 
@@ -119,8 +121,7 @@ def score_texts(
 ) -> list[list[ScoredCall]]:
     """The result and the losses of each call of each text, in order. The model is loaded only where a call has a result.
 
-    Where the network is in low precision and `choices.loss_format` is `model`, float32 decides near `keep_threshold` and
-    `prune_below`.
+    Of a network in bfloat16 or float16, `choices.verify_in_float32` says which losses are computed again in float32.
     """
     # 1. Results; of calls that no release takes only where they are scored as well.
     scored = [
@@ -143,14 +144,13 @@ def score_texts(
     placed = {number: calls for number, calls in placed.items() if calls}
     if not placed:
         return scored
-    # 2. Losses. float32 decides near thresholds, or from `prune_below` on, since no threshold may be lower.
-    near = choices.loss_format == "model"
+    # 2. Losses.
     computed = load_model().score_texts(
         [(texts[number].text, list(calls.values())) for number, calls in placed.items()],
         prune_below=choices.prune_below,
-        float32_from=None if near else choices.prune_below,
-        float32_near=(choices.prune_below, keep_threshold) if near else (),
+        keep_threshold=keep_threshold,
         context_tokens=choices.scoring_context_tokens,
+        verify=choices.verify_in_float32,
     )
     # 3. Reasons.
     for (number, calls), losses_of_text in zip(placed.items(), computed, strict=True):
@@ -161,7 +161,7 @@ def score_texts(
 
 def _with_losses(chosen: ScoredCall, found: CallLosses) -> ScoredCall:
     """A call with its losses, or with the reason why it has no loss reduction."""
-    chosen = dataclasses.replace(chosen, number_format=found.number_format)
+    chosen = dataclasses.replace(chosen, number_format=found.number_format, within_rounding=found.within_rounding)
     if math.isnan(found.reduction_bound):
         return dataclasses.replace(chosen, reason=NOT_FINITE)
     return dataclasses.replace(

@@ -46,10 +46,6 @@ MAX_PROMPTS = 16
 TOLERANCE = 1e-3
 """Largest difference of logits, as a share of the largest logit, that the comparison at load takes for rounding of float32. A
 position that is wrong by one changed SmolLM2's logits by 0.08, a token that is not seen by 0.13."""
-ROUNDING_NATS = {"float32": 1e-4, "bfloat16": 0.25, "float16": 0.25}
-"""By how much two computations of a loss reduction in this number format may differ, with room to spare: measured between bfloat16
-and float32 with SmolLM2-135M, 0.03 in the mean and 0.09 at most; between two float32 batches below 1e-5. What holds for the model
-at hand takes its place where it was measured (`runs/rounding.py`)."""
 _ATTENTION = "toolformer_ops"
 _SHARED_LAYERS = {"full_attention", "sliding_attention"}
 _UNBOUNDED_TOKENIZER_LENGTH = 10**9
@@ -65,8 +61,6 @@ class CausalModel:
         """Where token ids go."""
         self.dtype: torch.dtype = network.dtype
         self.number_format = str(self.dtype).removeprefix("torch.")
-        self.rounding_nats = ROUNDING_NATS[self.number_format]
-        """By how much two computations of a loss reduction may differ."""
         self.max_positions = _max_positions(self.config, tokenizer_length)
         self.sliding_window = _sliding_window(self.config, self.max_positions)
         self.memory = DeviceMemory(network)
@@ -96,24 +90,11 @@ class CausalModel:
         """What the weights would take in float32."""
         return int(4 * sum(parameter.numel() for parameter in self.network.parameters()))
 
-    def leave_device(self) -> None:
-        """Move the weights to main memory, so that the GPUs have room for others."""
-        if self.device.type == "cuda":
-            for part, _ in self._places():
-                part.to("cpu")
-            torch.cuda.empty_cache()
-
-    def return_to_device(self) -> None:
-        """Move the weights back."""
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
-            for part, device in self._places():
-                part.to(device)
-
-    def _places(self) -> list[tuple[Any, Any]]:
-        """The parts of the network, each with its device; several where layers are on several."""
-        places = getattr(self.network, "hf_device_map", None) or {"": self.device}
-        return [(self.network.get_submodule(name), device) for name, device in places.items()]
+    def let_go(self) -> None:
+        """Free the weights and what was computed with them, whoever still refers to this model; it can no longer be used."""
+        self._prompts.clear()
+        for parameter in self.network.parameters():
+            parameter.data = parameter.data.new_empty(0)
 
     def hidden_states(
         self, sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]] | None = None

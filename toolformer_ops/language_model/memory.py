@@ -98,6 +98,7 @@ class DeviceMemory:
             weights[parameter.device] += parameter.nbytes
         kind = "cuda" if any(device.type == "cuda" for device in weights) else "cpu"
         self._devices = list(weights) if kind == "cuda" else []
+        self._weight_bytes = weights.total()
         if free_bytes is None:
             # Each device holds its share of the layers, so of their keys and values: the fullest decides.
             free_bytes = min(int(_free_bytes(device) * weights.total() / weights[device]) for device in weights)
@@ -125,7 +126,14 @@ class DeviceMemory:
 
     def has_room_for(self, weight_bytes: int) -> bool:
         """Whether other weights fit beside these and leave a third of what is free; on a CPU they are mapped from their file."""
-        return not self._devices or weight_bytes < sum(_free_bytes(device) for device in self._devices) * 2 / 3
+        return not self._devices or weight_bytes < self._free() * 2 / 3
+
+    def could_hold(self, weight_bytes: int) -> bool:
+        """Whether other weights fit in the place of these, with a tenth for the passes."""
+        return not self._devices or weight_bytes < (self._free() + self._weight_bytes) * 0.9
+
+    def _free(self) -> int:
+        return sum(_free_bytes(device) for device in self._devices)
 
     def halving(self, run: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item], what: str) -> list[Result]:
         """`run(items)`; where memory is short, of the first half and then of the second, and so on. One result an item, in order.

@@ -4,28 +4,31 @@ Positions, samples and losses of several texts are computed together (`context.p
 text gives the same numbers, bit for bit, in every batch and order; on other devices they may differ by rounding.
 """
 
+import dataclasses
+import functools
 import gc
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 import torch
 
 from toolformer_ops.config import Settings
+from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import context, decode_loop, perplexity, scoring
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.context import ContextBuilder
+from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.perplexity import TextLoss
 from toolformer_ops.language_model.sampling import Sampler, SamplingSettings
 from toolformer_ops.language_model.scoring import ScoredToken
 from toolformer_ops.language_model.tokenization import AnnotationPrompt, Tokenization, TokenizedText
 from toolformer_ops.models.loading import load_network, load_weights
-from toolformer_ops.records import CallLosses, CallPosition, PlacedCall
+from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, VerifyInFloat32
 
 logger = logging.getLogger(__name__)
 
-Found = TypeVar("Found")
+FLOAT32 = "float32"
 
 
 class LanguageModel:
@@ -36,15 +39,21 @@ class LanguageModel:
         model: CausalModel,
         tokenization: Tokenization,
         identity: str,
-        load_float32: Callable[[], CausalModel] | None = None,
+        load: Callable[[str], CausalModel] | None = None,
     ) -> None:
+        """`load` loads the same weights in a number format; without it there are none in another one."""
         self.identity = identity
         """`name@content hash` or `hub id@revision`: what goes into recipes."""
-        self._model = model
+        self.number_format = model.number_format
+        """float32, bfloat16 or float16: that of the weights."""
+        self.max_positions = model.max_positions
+        """The model's window, in tokens."""
+        self.rounding_nats = scoring.ROUNDING_NATS[self.number_format]
+        """How far a loss reduction in this number format may be from float32's; `runs/rounding.py` measures it."""
         self._tokenization = tokenization
         self._contexts = ContextBuilder(model, tokenization)
-        self._load_float32 = load_float32 or (lambda: model)
-        self._float32_model: CausalModel | None = None
+        self._load = load or (lambda _: model)
+        self._loaded = {self.number_format: model}  # by number format
 
     @classmethod
     def load(
@@ -59,8 +68,8 @@ class LanguageModel:
         """Load safetensors from a folder, from S3, or from the hub at a pinned revision; no code of a model is run.
 
         `settings` (the deployment's where None) say where S3, its cache and the hub are. `dtype` is float32, bfloat16 or
-        float16 (float32 weights are then loaded beside, once a call needs them); `device` cpu, cuda or cuda:N; `threads` CPU
-        threads of this process.
+        float16 (float32 weights are then loaded once a call needs them); `device` cpu, cuda or cuda:N; `threads` CPU threads
+        of this process.
 
         Raises:
             ModelError: there is no such model, or it cannot be used here.
@@ -68,15 +77,12 @@ class LanguageModel:
         network, tokenizer, identity = load_network(path_or_hub_id, revision, dtype, device, threads, settings)
         longest = tokenizer.model_max_length
 
-        def load_float32() -> CausalModel:
-            return CausalModel(load_weights(path_or_hub_id, revision, "float32", device, threads, settings), longest)
+        def load(number_format: str) -> CausalModel:
+            return CausalModel(
+                load_weights(path_or_hub_id, revision, number_format, device, threads, settings), longest
+            )
 
-        return cls(CausalModel(network, longest), Tokenization(tokenizer), identity, load_float32)
-
-    @property
-    def max_positions(self) -> int:
-        """The model's window, in tokens."""
-        return self._model.max_positions
+        return cls(CausalModel(network, longest), Tokenization(tokenizer), identity, load)
 
     def tokenize(self, text: str) -> TokenizedText:
         """The one encoding of `text` that positions refer to."""
@@ -153,7 +159,7 @@ class LanguageModel:
 
         The rounding errors of the model's number format are allowed for. Never for a `prune_below` of 0.
         """
-        return scoring.surely_below(bound, prune_below, self._model.rounding_nats)
+        return scoring.surely_below(bound, prune_below, self.rounding_nats)
 
     @torch.inference_mode()
     def score_texts(
@@ -161,37 +167,46 @@ class LanguageModel:
         texts: Sequence[tuple[str, Sequence[PlacedCall]]],
         *,
         prune_below: float = 0.0,
-        float32_from: float | None = 0.0,
-        float32_near: Sequence[float] = (),
+        keep_threshold: float | None = None,
         context_tokens: int | None = None,
+        verify: VerifyInFloat32 = "all",
     ) -> list[list[CallLosses]]:
         """The losses of each call of each text, in nats, in order; losses that are not finite are returned too.
 
         With `prune_below` above 0, what provably cannot reach that loss reduction is not computed (`scoring.py`).
         `context_tokens` is how much text before a position the call is scored with; None is all.
 
-        A model in bfloat16 or float16 computes some calls again in float32, those of all texts together: those without finite
-        losses; those that may reach `float32_from`, so that at every threshold from there on the kept calls are those of float32;
-        those that rounding may bring over one of the thresholds `float32_near`, so that at these the kept calls are.
+        A model in bfloat16 or float16 marks the calls that rounding may bring over `prune_below` or `keep_threshold`
+        (`within_rounding`). Where it verifies (`verifies`), it computes these again in float32, and those without finite losses,
+        so that at both thresholds the kept calls are those of float32; with `all` every call that may reach `prune_below`, so
+        that they are at each threshold from there on. Those of all texts are computed together.
         All are nan where a call is so long that the model's window has no room for text behind it.
 
         Raises:
             ValueError: a call's position is not in 1..tokens - 1.
+            ModelError: as `verifies`.
         """
-        settings = scoring.ScoringSettings(prune_below, context_tokens)
         tokenized = [(self.tokenize(text), calls) for text, calls in texts]
+        settings = scoring.ScoringSettings(prune_below, context_tokens, self.rounding_nats)
+        # 1. In the model's own format.
         found = scoring.score_texts(self._model, self._tokenization, tokenized, settings)
-        if self._model.dtype == torch.float32:
+        if self.number_format == FLOAT32:
             return found
-        margin = self._model.rounding_nats
-
-        def is_decided(bound: float) -> bool:
-            """Whether float32 would say the same of a loss reduction, or of its bound."""
-            below = float32_from is None or bound < float32_from - margin
-            return math.isfinite(bound) and below and all(abs(bound - threshold) > margin for threshold in float32_near)
-
+        # 2. Which calls rounding may decide.
+        thresholds = {prune_below, prune_below if keep_threshold is None else keep_threshold}
+        found = [[_marked(losses, thresholds, self.rounding_nats) for losses in of_text] for of_text in found]
+        if not self.verifies(verify):
+            return found
+        # 3. Those again in float32.
+        at_least = prune_below - self.rounding_nats if verify == "all" else math.inf
         again = [
-            [index for index, losses in enumerate(of_text) if not is_decided(losses.reduction_bound)]
+            [
+                index
+                for index, losses in enumerate(of_text)
+                if losses.within_rounding
+                or losses.reduction_bound >= at_least
+                or not math.isfinite(losses.reduction_bound)
+            ]
             for of_text in found
         ]
         if any(again):
@@ -199,10 +214,11 @@ class LanguageModel:
                 (text, [calls[index] for index in indices])
                 for (text, calls), indices in zip(tokenized, again, strict=True)
             ]
-            exact = self._in_float32(lambda model: scoring.score_texts(model, self._tokenization, asked, settings))
+            settings = scoring.ScoringSettings(prune_below, context_tokens)
+            exact = scoring.score_texts(self._in_format(FLOAT32), self._tokenization, asked, settings)
             for of_text, indices, right in zip(found, again, exact, strict=True):
                 for index, losses in zip(indices, right, strict=True):
-                    of_text[index] = losses
+                    of_text[index] = dataclasses.replace(losses, within_rounding=of_text[index].within_rounding)
         return found
 
     @torch.inference_mode()
@@ -220,22 +236,21 @@ class LanguageModel:
         Raises:
             ValueError: a call's position is not in 1..tokens - 1, or the number format is neither.
         """
-        if number_format not in ("float32", self.number_format):
+        if number_format not in (FLOAT32, self.number_format):
             raise ValueError(f"expected float32 or {self.number_format}, found {number_format!r}")
         tokenized = [(self.tokenize(text), calls) for text, calls in texts]
 
-        def losses(model: CausalModel) -> list[list[float]]:
-            return scoring.losses_with_result(model, self._tokenization, tokenized, context_tokens)
-
-        return losses(self._model) if number_format == self.number_format else self._in_float32(losses)
+        return scoring.losses_with_result(self._in_format(number_format), self._tokenization, tokenized, context_tokens)
 
     @torch.inference_mode()
     def rounding_differences(self, texts: Sequence[tuple[str, Sequence[PlacedCall]]]) -> list[float]:
         """By how many nats the loss reduction of each call differs between the model's number format and float32."""
         settings = scoring.ScoringSettings()
         tokenized = [(self.tokenize(text), calls) for text, calls in texts]
-        own = scoring.score_texts(self._model, self._tokenization, tokenized, settings)
-        exact = self._in_float32(lambda model: scoring.score_texts(model, self._tokenization, tokenized, settings))
+        own, exact = (
+            scoring.score_texts(self._in_format(number_format), self._tokenization, tokenized, settings)
+            for number_format in (self.number_format, FLOAT32)
+        )
         differences = (
             abs(one.reduction_bound - other.reduction_bound)
             for of_text, right in zip(own, exact, strict=True)
@@ -243,37 +258,59 @@ class LanguageModel:
         )
         return [difference for difference in differences if math.isfinite(difference)]
 
-    @property
-    def number_format(self) -> str:
-        """float32, bfloat16 or float16: that of the weights."""
-        return self._model.number_format
+    def verifies(self, choice: VerifyInFloat32) -> bool:
+        """Whether losses are computed again in float32 under this choice: with `auto`, where the device has room for both weights.
 
-    def allow_rounding(self, nats: float) -> None:
-        """How far a loss reduction in the model's number format may be from float32's; measured, in place of a small model's."""
-        self._model.rounding_nats = nats
-
-    def _in_float32(self, work: Callable[[CausalModel], Found]) -> Found:
-        """The work done by the model in float32.
-
-        Its weights are loaded once and kept beside the others. Where the device has no room for both, the others are moved to main
-        memory meanwhile, each time: seconds for a model of gigabytes, so that calls should come many at a time.
+        Raises:
+            ModelError: they are to be, and the device could not hold float32 weights alone.
         """
-        if self._model.dtype == torch.float32:
-            return work(self._model)
-        if self._float32_model is None and self._model.memory.has_room_for(self._model.float32_bytes):
-            self._float32_model = self._load_float32()
-        if self._float32_model is not None:
-            return work(self._float32_model)
-        logger.info(
-            "the device has no room for float32 weights beside those in %s: they take turns", self.number_format
-        )
-        self.forget_texts()
-        try:
-            self._model.leave_device()
-            return work(self._load_float32())
-        finally:
-            gc.collect()
-            self._model.return_to_device()
+        if self.number_format == FLOAT32 or choice == "off":
+            return False
+        if choice == "auto" or self._has_room:
+            return self._has_room
+        if not self._model.memory.could_hold(self._model.float32_bytes):
+            raise ModelError(
+                f"verify_in_float32 {choice}: expected a device that holds the weights in float32, "
+                f"{self._model.float32_bytes / 2**30:.0f} GiB, found less. Choose auto or off, or give the pod more GPUs."
+            )
+        return True
+
+    @functools.cached_property
+    def _has_room(self) -> bool:
+        """Whether float32 weights are kept beside the others. Asked first when only the others are there."""
+        has_room = self._model.memory.has_room_for(self._model.float32_bytes)
+        if not has_room:
+            logger.info(
+                "the device has no room for float32 weights (%.0f GiB) beside those in %s: with verify_in_float32 auto, calls "
+                "near a threshold are counted and not computed again",
+                self._model.float32_bytes / 2**30, self.number_format,
+            )  # fmt: skip
+        return has_room
+
+    @property
+    def _model(self) -> CausalModel:
+        return self._in_format(self.number_format)
+
+    def _in_format(self, number_format: str) -> CausalModel:
+        """The model in its own number format or in float32, loaded where it is not there.
+
+        Where the device has no room for both, one takes the other's place, which takes as long as loading. So callers ask for many
+        calls at a time in one format and then in the other.
+        """
+        if number_format not in self._loaded:
+            self.forget_texts()
+            if not self._has_room:
+                logger.info("weights in %s take the place of the others", number_format)
+                for other in self._loaded.values():
+                    other.let_go()
+                self._loaded.clear()
+                gc.collect()
+            self._loaded[number_format] = self._load(number_format)
+            if number_format == self.number_format:
+                self._contexts = ContextBuilder(self._loaded[number_format], self._tokenization)
+            for model in self._loaded.values():
+                model.memory = DeviceMemory(model.network)  # what the others leave
+        return self._loaded[number_format]
 
     @torch.inference_mode()
     def score_details(self, text: str, call: PlacedCall, *, context_tokens: int | None = None) -> list[ScoredToken]:
@@ -309,3 +346,9 @@ class LanguageModel:
             ModelError: the prompt with its longest continuation does not fit into the model's window, or one of them has no token.
         """
         return decode_loop.continuation_log_probabilities(self._model, self._tokenization, prompt, continuations)
+
+
+def _marked(losses: CallLosses, thresholds: set[float], rounding_nats: float) -> CallLosses:
+    """With `within_rounding` where the loss reduction, or its bound, is so near to a threshold."""
+    is_near = any(abs(losses.reduction_bound - threshold) <= rounding_nats for threshold in thresholds)  # not if nan
+    return dataclasses.replace(losses, within_rounding=True) if is_near else losses

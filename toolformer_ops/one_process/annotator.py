@@ -141,7 +141,7 @@ def annotate_file(
     choices = RunChoices.parse({"tools": (tool.spec.name,), **values, "corpus": str(corpus), "model": model_name})
     choices.kept_from()
     choices = with_costs(choices, given_costs(choices))
-    model = functools.cache(functools.partial(load_scoring_model, settings, model_name))
+    model = functools.cache(functools.partial(load_scoring_model, settings, model_name, choices.verify_in_float32))
     annotator = Annotator(settings=settings, tool=tool, choices=choices, model=model)
     documents = (record.document() for _, record in read_corpus(settings, corpus) if isinstance(record, Record))
     annotated = (

@@ -256,7 +256,7 @@ def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PRO
     """
     tools = [get_tool(name) for name in choices.tools]
     kept = count_kept(distinct_documents(settings, choices.corpus, choices.document_limit), tools, choices, probe_texts)
-    model = functools.cache(lambda: load_scoring_model(settings, choices.model))
+    model = functools.cache(lambda: load_scoring_model(settings, choices.model, choices.verify_in_float32))
     return [
         extrapolate(
             tool,

@@ -43,6 +43,8 @@ FUNNEL_NAMES = {
     "without_placebos": "calls without placebos",
     "placebos": "placebos",
     "scored": "scored",
+    "within_rounding": "that rounding may decide",
+    "verified_in_float32": "of these verified in float32",
     "kept": "kept",
     "kept_texts": "texts with a kept call",
     "released": "released",

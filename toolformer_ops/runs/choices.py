@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
+from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.tools.base import ToolSpec
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool, tool_names
 
@@ -340,10 +341,11 @@ class ScoringChoices(Choices):
         json_schema_extra={"section": "Scoring"},
     )
 
-    loss_format: Literal["model", "float32"] = Field(
-        default="model",
-        title="Format of losses",
-        description="model: the network's own, and float32 for calls near a keep threshold; float32: for all that may be kept.",
+    verify_in_float32: VerifyInFloat32 = Field(
+        default="auto",
+        title="Verify in float32",
+        description="Of a model in bfloat16, losses that rounding may bring over a keep threshold are computed again in float32. "
+        "auto: if the GPU has room for both weights. on: always. all: of each call that may be kept. off: never.",
         json_schema_extra={"section": "Scoring"},
     )
     score_unreleasable: bool = Field(
@@ -723,8 +725,8 @@ class RunChoices(
         """What a scoring recipe hashes. A network in float32 has one format; else thresholds decide which losses are float32."""
         deciding = self.part(ScoringChoices).deciding()
         if dtype == "float32":
-            del deciding["loss_format"]
-        elif self.loss_format == "model":
+            del deciding["verify_in_float32"]
+        elif self.verify_in_float32 in ("auto", "on"):
             deciding["float32_near"] = sorted({self.prune_below, self.keep_threshold(spec)})
         return deciding
 

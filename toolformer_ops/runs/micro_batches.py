@@ -9,6 +9,9 @@ A stage may work in rounds of some minutes, so that the stages behind it need no
 (`stages/annotating.py`). A text that is longer than a micro-batch, or at which a process died, begins a round: the stages behind
 have done all before it by then.
 
+Where losses are verified in float32 though the device may lack room for both weights (`verify_in_float32` on or all), a shard is
+one round, and the stages that ask for float32 have micro-batches as large as most shards: weights take turns once in each.
+
 Writes `stage_ledger`, `micro_batches`, and the rows that a stage hands over; what kills its process is the matter of `tries.py`.
 """
 
@@ -41,6 +44,10 @@ Loaded = TypeVar("Loaded")
 MICRO_BATCH_TOKENS = {"cpu": 4_096, "cuda": 32_768}
 """Tokens of a micro-batch by kind of device. The sampler's KV cache holds a text twice, and its calls: so many tokens fill a CPU's
 budget (`language_model/memory.py`), and about half of a GPU's, where a kill would else lose more than some minutes of work."""
+GATHERED = 8
+"""So many micro-batches are one where float32 weights may take the place of the others: on a GPU they are then loaded once in
+262,144 tokens, nearly always once a shard. To load a model of 8B parameters in both formats takes about a minute; to score so many
+tokens takes five minutes (five calls a text) to an hour (fifty), which a kill loses. Predicted, not measured."""
 ROUND_SECONDS = 300.0
 """Of a round, at least: to ask what is undone takes each stage 1.4 CPU s a round with 1,000,000 documents."""
 
@@ -90,6 +97,8 @@ class StageWork(ABC, Generic[Loaded]):
 
     stage: ClassVar[str]
     """Name in `stage_ledger`."""
+    asks_float32: ClassVar[bool] = False
+    """Whether it computes losses in float32 as well where the run verifies them."""
     run: RunTool
     shard: Shard
 
@@ -143,6 +152,8 @@ def work_off(
     """
     run = work.run
     tries = Tries(engine, run_id=run.run_id, tool=run.tool, stage=work.stage, recipe_id=work.recipe_id)
+    takes_turns = settings.dtype != "float32" and run.choices.verify_in_float32 in ("on", "all")
+    together = GATHERED if takes_turns and work.asks_float32 else 1
     # 1. What is to be done, and in which micro-batches.
     with database.transaction(engine) as connection:
         pending = list(work.undone(connection))
@@ -150,9 +161,10 @@ def work_off(
         batches = plan_batches(
             pending,
             tries.left(connection) if pending else [],
-            settings.micro_batch_documents,
+            together * settings.micro_batch_documents,
             tokens,
-            settings.micro_batch_tokens or MICRO_BATCH_TOKENS["cpu" if settings.device == "cpu" else "cuda"],
+            together
+            * (settings.micro_batch_tokens or MICRO_BATCH_TOKENS["cpu" if settings.device == "cpu" else "cuda"]),
         )
     suspect = sum(len(batch.document_ids) for batch in batches if batch.deaths)
     suspected = f", {suspect} of them in micro-batches at which a process died, which come last" if suspect else ""
@@ -165,7 +177,7 @@ def work_off(
     try:
         while True:
             feed(
-                _round(left, ROUND_SECONDS if after_round else math.inf, clock),
+                _round(left, ROUND_SECONDS if after_round and not takes_turns else math.inf, clock),
                 shard.read,
                 shard.compute,
                 shard.write,

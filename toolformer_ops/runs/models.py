@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import RecipeMismatchError
 from toolformer_ops.models.identity import S3
+from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.runs.rounding import allow_measured_rounding, allow_rounding_without_database
 from toolformer_ops.runs.run_tools import RunTool
 from toolformer_ops.runs.start_up import StartUp
@@ -45,14 +46,16 @@ def load_model(settings: Settings, model: str) -> "LanguageModel":
     )
 
 
-def load_scoring_model(settings: Settings, model: str) -> "LanguageModel":
+def load_scoring_model(settings: Settings, model: str, verify: VerifyInFloat32 = "auto") -> "LanguageModel":
     """The same, for scoring without a database: with the rounding of a low-precision format measured as a run would measure it.
+
+    `verify` is the choice `verify_in_float32`.
 
     Raises:
         ModelError: it is not there.
     """
     loaded = load_model(settings, model)
-    allow_rounding_without_database(settings, loaded)
+    allow_rounding_without_database(settings, loaded, verify)
     return loaded
 
 
@@ -112,6 +115,6 @@ def load_run_model(settings: Settings, run: RunTool) -> "LanguageModel":
     """
     model = load_model(settings, run.choices.model)
     require_identity(f"run {run.run_id} was started", run.model_identity, model.identity, run.choices.model)
-    allow_measured_rounding(settings, model)
+    allow_measured_rounding(settings, model, run.choices.verify_in_float32)
     logger.info("loaded %s on %s in %s", model.identity, settings.device, settings.dtype)
     return model

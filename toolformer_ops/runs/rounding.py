@@ -5,6 +5,9 @@ margin are computed again in float32. The margin is `ROOM` times the largest dif
 every installation has: the examples in the prompts of the tools, with the word that follows as the result, which makes large
 reductions, and with another one.
 
+Where nothing is verified in float32 (`LanguageModel.verifies`), nothing is measured: a margin that another process has stored
+counts, or else the one for any model in `language_model/scoring.py`.
+
 A run's margin is in the table `rounding_margins`, which this module owns: every process takes the one that was stored first. The
 commands without a database have theirs in a file of the state folder.
 """
@@ -19,7 +22,7 @@ from typing import TYPE_CHECKING
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError
-from toolformer_ops.records import PlacedCall
+from toolformer_ops.records import PlacedCall, VerifyInFloat32
 from toolformer_ops.storage import database
 from toolformer_ops.storage.shared_files import replace_file
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
@@ -38,8 +41,12 @@ FILE = "rounding_margins.json"
 _EXAMPLE = re.compile(r"^Input: (.+)$", re.MULTILINE)
 
 
-def allow_measured_rounding(settings: Settings, model: "LanguageModel") -> None:
-    """Let a model in low precision allow for the rounding that Postgres has for it on this device; measure it where nobody did."""
+def allow_measured_rounding(settings: Settings, model: "LanguageModel", verify: VerifyInFloat32) -> None:
+    """Let a model in low precision allow for the rounding that Postgres has for it on this device; measure it where nobody did.
+
+    Raises:
+        ModelError: as `LanguageModel.verifies`, for this choice.
+    """
     if model.number_format == "float32":
         return
     key = {
@@ -50,25 +57,27 @@ def allow_measured_rounding(settings: Settings, model: "LanguageModel") -> None:
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
         stored = database.fetch_all(connection, "rounding_margin", **key)
-    if not stored:
+    verifies = model.verifies(verify)
+    if not stored and verifies:
         measured = _measured(model)
         with database.transaction(engine) as connection:
             database.execute(connection, "insert_rounding_margin", **key, **measured)
             stored = database.fetch_all(connection, "rounding_margin", **key)
-    model.allow_rounding(stored[0].margin)
+    if stored:
+        model.rounding_nats = stored[0].margin
 
 
-def allow_rounding_without_database(settings: Settings, model: "LanguageModel") -> None:
+def allow_rounding_without_database(settings: Settings, model: "LanguageModel", verify: VerifyInFloat32) -> None:
     """The same with the margin in the state folder. Two processes that measure at once find the same number on one device."""
     if model.number_format == "float32":
         return
     file, key = settings.state_dir / FILE, f"{model.identity} {device_name(settings.device)} {model.number_format}"
     margins = _margins_in(file)
-    if key not in margins:
+    if model.verifies(verify) and key not in margins:
         margins[key] = _measured(model)["margin"]
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, json.dumps({**_margins_in(file), **margins}, indent=1) + "\n")
-    model.allow_rounding(margins[key])
+    model.rounding_nats = margins.get(key, model.rounding_nats)
 
 
 def _margins_in(file: Path) -> dict[str, float]:

@@ -75,6 +75,7 @@ class PlaceboWork(StageWork[Loaded]):
     """Scoring placebos as micro-batches."""
 
     stage = "placebo"
+    asks_float32 = True
     draw: PlaceboDraw
     load_model: "Callable[[], LanguageModel]"
 

@@ -29,6 +29,8 @@ from toolformer_ops.tools.registry import get_tool
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
 
+FLOAT32 = "float32"
+
 
 @dataclass(frozen=True)
 class CallLossesRow(TableRow):
@@ -82,6 +84,7 @@ class ScoreWork(StageWork[Loaded]):
     """Scoring as micro-batches."""
 
     stage = "score"
+    asks_float32 = True
     tool: Tool
     load_model: "Callable[[], LanguageModel]"
 
@@ -166,6 +169,10 @@ class ScoreWork(StageWork[Loaded]):
             for call, found in zip(paragraphs[key], found_of_text, strict=True):
                 rows.append(CallLossesRow.of(self.recipe_id, call.call_id, key[0], found, with_terms=with_terms))
                 outcome.counts[found.reason or "scored"] += 1
+                if found.within_rounding:
+                    outcome.counts["within_rounding"] += 1
+                    if found.number_format == FLOAT32:
+                        outcome.counts["verified_in_float32"] += 1
             outcome.seconds += len(text.calls) * len(text.text)
         a_weight = (time.perf_counter() - started) / max(1, sum(outcome.seconds for outcome in outcomes.values()))
         for outcome in outcomes.values():

@@ -151,6 +151,9 @@ def test_placebos_are_computed_in_the_format_of_the_calls_own_loss() -> None:
     asked: list[tuple[str, int]] = []
 
     class InLowPrecision(MadeModel):
+        def verifies(self, choice: str) -> bool:
+            return choice == "auto"
+
         def losses_with_result(
             self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **options: Any
         ) -> list[list[float]]:
@@ -189,6 +192,56 @@ def test_placebos_are_computed_in_the_format_of_the_calls_own_loss() -> None:
     assert asked == [("float32", 3), ("bfloat16", 6)]  # three placebos a call
     for placebos in found:
         assert [one.information for one in placebos] == [one.loss_with_result - 1.0 for one in placebos]
+    # Where there are no float32 weights, none are asked for.
+    asked.clear()
+    assert [found] == score_placebos(
+        lambda: model, ScoringChoices(verify_in_float32="off"), [("0", calls)], PlaceboDraw(pool)
+    )
+    assert asked == [("bfloat16", 9)]
+
+
+def test_placebos_of_one_number_format_are_all_computed_before_those_of_the_next() -> None:
+    """Weights may take each other's place, which takes as long as loading."""
+    asked: list[str] = []
+
+    class InLowPrecision(MadeModel):
+        def verifies(self, choice: str) -> bool:
+            return True
+
+        def losses_with_result(
+            self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **options: Any
+        ) -> list[list[float]]:
+            asked.append(options["number_format"])
+            return [
+                [0.25 if call.result else 3.0 for call in calls] for _, calls in texts
+            ]  # each placebo reaches 0.5 nats
+
+    calls = [
+        JudgedCall(
+            content_uuid("call", str(number)),
+            content_uuid("document"),
+            1,
+            Call("Made", str(number)),
+            ScoredCall(
+                result="7",
+                reason=PRUNED,
+                loss_without_call=3.0,
+                loss_with_result=2.75,
+                number_format=number_format,
+                reduction_bound=0.25,
+            ),
+        )
+        for number, number_format in enumerate(["bfloat16", "float32"])
+    ]
+    results = [
+        PooledResult(number, content_uuid("other", str(number)), content_uuid("elsewhere", str(number)), f"r{number}")
+        for number in range(6)
+    ]
+    model: Any = InLowPrecision(seed=1, number_format="bfloat16")
+    pool = Pool(placebos=2, sample_share=1.0, results=results)
+    score_placebos(lambda: model, ScoringChoices(), [("0", calls)], PlaceboDraw(pool))
+    # L(e(c, r')), L(e(c, "")), and what the placebo is measured against.
+    assert asked == ["float32"] * 3 + ["bfloat16"] * 3
 
 
 @dataclass

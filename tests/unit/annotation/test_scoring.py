@@ -96,25 +96,19 @@ def test_in_a_context_window_the_full_context_counts_too() -> None:
     assert (found.loss_without_call_full_context, found.loss_reduction) == (FULL_CONTEXT, FULL_CONTEXT - 1.0)
 
 
-@pytest.mark.parametrize(
-    ("loss_format", "asked"),
-    [
-        ("float32", {"float32_from": 0.25, "float32_near": ()}),
-        ("model", {"float32_from": None, "float32_near": (0.25, 0.5)}),
-    ],
-)
-def test_the_loss_format_says_which_losses_float32_decides(loss_format: str, asked: dict[str, object]) -> None:
+def test_the_engine_is_asked_to_verify_as_the_run_chose_and_says_what_rounding_may_decide() -> None:
     seen: list[dict[str, Any]] = []
 
     class Watched(FakeLanguageModel):
         def score_texts(self, texts: Any, **options: Any) -> Any:
             seen.append(options)
-            return super().score_texts(texts, **options)
+            return [[replace(one, within_rounding=True) for one in found] for found in super().score_texts(texts)]
 
     model: Any = Watched()
-    choices = ScoringChoices(loss_format=loss_format, prune_below=0.25, scoring_context_tokens=16)
-    score_texts(lambda: model, choices, 0.5, [ExecutedText(SUM, [executed("5")], None)])
-    assert seen == [{"prune_below": 0.25, "context_tokens": 16, **asked}]
+    choices = ScoringChoices(verify_in_float32="off", prune_below=0.25, scoring_context_tokens=16)
+    [[found]] = score_texts(lambda: model, choices, 0.5, [ExecutedText(SUM, [executed("5")], None)])
+    assert seen == [{"prune_below": 0.25, "keep_threshold": 0.5, "context_tokens": 16, "verify": "off"}]
+    assert found.within_rounding
 
 
 def test_calls_that_no_release_takes_are_scored_unless_the_run_spares_them() -> None:

@@ -126,7 +126,7 @@ def test_a_real_model_keeps_the_same_calls_with_every_shortcut(smollm2: Subject,
         ]
         plain = [smollm2.reference.losses(text, call).reduction_bound for call in calls]
         exact = score_calls(smollm2.engine, text, calls, prune_below=0.5)
-        half = [] if screened else score_calls(low_precision, text, calls, prune_below=0.5, float32_from=0.5)
+        half = [] if screened else score_calls(low_precision, text, calls, prune_below=0.5)
         for threshold in (0.5, 1.0, 2.0):
             expected = [reduction >= threshold for reduction in plain]
             for scored in filter(None, (exact, half)):

@@ -14,7 +14,6 @@ from typing import Any
 
 import httpx2
 import pytest
-import torch
 from huggingface_hub.errors import HfHubHTTPError
 
 from tests.unit.language_model.conftest import PROMPT, TEXT, TextToSample, sample_calls, score_calls
@@ -367,19 +366,6 @@ def test_a_model_whose_layers_are_spread_computes_the_same_bits(folder: Path, tm
         return [positions, sample_calls(model, [text], **settings), score_calls(model, TEXT, [call])]
 
     assert numbers(spread) == numbers(plain)
-
-
-def test_each_part_of_a_spread_model_returns_to_its_own_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where weights in float32 take turns with those in bfloat16."""
-    model = CausalModel(load_weights(str(folder), None, "bfloat16", "cpu", 1), 1024)
-    moved: list[tuple[int, Any]] = []
-    monkeypatch.setattr(torch.nn.Module, "to", lambda self, device: moved.append((id(self), device)))
-    layers = model.network.model.layers
-    model.network.hf_device_map = {"model.layers.0": 0, "model.layers.1": 1}
-    model.device = torch.device("cuda:0")
-    model.leave_device()
-    model.return_to_device()
-    assert moved == [*((id(layer), "cpu") for layer in layers), *((id(layer), n) for n, layer in enumerate(layers))]
 
 
 def test_gpus_that_cannot_hold_a_model_are_named(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

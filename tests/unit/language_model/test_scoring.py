@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +10,18 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.language_model.conftest import FORMATS, TEXT, Subject, losses_with_result, passes_over, score_calls
+from tests.unit.language_model.conftest import (
+    FORMATS,
+    PROMPT,
+    TEXT,
+    Subject,
+    losses_with_result,
+    passes_over,
+    score_calls,
+)
 from toolformer_ops.call_syntax import Call
-from toolformer_ops.language_model import LanguageModel, scoring
+from toolformer_ops.errors import ModelError
+from toolformer_ops.language_model import LanguageModel, model, scoring
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.tokenization import MIN_WINDOW, owner, plan_windows
@@ -385,17 +395,21 @@ def test_a_bound_proves_something_only_beyond_the_rounding_of_the_number_format(
     assert not tiny_engine.surely_below(math.nan, 0.5)
 
 
-def test_bfloat16_screens_and_float32_decides(tiny_engine: LanguageModel, tiny_engine_bfloat16: LanguageModel) -> None:
+def test_bfloat16_screens_and_float32_decides_all_that_may_be_kept(
+    tiny_engine: LanguageModel, tiny_engine_bfloat16: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = many_calls()
     exact = score_calls(tiny_engine, TEXT, calls)
-    rechecked = score_calls(tiny_engine_bfloat16, TEXT, calls, float32_from=0.25)
+    differences = tiny_engine_bfloat16.rounding_differences([(TEXT, calls)])
+    monkeypatch.setattr(tiny_engine_bfloat16, "rounding_nats", 2 * max(differences))
+    rechecked = score_calls(tiny_engine_bfloat16, TEXT, calls, verify="all")
     formats = {losses.number_format for losses in rechecked}
     assert formats == {"float32", "bfloat16"}
     for losses, right in zip(rechecked, exact, strict=True):
         if losses.number_format == "float32":
             assert close(losses, right, nats=1e-5)
         else:
-            assert right.reduction_bound < 0.25
+            assert right.reduction_bound < 0.0
 
 
 @pytest.mark.parametrize("context_tokens", [None, 6])
@@ -427,8 +441,8 @@ def test_float32_decides_only_near_the_thresholds_that_are_asked_for(
     threshold = 0.1
     differences = tiny_engine_bfloat16.rounding_differences(texts)
     assert len(differences) == sum(len(calls) for _, calls in texts)
-    monkeypatch.setattr(tiny_engine_bfloat16._model, "rounding_nats", 2 * max(differences))
-    margin = tiny_engine_bfloat16._model.rounding_nats
+    margin = 2 * max(differences)
+    monkeypatch.setattr(tiny_engine_bfloat16, "rounding_nats", margin)
     passes_in_float32: list[int] = []
     plain = scoring.score_texts
 
@@ -438,33 +452,123 @@ def test_float32_decides_only_near_the_thresholds_that_are_asked_for(
         return plain(model, *rest)
 
     monkeypatch.setattr(scoring, "score_texts", counted)
-    found = tiny_engine_bfloat16.score_texts(texts, float32_from=None, float32_near=(threshold,))
+    found = tiny_engine_bfloat16.score_texts(texts, keep_threshold=threshold, verify="on")
     assert len(passes_in_float32) == 1, "those of all texts together"
     formats = [losses.number_format for of_text in found for losses in of_text]
     assert 0 < formats.count("float32") < len(formats) / 2
     for of_text, right in zip(found, exact, strict=True):
         for losses, of_float32 in zip(of_text, right, strict=True):
             assert (losses.reduction_bound >= threshold) == (of_float32.reduction_bound >= threshold)
+            assert losses.within_rounding == (losses.number_format == "float32")
             if losses.number_format == "float32":
                 assert close(losses, of_float32)
             else:
-                assert abs(losses.reduction_bound - threshold) > margin
+                assert min(abs(losses.reduction_bound - 0.0), abs(losses.reduction_bound - threshold)) > margin
 
 
-def test_without_room_for_both_weights_they_take_turns_on_the_device(
+class Loads:
+    """An engine in bfloat16, and which weights it loads after its own."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, has_room: bool) -> None:
+        self.formats: list[str] = []
+        self.engine = LanguageModel.load(str(folder), dtype="bfloat16")
+        load = model.load_weights
+
+        def counted(path: str, revision: str | None, dtype: str, *rest: Any) -> Any:
+            self.formats.append(dtype)
+            return load(path, revision, dtype, *rest)
+
+        monkeypatch.setattr(model, "load_weights", counted)
+        monkeypatch.setattr(DeviceMemory, "has_room_for", lambda *_: has_room)
+
+    def score(self, **asked: Any) -> list[CallLosses]:
+        return score_calls(self.engine, TEXT, many_calls(), **asked)
+
+
+def losses_alone(found: Sequence[CallLosses]) -> list[CallLosses]:
+    return [replace(losses, within_rounding=False) for losses in found]
+
+
+def test_with_room_float32_weights_are_loaded_once_and_kept_beside_the_others(
+    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = Loads(tiny_model_dir, monkeypatch, has_room=True)
+    unverified = loads.score(verify="off")
+    assert loads.formats == []
+    auto = loads.score(verify="auto")
+    assert loads.score(verify="on") == auto
+    assert loads.score(verify="off") == unverified
+    assert loads.formats == ["float32"]
+    marked = [losses.within_rounding for losses in unverified]
+    assert marked == [losses.within_rounding for losses in auto]
+    assert marked == [losses.number_format == "float32" for losses in auto]
+    assert any(marked)
+    assert {losses.number_format for losses in unverified} == {"bfloat16"}
+
+
+def test_without_room_auto_verifies_nothing_and_marks_what_rounding_may_decide(
+    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = Loads(tiny_model_dir, monkeypatch, has_room=False)
+    found = loads.score(verify="auto")
+    assert found == loads.score(verify="off")
+    assert loads.formats == []
+    assert not loads.engine.verifies("auto")
+    near = [abs(losses.reduction_bound) <= loads.engine.rounding_nats for losses in found]
+    assert [losses.within_rounding for losses in found] == near
+    assert any(near)
+
+
+def test_without_room_float32_weights_take_the_place_of_the_others_once_for_all_calls_that_are_asked_together(
     tiny_engine: LanguageModel, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = LanguageModel.load(str(tiny_model_dir), dtype="bfloat16")
-    moved: list[str] = []
-    monkeypatch.setattr(DeviceMemory, "has_room_for", lambda *_: False)
-    monkeypatch.setattr(CausalModel, "leave_device", lambda self: moved.append(f"{self.number_format} leaves"))
-    monkeypatch.setattr(CausalModel, "return_to_device", lambda self: moved.append(f"{self.number_format} returns"))
-    calls = many_calls()[:4]
-    assert score_calls(engine, TEXT, calls, float32_from=-10.0) == score_calls(tiny_engine, TEXT, calls)
-    assert moved == ["bfloat16 leaves", "bfloat16 returns"]
-    assert engine._float32_model is None, "its weights are let go"
+    loads = Loads(tiny_model_dir, monkeypatch, has_room=False)
+    engine, calls = loads.engine, many_calls()
+    own = engine._model.network
+    positions = engine.find_positions(PROMPT, [TEXT], at_most=3, threshold=0.0)
+    monkeypatch.setattr(engine, "rounding_nats", 100.0)
+    found = engine.score_texts([(TEXT, calls), (LONG_TEXT[:200], calls[:4])], verify="on")
+    assert loads.formats == ["float32"]
+    assert sum(parameter.numel() for parameter in own.parameters()) == 0, "the others are let go"
+    assert losses_alone(found[0]) == score_calls(tiny_engine, TEXT, calls)
+    assert losses_with_result(engine, TEXT, calls) == losses_with_result(tiny_engine, TEXT, calls)
+    assert loads.formats == ["float32"], "they stay until the others are asked for"
+    assert engine.surely_below(0.5 - 101.0, 0.5)
+    assert not engine.surely_below(0.5 - 99.0, 0.5)
+    assert loads.formats == ["float32"]
+    assert engine.find_positions(PROMPT, [TEXT], at_most=3, threshold=0.0) == positions
+    assert loads.formats == ["float32", "bfloat16"]
     with pytest.raises(ValueError, match="expected float32 or bfloat16, found 'float16'"):
         losses_with_result(engine, TEXT, calls, number_format="float16")
-    with pytest.raises(ValueError, match="position"):
-        losses_with_result(engine, TEXT, [calculator(1000)])
-    assert moved[2:] == ["bfloat16 leaves", "bfloat16 returns"]
+
+
+def test_float32_weights_that_the_device_cannot_hold_alone_are_refused_before_anything_is_scored(
+    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = Loads(tiny_model_dir, monkeypatch, has_room=False)
+    monkeypatch.setattr(DeviceMemory, "could_hold", lambda *_: False)
+    for choice in ("on", "all"):
+        with pytest.raises(
+            ModelError, match=rf"verify_in_float32 {choice}: expected a device that holds .* auto or off"
+        ):
+            loads.engine.verifies(choice)
+    assert not loads.engine.verifies("auto")
+    assert not loads.engine.verifies("off")
+
+
+def test_more_passes_than_are_kept_at_once_give_the_same_losses(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [(TEXT, many_calls()), (LONG_TEXT[:200], many_calls()[:20])]
+    together = subject.engine.score_texts(texts)
+    asked: list[int] = []
+    run = CausalModel.hidden_states
+
+    def counted(self: CausalModel, sequences: Any, rows: Any) -> Any:
+        asked.append(len(sequences))
+        return run(self, sequences, rows)
+
+    monkeypatch.setattr(CausalModel, "hidden_states", counted)
+    monkeypatch.setattr(scoring, "PASSES_AT_ONCE", 7)
+    assert subject.engine.score_texts(texts) == together
+    assert max(asked) == 7

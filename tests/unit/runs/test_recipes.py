@@ -84,7 +84,7 @@ REACHED: dict[str, tuple[Any, set[str]]] = {
     "top_p": (0.5, FROM_SAMPLING_ON),
     "prune_below": (0.25, FROM_SAMPLING_ON),
     "scoring_context_tokens": (16, {"score", "placebo"}),
-    "loss_format": ("float32", {"score", "placebo"}),
+    "verify_in_float32": ("off", {"score", "placebo"}),
     "score_unreleasable": (False, {"score", "placebo"}),
     "placebos": (5, {"placebo"}),
     "placebo_sample": (100, {"placebo"}),
@@ -158,21 +158,25 @@ def test_each_choice_changes_the_recipes_that_it_decides_and_no_other(name: str)
     extra = {"evaluation_data": "data"} if name == "evaluation_suites" else {}
     before, after = choices(**extra), choices(**extra, **{name: value})
     assert getattr(before, name) != getattr(after, name)
-    dtype = "bfloat16" if name == "loss_format" else "float32"  # a network in float32 has one format of losses
+    dtype = "bfloat16" if name == "verify_in_float32" else "float32"  # a network in float32 has one format of losses
     was, then = ids(before, dtype), ids(after, dtype)
     assert {stage for stage in was if was[stage] != then[stage]} == reached
 
 
 def test_thresholds_decide_rows_only_where_they_decide_what_float32_computes_again() -> None:
-    near, all_of_them = {"loss_format": "model"}, {"loss_format": "float32"}
+    all_of_them = {"verify_in_float32": "all"}
     other = {"keep_thresholds": {"Calculator": 2.0}}
 
     def score(dtype: str, **values: Any) -> str:
         return ids(choices(**values), dtype)["score"]
 
-    assert score("bfloat16", **near) != score("bfloat16", **near, **other)
-    assert score("bfloat16", **all_of_them) == score("bfloat16", **all_of_them, **other)
-    assert score("float32", **near) == score("float32", **near, **other) == score("float32", **all_of_them)
+    for choice in ("auto", "on"):
+        near = {"verify_in_float32": choice}
+        assert score("bfloat16", **near) != score("bfloat16", **near, **other)
+        assert score("float32", **near) == score("float32", **near, **other) == score("float32", **all_of_them)
+    for choice in ("all", "off"):
+        whatever = {"verify_in_float32": choice}
+        assert score("bfloat16", **whatever) == score("bfloat16", **whatever, **other)
 
 
 def test_what_annotation_chooses_always_decides() -> None:
