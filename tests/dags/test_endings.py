@@ -44,6 +44,13 @@ def pod(
             node_name="gpu-7",
             node_selector={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"},
             active_deadline_seconds=43200,
+            volumes=[
+                k8s.V1Volume(name="temporary", empty_dir=k8s.V1EmptyDirVolumeSource()),
+                k8s.V1Volume(
+                    name="cache",
+                    persistent_volume_claim=k8s.V1PersistentVolumeClaimVolumeSource(claim_name="toolformer-cache"),
+                ),
+            ],
             containers=[
                 k8s.V1Container(name="stage", image=IMAGE, resources=k8s.V1ResourceRequirements(limits=limits)),
                 k8s.V1Container(name="istio-proxy", image="istio"),
@@ -157,6 +164,22 @@ BEFALLEN = {
         None,
         ["Insufficient nvidia.com/gpu", "pool `gpu`"],
     ),
+    "no GPU free on the nodes that may be used": (
+        unschedulable(
+            "0/4 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, 3 Insufficient "
+            "nvidia.com/gpu."
+        ),
+        None,
+        ["pool `gpu`"],
+    ),
+    "a node that is not ready": (
+        unschedulable(
+            "0/3 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }, 2 node(s) didn't match "
+            "Pod's node affinity/selector."
+        ),
+        None,
+        ["kubectl get nodes"],
+    ),
     "no memory free": (unschedulable("0/2 nodes are available: 2 Insufficient memory."), None, ["lower resources"]),
     "queued": (
         pod(
@@ -212,6 +235,35 @@ OWN_FAULT = {
         ),
         None,
         ["nvidia.com/gpu.product=NVIDIA-A100-SXM4-80GB", "--show-labels"],
+    ),
+    "taints of a cloud": (
+        unschedulable(
+            "0/6 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, 1 node(s) had "
+            "untolerated taint {sku: gpu}, 1 node(s) had untolerated taint(s) {cloud.google.com/gke-spot: true}, 1 node(s) had "
+            "untolerated taint {nvidia.com/gpu: }, 2 node(s) didn't match Pod's node affinity/selector. preemption: 0/6 nodes are "
+            "available: 6 Preemption is not helpful for scheduling."
+        ),
+        None,
+        [
+            "not a lack of room",
+            'tolerations in the pod template: {key: sku, operator: Equal, value: "gpu"}, {key: cloud.google.com/gke-spot, '
+            'operator: Equal, value: "true"}, {key: nvidia.com/gpu, operator: Exists}.',
+        ],
+    ),
+    "the taint of a control plane": (
+        unschedulable(
+            "0/3 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, 2 node(s) didn't "
+            "match Pod's node affinity/selector."
+        ),
+        None,
+        ["nvidia.com/gpu.product=NVIDIA-A100-SXM4-80GB"],
+    ),
+    "unbound claim": (
+        unschedulable(
+            "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/3 nodes"
+        ),
+        None,
+        ["its claim toolformer-cache;", "kubectl describe pvc toolformer-cache", "storage class"],
     ),
     "no such program": (
         pod(terminated(128, "StartError", 'exec: "python": executable file not found in $PATH')),

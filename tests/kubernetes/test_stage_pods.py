@@ -12,6 +12,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,8 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 from airflow.triggers.base import TriggerEvent
 
-from tests.kubernetes.cluster import GPU, IMAGE, NAMESPACE, PodRecord, TestCluster, cpu_node
+from tests.kubernetes.api_server import ApiError
+from tests.kubernetes.cluster import GPU, IMAGE, NAMESPACE, Node, PodRecord, TestCluster, cpu_node
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.orchestration import pod_watching, pods
 from toolformer_ops.orchestration.pods import StagePod, end_pods_of_run, pod_arguments
@@ -241,11 +243,31 @@ def mounts_a_claim_that_is_not_there(task: Task) -> str:
     return 'persistentvolumeclaim "not-there" not found.*Make the claim not-there in namespace toolformer'
 
 
+def mounts_a_claim_without_a_volume(task: Task) -> str:
+    with suppress(ApiError):
+        task.cluster.add_claim("unbound", bound=False)
+    volumes = {volume["name"]: volume for volume in task.manifest["spec"]["volumes"]}
+    del volumes["cache"]["emptyDir"]
+    volumes["cache"]["persistentVolumeClaim"] = {"claimName": "unbound"}
+    return "unbound immediate PersistentVolumeClaims.*kubectl describe pvc unbound.*storage class"
+
+
+def does_not_tolerate_a_taint(task: Task) -> str:
+    with suppress(ApiError):
+        task.cluster.add_node(
+            Node(name="spot", labels={"kind": "spot"}, taints=[{"key": "sku", "value": "gpu", "effect": "NoSchedule"}])
+        )
+    task.manifest["spec"]["nodeSelector"] = {"kind": "spot"}
+    return 'untolerated taint.*tolerations in the pod template: {key: sku, operator: Equal, value: "gpu"}'
+
+
 SPOILED = (
     lacks_its_secret,
     asks_for_an_unknown_node,
     has_an_image_that_is_not_there,
     mounts_a_claim_that_is_not_there,
+    mounts_a_claim_without_a_volume,
+    does_not_tolerate_a_taint,
 )
 
 

@@ -5,6 +5,7 @@ what befell the stage from outside (an eviction, a lost node, a killed process, 
 Reads what Kubernetes says and asks it nothing; imports no Kubernetes client.
 """
 
+import json
 import re
 import signal
 from collections.abc import Sequence
@@ -37,6 +38,16 @@ _REGISTRY_AWAY = re.compile(
 )
 _NO_NODE_WITH_LABEL = re.compile(r"didn't match Pod's node affinity/selector|didn't match node selector")
 _NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
+_NO_VOLUME = re.compile(
+    r"unbound immediate PersistentVolumeClaims|didn't find available persistent volumes|volume node affinity conflict"
+)
+_TAINT = re.compile(r"untolerated taint(?:\(s\))? \{([^:}]+): ?([^}]*)\}")
+_PASSING_TAINT = re.compile(
+    r"node\.kubernetes\.io/|node\.cloudprovider\.kubernetes\.io/|karpenter\.sh/|.*not-?ready|ToBeDeleted|DeletionCandidate",
+    re.IGNORECASE,
+)
+"""Of nodes that come, go or are unwell."""
+_CONTROL_PLANE = "node-role.kubernetes.io/"
 _INSUFFICIENT = re.compile(r"Insufficient ([\w./-]+)")
 
 
@@ -276,10 +287,34 @@ def _not_scheduled(pod: "V1Pod", reason: str, said: str) -> PodEnding:
             "the pod template.",
         )
     scarce = sorted(set(_INSUFFICIENT.findall(said)))
+    if _NO_VOLUME.search(said) and not scarce:
+        claims = [one.persistent_volume_claim for one in (pod.spec.volumes if pod.spec else None) or ()]
+        named = ", ".join(claim.claim_name for claim in claims if claim is not None)
+        return PodEnding(
+            None,
+            False,
+            f"no node takes the pod: {said}. No volume that the nodes reach is bound to its claim {named}; `kubectl describe pvc "
+            f"{named}` says why. Name a storage class with the claim's access mode in it (`kubectl get storageclass`), or take the "
+            "volume out of the pod template.",
+        )
+    taints = dict(_TAINT.findall(said))
+    nodes_change = any(_PASSING_TAINT.match(key) for key in taints)
+    tolerations = ", ".join(
+        f"{{key: {key}, operator: Equal, value: {json.dumps(value)}}}" if value else f"{{key: {key}, operator: Exists}}"
+        for key, value in taints.items()
+        if not key.startswith(_CONTROL_PLANE)
+    )
+    if tolerations and not scarce and not nodes_change:
+        return PodEnding(
+            None,
+            False,
+            f"no node takes the pod: {said}. A taint keeps it away, and not a lack of room: if stages are to run there, add to "
+            f"tolerations in the pod template: {tolerations}.",
+        )
     selector = ", ".join(
         f"{key}={value}" for key, value in ((pod.spec.node_selector if pod.spec else None) or {}).items()
     )
-    if _NO_NODE_WITH_LABEL.search(said) and not scarce:
+    if _NO_NODE_WITH_LABEL.search(said) and not scarce and not nodes_change:
         return PodEnding(
             None,
             False,
@@ -291,6 +326,8 @@ def _not_scheduled(pod: "V1Pod", reason: str, said: str) -> PodEnding:
         remedy = (
             "Wait until a GPU is free, add a GPU node, or make the pool `gpu` in Airflow as small as the number of GPUs"
         )
+    if nodes_change:
+        remedy = "Nodes come, go or are not ready (`kubectl get nodes`)"
     return PodEnding(None, True, f"no node takes the pod: {said or reason or 'no message'}. {remedy}.")
 
 
