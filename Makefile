@@ -22,7 +22,7 @@ OPS := $(BIN)/toolformer-ops
 STAMP := $(VENV)/.installed
 LOCK_TOOLS := .venv-tools
 
-.PHONY: help demo run test test-compose faults lint bench bench-gpu bench-database lock sbom site audit-dependencies install up down status logs sql clean
+.PHONY: help demo run test test-slow test-compose faults lint bench bench-gpu bench-database lock sbom site audit-dependencies install up down status logs sql clean
 
 help: ## Show this list.
 	@printf 'Toolformer as a system, on one machine:\n\n'
@@ -42,8 +42,12 @@ run: $(STAMP) ## Annotate your own text: make run CORPUS=docs.jsonl TOOLS="Calcu
 # Each worker takes one group of tests after the other, the slowest group first (tests/conftest.py makes the groups). Three workers
 # keep two cores busy: the two with the system tests wait now and then.
 # Bytecode is kept, also where a shell says otherwise: pytest would compile all tests again in each worker, and Hypothesis with them.
-test: $(STAMP) ## Run all tests: unit, integration, DAGs, system. TESTS=tests/unit runs a part.
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n "$${WORKERS:-3}" --dist loadscope --no-loadscope-reorder $${TESTS:-tests}
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n "$${WORKERS:-3}" --dist loadscope --no-loadscope-reorder
+test: $(STAMP) ## Run all tests but the slow ones: unit, integration, DAGs, system. TESTS=tests/unit runs a part.
+	@$(PYTEST) -m 'not slow' $${TESTS:-tests}
+
+test-slow: $(STAMP) ## Run the slow tests: what repeats, waits or disturbs for long; docker compose; Python 3.12.
+	@$(PYTEST) -m slow $${TESTS:-tests}
 
 test-compose: $(STAMP) ## Build the image and take the demo through docker-compose.yml; skipped where dockerd does not answer.
 	@tests/docker/compose-run

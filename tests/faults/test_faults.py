@@ -3,13 +3,14 @@
 `make faults TIMES=50` is the long form, at other places and moments each time.
 """
 
-import warnings
 from collections.abc import Iterator
 
 import pytest
 
 from tests.faults.disturbances import ALL, Disturbance, tried
 from tests.faults.world import World, a_world
+
+pytestmark = pytest.mark.slow
 
 SEED = "short"
 
@@ -23,7 +24,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 @pytest.mark.parametrize("fault", ALL, ids=[fault.name for fault in ALL])
 def test_a_disturbed_run_leaves_what_an_undisturbed_one_does(world: World, fault: type[Disturbance]) -> None:
     if reason := fault.why_not(world):
-        warnings.warn(f"the fault {fault.name} was not tried: {reason}", stacklevel=1)
         pytest.skip(reason)
     outcome = tried(world, fault, SEED)
     assert not outcome.problems, f"again: make faults FAULTS={fault.name} SEED={SEED} TIMES=1\n" + "\n".join(

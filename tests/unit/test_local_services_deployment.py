@@ -228,7 +228,7 @@ def test_ci_runs_what_people_run() -> None:
     script = (REPOSITORY / ".ci" / "run").read_text()
     assert script.startswith("#!/usr/bin/env bash\n")
     assert "set -euo pipefail" in script
-    assert {"make test", "make lint"} <= set(script.splitlines())
+    assert {"make test", "DOCUMENTS=12 make test-slow", "make lint"} <= set(script.splitlines())
     assert (REPOSITORY / ".ci" / "run").stat().st_mode & 0o111
 
 
