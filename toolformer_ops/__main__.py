@@ -77,6 +77,8 @@ def main() -> None:
             raise
         logger.error("%s: %s", type(known).__name__, known)  # noqa: TRY400 - the message is the remedy; a traceback would hide it
         sys.exit(exit_code(known))
+    finally:
+        gc.freeze()  # else Python looks through the million objects once more as it ends, for 1.0 CPU seconds
 
 
 OUTAGE_POLL_SECONDS = 10.0

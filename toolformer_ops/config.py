@@ -103,7 +103,12 @@ class Settings(BaseSettings):
         description="How a language model that is too large for one GPU uses all that the process sees (device cuda). layers: "
         "each GPU has some of the layers, and they work in turn. Pods of gpu.yaml that ask for several GPUs have layers.",
     )
-    threads: int = Field(default=1, ge=1, le=256, description="CPU threads of one model process.")
+    threads: int = Field(
+        default=1,
+        ge=1,
+        le=256,
+        description="CPU threads of one model process. A training on a CPU takes all cores, unless it runs in a pod.",
+    )
     hub_offline: bool = Field(default=False, description="Never ask a model hub; models are paths or in the cache.")
 
     cache_dir: Path | None = Field(

@@ -20,11 +20,12 @@ from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings
 from toolformer_ops.errors import ModelError, TrainingError
 from toolformer_ops.finetuning import release_training
 from toolformer_ops.finetuning.curves import PICTURE
+from toolformer_ops.finetuning.processes import TrainingJob
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.finetuning.sequences import TokenSequences
 from toolformer_ops.finetuning.trainer import ReleaseTrainer
-from toolformer_ops.finetuning.training import BaseModel, TrainedModel, load_base_model
+from toolformer_ops.finetuning.training import BaseModel, TrainedModel, TrainingPlan, load_base_model
 from toolformer_ops.finetuning.training_log import read_lines
 from toolformer_ops.release.format import read_release
 
@@ -174,6 +175,40 @@ def test_vocabulary_that_cannot_write_the_markers_is_refused_before_training(
     with pytest.raises(ModelError, match=r"expected a vocabulary that can write ' ->' .* Nothing was trained"):
         _train(settings, model, release_dir, tmp_path / "training")
     assert not (tmp_path / "training" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "processes", "during"),
+    [
+        ({}, "1", 6),
+        ({}, "3", 2),
+        ({"threads": 4}, "3", 4),
+        ({"runner": "kubernetes"}, "1", 1),
+    ],
+)
+def test_a_training_has_all_cores_of_its_machine_and_in_a_pod_those_of_the_settings(
+    settings: Settings,
+    tiny_model_dir: Path,
+    release_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    processes: str,
+    during: int,
+) -> None:
+    settings = settings.model_copy(update=changes)
+    threads: list[int] = []
+
+    def watched(*_: object) -> None:
+        threads.append(torch.get_num_threads())
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
+    monkeypatch.setattr(release_training, "train", watched)
+    monkeypatch.setenv("WORLD_SIZE", processes)
+    plan = TrainingPlan(device_batch=1)
+    job = TrainingJob(recipe_of(), str(tiny_model_dir), release_dir, (), tmp_path, plan)
+    release_training.train_job(settings, job)
+    assert [*threads, torch.get_num_threads()] == [during, settings.threads]
 
 
 # Kills

@@ -100,6 +100,19 @@ def test_the_command_line_ends_with_143_and_waits_for_no_thread() -> None:
     assert ended.stderr.rstrip().endswith("ended by SIGTERM: what is committed stays")
 
 
+def test_a_process_that_ends_leaves_no_object_to_look_through() -> None:
+    ended = run("""
+        import atexit, gc
+        from toolformer_ops import __main__ as command_line
+        gc.unfreeze()
+        print(len(gc.get_objects()) > 10_000)
+        atexit.register(lambda: print(len(gc.get_objects()) > 10_000))
+        command_line.app = lambda: None
+        command_line.main()
+    """)
+    assert ended.stdout == "True\nFalse\n"
+
+
 def test_java_in_the_process_leaves_the_signal_to_python() -> None:
     ended = run("""
         from toolformer_ops.retrieval.java_runtime import start_java

@@ -23,7 +23,7 @@ from toolformer_ops.finetuning.processes import TrainingJob, devices_of, train_i
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.sequences import TokenSequences
 from toolformer_ops.finetuning.snapshots import Snapshots
-from toolformer_ops.finetuning.training import TrainedModel, TrainingPlan, load_base_model, passes, train
+from toolformer_ops.finetuning.training import TrainedModel, TrainingPlan, all_cores, load_base_model, passes, train
 from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.models import split_revision
 
@@ -116,7 +116,8 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
         logger.warning(
             "no development documents, in the corpus outside the release or asked for: the last step is kept"
         )
-    return train(settings, recipe, base, sequences, development, job.folder, job.plan)
+    with all_cores(settings):
+        return train(settings, recipe, base, sequences, development, job.folder, job.plan)
 
 
 def plan_for_less_memory(job: TrainingJob, processes: int, reason: str) -> TrainingPlan:

@@ -6,10 +6,12 @@ split, packed and spread over processes changes nothing. The weights of the lowe
 without development documents those of the last step. Reads no database and starts no process.
 """
 
+import contextlib
 import copy
 import functools
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,6 +102,25 @@ def load_base_model(settings: Settings, path_or_hub_id: str, revision: str | Non
     known = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
     positions = next((value for value in known if isinstance(value, int) and value > 0), 10**9)
     return BaseModel(network, tokenizer, tokenization, positions)
+
+
+@contextlib.contextmanager
+def all_cores(settings: Settings) -> Iterator[None]:
+    """Within the block torch computes on the CPU with all cores that this process may use; several processes divide them.
+
+    Stages run side by side with `settings.threads` each, but a training has its machine to itself. A pod does not: its node has
+    others, so it trains with `settings.threads`.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    if settings.device == "cpu" and settings.runner == "local":
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        torch.set_num_threads(max(settings.threads, cores // int(os.environ.get(PROCESSES_VARIABLE, "1"))))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def train(
