@@ -8,14 +8,10 @@ Secrets are `SecretStr`, so that they do not show when settings are printed.
 import functools
 import os
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
-from dotenv import dotenv_values
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
-
-from toolformer_ops.errors import ConfigurationError
 
 _PACKAGE = Path(__file__).resolve().parent
 REPOSITORY = _PACKAGE.parent
@@ -27,19 +23,6 @@ SHIPPED = REPOSITORY if IS_CHECKOUT else _PACKAGE / "shipped"
 
 ENV_PREFIX = "TOOLFORMER_"
 STATE_DIR_VARIABLE = f"{ENV_PREFIX}STATE_DIR"
-
-REMOVED = MappingProxyType(
-    {
-        "kubernetes_gpu_product": f"Say it in the pod templates, under nodeSelector in gpu.yaml and finetune.yaml of the folder "
-        f"{ENV_PREFIX}KUBERNETES_TEMPLATES.",
-        "annotation_schedule": "A schedule file starts the nights instead: write a file such as posts.toml with corpus, model and "
-        f"cron = <its value> into the folder {ENV_PREFIX}SCHEDULES_DIR (`toolformer-ops up`: schedules in the state "
-        "folder), and unset it. "
-        "docs/nightly.md is the guide.",
-        "wiki_index_path": f"Name the folder in {ENV_PREFIX}WIKI_INDEX, which may be an s3:// address as well.",
-    }
-)
-"""Settings that are there no more, each with what to do instead."""
 
 MAX_SHARDS = 64
 """Most mapped tasks a stage: larger maps slow Airflow's scheduler."""
@@ -274,17 +257,8 @@ class Settings(BaseSettings):
 
 @functools.lru_cache(maxsize=1)
 def load_settings() -> Settings:
-    """Settings from the environment and from the state folder's `environment` file, read once a process, also where that is a fork.
-
-    Raises:
-        ConfigurationError: a setting has a value that is there no more.
-    """
-    file = state_dir() / "environment"
-    for name, remedy in REMOVED.items():
-        variable = f"{ENV_PREFIX}{name.upper()}"
-        if os.environ.get(variable) or dotenv_values(file).get(variable):
-            raise ConfigurationError(f"{variable} is set, and there is no such setting any more. {remedy}")
-    return Settings(_env_file=file)  # type: ignore[call-arg]
+    """Settings from the environment and the state folder's `environment` file, read once a process; a fork reads them again."""
+    return Settings(_env_file=state_dir() / "environment")  # type: ignore[call-arg]
 
 
 # Airflow forks: a worker that takes the place of a dead one, from a scheduler that may have read the settings hours ago.

@@ -1,6 +1,6 @@
 """Frozen records that cross the borders between rooms.
 
-They carry values only; tables are described in `sql/migrations`, tools in `tools/base.py`, recipes in `runs/recipes.py`.
+They carry values only; tables are described in `sql/schema`, tools in `tools/base.py`, recipes in `runs/recipes.py`.
 """
 
 import contextlib

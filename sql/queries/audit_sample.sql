@@ -1,5 +1,5 @@
--- Audit: the candidate calls and pruned positions of the next documents against their ledger rows, the ids of the calls and of their inputs
--- (where checks_ids: of a recipe whose ids are made as today), positions against texts, and whether the stage before is in the ledger.
+-- Audit: the candidate calls and pruned positions of the next documents against their ledger rows, the ids of the calls and of their inputs,
+-- positions against texts, and whether the stage before is in the ledger.
 with page as materialized (
     select document_id, rows_written, rows_hash, coalesce(cast(counts ->> 'positions_pruned_below' as bigint), 0) as pruned_written
     from stage_ledger
@@ -38,7 +38,7 @@ judged as (
            page.rows_written, coalesce(calls.row_count, 0) as row_count,
            page.pruned_written, coalesce(pruned.row_count, 0) as pruned_count,
            page.rows_hash <> rows_hash(concat_ws(chr(10), calls.row_texts, pruned.row_texts)) as differs,
-           cast(:checks_ids as boolean) and calls.misnamed > 0 as misnamed,
+           calls.misnamed > 0 as misnamed,
            greatest(calls.last_char, pruned.last_char) > char_length(document.text) as beyond,
            document.document_id is null as is_gone,
            page.document_id is not null and not exists (

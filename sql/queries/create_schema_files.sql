@@ -1,4 +1,4 @@
--- The files of sql/migrations and sql/views that this database was made with.
+-- The files of sql/schema, sql/migrations, sql/functions and sql/views that this database was made with.
 create table if not exists schema_files (
     name       text primary key,
     sha256     text not null,

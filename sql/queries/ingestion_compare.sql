@@ -76,7 +76,6 @@ from (
     from affected_texts a
     join corpus_documents c on c.corpus_id = :corpus_id and c.document_id = a.document_id and c.left_version is null
     join documents d on d.document_id = coalesce(c.variant_id, c.document_id)
-    where c.line is not null  -- from before migration 0011, of a file that had lost the text
     union all
     select s.file_uri, s.line, s.document_id, s.record_id, s.url, s.document_date, s.title, s.line_hash, s.why
     from affected_texts a

@@ -1,7 +1,6 @@
 -- The run whose stored numbers those of a tool of a run follow from: the newest with the same recipes and keep rule, all of whose documents
--- were done. None of its rows was deleted since. And whether its histogram is stored.
-select base.run_id, base.corpus_version, base.ordinal_limit,
-       exists (select from finished_run_reductions where run_id = base.run_id and tool = :tool) as has_histogram
+-- were done. None of its rows was deleted since.
+select base.run_id, base.corpus_version, base.ordinal_limit
 from annotation_runs run
 join run_tools tool on tool.run_id = run.run_id and tool.tool = :tool
 join run_tools base_tool

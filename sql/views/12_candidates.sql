@@ -1,19 +1,3 @@
--- What happened to a candidate call before the release. `carries_information` says whether it has the information that its run asks for.
-create or replace function call_outcome(
-    is_scored boolean, not_scored_for text, loss_reduction double precision, keep_threshold double precision, carries_information boolean)
-    returns text
-    language sql immutable parallel safe
-    return case
-        when not is_scored then 'sampled'
-        when not_scored_for = 'pruned_below' then 'pruned'
-        when not_scored_for = 'loss_not_finite' then 'not_finite'
-        when not_scored_for is not null then 'no_result'
-        when is_kept(null, loss_reduction, keep_threshold) is not true then 'below_threshold'
-        when not carries_information then 'below_tau_information'
-        else 'kept'
-    end;
-comment on function call_outcome(boolean, text, double precision, double precision, boolean) is 'What happened to a candidate call before the release: candidates.outcome.';
-
 create view candidates as
 select rt.run_id, rt.tool, call.document_id, call.call_id, call.text_before, call.call_text, call.result, call.text_after,
        judged.outcome,

@@ -7,7 +7,7 @@ import kubernetes_validate
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 
-from toolformer_ops.config import REMOVED, REPOSITORY, Settings, load_settings
+from toolformer_ops.config import REPOSITORY, Settings, load_settings
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.orchestration.pod_templates import TEMPLATES, pod_manifest
 
@@ -225,16 +225,3 @@ def test_a_dag_with_a_wrong_template_does_not_import(tmp_path: Path, monkeypatch
     (problem,) = DagBag(REPOSITORY / "dags" / "ingest_corpus.py").import_errors.values()
     assert f"{tmp_path}/cpu.yaml, line 7: spec.containers[0].resources.limit" in problem
     assert "Did you mean 'limits'?" in problem
-
-
-@pytest.mark.parametrize("name", sorted(REMOVED))
-def test_a_setting_that_is_there_no_more_is_refused_with_the_remedy(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOOLFORMER_STATE_DIR", str(tmp_path))
-    load_settings.cache_clear()
-    load_settings()
-    (tmp_path / "environment").write_text(f"TOOLFORMER_{name.upper()}=x\n")
-    load_settings.cache_clear()
-    with pytest.raises(ConfigurationError, match=f"TOOLFORMER_{name.upper()} is set.*no such setting"):
-        load_settings()

@@ -27,7 +27,6 @@ from toolformer_ops.records import CallPosition, Document, Paragraph, content_uu
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.explaining import explain_stored
 from toolformer_ops.runs.micro_batches import ROUND_SECONDS, work_off
-from toolformer_ops.runs.recipes import SAMPLING_VERSION
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.stages.annotating import annotate_stage
@@ -35,7 +34,7 @@ from toolformer_ops.stages.execution import Asked, ExecuteWork, execute_stage
 from toolformer_ops.stages.filtering import FilterWork, filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.planning import plan_shards, shard_count
-from toolformer_ops.stages.run_setup import ENDED, close_run, finish_run, start_run, tell_of_older_calls
+from toolformer_ops.stages.run_setup import ENDED, close_run, finish_run, start_run
 from toolformer_ops.stages.sampling import (
     CandidateCallRow,
     LostSampleRow,
@@ -1044,51 +1043,6 @@ def test_a_corpus_without_a_usable_record_is_refused_before_any_model_is_asked(
     ingest_corpus(settings, str(empty))
     with pytest.raises(CorpusError, match="usable record"):
         start_run(settings, "r", parameters(empty))
-
-
-def older_calls(caplog: pytest.LogCaptureFixture) -> list[str]:
-    messages = [record.getMessage() for record in caplog.records if "by an earlier version" in record.getMessage()]
-    caplog.clear()
-    return messages
-
-
-def test_calls_of_an_earlier_version_stay_and_a_run_says_how_many_it_samples_again(
-    settings: Settings,
-    corpus: Path,
-    use_model: UseModel,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    with monkeypatch.context() as earlier:
-        earlier.setattr("toolformer_ops.runs.recipes.SAMPLING_VERSION", SAMPLING_VERSION - 1)
-        start_run(settings, "old", parameters(corpus))
-    annotate(settings, "old")
-    before = snapshot(settings)
-    calls = len(before["candidate_calls"])
-    assert calls > 0
-    assert older_calls(caplog) == []
-    # With the same choices the calls are sampled again, which is said once; with others there was nothing to use again.
-    for _ in range(2):
-        start_run(settings, "new", parameters(corpus))
-    [message] = older_calls(caplog)
-    assert message.startswith(f"{calls} calls of Calculator were sampled with the same choices by an earlier version")
-    assert "samples and scores their texts again" in message
-    assert "The earlier calls stay" in message
-    start_run(settings, "hotter", parameters(corpus, temperature=1.5))
-    assert older_calls(caplog) == []
-    # A state folder that was just migrated says it for all choices together.
-    with database.transaction(database.connect(settings)) as connection:
-        tell_of_older_calls(connection)
-    [message] = older_calls(caplog)
-    assert message.startswith(f"{calls} calls of Calculator were sampled by an earlier version")
-    # The run computes the same calls anew, and the earlier ones are still there.
-    annotate(settings, "new")
-    after = snapshot(settings)
-    assert len(after["candidate_calls"]) == 2 * calls
-    assert set(before["candidate_calls"]) <= set(after["candidate_calls"])
-    assert set(before["call_losses"]) <= set(after["call_losses"])
 
 
 def test_sql_tells_what_prompt_and_choices_a_call_was_sampled_with(

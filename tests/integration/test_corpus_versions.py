@@ -541,29 +541,3 @@ def test_a_forgotten_corpus_that_is_ingested_again_holds_nothing_and_needs_no_le
     report = ingest_corpus(settings, str(folder))
     assert (report.version, report.documents, report.removed) == (2, 0, 3)
     assert report.rejected_by_reason == {"forgotten": 3}
-
-
-# Corpora from before
-
-
-def test_a_corpus_from_before_versions_is_read_once_more_and_changes_only_where_it_differs(
-    folder: Path, settings: Settings, engine: Engine
-) -> None:
-    _write(folder / "a.jsonl", [{"text": "one", "title": "T", "id": "p1"}, *_texts("two", "two", "three")])
-    ingest_corpus(settings, str(folder))
-    with engine.begin() as connection:  # as migrations 0011 and 0017 leave it: no ids, titles, spare records or sizes
-        for statement in (
-            "update corpus_documents set title = null, record_id = null",
-            "delete from corpus_spare_records",
-            "update corpus_files set read_as = 0, usable = null, size_bytes = null, stamp = null",
-        ):
-            connection.execute(sqlalchemy.text(statement))
-    report = ingest_corpus(settings, str(folder))
-    assert (report.is_new, report.unchanged_files, report.duplicates) == (False, 0, 1)
-    assert _rows(engine, "select title, record_id from corpus_documents order by ordinal") == [
-        ("T", "p1"),
-        (None, None),
-        (None, None),
-    ]
-    assert _rows(engine, "select line, why from corpus_spare_records") == [(3, "duplicate")]
-    assert ingest_corpus(settings, str(folder)).unchanged_files == 1

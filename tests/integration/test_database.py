@@ -113,7 +113,8 @@ def test_every_table_view_and_column_says_what_it_holds(engine: Engine) -> None:
 
 @pytest.fixture
 def sql_folder(tmp_path: Path) -> Path:
-    for folder in ("migrations", "views"):
+    (tmp_path / "migrations").mkdir()
+    for folder in ("schema", "functions", "views"):
         (tmp_path / folder).mkdir()
         for path in (database.SQL_DIR / folder).glob("*.sql"):
             (tmp_path / folder / path.name).write_bytes(path.read_bytes())
@@ -134,10 +135,10 @@ def test_a_new_migration_is_applied_once(engine: Engine, sql_folder: Path, caplo
     ]
 
 
-def test_a_changed_migration_is_refused(engine: Engine, sql_folder: Path) -> None:
-    path = sql_folder / "migrations" / "0001_corpora.sql"
+def test_a_file_of_tables_that_was_changed_is_refused(engine: Engine, sql_folder: Path) -> None:
+    path = sql_folder / "schema" / "01_corpora.sql"
     path.write_text(path.read_text() + "-- changed\n")
-    with pytest.raises(DatabaseError, match=r"0001_corpora\.sql: expected the content that was applied"):
+    with pytest.raises(DatabaseError, match=r"01_corpora\.sql: expected the content that was applied"):
         schema.migrate(engine, sql_folder)
 
 
@@ -145,6 +146,14 @@ def test_a_database_of_newer_code_is_refused(engine: Engine, sql_folder: Path) -
     (sql_folder / "migrations" / "9999_more.sql").write_text("create table more (n int);")
     schema.migrate(engine, sql_folder)
     with pytest.raises(ConfigurationError, match=r"found migrations/9999_more\.sql of a newer version"):
+        schema.migrate(engine)
+
+
+def test_a_database_without_the_baseline_is_refused_and_told_how_to_go_on(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("delete from schema_files"))
+        database.execute(connection, "insert_schema_file", name="migrations/0001_corpora.sql", sha256="0" * 64)
+    with pytest.raises(ConfigurationError, match=r"found those of a development version.*`make clean`"):
         schema.migrate(engine)
 
 
@@ -242,7 +251,7 @@ def test_a_failing_migration_leaves_nothing_behind(engine: Engine, sql_folder: P
     assert _value(engine, "select to_regclass('good') is null") is True
 
 
-def test_a_database_of_earlier_code_is_migrated_without_losing_a_row(
+def test_a_database_of_the_baseline_is_migrated_without_losing_a_row(
     postgres_server: RunningPostgres, sql_folder: Path
 ) -> None:
     name = f"test_{uuid.uuid4().hex[:12]}"
@@ -250,64 +259,35 @@ def test_a_database_of_earlier_code_is_migrated_without_losing_a_row(
     dsn = postgres_server.address.dsn(name, postgres.OWNER, "owner-of-tests")
     engine = database.connect_dsn(dsn, database.DSN_SETTING)
     try:
-        # 1. The tables of migration 0008 with rows in each. Today's views need later tables: the test leaves them out.
-        for path in [*(sql_folder / "views").glob("*.sql"), *(sql_folder / "migrations").glob("*.sql")]:
-            if path.parent.name == "views" or path.name > "0009":
+        # 1. The baseline with rows in each table. Today's functions and views may need later migrations.
+        for folder in ("functions", "views"):
+            for path in (sql_folder / folder).glob("*.sql"):
                 path.unlink()
         schema.migrate(engine, sql_folder)
         with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
-            rows = (Path(__file__).parent / "data" / "small_annotation.sql").read_text()
-            later_columns = (
-                "corpus_version, ordinal_limit, ",
-                " 1, 3,",
-                " 1, null,",
-                " calendar_date,",
-                " '2023-02-09',",
-                ", refused",
-                """, '{"no_text": 1}'""",
-                """, '{"no_text": 1, "corrupt_json": 1}'""",
-            )
-            for later in later_columns:  # of migrations 0012, 0018 and 0055
-                assert later in rows
-                rows = rows.replace(later, "")
-            terms = rows[rows.index("-- Equal ones") : rows.index("insert into call_results")]  # of migration 0032
-            cursor.execute(rows.replace(terms, ""))
-        tables = [
-            "documents",
-            "annotation_runs",
-            "candidate_calls",
-            "call_losses",
-            "stage_ledger",
-            "run_releases",
-            "release_calls",
-            "evaluation_scores",
-        ]
-        before = [_value(engine, f"select count(*) from {table}") for table in tables]
+            cursor.execute((Path(__file__).parent / "data" / "small_annotation.sql").read_text())
+        tables = "documents annotation_runs candidate_calls call_losses stage_ledger run_releases release_calls evaluation_scores"
+        before = [_value(engine, f"select count(*) from {table}") for table in tables.split()]
         losses = _value(engine, "select array_agg(loss_reduction order by call_id) from call_losses")
         assert all(before)
         # 2. Today's code.
-        applied = schema.migrate(engine)
-        assert applied[0] == "migrations/0009_rules.sql"
-        assert [_value(engine, f"select count(*) from {table}") for table in tables] == before
+        schema.migrate(engine)
+        assert [_value(engine, f"select count(*) from {table}") for table in tables.split()] == before
         assert _value(engine, "select array_agg(loss_reduction order by call_id) from call_losses") == losses
         assert _value(engine, "select count(*) from kept_calls") == 6
-        assert _value(engine, "select array_agg(refused order by file_uri) from corpus_files") == [
-            {"no_text": 1},
-            {"no_text": 1, "corrupt_json": 1},
-        ]
-        assert _value(engine, "select count(detail) from rejected_documents") == 0  # they quoted the records
-        versions = "select array_agg(version || ':' || documents) from corpus_versions"
-        assert _value(engine, versions) == ["1:4"]
-        assert _value(engine, "select array_agg(corpus_version order by run_id) from annotation_runs") == [1, 1]
-        assert _value(engine, "select array_agg(ordinal_limit order by run_id) from annotation_runs") == [3, None]
-        days = "select count(*) from evaluation_scores where calendar_date = '2026-11-20' and evaluated_at::date = calendar_date"
-        assert _value(engine, days) == 6
-        kept_but_not_released = "select sum(count) from yield_by_stage where reason = 'not_in_release'"
-        assert _value(engine, kept_but_not_released) == 0
         assert schema.migrate(engine) == []
     finally:
         engine.dispose()
         postgres.drop_database(postgres_server.address, name)
+
+
+def test_a_function_is_made_anew_when_it_changes(engine: Engine, sql_folder: Path) -> None:
+    path = sql_folder / "functions" / "02_losses.sql"
+    path.write_text(path.read_text().replace("loss_reduction >= keep_threshold", "loss_reduction > keep_threshold"))
+    assert {"functions/02_losses.sql", "views/05_kept_calls.sql"} <= set(schema.migrate(engine, sql_folder))
+    assert _value(engine, "select is_kept(null, 1.0, 1.0)") is False
+    schema.migrate(engine)
+    assert _value(engine, "select is_kept(null, 1.0, 1.0)") is True
 
 
 def test_views_are_made_anew_when_one_changes(engine: Engine, sql_folder: Path) -> None:
@@ -621,22 +601,9 @@ CALL = ("sampling_recipe_id", "call_id", "document_id", "paragraph", "position_t
         "position_probability", "call_input", "call_text", "sample_count", "input_only_after")  # fmt: skip
 
 
-@pytest.mark.parametrize("made_before_the_migration", [False, True])
-def test_a_call_of_a_document_is_stored_once_in_a_partition(engine: Engine, made_before_the_migration: bool) -> None:
+def test_a_call_of_a_document_is_stored_once_in_a_partition(engine: Engine) -> None:
     with database.transaction(engine) as connection:
         database.ensure_partition(connection, "candidate_calls", RECIPE)
-    if made_before_the_migration:  # as migration 0016 finds it
-        with engine.begin() as connection:
-            for statement in (
-                f"drop index candidate_calls_{RECIPE}_document_id_call_id_idx",
-                "alter table candidate_calls add primary key (sampling_recipe_id, call_id)",
-                "create index on candidate_calls (document_id)",
-                "alter table call_losses add primary key (scoring_recipe_id, call_id)",
-                "create index on call_losses (document_id)",
-            ):
-                connection.execute(text(statement))
-            migration = database.SQL_DIR / "migrations" / "0016_keys_of_calls.sql"
-            database.raw_cursor(connection).execute(migration.read_text())
 
     def row(call: int, document: int) -> tuple[object, ...]:
         return (RECIPE, uuid.UUID(int=call), uuid.UUID(int=document), 0, 1, 5, 0.5, "1", "Calculator(1)", 1, False)

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from tests.written_nights import Nights, Record, Tool, draw
-from toolformer_ops.runs.numbers import runs_without_numbers, store_numbers
+from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.storage import database
 
 CALCULATOR = Tool("Calculator")
@@ -183,23 +183,6 @@ def test_the_views_say_what_a_run_did_itself_and_what_it_reused(nights: Nights) 
     assert filtered == ("Calculator", 1, "filter", 4, 10, 1, 4, 2.0)
 
 
-def test_runs_from_before_numbers_were_stored_get_theirs_in_their_order(nights: Nights) -> None:
-    nights.ingest(*texts(*range(10)))
-    night(nights, "one", CALCULATOR)
-    night(nights, "two", CALCULATOR)
-    with database.transaction(nights.engine) as connection:
-        expected = {run_id: shown(connection, run_id) for run_id in ("one", "two")}
-        for run_id in expected:
-            database.execute(connection, "numbers_forget", run_id=run_id)
-    nights.start("three", CALCULATOR)
-    with database.transaction(nights.engine) as connection:
-        assert runs_without_numbers(connection, "three") == ["one", "two"]
-        for run_id in ("one", "two"):
-            store_numbers(connection, run_id)
-        assert runs_without_numbers(connection, "three") == []
-        assert {run_id: shown(connection, run_id) for run_id in expected} == expected
-
-
 def test_what_follows_from_an_earlier_run_touches_only_the_partitions_of_its_recipes(nights: Nights) -> None:
     nights.ingest(*texts(*range(20)))
     night(nights, "other", replace(CALCULATOR, model="m@0"))
@@ -250,16 +233,3 @@ def test_a_bound_of_the_histogram_is_the_number_that_its_decimals_are_read_as(ni
     with nights.engine.connect() as connection:
         buckets = list(connection.execute(text(statement), {"numbers": numbers}).scalars())
     assert buckets == [*places, *(place - 1 for place in places), 20_000_000, 20_000_000]
-
-
-def test_a_run_of_before_the_histogram_is_counted_when_it_is_asked_and_is_no_base_of_one(nights: Nights) -> None:
-    nights.ingest(*texts(*range(20)))
-    night(nights, "one", *TOOLS)
-    stored, _ = stored_and_computed(nights, "one")
-    with database.transaction(nights.engine) as connection:
-        connection.execute(text("delete from finished_run_reductions"))
-    assert stored_and_computed(nights, "one")[0] == stored
-    nights.ingest(*texts(*range(3, 25)))
-    assert night(nights, "two", *TOOLS) == ["one", "one"]
-    stored, computed = stored_and_computed(nights, "two")
-    assert stored == computed

@@ -1,7 +1,7 @@
 """Checks of Postgres: ids, rows against the ledger, sums of corpora, runs and their stored numbers.
 
 Most are one statement a page (sql/queries/audit_*.sql). Postgres computes the hashes and ids by the functions that the stages'
-hashes are made with (migrations 0028, 0029).
+hashes are made with (sql/functions/01_hashes.sql).
 """
 
 from collections.abc import Callable, Sequence
@@ -25,9 +25,6 @@ from toolformer_ops.runs.recipes import Recipe
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool
 from toolformer_ops.stages.ingestion import REFUSED_ROWS
 from toolformer_ops.storage import database
-
-FIRST_VERSION_WITH_THESE_IDS = 5
-"""Since this sampling version the ids of calls are made as today; those of earlier recipes are not compared."""
 
 
 def documents(auditing: Auditing, _: str, position: str) -> Page:
@@ -96,9 +93,7 @@ def stage_rows(stage: str) -> Callable[[Auditing, str, str], Page]:
         with database.transaction(auditing.engine) as connection:
             known = database.fetch_all(connection, "audit_recipes", recipe_ids=[recipe_id])
         definition = known[0].definition if known and known[0].is_there else {}
-        if stage == "sample":
-            parameters["checks_ids"] = definition.get("sampling_version", 0) >= FIRST_VERSION_WITH_THESE_IDS
-        elif stage == "execute":
+        if stage == "execute":
             parameters |= {
                 "sampling_recipe_id": tool.sampling_recipe_id,
                 "tool": tool.tool,

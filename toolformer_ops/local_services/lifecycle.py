@@ -44,7 +44,6 @@ from toolformer_ops.local_services.state_folder import (
     write_private,
 )
 from toolformer_ops.local_services.supervision import ProcessReport, Supervisor, supervisor_environment
-from toolformer_ops.stages.run_setup import tell_of_older_calls
 from toolformer_ops.storage import database, schema
 from toolformer_ops.storage.shared_files import locked
 
@@ -280,14 +279,11 @@ class _Startup:
         # 5. our tables
         if POSTGRES in self.wanted:
             engine = database.connect(settings)
-            applied = schema.migrate(
+            schema.migrate(
                 engine,
                 lock_seconds=settings.migration_lock_seconds,
                 statement_seconds=settings.migration_statement_seconds,
             )
-            if any(name.startswith("migrations/") for name in applied):
-                with database.transaction(engine) as connection:
-                    tell_of_older_calls(connection)
             engine.dispose()
 
         # 6. Airflow's tables, Airflow with its pools

@@ -66,8 +66,6 @@ class ShownRun:
     previous_run_id: str | None
     has_stored_numbers: bool
     """Whether its numbers are stored, and no repair is under way."""
-    has_histogram: bool
-    """Whether its numbers hold what every other threshold keeps; not those of a run that finished before they did."""
     tools: tuple[RunTool, ...]
     """Empty for a run that only finetunes."""
 

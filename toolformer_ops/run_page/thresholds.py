@@ -80,7 +80,7 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
 
     def make(connection: Connection) -> Page:
         run = load_run(connection, asked)
-        if run.has_stored_numbers and run.has_histogram:
+        if run.has_stored_numbers:
             counts: Counts | None = load_counts(connection, run)
             counted = None
         else:

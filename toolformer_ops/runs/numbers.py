@@ -61,16 +61,8 @@ def store_numbers(connection: Connection, run_id: str) -> None:
         kept = {name: recipes[name] for name in ("sampling_recipe_id", "scoring_recipe_id", "placebo_recipe_id")}
         kept["tau_information"] = tool.tau_information
         database.execute(connection, "numbers_add_thresholds", **places, **kept)
-        if base.has_histogram:
-            database.execute(connection, "numbers_add_reductions", **places, **kept, prune_below=tool.prune_below)
-        else:
-            database.execute(connection, "numbers_compute_reductions", run_id=run_id, tool=tool.tool)
+        database.execute(connection, "numbers_add_reductions", **places, **kept, prune_below=tool.prune_below)
         database.execute(connection, "numbers_add_progress", **places, **recipes)
         database.execute(connection, "numbers_add_yield", **places, **recipes, keep_threshold=tool.keep_threshold)
         logger.info("numbers of run %s, %s: those of run %s and what changed", run_id, tool.tool, base.run_id)
     database.execute(connection, "numbers_store", run_id=run_id, previous_run_id=previous_run_id)
-
-
-def runs_without_numbers(connection: Connection, run_id: str) -> list[str]:
-    """Other runs over the run's corpus that finished before numbers were stored (migration 0014), the oldest first."""
-    return [row.run_id for row in database.fetch_all(connection, "numbers_missing", run_id=run_id)]

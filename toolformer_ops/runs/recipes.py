@@ -25,7 +25,7 @@ RECIPE_ID_CHARACTERS = 16
 SAMPLING_VERSION = 6
 """Raised when the code that samples calls would give other rows for the same input, or when the recipe holds other things.
 
-Calls of an earlier version are not used again: `stages/run_setup.py` then says how many there are.
+Calls of an earlier version are not used again.
 """
 EXECUTION_VERSION = 1
 """Raised when the code that asks the tool would ask it otherwise."""

@@ -56,7 +56,7 @@ def _postgres(settings: Settings) -> Finding:
         return Finding(
             "missing",
             "Postgres",
-            f"answers, and lacks {len(missing)} migrations, the first {missing[0]}. Run `toolformer-ops migrate`.",
+            f"answers, and lacks {len(missing)} files of its tables, the first {missing[0]}. Run `toolformer-ops migrate`.",
         )
     return Finding("ok", "Postgres", "answers, and has this version's tables")
 

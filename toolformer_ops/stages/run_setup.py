@@ -8,9 +8,7 @@ nothing, and so has no rows in `run_tools`. Registering the same run twice is on
 that would write other rows, it is an error.
 """
 
-import json
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +21,10 @@ from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.runs.choices import CHOSEN_ANEW, PlaceboChoices, RunChoices, values_in
 from toolformer_ops.runs.costs import CallCost, costs_of_run, with_costs
 from toolformer_ops.runs.models import require_identity, split_revision
-from toolformer_ops.runs.numbers import runs_without_numbers, store_numbers
+from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.placebo_pools import known_pool, wants_placebos
 from toolformer_ops.runs.placebo_rates import store_missing_rates
-from toolformer_ops.runs.recipes import SAMPLING_VERSION, ToolRecipes, store_recipe, tool_recipes
+from toolformer_ops.runs.recipes import ToolRecipes, store_recipe, tool_recipes
 from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage import database
@@ -163,16 +161,9 @@ def _register_tool(connection: Connection, run_id: str, choices: RunChoices, too
         RecipeMismatchError: the run was started with other recipes.
     """
     name, recipes = tool.spec.name, tool.recipes
-    # 1. The recipes; where that of sampling is new, the calls of earlier versions are not used again.
+    # 1. The recipes.
     for recipe in recipes.in_order():
-        is_new = store_recipe(connection, recipe)
-        if is_new and recipe is recipes.sampling:
-            decided = recipe.definition.items()
-            tell_of_older_calls(
-                connection,
-                name,
-                {key: value for key, value in decided if key not in {"sampling_version", "prompt", "markers"}},
-            )
+        store_recipe(connection, recipe)
     # 2. The row of the tool, with its recipes.
     ids = {
         "filter_recipe_id": recipes.filter.recipe_id,
@@ -330,28 +321,6 @@ def _register_run(
         )
 
 
-def tell_of_older_calls(connection: Connection, tool: str = "", alike: Mapping[str, Any] | None = None) -> None:
-    """Say in the log how many stored calls were sampled by an earlier version of the code, and what a new run computes again.
-
-    `alike` holds what their recipes' definitions must have in common with the run's; without a tool, all tools' calls count.
-    """
-    rows = database.fetch_all(
-        connection,
-        "calls_of_older_recipes",
-        tool=tool,
-        sampling_version=SAMPLING_VERSION,
-        alike=json.dumps(dict(alike or {})),
-    )
-    if rows:
-        logger.warning(
-            "%s were sampled%s by an earlier version of the code, so that a run of this version does not use them: it samples "
-            "and scores their texts again; a tool is asked again only where it has no stored answer. The earlier calls stay, "
-            "and can be queried by their recipes (recipes, candidate_calls).",
-            " and ".join(f"{row.calls:,} calls of {row.tool}" for row in rows),
-            " with the same choices" if alike else "",
-        )
-
-
 def close_run(settings: Settings, run_id: str, *, is_failure: bool = True, problem: str = ENDED) -> None:
     """Record as failed a run whose DAG run is over and that was not finished: its time was up, or somebody ended it.
 
@@ -386,11 +355,8 @@ def finish_run(settings: Settings, run_id: str, state: str, problem: str = "") -
             logger.info("run %s never started", run_id)
             return ""
         database.execute(connection, "store_run_cost", run_id=run_id, device_tools=tools_on_device())
-        earlier = runs_without_numbers(connection, run_id)
-    # Numbers of runs from before numbers were stored come first: those of this run may follow from them.
-    for finished in [*earlier, run_id]:
-        with database.transaction(engine) as connection:
-            store_numbers(connection, finished)
+    with database.transaction(engine) as connection:
+        store_numbers(connection, run_id)
     with database.transaction(engine) as connection:
         for tool in database.fetch_all(connection, "numbers_tools", run_id=run_id):
             store_missing_rates(connection, load_run_tool(connection, run_id, tool.tool))

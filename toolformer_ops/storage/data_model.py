@@ -1,4 +1,4 @@
-"""Write `docs/data_model.md` from the comments that the migrations and views put on their tables and columns.
+"""Write `docs/data_model.md` from the comments that schema and views put on their tables and columns.
 
     python -m toolformer_ops.storage.data_model > docs/data_model.md
 
@@ -15,7 +15,7 @@ from toolformer_ops.storage import database
 
 HEAD = """# The tables and views
 
-Made from the comments in `sql/migrations` and `sql/views` by
+Made from the comments in `sql/schema` and `sql/views` by
 `python -m toolformer_ops.storage.data_model > docs/data_model.md`; a test fails when this page is older than
 they are. Bold columns are the primary key. How the tables work together is in [database.md](database.md).
 """

@@ -1,7 +1,7 @@
 """Postgres: connect, run named SQL, load by COPY, make partitions.
 
 Statements are in `sql/queries/NAME.sql` and take bound parameters (`:name`); nothing here builds SQL from values. The tables are in
-`sql/migrations`, which `schema.py` applies. Owns no table.
+`sql/schema`, which `schema.py` applies. Owns no table.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import itertools
 import re
 import shutil
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
@@ -40,6 +40,8 @@ from toolformer_ops.errors import (
 from toolformer_ops.storage.copy_format import copy_text
 
 SQL_DIR = SHIPPED / "sql"
+APPLIED_ONCE = ("schema/", "migrations/")
+"""Folders of the files that make and change the tables, as `schema_files` names them."""
 RUN_DEFAULT = "\\if :{?run} \\else \\set run '' \\endif\n"
 """The line of psql in `sql/examples` by which the newest run is asked about where no variable `run` is set."""
 DSN_SETTING = "TOOLFORMER_DATABASE_DSN"
@@ -103,31 +105,36 @@ def connect(settings: Settings, *, writes: bool = True) -> Engine:
     """
     engine = connect_dsn(settings.database_dsn.get_secret_value(), DSN_SETTING)
     if writes:
-        require_known_migrations(applied_migrations(engine))
+        require_known_tables(applied_once(engine))
     return engine
 
 
-def applied_migrations(engine: Engine) -> set[str]:
-    """Names of the migrations that the database has, such as `migrations/0001_corpora.sql`; none before the first `migrate`.
+def applied_once(engine: Engine) -> set[str]:
+    """Names of the files that made the database's tables, such as `schema/01_corpora.sql`; none before the first `migrate`.
 
     Raises:
         DatabaseError: Postgres refuses.
     """
     try:
         with transaction(engine) as connection:
-            return {row.name for row in fetch_all(connection, "schema_files") if row.name.startswith("migrations/")}
+            return {row.name for row in fetch_all(connection, "schema_files") if row.name.startswith(APPLIED_ONCE)}
     except DatabaseError as error:
         if isinstance(getattr(error.__cause__, "orig", None), psycopg2.errors.UndefinedTable):
             return set()
         raise
 
 
-def require_known_migrations(applied: Iterable[str], folder: Path = SQL_DIR) -> None:
-    """Refuse a database with a migration that this version lacks: what it would write may be wrong there.
+def require_known_tables(applied: Collection[str], folder: Path = SQL_DIR) -> None:
+    """Refuse a database with tables that this version does not know: what it would write may be wrong there.
 
     Raises:
-        ConfigurationError: there is such a migration.
+        ConfigurationError: a file that made them is not of this version, or the database has none of the baseline.
     """
+    if applied and not any(name.startswith("schema/") for name in applied):
+        raise ConfigurationError(
+            "expected tables made from sql/schema, found those of a development version, which nothing migrates: `make clean` "
+            f"deletes the embedded database with all that is in it, or set {DSN_SETTING} to another one, or use that version."
+        )
     unknown = [name for name in applied if not (folder / name).is_file()]
     if unknown:
         raise ConfigurationError(
@@ -380,7 +387,7 @@ def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None
             ):  # its key is one of the parent's; that of calls would have to hold the recipe there
                 key = sql.SQL(", ").join(map(sql.Identifier, TABLE_KEYS[table]))
                 cursor.execute(sql.SQL("create unique index on {partition} ({key})").format(**names, key=key))
-                # LIKE does not copy it. Without, a join by document and call is expected to find a row or two (migration 0065).
+                # LIKE does not copy it. Without, a join by document and call is expected to find a row or two.
                 cursor.execute(
                     sql.SQL("alter table {partition} alter column call_id set (n_distinct = 4)").format(**names)
                 )

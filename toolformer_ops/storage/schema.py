@@ -1,9 +1,9 @@
 """Bring a database to this code's tables and views (owns the table `schema_files`).
 
-Numbered files of `sql/migrations` are applied once, in order, and never change afterwards; the views of `sql/views` are made anew
-whenever one of their files changes; `sql/reader_role.sql` and `sql/reviewer_role.sql` run each time. All in one transaction, under
-a lock. Who asks for a table waits behind a migration that waits for it. So a migration waits a few seconds, rolls back, and tries
-again.
+The tables are those of `sql/schema`, a file a topic; numbered files of `sql/migrations` change them. Each file of both is applied
+once, in order, and never changes afterwards. The functions of `sql/functions` and the views of `sql/views` are made anew whenever
+one of their files changes; `sql/reader_role.sql` and `sql/reviewer_role.sql` run each time. All in one transaction, under a lock.
+Who asks for a table waits behind a migration that waits for it. So a migration waits a few seconds, rolls back, and tries again.
 """
 
 import hashlib
@@ -21,6 +21,7 @@ from toolformer_ops.storage import database
 
 logger = logging.getLogger(__name__)
 
+MADE_ANEW = ("functions/", "views/")
 LOCK_TRIES = 6
 """Tries of a migration that finds a table locked, with a pause as long as its wait between them."""
 
@@ -28,13 +29,13 @@ LOCK_TRIES = 6
 def migrate(
     engine: Engine, folder: Path = database.SQL_DIR, *, lock_seconds: float = 5.0, statement_seconds: float = 600.0
 ) -> list[str]:
-    """Apply what is missing and return the names of the files applied, such as `migrations/0001_corpora.sql`.
+    """Apply what is missing and return the names of the files applied, such as `schema/01_corpora.sql`.
 
     Waits at most `lock_seconds` for a lock, several times; a statement may take `statement_seconds` (0: any time).
 
     Raises:
-        ConfigurationError: a newer version has migrated the database.
-        DatabaseError: a migration was changed after it was applied, other sessions keep a table locked, a statement takes too
+        ConfigurationError: another version has made or migrated the database.
+        DatabaseError: a file was changed after it was applied, other sessions keep a table locked, a statement takes too
             long, or Postgres refuses.
     """
     tries = 0
@@ -68,13 +69,13 @@ def migrate(
 
 
 def not_applied(engine: Engine) -> list[str]:
-    """Names of the migrations that the database lacks; `migrate` applies them.
+    """Names of the files of tables that the database lacks; `migrate` applies them.
 
     Raises:
         DatabaseError: Postgres refuses.
     """
-    known = database.applied_migrations(engine)
-    return [name for name in _files(database.SQL_DIR, "migrations") if name not in known]
+    known = database.applied_once(engine)
+    return [name for name in _files(database.SQL_DIR, *database.APPLIED_ONCE) if name not in known]
 
 
 def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_seconds: float) -> list[str]:
@@ -86,31 +87,31 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
         )
         database.execute(connection, "create_schema_files")
         known = {row.name: row.sha256 for row in database.fetch_all(connection, "schema_files")}
-        # 1. Migrations: each once.
-        migrations = _files(folder, "migrations")
-        database.require_known_migrations((name for name in known if name.startswith("migrations/")), folder)
-        for name, path in migrations.items():
+        # 1. Tables and migrations: each file once.
+        database.require_known_tables([name for name in known if name.startswith(database.APPLIED_ONCE)], folder)
+        for name, path in _files(folder, *database.APPLIED_ONCE).items():
             if name not in known:
                 _apply(connection, name, path)
                 applied.append(name)
             elif known[name] != _sha256(path):
                 raise DatabaseError(
                     f"{name}: expected the content that was applied ({known[name][:12]}), found {_sha256(path)[:12]}. "
-                    f"Put the old content back and write the change as a new numbered migration."
+                    f"Put the old content back and write the change as a new numbered file of sql/migrations."
                 )
-        # 2. Views: all anew where one has changed, dropped in the reverse of the order in which they use each other.
-        views = _files(folder, "views")
-        old = {name: sha256 for name, sha256 in known.items() if name.startswith("views/")}
-        if old != {name: _sha256(path) for name, path in views.items()}:
+        # 2. Functions and views: all anew if one has changed. Views are dropped in the reverse of the order in which they use each
+        # other; a function is replaced, so one that takes or returns something else needs a migration that drops it.
+        made = _files(folder, *MADE_ANEW)
+        old = {name: sha256 for name, sha256 in known.items() if name.startswith(MADE_ANEW)}
+        if old != {name: _sha256(path) for name, path in made.items()}:
             with database.raw_cursor(connection) as cursor:
-                for name in sorted(old, reverse=True):
+                for name in sorted((name for name in old if name.startswith("views/")), reverse=True):
                     try:
                         cursor.execute(sql.SQL("drop view if exists {}").format(sql.Identifier(view_name(Path(name)))))
                     except psycopg2.Error as error:
                         message = " ".join(str(error).split())
                         raise DatabaseError(f"{name}: the old view cannot be replaced: {message}.") from error
-            database.execute(connection, "forget_views")
-            for name, path in views.items():
+            database.execute(connection, "forget_functions_and_views")
+            for name, path in made.items():
                 _apply(connection, name, path)
                 applied.append(name)
         # 3. The rights of the reader, on all that there is now, and of the reviewer.
@@ -131,9 +132,9 @@ def view_name(path: Path) -> str:
     return path.stem.split("_", 1)[1]
 
 
-def _files(folder: Path, kind: str) -> dict[str, Path]:
-    """The SQL files of one kind by their names in `schema_files`, in order."""
-    return {f"{kind}/{path.name}": path for path in sorted((folder / kind).glob("*.sql"))}
+def _files(folder: Path, *kinds: str) -> dict[str, Path]:
+    """The SQL files of these kinds, such as `views/`, by their names in `schema_files`, in order."""
+    return {f"{kind}{path.name}": path for kind in kinds for path in sorted((folder / kind).glob("*.sql"))}
 
 
 def _apply(connection: Connection, name: str, path: Path) -> None:

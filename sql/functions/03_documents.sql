@@ -1,0 +1,54 @@
+-- Which documents: of a shard, of a corpus at a version, that differ between two versions.
+
+create or replace function about_tokens(characters bigint)
+    returns bigint
+    language sql immutable strict parallel safe
+    return (characters + 3) / 4;
+comment on function about_tokens is 'About how many tokens so many characters are: four of English prose are one, as records.py has it. No tokenizer is asked.';
+
+create or replace function document_shard(document_id uuid, shard_count integer) returns integer
+    language sql immutable strict parallel safe
+    return (('x' || substr(document_id::text, 1, 8))::bit(32)::bigint % shard_count)::integer;
+comment on function document_shard is 'The shard a document belongs to, 0 to shard_count - 1: the first 32 bits of its id modulo the number of shards.';
+
+create or replace function members_beyond(
+    corpus text, at_version integer, below_ordinal integer, base_version integer, base_ordinal integer, read_record boolean)
+    returns table (document_id uuid, variant_id uuid, ordinal integer)
+    language sql stable parallel safe
+as $$
+    select member.document_id,
+           case when read_record then coalesce(member.variant_id, member.document_id) else member.document_id end,
+           member.ordinal
+    from corpus_documents member
+    where member.corpus_id = corpus
+      and member.first_version <= at_version
+      and (member.left_version is null or member.left_version > at_version)
+      and member.ordinal < below_ordinal
+      -- Members of both versions are the same rows: a row with first_version <= base_version <= at_version that at_version still holds
+      -- was there at base_version, with the same variant and ordinal. So those below base_ordinal are finished, if the base is.
+      and (member.first_version > base_version or member.ordinal >= base_ordinal)
+$$;
+comment on function members_beyond is 'The members of a corpus at a version, below an ordinal, that are not among its members at an earlier version below another ordinal (a row of finished_work; 0 and 0: all members). variant_id is the id under which the rows are of a tool that reads url and date, or does not.';
+
+create or replace function differing_members(
+    corpus text, at_version integer, below_ordinal integer, base_version integer, base_ordinal integer)
+    returns table (document_id uuid, variant_id uuid, record_id text, has_joined boolean)
+    language sql stable parallel safe
+as $$
+    select document_id, variant_id, record_id, is_member
+    from (
+        select member.document_id, coalesce(member.variant_id, member.document_id) as variant_id, member.record_id,
+               member.first_version <= at_version and (member.left_version is null or member.left_version > at_version)
+                   and member.ordinal < below_ordinal as is_member,
+               member.first_version <= base_version and (member.left_version is null or member.left_version > base_version)
+                   and member.ordinal < base_ordinal as was_member
+        from corpus_documents member
+        where member.corpus_id = corpus
+          -- Only such rows can differ, and each condition has an index.
+          and (member.first_version > base_version and member.first_version <= at_version
+               or member.left_version > base_version and member.left_version <= at_version
+               or member.ordinal >= least(below_ordinal, base_ordinal) and member.ordinal < greatest(below_ordinal, base_ordinal))
+    ) compared
+    where is_member <> was_member
+$$;
+comment on function differing_members is 'The members that only one of two versions of a corpus holds below its ordinal (at_version is the later one): has_joined is true for those of at_version, false for those of base_version, which have left. A corrected record is in both. 0 and 0 for the base: all members have joined.';

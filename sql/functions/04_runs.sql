@@ -1,0 +1,67 @@
+-- Questions about a run.
+
+create or replace function run_or_newest(run text)
+    returns text
+    language plpgsql stable
+as $$
+declare
+    found text;
+begin
+    if coalesce(run, '') = '' then
+        return (
+            select run_id
+            from annotation_runs
+            where finished_at is not null and exists (select from run_tools where run_tools.run_id = annotation_runs.run_id)
+            order by finished_at desc, run_id
+            limit 1
+        );
+    end if;
+    select run_id into found from annotation_runs where run_id = run;
+    if found is null then
+        raise exception 'run %: expected a run that was started, found none', run
+            using hint = 'The table annotation_runs lists the runs.';
+    end if;
+    return found;
+end
+$$;
+comment on function run_or_newest is 'The run of this id; for an empty id the newest one that finished, null where none has. Refuses an id that no run has.';
+
+create or replace function has_placebos(parameters jsonb, placebo_recipe_id text)
+    returns boolean
+    language sql immutable parallel safe
+    return placebo_recipe_id is not null
+        or coalesce((parameters ->> 'placebos')::bigint, 0) > 0
+        or coalesce((parameters ->> 'placebo_sample')::bigint, 0) > 0;
+comment on function has_placebos is 'Whether a tool of a run has the stage placebo: the run''s parameters ask for placebos, or they were scored for it later (run_tools.placebo_recipe_id).';
+
+create or replace function is_one_chain(rt run_tools)
+    returns boolean
+    language sql stable
+    return (
+        select count(recipe.recipe_id) = count(named.recipe_id) and bool_and(coalesce(recipe.tool = rt.tool, true))
+        from (values (1, 'filter', rt.filter_recipe_id, null), (2, 'sample', rt.sampling_recipe_id, rt.filter_recipe_id),
+                     (3, 'execute', rt.execution_recipe_id, rt.sampling_recipe_id), (4, 'score', rt.scoring_recipe_id, rt.execution_recipe_id),
+                     (5, 'placebo', rt.placebo_recipe_id, rt.scoring_recipe_id)) named (step, stage, recipe_id, parent_recipe_id)
+        left join recipes recipe
+            on recipe.recipe_id = named.recipe_id and recipe.stage = named.stage
+           and recipe.parent_recipe_id is not distinct from named.parent_recipe_id
+    );
+comment on function is_one_chain is 'Whether the recipes of a tool of a run are there, are of the tool and of their stages, and each is built on the one before.';
+
+create or replace function waits_for_work(rt run_tools, since timestamptz)
+    returns boolean
+    language sql stable
+    return
+        -- Documents that were given up: `retry-failed` may have deleted their rows.
+        exists (
+            select from micro_batches batch
+            where batch.recipe_id in (
+                      rt.filter_recipe_id, rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, rt.placebo_recipe_id)
+              and batch.counts ?| array['process_killed', 'out_of_memory']
+              and not exists (select from failed_documents failed where failed.recipe_id = batch.recipe_id))
+        or exists (
+            select from recipes recipe
+            where recipe.dropped_at >= since
+              and recipe.recipe_id in (
+                  rt.filter_recipe_id, rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, rt.placebo_recipe_id));
+comment on function waits_for_work is 'Whether rows of a tool of a run may be missing rightly since a time: retry-failed or retention deleted them.';

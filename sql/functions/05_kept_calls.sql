@@ -1,0 +1,121 @@
+-- The calls that a run keeps, also at another threshold.
+
+create or replace function undecided_at(run text, tool_name text, threshold double precision)
+    returns table (calls bigint, positions bigint)
+    language plpgsql stable rows 1  -- in plpgsql a body may name a view that is made later
+as $$
+declare
+    chosen record;
+begin
+    select t.sampling_recipe_id, t.scoring_recipe_id into chosen from run_tools t where t.run_id = run and t.tool = tool_name;
+    return query
+        select (select count(*)
+                from call_losses loss
+                join run_tool_documents member
+                    on member.run_id = run and member.tool = tool_name and member.variant_id = loss.document_id
+                where loss.scoring_recipe_id = chosen.scoring_recipe_id
+                  and loss.reason = 'pruned_below' and loss.reduction_bound >= threshold),
+               (select count(*)
+                from pruned_positions pruned
+                join run_tool_documents member
+                    on member.run_id = run and member.tool = tool_name and member.variant_id = pruned.document_id
+                where pruned.sampling_recipe_id = chosen.sampling_recipe_id and pruned.loss_without_call >= threshold);
+end
+$$;
+comment on function undecided_at is 'What a keep threshold below prune_below may keep beyond the calls that are known, by the stored bounds: calls whose losses were not all computed, and positions at which no call was sampled. (0, 0) from prune_below on.';
+
+create or replace function kept_calls_at(run text, tool_name text, threshold double precision)
+    returns table (
+        document_id uuid, call_id uuid, text_before text, call_text text, result text, text_after text,
+        loss_reduction double precision, releasable boolean)
+    language plpgsql stable
+as $$
+declare
+    chosen record;
+    undecided record;
+begin
+    select t.prune_below, t.placebo_recipe_id, t.tau_information into chosen
+    from run_tools t
+    where t.run_id = run and t.tool = tool_name;
+    if chosen is null then
+        raise exception 'run %: expected a started run with %, found none', run, tool_name
+            using hint = 'The table run_tools lists the tools of each run.';
+    end if;
+    if threshold is null or not (threshold >= chosen.prune_below) then
+        select * into undecided from undecided_at(run, tool_name, threshold);
+        raise exception 'run %, %: expected a threshold of at least % nats, found %: calls below were not all computed',
+            run, tool_name, chosen.prune_below, threshold
+            using detail = format('It may keep %s more calls whose losses were not all computed, and calls at %s positions where none was sampled.',
+                                  undecided.calls, undecided.positions),
+                  hint = format('Start a run with prune_below at or below %s (0 computes every call).', threshold);
+    end if;
+    return query
+        select s.document_id, s.call_id, s.text_before, s.call_text, s.result, s.text_after, s.loss_reduction,
+               not s.input_only_after
+        from scored_calls s
+        where s.run_id = run and s.tool = tool_name and is_kept(null, s.loss_reduction, threshold)
+          and (chosen.tau_information is null or s.information >= chosen.tau_information);
+end
+$$;
+comment on function kept_calls_at is 'The calls of one tool in one run that save at least this many nats, as in the view kept_calls. Refuses a threshold below the run''s prune_below, where the answer would not be exact.';
+
+create or replace function best_kept_calls(run text, tool_name text, how_many integer)
+    returns table (
+        document_id uuid, call_id uuid, text_before text, call_text text, result text, text_after text,
+        loss_reduction double precision, releasable boolean)
+    language plpgsql stable
+as $$
+declare
+    chosen record;
+begin
+    select t.sampling_recipe_id, t.scoring_recipe_id, t.keep_threshold, t.reads_record, t.placebo_recipe_id, t.tau_information,
+           r.corpus_id, r.corpus_version, coalesce(r.ordinal_limit, 2147483647) as below_ordinal
+    into chosen
+    from run_tools t
+    join annotation_runs r on r.run_id = t.run_id
+    where t.run_id = run and t.tool = tool_name;
+    if chosen is null then
+        raise exception 'run %: expected a started run with %, found none', run, tool_name
+            using hint = 'The table run_tools lists the tools of each run.';
+    end if;
+    return query
+        with best as (
+            select loss.document_id, loss.call_id, loss.result, loss.loss_reduction
+            from call_losses loss
+            where loss.scoring_recipe_id = chosen.scoring_recipe_id
+              and loss.reason is null
+              and is_kept(null, loss.loss_reduction, chosen.keep_threshold)
+              and (chosen.tau_information is null
+                   or carries_information(chosen.placebo_recipe_id, loss.document_id, loss.call_id, chosen.tau_information))
+              -- A subquery that returns a value is computed row by row; `exists` would become a join with the whole corpus.
+              and (
+                  select true
+                  from documents document
+                  join corpus_documents member
+                      on member.corpus_id = chosen.corpus_id
+                     and member.document_id = coalesce(document.variant_of, document.document_id)
+                  where document.document_id = loss.document_id
+                    and member.first_version <= chosen.corpus_version
+                    and (member.left_version is null or member.left_version > chosen.corpus_version)
+                    and member.ordinal < chosen.below_ordinal
+                    and loss.document_id
+                        = case when chosen.reads_record then coalesce(member.variant_id, member.document_id) else member.document_id end
+                  limit 1
+              )
+            order by loss.loss_reduction desc, loss.call_id
+            limit how_many
+        )
+        select coalesce(document.variant_of, document.document_id), best.call_id,
+               substr(document.text, greatest(call.position_char - 120, 0) + 1, least(call.position_char, 120)),
+               call.call_text, best.result, substr(document.text, call.position_char + 1, 120), best.loss_reduction,
+               not call.input_only_after
+        from best
+        join candidate_calls call
+            on call.sampling_recipe_id = chosen.sampling_recipe_id
+           and call.document_id = best.document_id
+           and call.call_id = best.call_id
+        join documents document on document.document_id = best.document_id
+        order by best.loss_reduction desc, best.call_id;
+end
+$$;
+comment on function best_kept_calls is 'So many kept calls of one tool in one run, those that save most first: the same as the first of the view kept_calls by loss_reduction and call_id.';

@@ -1,0 +1,244 @@
+-- What changed between the releases of two runs.
+
+create or replace function calls_to_compare(run text, with_run text)
+    returns table (document_id uuid, call_id uuid, scoring_recipe_id text, tool text)
+    language plpgsql stable
+as $$
+#variable_conflict use_column
+declare
+    released text := (select release_id from run_releases where run_id = run);
+begin
+    if released is not null then
+        return query select document_id, call_id, scoring_recipe_id, tool from release_calls where release_id = released;
+    elsif run is not null and with_run is not null and not exists (select from run_releases where run_id = with_run) then
+        return query
+            select distinct on (kept.document_id, kept.position_char) kept.document_id, kept.call_id, kept.scoring_recipe_id, kept.tool
+            from kept_calls kept
+            where kept.run_id = run and kept.releasable
+            order by kept.document_id, kept.position_char, kept.loss_reduction desc, kept.call_id;
+    end if;
+end
+$$;
+comment on function calls_to_compare is 'The calls of a run that are compared with those of another run: those of its release. Where neither has a release, those that a release would take: of the kept ones that may be released the best at each place. None where only the other one has a release, and of a run without a release that is compared with none.';
+
+create or replace function release_changes_between(later_run text, earlier_run text)
+    returns table (
+        is_added boolean, tool text, document_id uuid, call_id uuid, position_char integer, call_text text, result text,
+        loss_reduction double precision, reason text, detail text)
+    language plpgsql stable
+as $$
+#variable_conflict use_column
+declare
+    compares_kept boolean := not exists (select from run_releases where run_id in (later_run, earlier_run));
+    -- As constants, so that no partition of another recipe is read.
+    sampling_recipe_ids text[] := array(select sampling_recipe_id from run_tools where run_id in (later_run, earlier_run));
+    scoring_recipe_ids text[] := array(select scoring_recipe_id from run_tools where run_id in (later_run, earlier_run));
+    same_corpus_id text := (
+        select run.corpus_id
+        from annotation_runs run
+        join annotation_runs other using (corpus_id)
+        where run.run_id = later_run and other.run_id = earlier_run
+    );
+    version_before integer := (select min(corpus_version) from annotation_runs where run_id in (later_run, earlier_run));
+    version_after integer := (select max(corpus_version) from annotation_runs where run_id in (later_run, earlier_run));
+begin
+    return query
+        -- A call is the same where text, tool, place, call and result are the same: what it was computed by may differ.
+        with differing as (
+            select coalesce(now.document_id, before.document_id) as document_id,
+                   coalesce(now.call_id, before.call_id) as call_id,
+                   coalesce(now.scoring_recipe_id, before.scoring_recipe_id) as scoring_recipe_id,
+                   coalesce(now.tool, before.tool) as tool,
+                   now.call_id is not null as is_added
+            from calls_to_compare(later_run, earlier_run) now
+            full join calls_to_compare(earlier_run, later_run) before
+                on before.call_id = now.call_id and before.scoring_recipe_id = now.scoring_recipe_id
+            where now.call_id is null or before.call_id is null
+        ),
+        described as (
+            select differing.*,
+                   own.run_id as own_run_id,
+                   case when differing.is_added then earlier_run else later_run end as other_run_id,
+                   own.sampling_recipe_id, call.document_id as variant_id, call.position_char, call.call_text, loss.result, loss.loss_reduction
+            from differing
+            join run_tools own
+                on own.run_id = case when differing.is_added then later_run else earlier_run end
+               and own.tool = differing.tool
+            join annotation_runs run on run.run_id = own.run_id
+            left join corpus_documents member  -- names the variant under which the rows of a tool are that reads the record
+                on own.reads_record and member.corpus_id = run.corpus_id and member.document_id = differing.document_id
+               and member.first_version <= run.corpus_version and (member.left_version is null or member.left_version > run.corpus_version)
+            left join candidate_calls call
+                on call.sampling_recipe_id = own.sampling_recipe_id
+               and call.document_id = coalesce(member.variant_id, differing.document_id) and call.call_id = differing.call_id
+               and call.sampling_recipe_id = any (sampling_recipe_ids)  -- reads no other partition
+            left join call_losses loss
+                on loss.scoring_recipe_id = differing.scoring_recipe_id and loss.document_id = call.document_id
+               and loss.call_id = differing.call_id
+               and loss.scoring_recipe_id = any (scoring_recipe_ids)
+        ),
+        compared as (
+            select *,
+                   count(*) over (partition by document_id, tool, position_char, call_text, result) as with_same_result,
+                   -- The other release's result of the same call; a release holds at most one call at a place.
+                   coalesce(lag(result) over same_call, lead(result) over same_call) as other_result
+            from described
+            window same_call as (partition by document_id, tool, position_char, call_text order by is_added)
+        ),
+        changed_calls as (
+            select document_id, call_id, scoring_recipe_id, tool, is_added, own_run_id, other_run_id, sampling_recipe_id, variant_id,
+                   position_char, call_text, result, loss_reduction, other_result
+            from compared
+            where call_text is null or with_same_result = 1  -- rows that were dropped have no facts
+        ),
+        moved as (
+            -- Rows of records that began or ended between the two versions.
+            select record_id, document_id, first_version, left_version
+            from corpus_documents
+            where corpus_id = same_corpus_id and record_id is not null and first_version > version_before and first_version <= version_after
+            union
+            select record_id, document_id, first_version, left_version
+            from corpus_documents
+            where corpus_id = same_corpus_id and record_id is not null and left_version > version_before and left_version <= version_after
+        ),
+        recipe_pairs as (
+            select now.tool, stages.stage, stages.now_id, stages.before_id
+            from run_tools now
+            join run_tools before on before.run_id = earlier_run and before.tool = now.tool
+            cross join lateral (
+                values ('sample', now.filter_recipe_id, before.filter_recipe_id),
+                       ('sample', now.sampling_recipe_id, before.sampling_recipe_id),
+                       ('score', now.execution_recipe_id, before.execution_recipe_id),
+                       ('score', now.scoring_recipe_id, before.scoring_recipe_id)
+            ) stages (stage, now_id, before_id)
+            where now.run_id = later_run and stages.now_id <> stages.before_id
+        ),
+        differing_recipes as (
+            select pair.tool, pair.stage, array_agg(distinct field.key) as keys
+            from recipe_pairs pair
+            left join recipes now on now.recipe_id = pair.now_id
+            left join recipes before on before.recipe_id = pair.before_id
+            left join lateral (
+                select key
+                from jsonb_object_keys(coalesce(now.definition, '{}') || coalesce(before.definition, '{}')) key
+                where now.definition -> key is distinct from before.definition -> key
+            ) field on true
+            group by pair.tool, pair.stage
+        ),
+        recipe_changes as (
+            select tool, stage, array_to_string(keys, ', ') as detail,
+                   case
+                       when keys && '{model}' then 'model_changed'
+                       when keys && '{prompt,prompt_sha256}' then 'prompt_changed'
+                       when keys && '{tool_version}' then 'tool_changed'
+                       when keys && '{filter_version,sampling_version,execution_version,scoring_version}' then 'code_changed'
+                       else 'choices_changed'
+                   end as reason
+            from differing_recipes
+        ),
+        judged as (
+            select changed.*,
+                   other.run_id as compared_with, other_tool.keep_threshold as other_threshold, own_tool.keep_threshold as own_threshold,
+                   other.parameters ->> 'max_examples_per_tool' as max_examples, other_release.lacking_tools,
+                   other_release.release_id as other_release_id, other_loss.loss_reduction as other_reduction,
+                   successor.record_id, sampling.detail as sampling_detail, scoring.detail as scoring_detail,
+                   other_loss.result as result_of_other, coalesce(member.variant_id, member.document_id) as other_variant_id,
+                   case
+                       when other.run_id is null then 'first_run'
+                       when member.document_id is null and successor.record_id is not null then 'text_changed'
+                       when member.document_id is null then case when changed.is_added then 'text_new' else 'text_removed' end
+                       when member.ordinal >= other.ordinal_limit then 'document_limit'
+                       when other_tool.tool is null or changed.tool = any (other_release.lacking_tools) then 'tool_lacking'
+                       when other_tool.reads_record and own_tool.reads_record
+                           and coalesce(member.variant_id, member.document_id) <> changed.variant_id then 'record_corrected'
+                       when changed.other_result is not null then 'result_changed'
+                       when sampling.reason is not null then sampling.reason
+                       -- From here on both runs work on the same candidate.
+                       when other_loss.call_id is null then 'tool_lacking'  -- the other run did not finish the tool
+                       when other_loss.result is distinct from changed.result then 'result_changed'
+                       when not is_kept(other_loss.reason, other_loss.loss_reduction, own_tool.keep_threshold) then scoring.reason
+                       when not is_kept(other_loss.reason, other_loss.loss_reduction, other_tool.keep_threshold) then 'threshold'
+                       when other_tool.tau_information is not null and not carries_information(
+                                other_tool.placebo_recipe_id, changed.variant_id, changed.call_id, other_tool.tau_information) then 'information'
+                   end as reason
+            from changed_calls changed
+            join annotation_runs own on own.run_id = changed.own_run_id
+            join run_tools own_tool on own_tool.run_id = changed.own_run_id and own_tool.tool = changed.tool
+            left join annotation_runs other on other.run_id = changed.other_run_id
+            left join run_tools other_tool on other_tool.run_id = other.run_id and other_tool.tool = changed.tool
+            left join run_releases made on made.run_id = other.run_id
+            left join dataset_releases other_release on other_release.release_id = made.release_id
+            left join recipe_changes sampling on sampling.tool = changed.tool and sampling.stage = 'sample'
+            left join recipe_changes scoring on scoring.tool = changed.tool and scoring.stage = 'score'
+            left join lateral (
+                select document_id, variant_id, ordinal
+                from corpus_documents
+                where corpus_id = other.corpus_id and document_id = changed.document_id
+                  and first_version <= other.corpus_version and (left_version is null or left_version > other.corpus_version)
+            ) member on true
+            left join lateral (
+                -- The record of this text, which has another text in the other run's version.
+                select here.record_id
+                from moved here
+                join moved there on there.record_id = here.record_id and there.document_id <> here.document_id
+                where here.document_id = changed.document_id
+                  and here.first_version <= own.corpus_version and (here.left_version is null or here.left_version > own.corpus_version)
+                  and there.first_version <= other.corpus_version and (there.left_version is null or there.left_version > other.corpus_version)
+                limit 1
+            ) successor on member.document_id is null
+            left join call_losses other_loss
+                on other_loss.scoring_recipe_id = other_tool.scoring_recipe_id and other_loss.document_id = changed.variant_id
+               and other_loss.call_id = changed.call_id
+               and other_loss.scoring_recipe_id = any (scoring_recipe_ids)  -- reads no other partition
+        ),
+        explained as (
+            select judged.*, rival.call_text as rival_text, rival.result as rival_result,
+                   coalesce(
+                       judged.reason,
+                       case
+                           when judged.other_release_id is null and not compares_kept then 'no_release'
+                           when rival.call_id is not null then 'better_call_at_place'
+                           when judged.max_examples is not null then 'above_max_examples'
+                           else 'other'
+                       end) as final_reason
+            from judged
+            -- The other run keeps these, too: it released a better call at the place, or had examples enough. One look for each such call.
+            left join lateral (
+                select call.call_id, call.call_text, loss.result
+                from run_tools rival
+                join candidate_calls call
+                    on call.sampling_recipe_id = rival.sampling_recipe_id
+                   and call.document_id = case when rival.reads_record then judged.other_variant_id else judged.document_id end
+                   and call.position_char = judged.position_char
+                join call_losses loss
+                    on loss.scoring_recipe_id = rival.scoring_recipe_id and loss.document_id = call.document_id and loss.call_id = call.call_id
+                where rival.run_id = judged.compared_with
+                  and call.sampling_recipe_id = any (sampling_recipe_ids)
+                  and loss.scoring_recipe_id = any (scoring_recipe_ids)
+                  and rival.tool <> all (coalesce(judged.lacking_tools, '{}'))
+                  and is_kept(loss.reason, loss.loss_reduction, rival.keep_threshold)
+                  and (rival.tau_information is null
+                       or carries_information(rival.placebo_recipe_id, loss.document_id, loss.call_id, rival.tau_information))
+                  and not call.input_only_after
+                  and (loss.loss_reduction > judged.other_reduction
+                       or loss.loss_reduction = judged.other_reduction and call.call_id < judged.call_id)
+                order by loss.loss_reduction desc, call.call_id
+                limit 1
+            ) rival on judged.reason is null
+        )
+        select is_added, tool, document_id, call_id, position_char, call_text, result, loss_reduction, final_reason as reason,
+               case
+                   when final_reason = 'text_changed' then 'record ' || record_id
+                   when final_reason = 'result_changed' then
+                       case when is_added then concat(coalesce(other_result, result_of_other, 'none'), ' -> ', result)
+                            else concat(result, ' -> ', coalesce(other_result, result_of_other, 'none')) end
+                   when final_reason = 'threshold' then
+                       case when is_added then concat(other_threshold, ' -> ', own_threshold) else concat(own_threshold, ' -> ', other_threshold) end
+                   when final_reason = 'better_call_at_place' then concat(rival_text, ' -> ', rival_result)
+                   when final_reason = 'above_max_examples' then max_examples
+                   when reason = any ('{model_changed,prompt_changed,tool_changed,code_changed,choices_changed}') then coalesce(sampling_detail, scoring_detail)
+               end as detail
+        from explained;
+end
+$$;
+comment on function release_changes_between is 'The calls that only one of the releases of two runs holds: is_added for those of the later run. Where neither made a release, of the calls that they keep (calls_to_compare). Each has one reason: the first, in the order in which a run decides, for which the run without the call does not release it (docs/database.md has the list). Without an earlier run (null) it is first_run. Reads the partitions of the two runs alone.';
