@@ -111,13 +111,18 @@ def test_a_tool_that_needs_another_machine_has_a_task_for_each_stage(
     ]  # fmt: skip
 
 
-def test_stages_whose_answer_the_graph_needs_run_on_the_worker(kubernetes_dags: dict[str, DAG]) -> None:
+def test_stages_that_write_a_few_rows_run_on_the_worker_and_all_others_in_pods(kubernetes_dags: dict[str, DAG]) -> None:
     dag = kubernetes_dags["annotate_corpus"]
     kinds = {task.task_id: task.task_type for task in dag.tasks}
-    assert kinds["MT.plan"] == kinds["start_run"] == "StageProcess"
-    assert kinds["release"] == "ChoosingStage"
-    assert kinds["tools_to_do"] == "ToolsToDo"
-    assert kinds["MT.filter"] == kinds["MT.annotate"] == kinds["finetune"] == kinds["ingest"] == "StagePod"
+    on_the_worker = {name: kind for name, kind in kinds.items() if kind not in ("StagePod", "ChoosingPod")}
+    assert on_the_worker == {
+        "start_run": "StageProcess", "tools_to_do": "ToolsToDo", "gather_tools": "GatherTools", "finish_run": "FinishRun",
+        "evaluation.report": "ReportEvaluation", **{f"{tool}.plan": "StageProcess" for tool in tool_names()},
+    }  # fmt: skip
+    assert kinds["release"] == "ChoosingPod"
+    assert [task.task_type for task in kubernetes_dags["audit"].tasks] == ["AuditPod"]
+    for task in (dag.get_task("release"), *kubernetes_dags["audit"].tasks):
+        assert task.manifest["metadata"]["labels"]["toolformer/template"] == "cpu"
 
 
 def test_two_runs_may_be_under_way_at_once(local_dags: dict[str, DAG]) -> None:

@@ -1,14 +1,15 @@
 """The task of the weekly audit: red where something is wrong, with what was found as the note of the DAG run."""
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from airflow.sdk import CronTriggerTimetable
+from airflow.sdk import BaseOperator, CronTriggerTimetable
 
 from toolformer_ops.config import Settings
-from toolformer_ops.orchestration.defaults import CPU_POOL, TIME_LIMITS
 from toolformer_ops.orchestration.local_process import StageProcess
 from toolformer_ops.orchestration.notifying import set_note
+from toolformer_ops.orchestration.stage_tasks import stage_operator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -32,8 +33,12 @@ class AuditEverything(StageProcess):
         finally:
             printed = self.ending.last_output if self.ending else ""
             if printed.startswith("{"):
-                text = json.loads(printed)["report"]
-                set_note(context, text)
+                set_report(context, json.loads(printed))
+
+
+def set_report(context: "Context", printed: Mapping[str, str]) -> None:
+    """Set what the audit found, as its stage prints it, as the run's note."""
+    set_note(context, printed["report"])
 
 
 def audit_schedule(settings: Settings) -> CronTriggerTimetable | None:
@@ -41,11 +46,11 @@ def audit_schedule(settings: Settings) -> CronTriggerTimetable | None:
     return None if settings.audit_schedule == OFF else CronTriggerTimetable(settings.audit_schedule, timezone="UTC")
 
 
-def audit_task() -> AuditEverything:
+def audit_task() -> BaseOperator:
     """The only task of the DAG."""
-    return AuditEverything(
-        task_id="audit",
-        arguments=["stage", "audit", "--sample", "{{ params.sample }}", "--seed", "{{ run_id }}"],
-        pool=CPU_POOL,
-        execution_timeout=TIME_LIMITS["audit"],
-    )
+    operator, common = stage_operator("audit", arguments=("--sample", "{{ params.sample }}", "--seed", "{{ run_id }}"))
+    if operator is StageProcess:
+        return AuditEverything(**common)
+    from toolformer_ops.orchestration.pod_results import AuditPod
+
+    return AuditPod(**common)

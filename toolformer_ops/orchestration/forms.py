@@ -94,7 +94,7 @@ def audit_form() -> dict[str, Param]:
             minimum=0,
             maximum=100_000,
             title="Calls to compute again",
-            description="Sampled, executed and scored again by the engine, on the Airflow worker: seconds each for a small model.",
+            description="Sampled, executed and scored again by the engine: seconds each for a small model.",
         )
     }
 

@@ -38,14 +38,19 @@ class ChoosingStage(StageProcess, SkipMixin):
     def execute(self, context: "Context") -> Any:
         """Run the stage, and say which tasks are not needed; returns what the stage printed."""
         result = super().execute(context)
-        reasons = dict(self.not_needed(context, result))
-        for task_id, reason in reasons.items():
-            self.log.info("skipped: %s: %s", task_id, reason)
-        context["ti"].xcom_push(key=SKIPPED, value=reasons)
-        try:
-            self.skip(context["ti"], [context["dag"].get_task(task_id) for task_id in reasons])
-        except DownstreamTasksSkipped:
-            # It would end the task here, and Airflow would not store what the task returns. The XCom that `skip` has pushed is
-            # enough: the scheduler reads it before it starts a task directly behind this one (NotPreviouslySkippedDep).
-            self.log.info("%d tasks are not needed", len(reasons))
+        skip_not_needed(self, context, result)
         return result
+
+
+def skip_not_needed(task: Any, context: "Context", result: Any) -> None:
+    """Skip the tasks directly behind `task` that are not needed after its `result`; `task` is a SkipMixin with `not_needed`."""
+    reasons = dict(task.not_needed(context, result))
+    for task_id, reason in reasons.items():
+        task.log.info("skipped: %s: %s", task_id, reason)
+    context["ti"].xcom_push(key=SKIPPED, value=reasons)
+    try:
+        task.skip(context["ti"], [context["dag"].get_task(task_id) for task_id in reasons])
+    except DownstreamTasksSkipped:
+        # It would end the task here, and Airflow would not store what the task returns. The XCom that `skip` has pushed is
+        # enough: the scheduler reads it before it starts a task directly behind this one (NotPreviouslySkippedDep).
+        task.log.info("%d tasks are not needed", len(reasons))

@@ -1,7 +1,7 @@
 """The factory of stage tasks: one call in a DAG file makes a local process or a pod with the same arguments.
 
-Stages whose last line the DAG needs, such as the plan's list of shards, always run on the Airflow worker; they need Postgres and
-S3, and no GPU. The others run where `TOOLFORMER_RUNNER` says.
+Stages that write or read a few rows, such as the plan with its list of shards, always run on the Airflow worker; they need Postgres
+and S3, little memory, and no GPU. The others run where `TOOLFORMER_RUNNER` says.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +24,8 @@ OF_RUN = ("--run", RUN_ID)
 """What follows the name of most stages."""
 RUN_PARAMETERS = "{{ params | tojson }}"
 """What the form holds, as JSON; templated."""
-ON_THE_WORKER = frozenset({"start-run", "start-finetuning", "tools-to-do", "plan", "release", "finish-run", "audit"})
-"""Stages that print ids or counts which the DAG reads, or that only write one row."""
+ON_THE_WORKER = frozenset({"start-run", "start-finetuning", "tools-to-do", "plan", "finish-run"})
+"""Stages whose memory does not grow with the data: less than a pod's start costs."""
 
 FINETUNE = "finetune"
 """The stage with a pod template of its own; the others have that of their pool."""
@@ -54,21 +54,21 @@ def stage(
         tool: for stages that work for one tool.
         arguments: what follows the stage's name; templated.
         pool: `gpu` where the stage loads a model, `cpu` where not.
-        returns_result: whether the task returns the ids or counts that the stage prints last; for stages on the worker.
-        not_needed: which tasks directly behind it are skipped, by what it prints last; for stages on the worker.
+        returns_result: whether the task returns the ids or counts that the stage prints last.
+        not_needed: which tasks directly behind it are skipped, by what it prints last, which the task then returns, too.
         trigger_rule: when to run with regard to the tasks before.
         outlets: assets that the stage makes.
         asset_extra: ids for the events of `outlets`; templated.
         before: called first; raises AirflowSkipException where the task is not needed.
         on_failure: called once the task has failed and is not tried again.
     """
-    operator, common = _operator(name, tool, arguments, pool)
+    operator, common = stage_operator(name, tool=tool, arguments=arguments, pool=pool)
     if task_id:
         common["task_id"] = task_id
-    if returns_result:
-        common["returns_result"] = True
     if not_needed:
-        operator, common["not_needed"] = ChoosingStage, not_needed
+        operator, common["not_needed"] = _choosing(operator), not_needed
+    elif returns_result:
+        common["returns_result"] = True
     task: BaseOperator = operator(
         **common,
         trigger_rule=trigger_rule,
@@ -82,7 +82,7 @@ def stage(
 
 def mapped_stage(name: str, *, shards: XComArg, tool: str, pool: str = CPU_POOL) -> MappedOperator:
     """The tasks that run the stage `name` once a shard, `--shard I/N`; `shards` is what the plan returned."""
-    operator, common = _operator(name, tool, OF_RUN, pool)
+    operator, common = stage_operator(name, tool=tool, pool=pool)
     return operator.partial(**common, map_index_template="{{ task.shard }}").expand(shard=shards)
 
 
@@ -91,10 +91,10 @@ def execution_pool(tool: str) -> str:
     return GPU_POOL if get_tool(tool).spec.needs_device else CPU_POOL
 
 
-def _operator(
-    name: str, tool: str | None, arguments: Sequence[str], pool: str
+def stage_operator(
+    name: str, *, tool: str | None = None, arguments: Sequence[str] = OF_RUN, pool: str = CPU_POOL
 ) -> tuple[type[BaseOperator], dict[str, Any]]:
-    """The operator class, and the arguments that a task and a mapped task have in common."""
+    """The operator class of a stage, `StageProcess` or `StagePod`, and the arguments that its task and its mapped task share."""
     common: dict[str, Any] = {
         "task_id": name.replace("-", "_"),
         "arguments": ["stage", name, *arguments, *(("--tool", tool) if tool else ())],
@@ -107,3 +107,12 @@ def _operator(
     from toolformer_ops.orchestration.pods import StagePod, pod_arguments
 
     return StagePod, pod_arguments(settings, template=FINETUNE if name == FINETUNE else pool) | common
+
+
+def _choosing(operator: type[BaseOperator]) -> type[BaseOperator]:
+    """The class that also skips tasks, of one that runs a stage."""
+    if operator is StageProcess:
+        return ChoosingStage
+    from toolformer_ops.orchestration.pod_results import ChoosingPod
+
+    return ChoosingPod
