@@ -1,20 +1,18 @@
 """The network: hidden states of token sequences, and log probabilities of the rows that are asked for.
 
-`CausalModel.hidden_states` is the plain way: sequences from their first token, no cache, packed without padding (`packing.py`), or,
-for a network that cannot take them so, right-padded. Attention is causal, so tokens to the right of a token cannot change it:
-padding needs no mask, and its own rows are never read.
+`CausalModel.hidden_states` is the plain way: sequences from their first token, no cache, packed without padding (`packing.py`).
 
 `CausalModel.run` is the shared way: one pass over tokens of many texts, whose attention is computed by the caller (`attention.py`)
 over a cache that they share (`kv_cache.py`). transformers calls it in place of a network's own attention (its attention interface;
 the method `_attn` for GPT-J, which has none).
 
-Architectures for which this is not exact (recurrent or chunked layers, positions read from the mask) are found by their
-configuration and by a comparison of both ways on a few tokens at load. The comparison is made in float32 with the network's own
-weights, so that its result is one of structure and not of the rounding of a low-precision format.
+Architectures for which this is not exact (recurrent or chunked layers, positions read from the mask) are refused: by their
+configuration (`models/sharing.py`), or by a comparison of both ways with the network's own forward pass on a few tokens at load.
+It takes the paths that the work takes, in the same number format on the same devices, so that a kernel that computes something
+else is found, too. What rounding may be is wide in bfloat16 (`TOLERANCE`), so only an error of structure is.
 """
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -25,29 +23,19 @@ from torch import Tensor
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.kv_cache import ROW_MULTIPLE, CachedPrompt, CachedText, KVCache
 from toolformer_ops.language_model.memory import DeviceMemory
-from toolformer_ops.language_model.packing import (
-    PackedSequences,
-    fill_passes,
-    takes_variable_lengths,
-    variable_lengths_agree,
-)
+from toolformer_ops.language_model.packing import PackedSequences, fill_passes
 from toolformer_ops.language_model.pulse import Pulse
+from toolformer_ops.models.sharing import cannot_share, require_shared_cache
 
-logger = logging.getLogger(__name__)
-
-CPU_BATCH_TOKENS = 256
-"""From so many padded tokens on, a larger batch hardly makes a CPU's matrix products faster (64 rows: 85 % of the rate of 512)."""
-LARGEST_PADDED_SHARE = 1.06
-"""Tokens with padding over tokens without, from which a batch that is large enough is closed."""
 CPU_SOFTMAX_ROWS = 32
 """Of the projected rows, so many at once become probabilities on a CPU, in its cache: a row of a large vocabulary is a megabyte."""
 MAX_PROMPTS = 16
 """Prompts whose keys and values are kept: those of the tools, and heads that texts to be continued share."""
-TOLERANCE = 1e-3
-"""Largest difference of logits, as a share of the largest logit, that the comparison at load takes for rounding of float32. A
-position that is wrong by one changed SmolLM2's logits by 0.08, a token that is not seen by 0.13."""
+TOLERANCE = {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.1}
+"""Largest difference of logits that the comparison at load takes for rounding: its norm over that of the logits, each row's mean
+taken away. Measured with SmolLM2-135M: 1e-6, 0.004 and 0.03 by rounding in these formats; 0.17 by positions that are wrong by one,
+0.24 by a token that is not seen."""
 _ATTENTION = "toolformer_ops"
-_SHARED_LAYERS = {"full_attention", "sliding_attention"}
 _UNBOUNDED_TOKENIZER_LENGTH = 10**9
 
 
@@ -78,11 +66,8 @@ class CausalModel:
         """Which of the budgets by kind of device apply."""
         self.texts_together = self.kind != "cpu"
         """Whether all texts are attended to in one set of operations, padded to the longest: few launches, but more arithmetic."""
-        self.shares_cache = _share_cache(self.config)
-        """Whether sequences can share a KV cache; else each is computed from its first token in each step."""
-        self.packs = False
-        """Whether sequences go through the network one behind the other, without padding."""
         self._prompts: dict[tuple[int, ...], CachedPrompt] = {}
+        require_shared_cache(type(self.network).__name__, self.config.to_dict())
         self._compare_with_plain_passes()
 
     @property
@@ -103,33 +88,12 @@ class CausalModel:
 
         Computed in batches that fit into memory, halved where they do not; rows that are not asked for are not kept.
         """
-        if self.packs:
-            batches = list(fill_passes(sequences, self.memory.pass_tokens, share=self.kind == "cpu"))
-        else:
-            batches = self._padded_batches([len(sequence) for sequence in sequences])
-        run = self._packed_pass if self.packs else self._padded_pass
         found: dict[int, Tensor] = {}
-        for batch in batches:
-            states = self.memory.halving(lambda part: run(sequences, rows, part), batch, "sequences")
+        for batch in fill_passes(sequences, self.memory.pass_tokens, share=self.kind == "cpu"):
+            states = self.memory.halving(lambda part: self._packed_pass(sequences, rows, part), batch, "sequences")
             found.update(zip(batch, states, strict=True))
             self.pulse("sequences read", len(found), len(sequences))
         return [found[index] for index in range(len(sequences))]
-
-    def _padded_batches(self, lengths: Sequence[int]) -> list[list[int]]:
-        """Sequences by length, the next batch begun where one is full, or large enough for the device and mostly padding else."""
-        at_most = self.memory.pass_tokens
-        enough = CPU_BATCH_TOKENS if self.kind == "cpu" else at_most
-        batches: list[list[int]] = []
-        own = 0  # tokens of the last batch without padding
-        for index in sorted(range(len(lengths)), key=lambda index: (lengths[index], index)):
-            padded = lengths[index] * (len(batches[-1]) + 1) if batches else 0
-            wasteful = own >= enough and padded > LARGEST_PADDED_SHARE * (own + lengths[index])
-            if not batches or padded > at_most or wasteful:
-                batches.append([])
-                own = 0
-            batches[-1].append(index)
-            own += lengths[index]
-        return batches
 
     def new_cache(self) -> KVCache:
         """A KV cache without rows."""
@@ -243,121 +207,50 @@ class CausalModel:
         kept = hidden[torch.tensor(places, device=hidden.device)]
         return list(kept.split([len(own) for own in wanted]))  # type: ignore[no-untyped-call]
 
-    def _padded_pass(
-        self, sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]] | None, batch: Sequence[int]
-    ) -> list[Tensor]:
-        longest = max(len(sequences[index]) for index in batch)
-        filler = sequences[batch[0]][0]  # any token will do: nothing looks to the right
-        ids = torch.tensor(
-            [[*sequences[index], *[filler] * (longest - len(sequences[index]))] for index in batch], device=self.device
-        )  # (batch, longest)
-        hidden = self._decoder(input_ids=ids, use_cache=False).last_hidden_state  # (batch, longest, hidden)
-        if rows is None:
-            return [hidden[row, : len(sequences[index])] for row, index in enumerate(batch)]
-        return [hidden[row, torch.tensor(list(rows[index]), device=hidden.device)] for row, index in enumerate(batch)]
-
     def _compare_with_plain_passes(self) -> None:
-        """Compare shared cache and own projection with the network's plain forward pass on a few tokens.
+        """Compare packed passes and passes over a shared cache with the network's plain forward pass on a few tokens.
 
         Raises:
-            ModelError: the projection differs, so that no loss of this model would be right.
+            ModelError: they differ by more than rounding, or the network does not take such a pass.
         """
-        name = type(self.network).__name__
         vocabulary = int(self.config.vocab_size)
         shared = [(7 * step + 3) % vocabulary for step in range(9)]
-        tails = [
-            [(11 * step + 5) % vocabulary for step in range(4)],
-            [(13 * step + 1) % vocabulary for step in range(4)],
-        ]
+        tails = [[(factor * step + first) % vocabulary for step in range(4)] for factor, first in ((11, 5), (13, 1))]
         sequences = [[*shared[:seen], *tail] for seen, tail in zip((9, 6), tails, strict=True)]
-        with torch.inference_mode(), _in_float32(self.network):
+        with torch.inference_mode():
             plain = [
-                self.network(input_ids=torch.tensor([ids], device=self.device)).logits[0, -1].float()
-                for ids in sequences
+                self.network(input_ids=torch.tensor([ids], device=self.device)).logits[0, -4:] for ids in sequences
             ]
-            if not self._agree([states[-1] for states in self.hidden_states(sequences)], plain):
-                raise ModelError(
-                    f"{name}: expected logits that are the output projection of the last hidden state, found others. Choose "
-                    f"another model, or teach language_model/causal_model.py this architecture."
-                )
-            self.packs = self._packs(sequences, plain)
-            if self.shares_cache:
-                try:
-                    self.shares_cache = self._agree(list(self._over_shared_cache(shared, tails)), plain)
-                except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError) as error:
-                    logger.info("%s: a pass over a shared cache fails: %s", name, error)
-                    self.shares_cache = False
-        if not self.shares_cache:
-            logger.warning(
-                "%s: sequences cannot share a KV cache, so each token of a call or an answer takes a pass over all tokens before "
-                "it: with a prompt of 500 tokens about 500 times the arithmetic. Choose a model with full or sliding attention "
-                "where that is too slow.",
-                name,
-            )
-
-    def _packs(self, sequences: list[list[int]], plain: list[Tensor]) -> bool:
-        """Whether sequences can go through the network packed: by its structure, and by a comparison with plain passes."""
-        variable = takes_variable_lengths(self.device, self.dtype, getattr(self.config, "attn_logit_softcapping", None))
-        if not self.shares_cache or (self.device.type != "cpu" and not variable):
-            return False  # sequence by sequence on a GPU is slower than padded
-        self.packs = True
-        try:
-            agrees = self._agree([states[-1] for states in self.hidden_states(sequences)], plain)
-            agrees = agrees and (not variable or variable_lengths_agree(self.device, self.dtype))
-        except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError) as error:
-            logger.info("%s does not take packed sequences: %s", type(self.network).__name__, error)
-            agrees = False
-        if not agrees:
-            logger.warning("%s: losses are computed in padded passes (slower)", type(self.network).__name__)
-        return agrees
+            expected = torch.cat(plain).to(self.output_device)
+            try:
+                packed = self.hidden_states(sequences, [range(len(ids) - 4, len(ids)) for ids in sequences])
+                self._require_equal("output projection of the last hidden states", torch.cat(packed), expected)
+                self._require_equal("passes over a shared KV cache", self._over_shared_cache(shared, tails), expected)
+            except (TypeError, AttributeError, LookupError) as error:  # it is built in another way
+                raise cannot_share(type(self.network).__name__, f"{type(error).__name__}: {error}") from error
 
     def _over_shared_cache(self, shared: list[int], tails: list[list[int]]) -> Tensor:
-        """Last hidden states, (2, hidden), of two rows that continue a prompt of 4 tokens and a text."""
+        """Last hidden states, (8, hidden), of each of 4 tokens of two rows that continue a prompt of 4 tokens and a text."""
         cache = KVCache(self)
         cache.join([CachedText(CachedPrompt.read(self, shared[:4]))])
         cache.extend([0], [shared[4:]])
         [text] = cache.texts()
         cache = KVCache(self)
         cache.share([(text, (9, 6), (0, 1))])
-        for tokens in zip(*tails, strict=True):
-            hidden = cache.step(np.array(tokens))
-        return hidden
+        steps = [cache.step(np.array(tokens)) for tokens in zip(*tails, strict=True)]  # (2, hidden) each
+        return torch.stack(steps, dim=1).flatten(0, 1)
 
-    def _agree(self, hidden: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
-        """Whether hidden states give the expected logits, but for rounding of float32."""
-        projected = self._project(torch.stack(list(hidden)).to(self.output_device)).float()
-        return all(
-            float((found - logits).abs().max()) <= TOLERANCE * float(logits.abs().max())
-            for found, logits in zip(self._scaled(projected), expected, strict=True)
-        )
-
-
-@contextlib.contextmanager
-def _in_float32(network: Any) -> Iterator[None]:
-    """Each module computes with its weights in float32 while this lasts; they are converted while it runs and not before."""
-    if network.dtype == torch.float32:
-        yield
-        return
-    held: dict[Any, dict[str, torch.nn.Parameter]] = {}
-
-    def convert(module: Any, *_: Any) -> None:
-        held[module] = {name: one for name, one in module.named_parameters(recurse=False) if one.is_floating_point()}
-        for name, one in held[module].items():
-            setattr(module, name, torch.nn.Parameter(one.float(), requires_grad=False))
-
-    def restore(module: Any, *_: Any) -> None:
-        for name, one in held.pop(module).items():
-            setattr(module, name, one)
-
-    hooks = [module.register_forward_pre_hook(convert) for module in network.modules()]
-    hooks += [module.register_forward_hook(restore) for module in network.modules()]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-        for module in list(held):
-            restore(module)
+    def _require_equal(self, what: str, hidden: Tensor, expected: Tensor) -> None:
+        """Refuse hidden states, (rows, hidden), whose logits are not the expected ones, (rows, vocabulary), but for rounding."""
+        logits = self._scaled(self._project(hidden.to(self.output_device)).float())
+        found, wanted = (one.float() - one.float().mean(dim=-1, keepdim=True) for one in (logits, expected))
+        difference, size = float((found - wanted).norm()), float(wanted.norm())
+        if not difference <= TOLERANCE[self.number_format] * size:
+            raise cannot_share(
+                type(self.network).__name__,
+                f"logits that differ by {difference:.2g} where {size:.2g} is their size ({what}, {self.number_format}; at most "
+                f"{TOLERANCE[self.number_format]:g} of it)",
+            )
 
 
 def _max_positions(config: Any, tokenizer_length: int) -> int:
@@ -382,9 +275,3 @@ def _sliding_window(config: Any, max_positions: int) -> int | None:
     if layers and "sliding_attention" not in layers:
         return None
     return int(window)
-
-
-def _share_cache(config: Any) -> bool:
-    layers = getattr(config, "layer_types", None) or []
-    local = "local" in (getattr(config, "attention_layers", None) or [])  # GPT-Neo masks inside its layers
-    return set(layers) <= _SHARED_LAYERS and not local

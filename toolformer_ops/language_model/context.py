@@ -57,7 +57,7 @@ class AnnotationContext:
     @property
     def tokens(self) -> int:
         """How many tokens' keys and values it holds, the prompt's not counted."""
-        return len(self.text.ids)
+        return self.text.length
 
     def before(self, token: int) -> Tensor:
         """Hidden state after all before token `token` of the window, (hidden,); `token` starts its second word or a later one."""

@@ -6,8 +6,7 @@
 
 A sequence is a row. Either each text is one row, which grows in the text's columns (`join`), or many rows share a text: each sees
 it up to one of its tokens and adds columns of its own (`share`). Prompts, texts, sampled calls, answers, translations and texts
-that are written with tools all use this one class. For a network that cannot share a cache a row is its whole sequence, computed
-anew in each step.
+that are written with tools all use this one class.
 
 A row's numbers depend on its own tokens alone: bit for bit on a CPU, where every operation but attention treats rows one by one
 and attention is computed text by text (`attention.py`). This needs matrix products that give a row the same bits for any number of
@@ -16,7 +15,7 @@ rows. Measured in float32 and bfloat16, they do so from four rows on; therefore 
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +46,7 @@ class CachedPrompt:
 
     ids: tuple[int, ...] = ()
     columns: Columns = field(default_factory=list)
-    """(key heads, columns, width) each; empty for a network that cannot share."""
+    """(key heads, columns, width) each."""
 
     @property
     def length(self) -> int:
@@ -71,8 +70,8 @@ class CachedText:
     """A text behind a prompt."""
 
     prompt: CachedPrompt
-    ids: tuple[int, ...] = ()
-    """Without the prompt's."""
+    length: int = 0
+    """Tokens, without the prompt's."""
     columns: Columns = field(default_factory=list)
     """(key heads, 1, columns, width) each."""
 
@@ -101,8 +100,6 @@ class Group:
     """(rows,) own tokens."""
     own: Columns = field(default_factory=list)
     """(places, key heads, capacity, width) each; row r has place r, further places are free."""
-    ids: list[list[int]] | None = None
-    """Of each row the whole sequence; None where rows have columns of their own, unless they are computed anew in each step."""
 
     @property
     def rows(self) -> int:
@@ -140,8 +137,6 @@ class Group:
         self.labels, self.text_of, self.seen, self.steps = (
             numbers[source] for numbers in (self.labels, self.text_of, self.seen, self.steps)
         )
-        if self.ids is not None:
-            self.ids = [list(self.ids[row]) for row in source]
         # 4. Texts without rows leave once they are half of all.
         alive = np.unique(self.text_of)
         if 2 * len(alive) <= len(self.lengths):
@@ -158,8 +153,6 @@ class Group:
             raise ValueError(f"expected to keep the prompt's {self.prompt.length} tokens of a text, found {length}")
         self.seen[row] = length
         self.lengths[self.text_of[row]] = length - self.prompt.length
-        if self.ids is not None:
-            del self.ids[row][length:]
 
     @classmethod
     def merged(cls, groups: "Sequence[Group]") -> "Group":
@@ -177,7 +170,6 @@ class Group:
             seen=together[0],
             labels=together[1],
             steps=together[2],
-            ids=None if groups[0].ids is None else [ids for group in groups for ids in group.ids or []],
             own=_side_by_side([group.own for group in groups], [group.rows for group in groups], dim=0),
         )
 
@@ -244,7 +236,7 @@ class KVCache:
         """Add texts, each a row that grows; one without tokens takes them in by `extend`."""
         numbers = range(len(texts)) if labels is None else labels
         self._add(
-            [(text, [text.prompt.length + len(text.ids)], [label]) for text, label in zip(texts, numbers, strict=True)]
+            [(text, [text.prompt.length + text.length], [label]) for text, label in zip(texts, numbers, strict=True)]
         )
 
     def share(self, rows: Sequence[tuple[CachedText, Sequence[int], Sequence[int]]]) -> None:
@@ -309,32 +301,30 @@ class KVCache:
         """The texts as they are now, by label, to be kept and shared. The columns are views."""
         found: dict[int, CachedText] = {}
         for group in self._groups:
-            for row, (text, label) in enumerate(zip(group.text_of, group.labels, strict=True)):
+            for text, label in zip(group.text_of, group.labels, strict=True):
                 length = int(group.lengths[text])
                 columns = [
                     (keys[:, text : text + 1, :length], values[:, text : text + 1, :length])
                     for keys, values in group.text
                 ]
-                ids = () if group.ids is None else tuple(group.ids[row][group.prompt.length :])
-                found[int(label)] = CachedText(group.prompt, ids, columns)
+                found[int(label)] = CachedText(group.prompt, length, columns)
         return [found[label] for label in sorted(found)]
 
     def _add(self, rows: Sequence[tuple[CachedText, Sequence[int], Sequence[int]]], *, branches: bool = False) -> None:
         for text, seen, labels in rows:
             count = len(labels)
-            group = Group(
-                prompt=text.prompt,
-                branches=branches,
-                text=list(text.columns),
-                lengths=np.array([len(text.ids)]),
-                text_of=np.zeros(count, dtype=np.int64),
-                seen=np.array(seen, dtype=np.int64),
-                labels=np.array(labels, dtype=np.int64),
-                steps=np.zeros(count, dtype=np.int64),
+            self._groups.append(
+                Group(
+                    prompt=text.prompt,
+                    branches=branches,
+                    text=list(text.columns),
+                    lengths=np.array([text.length]),
+                    text_of=np.zeros(count, dtype=np.int64),
+                    seen=np.array(seen, dtype=np.int64),
+                    labels=np.array(labels, dtype=np.int64),
+                    steps=np.zeros(count, dtype=np.int64),
+                )
             )
-            if not branches or not self._model.shares_cache:
-                group.ids = [[*text.prompt.ids, *text.ids][:first] for first in seen]
-            self._groups.append(group)
         if self._model.texts_together:
             alike: dict[tuple[int, bool], list[Group]] = {}
             for group in self._groups:
@@ -351,25 +341,13 @@ class KVCache:
         """Hidden states, (tokens, hidden), of each that is asked; lengths change after the pass: one that fails adds nothing."""
         counts = [len(one.ids) for one in asked]
         whole = _NewTokens.merged(asked)
-        if self._model.shares_cache:
-            states = self._over_cache(whole)
-        else:  # each row from its first token
-            of_rows: list[Tensor] = []
-            for one in whole:  # apart, since a row of a padded pass has other bits in another company
-                held = one.group.ids or []
-                sequences = [[*held[row], *ids.tolist()] for row, ids in one.by_row()]
-                rows = [range(len(ids) - count, len(ids)) for ids, count in zip(sequences, one.counts, strict=True)]
-                of_rows += self._model.hidden_states(sequences, rows)
-            states = torch.cat(of_rows)
+        states = self._over_cache(whole)
         for one in whole:
             if one.group.branches:
                 one.group.steps[one.rows] += 1
             else:
                 one.group.seen[one.rows] += one.counts
                 one.group.lengths[one.group.text_of[one.rows]] += one.counts
-            if one.group.ids is not None:
-                for row, ids in one.by_row():
-                    one.group.ids[row].extend(ids.tolist())
         return list(states.split(counts))  # type: ignore[no-untyped-call]
 
     def _over_cache(self, asked: Sequence["_NewTokens"]) -> Tensor:
@@ -405,10 +383,6 @@ class _NewTokens:
     """(rows,) new tokens of each."""
     ids: np.ndarray
     """(sum of counts,) the tokens, row by row."""
-
-    def by_row(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Each row with its new tokens."""
-        return zip(self.rows.tolist(), np.split(self.ids, self.counts.cumsum()[:-1]), strict=True)
 
     def parts(self) -> "list[_NewTokens]":
         """The same in a few parts, of which fewer may be done at once where memory is short."""

@@ -8,15 +8,12 @@ computed
   row the same bits in every company. Measured: matrix products do so from four rows on, so passes are padded to a multiple of
   `ROW_MULTIPLE` tokens; torch's attention does so for sequences of multiples of 16 tokens up to 191, of which it takes 32 at a
   time, so that sequences are padded to such multiples there, and longer ones share nothing;
-- on a GPU by one kernel for all sequences of any lengths (flash attention, `torch.nn.attention.varlen`), without split keys, so
-  that its result for a sequence does not depend on the others either. Matrix products there may still round differently in another
-  batch. This was written without a GPU and has not been run. At load the kernel is compared with torch's plain attention; where it
-  differs, passes are padded instead.
+- on a GPU in bfloat16 and float16 by one kernel for all sequences of any lengths (`variable_lengths`); in float32, and in networks
+  that cap their scores, for which there is no such kernel, sequence by sequence.
 """
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -24,6 +21,8 @@ from torch.nn import functional
 
 from toolformer_ops.language_model.kv_cache import ROW_MULTIPLE
 
+LARGEST_WIDTH = 256
+"""Of a head, for which there is a kernel of attention over sequences of any lengths."""
 LONGEST_SHARED = 176
 """Sequences of so many tokens, or fewer, share the tokens with which they begin."""
 
@@ -68,6 +67,7 @@ class PackedSequences:
     def __init__(self, sequences: Sequence[Sequence[int]], *, share: bool) -> None:
         self.places: list[list[int]] = []
         """Of each sequence, which token of the pass each of its tokens is."""
+        multiple = ROW_MULTIPLE if share else 1
         ids: list[int] = []
         positions: list[int] = []
         padded: list[int] = []  # of each sequence, as it is attended to, the tokens of the pass
@@ -79,14 +79,13 @@ class PackedSequences:
             ids += sequence[shared:]
             positions += range(shared, len(sequence))
             added += range(len(padded) + shared, len(padded) + len(sequence))
-            padded += [*self.places[-1], *[new[0]] * (-len(sequence) % ROW_MULTIPLE)]
-        filler = -len(ids) % ROW_MULTIPLE  # tokens that nothing attends to
+            padded += [*self.places[-1], *[new[0]] * (-len(sequence) % multiple)]
+        filler = -len(ids) % multiple  # tokens that nothing attends to
         self.ids = torch.tensor([*ids, *ids[:1] * filler])  # (tokens,)
         self.positions = torch.tensor([*positions, *[0] * filler])  # (tokens,)
-        self._lengths = [len(sequence) for sequence in sequences]
-        self._padded = torch.tensor(padded)
+        self._lengths = [len(sequence) + -len(sequence) % multiple for sequence in sequences]
+        self._padded = torch.tensor(padded) if share else None
         self._added = torch.tensor([*added, *[0] * filler])
-        self._filler = filler
         self._ends_on_device: dict[torch.device, Tensor] = {}  # layers may be on several
 
     def attend(
@@ -101,65 +100,66 @@ class PackedSequences:
     ) -> Tensor:
         """Causal attention of each sequence, (tokens, heads, width): what `CausalModel.run` calls in every layer."""
         device = queries.device
-        if takes_variable_lengths(device, queries.dtype, softcap):
-            lengths = [*self._lengths, self._filler] if self._filler else self._lengths
+        if takes_variable_lengths(device, queries.dtype, queries.shape[-1], softcap):
             if device not in self._ends_on_device:
-                ends = [0, *itertools.accumulate(lengths)]
+                ends = [0, *itertools.accumulate(self._lengths)]
                 self._ends_on_device[device] = torch.tensor(ends, dtype=torch.int32, device=device)
-            ends_there = self._ends_on_device[device]
-            return _variable_lengths(queries, keys, values, ends_there, max(lengths), window, scale)
-        lengths = [length + -length % ROW_MULTIPLE for length in self._lengths]
+            ends_there, longest = self._ends_on_device[device], max(self._lengths)
+            mixed = torch.empty_like(queries)
+            variable_lengths(mixed, queries, keys, values, ends_there, longest, scale=scale, window=window, causal=True)
+            return mixed
         asked, known, mixed_in = (
-            tensor.index_select(0, self._padded).split(lengths)  # type: ignore[no-untyped-call]
+            (tensor if self._padded is None else tensor.index_select(0, self._padded)).split(self._lengths)  # type: ignore[no-untyped-call]
             for tensor in (queries, keys, values)
         )
-        of_sequences = [
-            _one_sequence(own_queries, own_keys, own_values, window, scale, softcap)
-            for own_queries, own_keys, own_values in zip(asked, known, mixed_in, strict=True)
-        ]
-        return torch.cat(of_sequences).index_select(0, self._added)
+        of_sequences = torch.cat(
+            [
+                _one_sequence(own_queries, own_keys, own_values, window, scale, softcap)
+                for own_queries, own_keys, own_values in zip(asked, known, mixed_in, strict=True)
+            ]
+        )
+        return of_sequences if self._padded is None else of_sequences.index_select(0, self._added)
 
 
-def takes_variable_lengths(device: torch.device, dtype: torch.dtype, softcap: float | None) -> bool:
-    """Whether one kernel attends to sequences of any lengths."""
-    return device.type == "cuda" and dtype in (torch.bfloat16, torch.float16) and not softcap
+def takes_variable_lengths(device: torch.device, dtype: torch.dtype, width: int, softcap: float | None) -> bool:
+    """Whether a kernel attends to sequences of any lengths, with heads of this width: flash attention, from NVIDIA's Ampere on."""
+    fits = dtype in (torch.bfloat16, torch.float16) and width % 8 == 0 and width <= LARGEST_WIDTH and not softcap
+    return fits and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
-def variable_lengths_agree(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether that kernel gives what torch's attention gives, sequence by sequence, but for rounding."""
-    generator = torch.Generator().manual_seed(0)
-    queries, keys, values = (torch.randn(40, heads, 64, generator=generator).to(device, dtype) for heads in (4, 2, 2))
-    ends = torch.tensor([0, 25, 40], dtype=torch.int32, device=device)
-    for window in (None, 8):
-        together = _variable_lengths(queries, keys, values, ends, 25, window, 0.125)
-        alone = [
-            _one_sequence(queries[part], keys[part], values[part], window, 0.125, None)
-            for part in (slice(0, 25), slice(25, 40))
-        ]
-        if float((together - torch.cat(alone)).abs().max()) > 0.05:
-            return False
-    return True
+def variable_lengths(
+    mixed: Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    ends: Tensor,
+    longest: int,
+    *,
+    scale: float,
+    window: int | None,
+    causal: bool,
+) -> None:
+    """Write into `mixed` the attention of each sequence, (tokens, heads, width), by one kernel.
 
+    Keys are not split among blocks of threads (`num_splits`), so the result for a sequence does not depend on the others.
+    """
+    from torch.nn.attention.varlen import varlen_attn_out
 
-def _variable_lengths(
-    queries: Tensor, keys: Tensor, values: Tensor, ends: Tensor, longest: int, window: int | None, scale: float
-) -> Tensor:
-    from torch.nn.attention.varlen import varlen_attn
-
-    mixed = varlen_attn(
-        queries.contiguous(),
-        keys.contiguous(),
-        values.contiguous(),
+    varlen_attn_out(
+        mixed,
+        queries,
+        keys,
+        values,
         ends,
         ends,
-        longest,
+        # At least 2: where each sequence has one query and heads share keys, torch 2.13 writes to a copy of `mixed` instead.
+        max(2, longest),
         longest,
         scale=scale,
-        window_size=(-1 if window is None else window - 1, 0),
+        window_size=(-1 if window is None else window - 1, 0 if causal else -1),
         enable_gqa=queries.shape[1] != keys.shape[1],
         num_splits=1,
     )
-    return cast(Tensor, mixed)
 
 
 def _one_sequence(

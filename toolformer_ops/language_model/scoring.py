@@ -303,29 +303,26 @@ def _planned(
 def _run(model: CausalModel, wanted: Iterable[tuple[_TextPasses, _Pass, int]]) -> None:
     """Run passes of texts, each up to the last of the tokens from which five are scored in it; none is run twice.
 
-    The order in which they are given does not matter: a text's passes are sorted by their start and prefix. Texts share passes
-    through the network where they are packed, or where equal bits are not promised; else each text is run alone.
+    The order in which they are given does not matter: a text's passes are sorted by their start and prefix.
     """
     asked: dict[_TextPasses, dict[_Pass, set[int]]] = {}
     for text, one, first in wanted:
         tokens = [token for token in text.scored(first) if (one, token) not in text.found]
         if tokens:
             asked.setdefault(text, {}).setdefault(one, set()).update(tokens)
-    together = model.packs or model.device.type != "cpu"
-    for group in [list(asked)] if together and asked else [[text] for text in asked]:
-        passes = [
-            (text, one, sorted(asked[text][one]))
-            for text in group
-            for one in sorted(asked[text], key=lambda one: (one.text_start, one.prefix))
-        ]
-        for begin in range(0, len(passes), PASSES_AT_ONCE):
-            some = passes[begin : begin + PASSES_AT_ONCE]
-            sequences, rows = zip(*(text.sequence(one, tokens) for text, one, tokens in some), strict=True)
-            hidden = torch.cat(model.hidden_states(sequences, rows))  # (scored tokens, hidden)
-            targets = [text.target(token) for text, _, tokens in some for token in tokens]
-            values = iter(model.token_log_probabilities(hidden, targets))
-            for text, one, tokens in some:
-                text.found.update({(one, token): next(values) for token in tokens})
+    passes = [
+        (text, one, sorted(of_text[one]))
+        for text, of_text in asked.items()
+        for one in sorted(of_text, key=lambda one: (one.text_start, one.prefix))
+    ]
+    for begin in range(0, len(passes), PASSES_AT_ONCE):
+        some = passes[begin : begin + PASSES_AT_ONCE]
+        sequences, rows = zip(*(text.sequence(one, tokens) for text, one, tokens in some), strict=True)
+        hidden = torch.cat(model.hidden_states(sequences, rows))  # (scored tokens, hidden)
+        targets = [text.target(token) for text, _, tokens in some for token in tokens]
+        values = iter(model.token_log_probabilities(hidden, targets))
+        for text, one, tokens in some:
+            text.found.update({(one, token): next(values) for token in tokens})
 
 
 def _loss_of(log_probabilities: tuple[float, ...] | None) -> float | None:

@@ -29,6 +29,7 @@ from toolformer_ops.errors import (
     disk_full,
 )
 from toolformer_ops.local_paths import local_path, refusal
+from toolformer_ops.models.sharing import require_sharing_config
 from toolformer_ops.storage.shared_files import replace_file
 
 if TYPE_CHECKING:
@@ -61,12 +62,19 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
 def model_identity(
-    path_or_hub_id: str, revision: str | None = None, *, read: bool = False, settings: Settings | None = None
+    path_or_hub_id: str,
+    revision: str | None = None,
+    *,
+    read: bool = False,
+    annotates: bool = False,
+    settings: Settings | None = None,
 ) -> str:
     """`name@content hash` of a model folder, or `hub id@revision`; the model is looked for but not loaded.
 
     Also takes the `s3://` address of a published model, whose identity is that of the folder or hub model it was published from.
     `read`: hash the files as they are, for a process that loads them, rather than trust stored hashes or the manifest alone.
+    `annotates`: refuse a model of a folder or hub whose config.json says that the engine cannot use it (`sharing.py`); one on S3
+    is refused when it is loaded.
     `settings` (the deployment's where None) say where S3, the cache and the hub are.
 
     Raises:
@@ -74,7 +82,7 @@ def model_identity(
         ConfigurationError, DiskFullError: the local hub cache cannot be written.
         ParameterError: this deployment lets nobody read there.
         ModelError: there is no such folder, hub or published model, it lacks safetensors or a tokenizer, or a hub id has no pinned
-            revision; or a file was read and is not what its stored hash says.
+            revision; or a file was read and is not what its stored hash says; or it cannot annotate.
         CorruptObjectError: the manifest or a file on S3 was changed or damaged.
         ObjectStoreError, CacheFullError: S3 cannot be reached; the cache has no room for the files that are to be read.
     """
@@ -85,9 +93,13 @@ def model_identity(
         return _published_identity(published)
     folder = local_folder(path_or_hub_id, settings)
     if folder is not None:
+        if annotates:
+            require_sharing_config(folder / "config.json")
         return f"{folder.name}@{_content_hash(_file_hashes(folder, read))[:16]}"
     require_hub_revision(path_or_hub_id, revision)
     config = _look_for_hub_model(path_or_hub_id, str(revision), settings)
+    if annotates:
+        require_sharing_config(config)
     if read:
         _require_downloaded(config.parent)
     return f"{path_or_hub_id}@{revision}"

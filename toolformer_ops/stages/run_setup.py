@@ -73,7 +73,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
     choices.kept_from()
     uri = normal_uri(choices.corpus)
     tools = {name: get_tool(name) for name in choices.tools}
-    identity = model_identity(*split_revision(choices.model), settings=settings)
+    identity = model_identity(*split_revision(choices.model), annotates=True, settings=settings)
     versions = {name: tool.version(settings, identity) for name, tool in tools.items()}
     costs = costs_of_run(settings, choices, versions)
     priced = with_costs(choices, costs)

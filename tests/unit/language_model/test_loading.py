@@ -16,6 +16,7 @@ import httpx2
 import pytest
 from huggingface_hub.errors import HfHubHTTPError
 
+from tests.tiny_models import save_tiny_bloom
 from tests.unit.language_model.conftest import PROMPT, TEXT, TextToSample, sample_calls, score_calls
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import load_settings
@@ -326,6 +327,54 @@ def test_missing_weights_are_not_made_up(folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ModelError, match=r"found none for 1 of them, such as model\.layers\.1\.mlp\.up_proj\.weight"):
         LanguageModel.load(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ({"layer_types": ["full_attention", "linear_attention"]}, "layers with linear_attention"),
+        ({"attention_types": [[["global", "local"], 6]]}, "layers with local attention"),
+        ({"model_type": "falcon", "alibi": True}, r"positions as a bias of scores \(ALiBi\)"),
+        ({"text_config": {"layer_types": ["mamba"]}}, "layers with mamba"),
+    ],
+)
+def test_a_model_that_cannot_share_a_cache_is_refused_by_its_configuration(
+    folder: Path, named: dict[str, Any], words: str
+) -> None:
+    model_identity(str(folder), annotates=True)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | named))
+    with pytest.raises(ModelError, match=f"expected layers that can share a KV cache, found .*{words}.*such as Llama"):
+        model_identity(str(folder), annotates=True)
+    model_identity(str(folder))
+
+
+def test_a_model_that_cannot_share_a_cache_is_not_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"BloomForCausalLM: expected .* found layers with positions as a bias"):
+        LanguageModel.load(str(save_tiny_bloom(tmp_path / "bloom")))
+
+
+def test_a_network_that_computes_something_else_than_the_engine_takes_it_to_is_not_loaded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by the comparison at load, in every number format; an error within it is not taken for an answer."""
+    run = CausalModel.run
+
+    def shifted(self: CausalModel, ids: Any, positions: Any, attend: Any) -> Any:
+        return run(self, ids, positions + (positions >= 9), attend)
+
+    def failing(*_: Any) -> Any:
+        raise RuntimeError("a kernel that fails")
+
+    for dtype in ("float32", "bfloat16", "float16"):
+        LanguageModel.load(str(folder), dtype=dtype)
+        with monkeypatch.context() as patch:
+            patch.setattr(CausalModel, "run", shifted)
+            with pytest.raises(ModelError, match=r"LlamaForCausalLM: expected .* found logits that differ by"):
+                LanguageModel.load(str(folder), dtype=dtype)
+            patch.setattr(CausalModel, "run", failing)
+            with pytest.raises(RuntimeError, match="a kernel that fails"):
+                LanguageModel.load(str(folder), dtype=dtype)
 
 
 def test_unknown_dtypes_and_devices_are_refused(folder: Path) -> None:

@@ -204,8 +204,6 @@ def to_sample(engine: LanguageModel, positions: int = 5) -> list[TextToSample]:
         ("gemma", 6000, " [Calculator("),
         ("mistral", 400, " ["),
         ("mistral", 6000, " [Calculator("),
-        ("bloom", 1, " [Calculator("),
-        ("bloom", 400, " ["),
     ],
 )
 def test_a_text_gives_the_same_samples_whatever_texts_grow_beside_it(
@@ -214,14 +212,13 @@ def test_a_text_gives_the_same_samples_whatever_texts_grow_beside_it(
     """Room for one position at a time, for a few, and for all texts at once.
 
     Every shape has two of the three at least, and both starts. One position at a time takes longest: it is tried with rotary and
-    with learned positions, with a layer that forgets, and without a shared cache; two positions a text are enough for it,
-    and for Bloom, which never has one.
+    with learned positions, and with a layer that forgets; two positions a text are enough for it.
     """
     engine = subject_of(shape).engine
     monkeypatch.setattr(DeviceMemory, "cached_tokens", tokens)
     settings: dict[str, Any] = {key: value for key, value in SETTINGS.items() if key != "seed_key"}
     settings["call_start"] = call_start
-    texts = to_sample(engine, 2 if tokens == 1 or shape == "bloom" else 5)
+    texts = to_sample(engine, 2 if tokens == 1 else 5)
     together = sample_calls(engine, texts, **settings)
     assert [sample_calls(engine, [item], **settings)[0] for item in texts] == together
     assert sample_calls(engine, texts[::-1], **settings) == together[::-1]

@@ -139,18 +139,17 @@ def test_tokens_with_which_sequences_begin_are_read_once(subject: Subject) -> No
     assert together == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("packs", [True, False])
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize("batch_tokens", [1, 64, 100_000])
-def test_neither_padding_nor_packing_changes_a_loss(
-    any_subject: Subject, batch_tokens: int, packs: bool, monkeypatch: pytest.MonkeyPatch
+def test_packing_changes_no_loss(
+    any_subject: Subject, batch_tokens: int, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As on a CPU, where sequences share tokens, and as elsewhere."""
     subject = any_subject
-    if packs and not subject.model.packs:
-        pytest.skip("has no packed passes")
     calls = [calculator(token, "3" * token) for token in (1, 4, 9, 14)]
     expected = [subject.reference.losses(TEXT, call) for call in calls]
     monkeypatch.setattr(DeviceMemory, "pass_tokens", batch_tokens)
-    monkeypatch.setattr(subject.model, "packs", packs)
+    monkeypatch.setattr(subject.model, "kind", kind)
     for found, plain in zip(score_calls(subject.engine, TEXT, calls), expected, strict=True):
         assert close(found, plain)
 

@@ -1,0 +1,297 @@
+"""A stand-in for a GPU: tensors that say they are on `cuda:0`, hold their data in main memory, and count what a GPU would do.
+
+A CPU forgives what a GPU does not: tensors of two devices in one operation, numbers that the host reads in the midst of a pass. A
+`Twin` refuses the first as CUDA does and counts the second, so the engine's path on a GPU runs, and is counted, without one:
+
+    launches   operations but views and allocations; a kernel of attention over sequences of any lengths is one
+    copies     from the host to the device, an index on the CPU that CUDA accepts among them
+    reads      from the device to the host, each of which waits for all launches before it
+
+`torch.nn.attention.varlen` has kernels for a GPU alone. Its stand-in first asks for what the kernel of torch 2.13 asks for
+(flash attention 2, `flash_api.cpp`), then computes in float32 and rounds the result once.
+
+What it does not say: how long anything takes, which kernels CUDA chooses, and how these round.
+"""
+
+import collections
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+DEVICE = torch.device("cuda:0")
+GIBIBYTE = 2**30
+ALLOCATIONS = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "detach", "lift_fresh")
+NOT_LAUNCHED = (*ALLOCATIONS, "_unsafe_view", "_fused_sdp_choice", "_has_compatible_shallow_copy_type")
+READS = ("_local_scalar_dense", "nonzero", "masked_select", "unique_dim", "_unique2", "equal", "is_nonzero")
+INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
+
+
+@dataclass
+class Counts:
+    """What the device was asked for since the twin's block began, or since `clear`."""
+
+    launches: collections.Counter[str] = field(default_factory=collections.Counter)
+    copies: int = 0
+    reads: int = 0
+    variable_length_calls: int = 0
+    """Those of attention over sequences of any lengths, which are launches, too."""
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.launches.clear()
+        self.copies = self.reads = self.variable_length_calls = 0
+
+
+_counts = Counts()
+
+
+class Twin(Tensor):
+    """A tensor on the device that is not there. Torch's own code takes it for one on the CPU, so only what is dispatched counts."""
+
+    held: Tensor
+
+    @staticmethod
+    def __new__(cls: type["Twin"], held: Tensor) -> "Twin":
+        """Of what it holds."""
+        twin = torch.Tensor._make_wrapper_subclass(
+            cls, held.size(), strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype
+        )
+        twin.held = held
+        return twin
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    device = property(lambda _: DEVICE)
+    is_cuda = property(lambda _: True)
+    is_cpu = property(lambda _: False)
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"Twin({self.held!r})"
+
+    def to(self, *args: Any, **kwargs: Any) -> Tensor:
+        """To another number format, or to the CPU."""
+        device, dtype = _asked(args, kwargs)
+        if device is not None and device.type == "cpu":
+            return self.cpu().to(dtype or self.dtype)
+        return self if dtype in (None, self.dtype) else super().to(dtype)
+
+    def cpu(self, *_: Any, **__: Any) -> Tensor:
+        """A copy in main memory."""
+        _counts.reads += 1
+        return self.held.clone()
+
+    def cuda(self, *_: Any, **__: Any) -> Tensor:
+        """Itself."""
+        return self
+
+    def tolist(self) -> list[Any]:
+        """The numbers."""
+        return self.cpu().tolist()
+
+    def numpy(self, **_: Any) -> Any:
+        """Refused, as CUDA refuses it."""
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        kwargs = kwargs or {}
+        # What is only a name for other operations, such as a reshape that copies, is counted as those.
+        parts = func.decompose(*args, **kwargs)
+        if parts is not NotImplemented:
+            return parts
+        name = func.overloadpacket.__name__
+        _refuse_other_devices(func, name, args, kwargs)
+        found = func(*tree_map(_held, args), **tree_map(_held, kwargs))
+        if name in READS or (name in INDEXING and any(_is_mask(one) for one in args[1] if one is not None)):
+            _counts.reads += 1
+        if not func.is_view and name not in NOT_LAUNCHED:
+            _counts.launches[name] += 1
+        if func._schema.is_mutable:  # in place
+            return kwargs.get("out", args[0])
+        return tree_map(lambda one: Twin(one) if isinstance(one, Tensor) else one, found)
+
+
+def _held(one: Any) -> Any:
+    return one.held if isinstance(one, Twin) else one
+
+
+def _is_mask(index: Tensor) -> bool:
+    return index.dtype in (torch.bool, torch.uint8)
+
+
+def _refuse_other_devices(func: Any, name: str, args: Any, kwargs: Any) -> None:
+    """CUDA's rule: all on one device, but for numbers (tensors without dimensions) and for copies and indices, which are copied."""
+    tensors = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, Tensor)]
+    elsewhere = [one for one in tensors if not isinstance(one, Twin)]
+    if not elsewhere:
+        return
+    if name == "copy_":
+        if isinstance(args[0], Twin):
+            _counts.copies += 1
+        else:
+            _counts.reads += 1
+        return
+    if name in INDEXING and isinstance(args[0], Twin):
+        indices = [one for one in args[1] if one is not None and not isinstance(one, Twin)]
+        _counts.copies += len(indices)
+        elsewhere = [one for one in elsewhere if not any(one is index for index in indices) and one.dim()]
+    elif torch.Tag.pointwise in func.tags or name == "fill_":
+        elsewhere = [one for one in elsewhere if one.dim()]
+    if elsewhere:
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! ({name})"
+        )
+
+
+def _asked(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[torch.device | None, torch.dtype | None]:
+    """Device and number format that are asked for in a call of `Tensor.to`."""
+    device, dtype = kwargs.get("device"), kwargs.get("dtype")
+    for one in (*args, kwargs.get("other")):
+        if isinstance(one, Tensor):
+            device, dtype = one.device, one.dtype
+        elif isinstance(one, torch.dtype):
+            dtype = one
+        elif isinstance(one, str | torch.device | int) and not isinstance(one, bool):
+            device = one
+    if isinstance(device, int):
+        device = torch.device("cuda", device)
+    return (None if device is None else torch.device(device)), dtype
+
+
+class _OnTheDevice(TorchFunctionMode):
+    """Makes twins of what is made on the device or moved there."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in ("to", "cuda") and args and isinstance(args[0], Tensor) and not isinstance(args[0], Twin):
+            device, dtype = (DEVICE, None) if name == "cuda" else _asked(args[1:], kwargs)
+            if device is not None and device.type == "cuda":
+                _counts.copies += 1
+                return Twin(args[0].detach().clone().to(dtype or args[0].dtype))
+        device = kwargs.get("device")
+        if device is None or torch.device(device).type != "cuda":
+            return func(*args, **kwargs)
+        if name in ("tensor", "as_tensor", "asarray"):
+            _counts.copies += 1
+        elif name not in ALLOCATIONS:
+            _counts.launches[name] += 1
+        made = func(*tree_map(_held, args), **{**kwargs, "device": "cpu"})
+        return Twin(made)
+
+
+def varlen_attn_out(
+    out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor,
+    max_q: int,
+    max_k: int,
+    *,
+    return_aux: Any = None,
+    scale: float | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    enable_gqa: bool = False,
+    seqused_k: Tensor | None = None,
+    num_splits: int | None = None,
+) -> Any:
+    """As torch's function of this name: attention of each sequence of queries to its range of keys; the log-sum-exp.
+
+    The shape of the log-sum-exp is (heads, tokens), as the kernel gives it; torch's documentation has it the other way round.
+
+    Raises:
+        RuntimeError: the kernel would refuse it, or read what is not there.
+    """
+    tokens, heads, width = query.shape
+    key_heads, sequences = key.shape[1], len(cu_seq_q) - 1
+    integers = [cu_seq_q, cu_seq_k, *([] if seqused_k is None else [seqused_k])]
+    every = [query, key, value, out]
+    _require(all(isinstance(one, Twin) for one in [*every, *integers]), "all tensors on the device")
+    _require(all(one.dtype == query.dtype for one in every), "one number format")
+    _require(query.dtype in (torch.bfloat16, torch.float16), "bfloat16 or float16")
+    _require(all(one.dtype == torch.int32 and one.is_contiguous() for one in integers), "contiguous int32 lengths")
+    _require(all(one.stride(-1) == 1 for one in every), "a contiguous last dimension")
+    _require(all(stride % 8 == 0 for one in every for stride in one.stride()[:2]), "rows that begin at 16 bytes")
+    _require(width % 8 == 0 and width <= 256, "a width that is a multiple of 8 and at most 256")
+    _require(heads % key_heads == 0 and (enable_gqa or heads == key_heads), "enable_gqa where heads share keys")
+    _require(out.shape == query.shape and value.shape == key.shape and key.shape[2] == width, "equal shapes")
+    _require(len(cu_seq_k) == sequences + 1 and sequences > 0, "as many sequences of keys as of queries")
+    # With one query a sequence and shared keys torch 2.13 works on a reordered copy of `out`, which it does not write back.
+    _require(max_q > 1 or heads == key_heads, "max_q above 1 where heads share keys and `out` is given")
+    ends, starts = (one.held.long() for one in (cu_seq_q, cu_seq_k))  # type: ignore[attr-defined]
+    asking = ends.diff()  # (sequences,) queries of each
+    known = starts.diff() if seqused_k is None else seqused_k.held.long()  # type: ignore[attr-defined] # (sequences,)
+    starts = starts[:-1]
+    _require(int(ends[0]) == 0 and int(ends[-1]) == tokens and bool((asking >= 0).all()), "each query in one sequence")
+    _require(int(asking.max()) <= max_q and int(known.max()) <= max_k, "no sequence longer than max_q and max_k")
+    _require(
+        bool((known >= 0).all() and (starts >= 0).all() and (starts + known <= len(key)).all()), "keys that are there"
+    )
+    _counts.launches["varlen_attn"] += 1
+    _counts.variable_length_calls += 1
+
+    queries, keys, values = (one.held.float() for one in (query, key, value))  # type: ignore[attr-defined]
+    of_token = torch.repeat_interleave(torch.arange(sequences), asking)  # (tokens,)
+    nth = torch.arange(tokens) - ends[of_token]
+    place = nth + (known - asking)[of_token]  # of the query among the keys: both end alike
+    lse = torch.empty(heads, tokens)
+    few = sequences <= 16  # these one by one; many at once, by keys that are gathered for each query
+    parts = [slice(*pair) for pair in itertools.pairwise(ends.tolist())] if few else [slice(0, tokens)]
+    for part in parts:
+        if part.start == part.stop:
+            continue
+        own = of_token[part]
+        columns = torch.arange(int(known[own].max()))[None]  # (1, columns)
+        seen = columns < known[own][:, None]
+        left, right = window_size
+        seen &= (columns >= place[part, None] - left) if left >= 0 else True
+        seen &= (columns <= place[part, None] + right) if right >= 0 else True
+        at = (starts[own[0]] + columns[0] if few else starts[own][:, None] + columns).clamp(max=len(keys) - 1)
+        shape = "khw" if few else "qkhw"
+        some_keys, some_values = (one[at].repeat_interleave(heads // key_heads, dim=-2) for one in (keys, values))
+        scores = torch.einsum(f"qhw,{shape}->qkh", queries[part], some_keys) * (width**-0.5 if scale is None else scale)
+        scores = scores.masked_fill(~seen[:, :, None], -torch.inf)
+        weights = scores.softmax(dim=1).nan_to_num(0.0)  # all zero for a query that sees nothing
+        out.held[part] = torch.einsum(f"qkh,{shape}->qhw", weights, some_values).to(query.dtype)  # type: ignore[attr-defined]
+        found = scores.logsumexp(dim=1).T
+        lse[:, part] = torch.where(found == -torch.inf, torch.inf, found)
+    return (out, Twin(lse)) if return_aux is not None and return_aux.lse else out
+
+
+def _require(there: bool, what: str) -> None:
+    if not there:
+        raise RuntimeError(f"variable-length attention: expected {what}")
+
+
+@contextmanager
+def device_twin(free_bytes: int = 8 * GIBIBYTE, capability: tuple[int, int] = (8, 0)) -> Iterator[Counts]:
+    """Within this block a device `cuda` is there, with so much free memory; yields what it is asked for. One block at a time."""
+    answers: dict[str, Callable[..., Any]] = {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "mem_get_info": lambda *_: (free_bytes, free_bytes),
+        "memory_reserved": lambda *_: 0,
+        "memory_allocated": lambda *_: 0,
+        "empty_cache": lambda: None,
+        "get_device_capability": lambda *_: capability,
+    }
+    _counts.clear()
+    with ExitStack() as stack:
+        for name, answer in answers.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, answer))
+        stack.enter_context(mock.patch("torch.nn.attention.varlen.varlen_attn_out", varlen_attn_out))
+        # A module that moves gets new parameters, not the old ones with another tensor's memory.
+        overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
+        stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, overwrites)
+        torch.__future__.set_overwrite_module_params_on_conversion(True)
+        stack.enter_context(_OnTheDevice())
+        yield _counts
