@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -187,6 +187,27 @@ def test_secrets_are_references_and_plain_settings_are_values(manifests: dict[st
     assert environment["TOOLFORMER_S3_ENDPOINT_URL"]["value"] == "http://minio:9000"
     assert environment["TOOLFORMER_RUNNER"]["value"] == "kubernetes"  # a pod searches the published index
     assert not {"TOOLFORMER_READER_DSN", "TOOLFORMER_AIRFLOW_PASSWORD"} & set(environment)
+
+
+def test_a_pod_names_the_secret_of_the_factory_and_no_other(manifests: dict[str, dict[str, Any]]) -> None:
+    def secrets(value: Any) -> Iterator[str]:
+        for key, inner in (
+            value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
+        ):
+            if key in ("secretKeyRef", "secretRef"):
+                yield inner["name"]
+            elif key == "secret":  # of a volume, or of a part of a projected one
+                yield inner.get("secretName") or inner["name"]
+            else:
+                yield from secrets(inner)
+
+    for manifest in manifests.values():
+        assert set(secrets(manifest)) == {"toolformer"}
+    spoiled = manifests["annotate_corpus.release"]
+    spoiled["spec"]["volumes"].append(
+        {"name": "keys", "projected": {"sources": [{"secret": {"name": "toolformer-airflow"}}]}}
+    )
+    assert set(secrets(spoiled)) == {"toolformer", "toolformer-airflow"}
 
 
 def test_no_secret_stands_in_a_pod_in_a_template_or_in_a_serialised_dag(
