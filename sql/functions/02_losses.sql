@@ -59,6 +59,16 @@ as $$
 $$;
 comment on function carries_information is 'Whether the mean information of a call over its placebos is at least tau_information, nats; true where that is null, false for a call without placebos. The same as carries_information in annotation/placebo.py.';
 
+-- Postgres inlines it, so that nothing is asked of placebos if tau_information is null.
+create or replace function run_keeps(
+    reason text, loss_reduction double precision, keep_threshold double precision,
+    placebo_recipe text, document uuid, call uuid, tau_information double precision)
+    returns boolean
+    language sql stable parallel safe
+    return is_kept(reason, loss_reduction, keep_threshold)
+        and (tau_information is null or carries_information(placebo_recipe, document, call, tau_information));
+comment on function run_keeps is 'The keep rule of a run: is_kept, and a result that carries at least tau_information, nats, if the run asks for that.';
+
 -- What happened to a candidate call before the release. `carries_information` says whether it has the information that its run asks for.
 create or replace function call_outcome(
     is_scored boolean, not_scored_for text, loss_reduction double precision, keep_threshold double precision, carries_information boolean)

@@ -84,9 +84,8 @@ begin
             from call_losses loss
             where loss.scoring_recipe_id = chosen.scoring_recipe_id
               and loss.reason is null
-              and is_kept(null, loss.loss_reduction, chosen.keep_threshold)
-              and (chosen.tau_information is null
-                   or carries_information(chosen.placebo_recipe_id, loss.document_id, loss.call_id, chosen.tau_information))
+              and run_keeps(null, loss.loss_reduction, chosen.keep_threshold,
+                  chosen.placebo_recipe_id, loss.document_id, loss.call_id, chosen.tau_information)
               -- A subquery that returns a value is computed row by row; `exists` would become a join with the whole corpus.
               and (
                   select true

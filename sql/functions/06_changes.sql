@@ -216,9 +216,8 @@ begin
                   and call.sampling_recipe_id = any (sampling_recipe_ids)
                   and loss.scoring_recipe_id = any (scoring_recipe_ids)
                   and rival.tool <> all (coalesce(judged.lacking_tools, '{}'))
-                  and is_kept(loss.reason, loss.loss_reduction, rival.keep_threshold)
-                  and (rival.tau_information is null
-                       or carries_information(rival.placebo_recipe_id, loss.document_id, loss.call_id, rival.tau_information))
+                  and run_keeps(loss.reason, loss.loss_reduction, rival.keep_threshold,
+                      rival.placebo_recipe_id, loss.document_id, loss.call_id, rival.tau_information)
                   and not call.input_only_after
                   and (loss.loss_reduction > judged.other_reduction
                        or loss.loss_reduction = judged.other_reduction and call.call_id < judged.call_id)

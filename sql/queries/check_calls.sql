@@ -32,9 +32,8 @@ select
     judged.loss_without_call_full_context,
     judged.loss_with_result,
     judged.loss_reduction,
-    is_kept(judged.reason, judged.loss_reduction, :keep_threshold)
-        and (cast(:tau_information as double precision) is null
-             or carries_information(:placebo_recipe_id, judged.document_id, judged.call_id, :tau_information))
+    run_keeps(judged.reason, judged.loss_reduction, :keep_threshold,
+            :placebo_recipe_id, judged.document_id, judged.call_id, cast(:tau_information as double precision))
         and not candidate.input_only_after as is_releasable,
     not candidate.holds_call
         and candidate.position_char between 0 and candidate.text_length

@@ -10,9 +10,8 @@ by_document as (
         changed.sign, loss.document_id,
         count(*) as judged_calls,
         count(*) filter (
-            where is_kept(loss.reason, loss.loss_reduction, :keep_threshold)
-              and (cast(:tau_information as double precision) is null
-                   or carries_information(:placebo_recipe_id, loss.document_id, loss.call_id, :tau_information))) as kept_calls
+            where run_keeps(loss.reason, loss.loss_reduction, :keep_threshold,
+                  :placebo_recipe_id, loss.document_id, loss.call_id, cast(:tau_information as double precision))) as kept_calls
     from changed
     join call_losses loss on loss.document_id = changed.variant_id
     where loss.scoring_recipe_id = :scoring_recipe_id
@@ -34,9 +33,8 @@ unreleasable as (
     where call.sampling_recipe_id = :sampling_recipe_id
       and call.input_only_after
       and loss.scoring_recipe_id = :scoring_recipe_id
-      and is_kept(loss.reason, loss.loss_reduction, :keep_threshold)
-      and (cast(:tau_information as double precision) is null
-           or carries_information(:placebo_recipe_id, loss.document_id, loss.call_id, :tau_information))
+      and run_keeps(loss.reason, loss.loss_reduction, :keep_threshold,
+          :placebo_recipe_id, loss.document_id, loss.call_id, cast(:tau_information as double precision))
 )
 select
     cast(:judged_calls + counted.judged_calls as bigint) as judged_calls,

@@ -7,9 +7,8 @@ with by_document as (
     cross join counted_documents document
     join call_losses loss
         on loss.scoring_recipe_id = :scoring_recipe_id and loss.document_id = document.document_id
-       and is_kept(loss.reason, loss.loss_reduction, base.threshold)
-       and (cast(:tau_information as double precision) is null
-            or carries_information(:placebo_recipe_id, loss.document_id, loss.call_id, :tau_information))
+       and run_keeps(loss.reason, loss.loss_reduction, base.threshold,
+           :placebo_recipe_id, loss.document_id, loss.call_id, cast(:tau_information as double precision))
     join candidate_calls call
         on call.sampling_recipe_id = :sampling_recipe_id and call.document_id = loss.document_id and call.call_id = loss.call_id
     where base.run_id = :base_run_id and base.tool = :tool

@@ -8,9 +8,8 @@ found as (
     from changed
     join call_losses loss on loss.document_id = changed.document_id
     where loss.scoring_recipe_id = :scoring_recipe_id
-      and is_kept(loss.reason, loss.loss_reduction, :threshold)
-      and (cast(:tau_information as double precision) is null
-           or carries_information(:placebo_recipe_id, loss.document_id, loss.call_id, :tau_information))
+      and run_keeps(loss.reason, loss.loss_reduction, :threshold,
+          :placebo_recipe_id, loss.document_id, loss.call_id, cast(:tau_information as double precision))
     union all
     select changed.sign, placebo.document_id, placebo.reduction, true
     from changed

@@ -4,9 +4,8 @@ insert into first_texts
 select :tool, :reads_record, loss.document_id
 from call_losses loss
 where loss.scoring_recipe_id = :scoring_recipe_id
-  and is_kept(loss.reason, loss.loss_reduction, :keep_threshold)
-  and (cast(:tau_information as double precision) is null
-       or carries_information(:placebo_recipe_id, loss.document_id, loss.call_id, :tau_information))
+  and run_keeps(loss.reason, loss.loss_reduction, :keep_threshold,
+      :placebo_recipe_id, loss.document_id, loss.call_id, cast(:tau_information as double precision))
 group by loss.document_id
 order by loss.document_id
 limit cast(:texts as bigint)

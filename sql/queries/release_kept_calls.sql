@@ -8,7 +8,6 @@ join call_losses loss on loss.document_id = case when :reads_record then chosen.
 join candidate_calls call on call.document_id = loss.document_id and call.call_id = loss.call_id
 where loss.scoring_recipe_id = :scoring_recipe_id
   and call.sampling_recipe_id = :sampling_recipe_id
-  and is_kept(loss.reason, loss.loss_reduction, :keep_threshold)
-  and (cast(:tau_information as double precision) is null
-       or carries_information(:placebo_recipe_id, loss.document_id, loss.call_id, :tau_information))
+  and run_keeps(loss.reason, loss.loss_reduction, :keep_threshold,
+      :placebo_recipe_id, loss.document_id, loss.call_id, cast(:tau_information as double precision))
   and not call.input_only_after

@@ -37,9 +37,8 @@ cross join lateral (
         join run_tool_documents member
             on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = loss.document_id
         where loss.scoring_recipe_id = rt.scoring_recipe_id
-          and is_kept(loss.reason, loss.loss_reduction, least(0.5, rt.keep_threshold))
-          and (rt.tau_information is null
-               or carries_information(rt.placebo_recipe_id, loss.document_id, loss.call_id, rt.tau_information))
+          and run_keeps(loss.reason, loss.loss_reduction, least(0.5, rt.keep_threshold),
+              rt.placebo_recipe_id, loss.document_id, loss.call_id, rt.tau_information)
     )
     select thresholds.threshold,
            count(reached.document_id) as calls,

@@ -40,9 +40,8 @@ cross join lateral (
     ),
     scored as materialized (
         select loss.document_id, loss.call_id, is_kept(loss.reason, loss.loss_reduction, rt.keep_threshold) as reaches_threshold,
-               is_kept(loss.reason, loss.loss_reduction, rt.keep_threshold)
-                   and (rt.tau_information is null
-                        or carries_information(rt.placebo_recipe_id, loss.document_id, loss.call_id, rt.tau_information)) as is_kept
+               run_keeps(loss.reason, loss.loss_reduction, rt.keep_threshold,
+                       rt.placebo_recipe_id, loss.document_id, loss.call_id, rt.tau_information) as is_kept
         from call_losses loss
         join members using (document_id)
         where loss.scoring_recipe_id = rt.scoring_recipe_id and loss.reason is null

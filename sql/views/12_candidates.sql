@@ -26,9 +26,8 @@ select rt.run_id, rt.tool, call.document_id, call.call_id, call.text_before, cal
                        from call_losses
                        where scoring_recipe_id = rival.scoring_recipe_id
                          and document_id = case when rival.reads_record then call.record_variant_id else call.document_id end
-                         and is_kept(reason, loss_reduction, rival.keep_threshold)
-                         and (rival.tau_information is null
-                              or carries_information(rival.placebo_recipe_id, document_id, call_id, rival.tau_information))
+                         and run_keeps(reason, loss_reduction, rival.keep_threshold,
+                             rival.placebo_recipe_id, document_id, call_id, rival.tau_information)
                    )
                    select
                    from scored

@@ -9,9 +9,8 @@ cross join lateral (
     )
     select asked.input_key, loss.result, loss.result_rank, count(*) as calls, count(distinct asked.document_id) as texts,
            count(*) filter (
-               where is_kept(loss.reason, loss.loss_reduction, rt.keep_threshold)
-                 and (rt.tau_information is null
-                      or carries_information(rt.placebo_recipe_id, loss.document_id, loss.call_id, rt.tau_information))) as kept_calls,
+               where run_keeps(loss.reason, loss.loss_reduction, rt.keep_threshold,
+                     rt.placebo_recipe_id, loss.document_id, loss.call_id, rt.tau_information)) as kept_calls,
            max(loss.loss_reduction) filter (where loss.reason is null) as best_loss_reduction
     from asked
     join run_tool_documents member

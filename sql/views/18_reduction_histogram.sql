@@ -19,9 +19,8 @@ cross join lateral (
             on call.sampling_recipe_id = rt.sampling_recipe_id and call.document_id = loss.document_id and call.call_id = loss.call_id
         join members on members.document_id = loss.document_id
         where loss.scoring_recipe_id = rt.scoring_recipe_id
-          and is_kept(loss.reason, loss.loss_reduction, rt.prune_below)
-          and (rt.tau_information is null
-               or carries_information(rt.placebo_recipe_id, loss.document_id, loss.call_id, rt.tau_information))
+          and run_keeps(loss.reason, loss.loss_reduction, rt.prune_below,
+              rt.placebo_recipe_id, loss.document_id, loss.call_id, rt.tau_information)
     ),
     best as (
         select max(loss_reduction) as loss_reduction from reached group by document_id

@@ -108,7 +108,7 @@ def test_a_call_without_a_score_is_not_kept(engine: Engine, reason: str, reducti
         assert connection.execute(text(f"select is_kept({reason}, {reduction}, 0.5) is not true")).scalar_one()
 
 
-def test_postgres_inlines_both_rules(engine: Engine) -> None:
+def test_postgres_inlines_the_rules(engine: Engine) -> None:
     statement = (
         "explain verbose select loss_reduction(loss_without_call, loss_without_result, loss_without_call_full_context, "
         "loss_with_result) as saved from call_losses where is_kept(reason, loss_reduction, 0.5)"
@@ -120,6 +120,17 @@ def test_postgres_inlines_both_rules(engine: Engine) -> None:
     assert "LEAST(" in plan
     assert "is_kept(" not in plan
     assert "loss_reduction(" not in plan
+
+
+def test_a_run_that_asks_for_no_information_asks_nothing_of_placebos(engine: Engine) -> None:
+    statement = (
+        "explain verbose select from call_losses "
+        "where run_keeps(reason, loss_reduction, 0.5, 'recipe', document_id, call_id, cast(:tau as double precision))"
+    )
+    with database.transaction(engine) as connection:
+        database.ensure_partition(connection, "call_losses", RECIPE)
+        plans = ["\n".join(connection.execute(text(statement), {"tau": tau}).scalars()) for tau in (None, 0.1)]
+    assert [("run_keeps(" in plan, "carries_information(" in plan) for plan in plans] == [(False, False), (False, True)]
 
 
 # Partitions
