@@ -234,7 +234,9 @@ def test_a_run_of_all_tools_with_an_index_built_in_a_pod_ends_green(
 
     # 3. What ran, what it fetched, and what is left: nothing.
     expected = {stage: len(tools) for stage in ("filter", "annotate", "placebo", "check")}
-    expected |= dict.fromkeys(("build-index", "ingest", "check-release", "finetune", "publish", "evaluate"), 1)
+    expected |= dict.fromkeys(
+        ("build-index", "ingest", "release", "check-release", "finetune", "publish", "evaluate"), 1
+    )
     labels = ("run_id", "task_id", "map_index", "try_number")
     tries = {tuple(record.labels.get(name) for name in labels) for record in cluster.records}
     assert len(tries) == len(cluster.records), "no try has two pods"
