@@ -4,14 +4,13 @@ Reads `call_losses.token_log_probabilities` and `scored_tokens`, which a run sto
 tokens are not stored, they are numbered from the call on.
 """
 
-import math
 import uuid
 from typing import Any
 
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.language_model.losses import TOKEN_WEIGHTS, is_kept
+from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.storage import database
 
 MOST_CALLS = 50
@@ -25,7 +24,7 @@ def explain_stored(
     Without a run, those of the run that was finished last. `tokens` is empty where nothing was stored of them.
 
     Raises:
-        ParameterError: an id is none, neither names a call, or there is no such run or call; the message says which.
+        ParameterError: an id is not a UUID, neither is given, or there is no such run or call; the message says which.
     """
     if not call_id and not document_id:
         raise ParameterError("expected --call-id, or --document and --at, found neither. The view candidates has them.")
@@ -56,11 +55,6 @@ def _explanation(row: Row[Any]) -> dict[str, Any]:
     """As `one_process/explanation.py` gives it, with where the call is, and the text around it."""
     lines = row.token_log_probabilities or []
     without_call, without_result, with_result = lines[:3] if lines else ([], [], [])
-    of_placebos = [placebo["information"] for placebo in row.placebos]
-    information = math.fsum(of_placebos) / len(of_placebos) if of_placebos else None
-    carries_information = row.tau_information is None or (
-        information is not None and information >= row.tau_information
-    )
     return {
         "run_id": row.run_id,
         "document_id": str(row.document_id),
@@ -81,9 +75,9 @@ def _explanation(row: Row[Any]) -> dict[str, Any]:
         "reduction_bound": row.reduction_bound,
         "keep_threshold": row.keep_threshold,
         "placebos": row.placebos,
-        "information": information,
+        "information": row.information,
         "tau_information": row.tau_information,
-        "kept": row.reason is None and is_kept(row.loss_reduction, row.keep_threshold) and carries_information,
+        "kept": row.kept,
         "tokens": [
             {
                 "text": row.scored_tokens[place] if row.scored_tokens else None,
