@@ -32,6 +32,20 @@ def test_a_tool_goes_from_filter_to_check_in_order(local_dags: dict[str, DAG]) -
         assert dag.task_dict[f"{tool}.check"].downstream_task_ids == {"gather_tools"}
 
 
+def test_tools_without_a_filter_start_before_the_others(local_dags: dict[str, DAG]) -> None:
+    """Airflow adds the weights of all tasks behind one to its own."""
+    dag = local_dags["annotate_corpus"]
+    weights = {
+        tool: sum(
+            dag.task_dict[task_id].priority_weight
+            for task_id in (f"{tool}.filter", *dag.task_dict[f"{tool}.filter"].get_flat_relative_ids(upstream=False))
+        )
+        for tool in tool_names()
+    }
+    unfiltered = [weights.pop(tool) for tool in ("QA", "WikiSearch")]
+    assert min(unfiltered) > max(weights.values())
+
+
 def test_tools_meet_nowhere_before_the_release(local_dags: dict[str, DAG]) -> None:
     dag = local_dags["annotate_corpus"]
     for tool in tool_names():

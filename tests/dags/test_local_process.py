@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from toolformer_ops.config import REPOSITORY
+from toolformer_ops.errors import DatabaseUnreachableError
 from toolformer_ops.orchestration import local_process
 from toolformer_ops.orchestration.local_process import RunningProcess, StageProcess
 
@@ -56,6 +58,32 @@ def test_both_streams_become_log_lines() -> None:
     program = "import sys; print('on stdout'); print('on stderr: 3 calls, ünïcode', file=sys.stderr)"
     task(program, log).execute(context())
     assert sorted(log) == ["on stderr: 3 calls, ünïcode", "on stdout"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "starts", "said"),
+    [
+        ("no document of shard 1/2 lacks its placebos", False, "not started: no document of shard 1/2 lacks"),
+        (None, True, "works"),
+        (DatabaseUnreachableError("Postgres does not answer."), True, "so it starts: Postgres does not answer."),
+    ],
+)
+def test_a_stage_of_placebos_is_started_only_if_it_has_work_or_nobody_knows(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    answer: object,
+    starts: bool,
+    said: str,
+) -> None:
+    asked = mock.Mock(side_effect=[answer])
+    monkeypatch.setattr("toolformer_ops.stages.placebo.why_nothing_to_do", asked)
+    arguments = ["stage", "placebo", "--run", "night-1", "--tool", "MT"]
+    made = task("print('works')", arguments=arguments, shard="1/2")
+    made.execute(context())
+    assert [*asked.call_args.args[1:]] == ["night-1", "MT", "1/2"]
+    assert said in caplog.text + capsys.readouterr().out
+    assert (made.ending is not None) == starts
 
 
 def test_lines_come_while_the_stage_runs() -> None:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import kubernetes_validate
 import pytest
@@ -329,6 +330,16 @@ def killed_stage(exit_code: int) -> tuple[StagePod, KilledInMidStage, Any]:
     run = context("filter", -1)
     run["ti"].xcom_push = lambda **_: None
     return task, KilledInMidStage(task, exit_code), run
+
+
+def test_a_stage_without_work_has_no_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolformer_ops.stages.placebo.why_nothing_to_do", lambda *_: "all is scored")
+    task, cluster, run = killed_stage(0)
+    created = mock.Mock()
+    vars(cluster)["create_pod"] = created
+    task.arguments = ["stage", "placebo", "--run", "r", "--tool", "MT"]
+    task.execute(run)
+    assert not created.called
 
 
 @pytest.mark.parametrize("exit_code", [143, 137, 0])

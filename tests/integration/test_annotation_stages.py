@@ -90,6 +90,8 @@ def parameters(corpus: Path, **changes: Any) -> RunChoices:
         "max_positions": 3,
         "samples_per_position": 6,
         "prune_below": 0.0,
+        "placebos": 0,
+        "placebo_sample": 0,
     }
     return RunChoices.parse(values | changes)
 

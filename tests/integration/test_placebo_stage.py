@@ -1,6 +1,7 @@
 """Placebos through the stage and Postgres, with a scripted language model: what is drawn, stored, counted and shown."""
 
 import dataclasses
+import functools
 import json
 import time
 import uuid
@@ -33,12 +34,15 @@ from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, CountedDocuments,
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.checking import check_tool
+from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
-from toolformer_ops.stages.placebo import PlaceboWork, placebo_stage, placebos_of_run
+from toolformer_ops.stages.placebo import PlaceboWork, placebo_stage, placebos_of_run, why_nothing_to_do
 from toolformer_ops.stages.planning import tools_to_do
 from toolformer_ops.stages.release import CARD, release, release_prefix
 from toolformer_ops.stages.run_setup import finish_run, start_run
+from toolformer_ops.stages.sampling import sample_stage
+from toolformer_ops.stages.scoring import score_stage
 from toolformer_ops.storage import database
 from toolformer_ops.storage.forgetting import forget
 from toolformer_ops.storage.object_store import ObjectStore
@@ -195,7 +199,8 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, tmp_path: Path,
     assert rows(settings, progress) == [("placebo", 0, 12)]
     with pytest.raises(QualityError, match="12 that are not scored"):
         placebo_stage(settings, "run-1", "Calculator", "0/1")
-    annotate_stage(settings, "run-1", "Calculator", "0/1")
+    for stage in (sample_stage, execute_stage, score_stage):
+        stage(settings, "run-1", "Calculator", "0/1")
     # 2. A stage that stops in the middle and goes on in shards has the rows of one that does not stop.
     losses = rows(settings, "select * from call_losses order by call_id")
     model.seen.clear()
@@ -269,6 +274,37 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, tmp_path: Path,
     assert numbers[::2] == numbers[1::2]
 
 
+def test_the_process_of_the_last_shard_draws_the_pool_and_scores_the_placebos_of_its_shard(
+    settings: Settings, tmp_path: Path, use_model: UseModel
+) -> None:
+    corpus = written(tmp_path / "c.jsonl", range(2, 10))
+    model = use_model(sums(range(2, 10)))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", choices(corpus))
+    filter_stage(settings, "r", "Calculator", "0/1")
+    pool, scored = "select count(*) from placebo_pools", "select count(distinct document_id) from placebo_losses"
+    left = [functools.partial(why_nothing_to_do, settings, "r", "Calculator", shard) for shard in ("0/2", "1/2")]
+    # 1. The first shard finds calls of the other that are not scored.
+    annotate_stage(settings, "r", "Calculator", "1/2")
+    assert (rows(settings, pool), [why() for why in left]) == ([(0,)], [None, None])
+    # 2. The last one has scored all calls, and still has the model.
+    model.loads = 0
+    annotate_stage(settings, "r", "Calculator", "0/2")
+    assert (rows(settings, pool), model.loads) == ([(1,)], 1)
+    of_shard = "select count(*) from documents where document_shard(document_id, 2) = {}"
+    assert rows(settings, scored) == rows(settings, of_shard.format(0)) != [(8,)]
+    assert [why() for why in left] == ["no document of shard 0/2 lacks its placebos", None]
+    # 3. The rest is left to the stage; the rows are those that it writes by itself.
+    placebo_stage(settings, "r", "Calculator", "1/2")
+    assert [why() for why in left] == [f"no document of shard {index}/2 lacks its placebos" for index in (0, 1)]
+    stored = rows(settings, f"select {PLACEBOS} from placebo_losses order by call_id, number")
+    with database.transaction(database.connect(settings)) as connection:
+        connection.execute(sql("truncate placebo_losses"))
+        connection.execute(sql("delete from stage_ledger where stage = 'placebo'"))
+    placebo_stage(settings, "r", "Calculator", "0/1")
+    assert rows(settings, f"select {PLACEBOS} from placebo_losses order by call_id, number") == stored
+
+
 def test_a_run_of_before_gets_its_placebos_without_sampling_again(
     settings: Settings, tmp_path: Path, use_model: UseModel
 ) -> None:
@@ -279,6 +315,7 @@ def test_a_run_of_before_gets_its_placebos_without_sampling_again(
     annotate(settings, "old")
     model.loads = 0
     placebo_stage(settings, "old", "Calculator", "0/1")  # asks for none
+    assert why_nothing_to_do(settings, "old", "Calculator", "0/1") == "run old asks for no placebos"
     assert model.loads == 0
     assert rows(settings, "select * from annotation_progress where stage = 'placebo'") == []
     check_tool(settings, "old", "Calculator")
@@ -388,9 +425,8 @@ def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubl
     numbers = "select run_id, threshold, calls, placebos, placebos_scored, false_discovery_rate, rate_high from threshold_counts"
     first = night("night-1", range(2, 8))
     of_first = rows(settings, f"{numbers} where run_id = 'night-1' order by threshold")
-    assert seen == [({"2", "3", "4", "5", "6", "7"}, False)]  # the pool is known when all are scored
-    # 1. Two new texts: the old ones' placebos are not scored again, the new ones' come from the same pool,
-    # scored by the process that annotates.
+    assert seen == [({"2", "3", "4", "5", "6", "7"}, True)]
+    # 1. Two new texts: the old ones' placebos are not scored again, the new ones' come from the same pool.
     second = night("night-2", range(2, 10))
     assert second == first
     assert (loads, seen[1]) == ([1, 1], ({"8", "9"}, True))

@@ -116,7 +116,7 @@ def plan(run: Run, tool: Tool) -> None:
 
 @app.command("annotate")
 def annotate(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
-    """Do `sample`, `execute` and `score` in rounds, and `placebo` with the pool of an earlier run; the model is loaded once.
+    """Do `sample`, `execute` and `score` in rounds, and `placebo` if it can be drawn by then; the model is loaded once.
 
     Example: toolformer-ops stage annotate --run night-1 --tool Calculator --shard 0/4
     """

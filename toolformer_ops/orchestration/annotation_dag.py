@@ -85,8 +85,13 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
             pools = {"annotate": GPU_POOL}
             if get_tool(tool).spec.executes_apart:
                 pools = {"sample": GPU_POOL, "execute": execution_pool(tool), "score": GPU_POOL}
-            shards = [mapped_stage(name, tool=tool, shards=plan.output, pool=pool) for name, pool in pools.items()]
-            # Draws from the results of all shards.
+            # Tools that search have no filter, so the most texts. They start first: else they work alone at the end.
+            priority = 2 if get_tool(tool).spec.needs_index else 1
+            shards = [
+                mapped_stage(name, tool=tool, shards=plan.output, pool=pool, priority_weight=priority)
+                for name, pool in pools.items()
+            ]
+            # Draws from the results of all shards. Starts nothing if the processes before have scored all placebos.
             shards.append(mapped_stage("placebo", tool=tool, shards=plan.output, pool=GPU_POOL))
             checks[tool] = stage("check", tool=tool)
             chain(filtered, plan, *shards, checks[tool])

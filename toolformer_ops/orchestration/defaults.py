@@ -3,6 +3,7 @@
 Does not create the pools: `pools.json` in this folder does, by `airflow pools import`.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset
 
 from toolformer_ops.config import load_settings
+from toolformer_ops.errors import ToolformerError
 from toolformer_ops.orchestration.retrying import (
     INFRASTRUCTURE_RETRIES,
     MAX_RETRY_DELAY,
@@ -22,6 +24,8 @@ from toolformer_ops.orchestration.run_ids import ANNOTATE
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+logger = logging.getLogger(__name__)
 
 CPU_POOL = "cpu"
 GPU_POOL = "gpu"
@@ -86,6 +90,25 @@ DATASET_RELEASE = Asset(
 def with_shard(arguments: Sequence[str], shard: str | None) -> list[str]:
     """The arguments, with `--shard I/N` added for a mapped task."""
     return [*arguments, "--shard", shard] if shard else [*arguments]
+
+
+def why_not_started(arguments: Sequence[str], shard: str | None) -> str | None:
+    """Return why this stage need not start, if Postgres shows that it would find nothing to do: a sentence for the log.
+
+    Asked of `placebo` alone, whose work the task before it mostly does. What hinders the question hinders the stage as well, which
+    then says so, and waits for what is away: so it starts.
+    """
+    if tuple(arguments[:2]) != ("stage", "placebo"):
+        return None
+    from toolformer_ops.stages.placebo import why_nothing_to_do
+
+    options = dict(zip(arguments[2::2], arguments[3::2], strict=True))
+    try:
+        reason = why_nothing_to_do(load_settings(), options["--run"], options["--tool"], shard or "0/1")
+    except ToolformerError as error:
+        logger.warning("it is not known whether the stage has work, so it starts: %s", error)
+        return None
+    return f"the stage has nothing to do and is not started: {reason}" if reason else None
 
 
 def describe_assets(context: "Context", outlets: Sequence["Asset"], extra: Mapping[str, str] | None) -> None:

@@ -42,7 +42,10 @@ READS_AND_WRITES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "sample": ((CORPUS_TABLE, "filter_decisions"), ("candidate_calls",)),
     "execute": (("candidate_calls",), ("call_results",)),
     "score": (("candidate_calls", "call_results"), ("call_losses",)),
-    "annotate": ((CORPUS_TABLE, "filter_decisions"), ("candidate_calls", "call_results", "call_losses")),
+    "annotate": (
+        (CORPUS_TABLE, "filter_decisions"),
+        ("candidate_calls", "call_results", "call_losses", "placebo_losses"),
+    ),
     "placebo": (("candidate_calls", "call_results", "call_losses"), ("placebo_losses",)),
 }
 """By stage of a tool, the tables."""

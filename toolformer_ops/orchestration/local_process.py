@@ -22,6 +22,7 @@ from toolformer_ops import termination
 from toolformer_ops.config import SHIPPED
 from toolformer_ops.orchestration.defaults import (
     describe_assets,
+    why_not_started,
     with_shard,
 )
 from toolformer_ops.orchestration.endings import PodEnding, describe_exit
@@ -142,12 +143,15 @@ class StageProcess(TellsLineage, BaseOperator):
         """How the stage ended, also where `run_stage` raises."""
 
     def execute(self, context: "Context") -> Any:
-        """Run the stage; return its ids or counts where `returns_result` asks for them.
+        """Run the stage, if it has work; return its ids or counts where `returns_result` asks for them.
 
         Raises:
             AirflowFailException: the stage failed in a way that a retry cannot mend.
             AirflowException: it failed, and may be tried again.
         """
+        if reason := why_not_started(self.arguments, self.shard):
+            self.log.info("%s", reason)
+            return None
         ending = self.run_stage(with_shard(self.arguments, self.shard))
         describe_assets(context, self.outlets, self.asset_extra)
         if not self.returns_result:

@@ -30,7 +30,7 @@ from kubernetes.client.exceptions import ApiException
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_TERMINATED
-from toolformer_ops.orchestration.defaults import describe_assets, with_shard
+from toolformer_ops.orchestration.defaults import describe_assets, why_not_started, with_shard
 from toolformer_ops.orchestration.endings import STARTS_AGAIN, PodEnding, describe_lost_pod, describe_pod_ending
 from toolformer_ops.orchestration.lineage import TellsLineage
 from toolformer_ops.orchestration.pod_templates import CONTAINER, LABELS, pod_manifest
@@ -95,7 +95,10 @@ class StagePod(TellsLineage, KubernetesPodOperator):
         self.asset_extra = asset_extra
 
     def execute(self, context: "Context") -> Any:
-        """Start the pod, and defer or wait; failed for good or failed for a retry as `StageProcess` is."""
+        """Start the pod, if the stage has work, and defer or wait; failed for good or for a retry as `StageProcess` is."""
+        if reason := why_not_started(self.arguments, self.shard):
+            self.log.info("%s", reason)
+            return
         with self._outages_reported():
             super().execute(context)
         self._raise_if_killed()

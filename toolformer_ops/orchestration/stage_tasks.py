@@ -80,10 +80,13 @@ def stage(
     return task
 
 
-def mapped_stage(name: str, *, shards: XComArg, tool: str, pool: str = CPU_POOL) -> MappedOperator:
+def mapped_stage(
+    name: str, *, shards: XComArg, tool: str, pool: str = CPU_POOL, priority_weight: int = 1
+) -> MappedOperator:
     """The tasks that run the stage `name` once a shard, `--shard I/N`; `shards` is what the plan returned."""
     operator, common = stage_operator(name, tool=tool, pool=pool)
-    return operator.partial(**common, map_index_template="{{ task.shard }}").expand(shard=shards)
+    common |= {"priority_weight": priority_weight, "map_index_template": "{{ task.shard }}"}
+    return operator.partial(**common).expand(shard=shards)
 
 
 def execution_pool(tool: str) -> str:

@@ -1,9 +1,12 @@
-"""Sample, execute and score a shard in one process, and its placebos if the run has a pool: the language model is loaded once.
+"""Sample, execute and score a shard in one process, and its placebos where it can: the language model is loaded once.
 
 In rounds of some minutes: what a round has sampled is executed and scored before the next one, so that the first scored calls do
 not wait for the whole shard, nor for a long text. Each stage has its own recipe, micro-batches and ledger rows: the rows are those
 of the single commands, and a process that is killed in one stage does not repeat the stages before it. A shard without work loads
 no model.
+
+Placebos are drawn from the results of all shards. If an earlier run has drawn them, they are scored in the same rounds. Else the
+process that finishes the tool's last shard draws them, and scores those of its shard at its end; the task behind scores the others.
 
 Runs in the GPU pool, so a tool that needs no GPU holds one while it executes. That costs less than a second task: to load even
 a model of 135 million parameters again takes longer than to execute a shard's calls of the Calculator, the Calendar or a search
@@ -16,7 +19,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.stages.execution import prepare_execution
-from toolformer_ops.stages.placebo import prepare_placebos
+from toolformer_ops.stages.placebo import placebos_of_last_shard, prepare_placebos
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import prepare_scoring
 
@@ -24,7 +27,7 @@ from toolformer_ops.stages.scoring import prepare_scoring
 def annotate_stage(
     settings: Settings, run_id: str, tool_name: str, shard: str, start_up: StartUp | None = None
 ) -> None:
-    """Sample a tool's calls for one shard, execute them and score them, and their placebos where the run has a pool already.
+    """Sample a tool's calls for one shard, execute them and score them, and their placebos if they can be drawn by then.
 
     `start_up` is what the process took to start, where that is measured.
 
@@ -40,3 +43,4 @@ def annotate_stage(
         functools.cache(functools.partial(prepare_placebos, *of_shard, of_known_pool=True)),
     ]
     sample_stage(*of_shard, after_round=lambda: [prepared()() for prepared in later])
+    placebos_of_last_shard(*of_shard)

@@ -1,10 +1,9 @@
 """Score placebos: results of other calls in a call's place, in nats, into `placebo_losses` (docs/placebo.md).
 
 A stage of its own behind scoring, since the results that it draws from are known when all calls are scored
-(`runs/placebo_pools.py`). Where an earlier run has drawn them, each shard scores its placebos with the model that it has loaded
-(`annotating.py`). The room `annotation` draws and scores; this stage says for which documents. It reads what scoring wrote and
-changes nothing of it. Does not decide what is kept, nor how many calls are kept by chance: `sql/views` and
-`runs/placebo_rates.py` do.
+(`runs/placebo_pools.py`). `annotating.py` does its work where it can, with the model that it has loaded. The room
+`annotation` draws and scores; this stage says for which documents. It reads what scoring wrote and changes nothing of it. Does not
+decide what is kept, nor how many calls are kept by chance: `sql/views` and `runs/placebo_rates.py` do.
 """
 
 import dataclasses
@@ -35,7 +34,14 @@ from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.placebo_pools import choose_pool, load_pool, wants_placebos
 from toolformer_ops.runs.placebo_rates import Rate, store_rates
-from toolformer_ops.runs.run_tools import Shard, documents_after, kept_tokens, load_run_tool, require_run
+from toolformer_ops.runs.run_tools import (
+    Shard,
+    documents_after,
+    kept_tokens,
+    load_run_tool,
+    require_run,
+    unfinished_documents,
+)
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.registry import get_tool
@@ -236,6 +242,38 @@ def prepare_placebos(
     of_run = model or RunModel(settings)
     work = PlaceboWork(run=run, shard=Shard.parse(shard), draw=draw, load_model=lambda: of_run.of(run))
     return functools.partial(work_off, settings, engine, work, of_run.start_up)
+
+
+def placebos_of_last_shard(settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel) -> None:
+    """Draw the run's pool and score the shard's placebos, if there is no pool yet and all calls of the tool are scored by now.
+
+    So it does nothing in the process of a shard that others outlast.
+
+    Raises:
+        RecipeMismatchError: the model is not the one that the run was started with.
+    """
+    with database.transaction(database.connect(settings)) as connection:
+        run = load_run_tool(connection, run_id, get_tool(tool_name).spec.name)
+        has_pool, wanted = run.placebo_recipe_id is not None, wants_placebos(run.choices)
+        if has_pool or not wanted or any(unfinished_documents(connection, run)):
+            return
+    placebo_stage(settings, run_id, tool_name, shard, model)
+
+
+def why_nothing_to_do(settings: Settings, run_id: str, tool_name: str, shard: str) -> str | None:
+    """Return why the stage would find nothing to do for this shard, as a sentence for a log; None if it has work.
+
+    Raises:
+        DatabaseError: Postgres does not answer.
+        ParameterError, ToolError: there is no such run, or it was started without this tool.
+    """
+    with database.transaction(database.connect(settings)) as connection:
+        run = load_run_tool(connection, run_id, get_tool(tool_name).spec.name)
+        if run.placebo_recipe_id is None:
+            return None if wants_placebos(run.choices) else f"run {run_id} asks for no placebos"
+        if documents_after(connection, run, Shard.parse(shard), "placebo", "score"):
+            return None
+    return f"no document of shard {shard} lacks its placebos"
 
 
 def placebos_of_run(settings: Settings, run_id: str, choices: PlaceboChoices) -> dict[str, dict[float, Rate]]:
