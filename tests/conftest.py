@@ -12,13 +12,10 @@ import gc
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import psycopg2
 import pytest
-from psycopg2 import sql
 from pydantic import SecretStr
 from xdist.scheduler import LoadScopeScheduling
 
@@ -26,6 +23,7 @@ from tests.costs import Costs
 from tests.servers import (
     RunningObjectStore,
     RunningPostgres,
+    copied_database,
     directory_in_memory,
     start_object_store,
     start_postgres,
@@ -161,23 +159,8 @@ def migrated_template(postgres_server: RunningPostgres) -> str:
 @pytest.fixture
 def database_name(postgres_server: RunningPostgres, migrated_template: str) -> Iterator[str]:
     """A fresh migrated database on `postgres_server`, dropped after the test; the rights inside it are copied with it."""
-    address = postgres_server.address
-    names = {
-        "name": sql.Identifier(f"test_{uuid.uuid4().hex[:12]}"),
-        "template": sql.Identifier(migrated_template),
-        "owner": sql.Identifier(postgres.OWNER),
-        "others": sql.SQL(", ").join(map(sql.Identifier, (postgres.READER, postgres.PAGE, postgres.REVIEWER))),
-    }
-    with closing(psycopg2.connect(address.dsn("postgres"))) as connection, connection.cursor() as cursor:
-        connection.autocommit = True  # `create database` cannot run inside a transaction
-        for statement in (
-            "create database {name} owner {owner} template {template} strategy file_copy",  # half the time of wal_log
-            "revoke all on database {name} from public",
-            "grant connect on database {name} to {others}",
-        ):
-            cursor.execute(sql.SQL(statement).format(**names))
-        yield names["name"].string
-        cursor.execute(sql.SQL("drop database {name} with (force)").format(**names))
+    with copied_database(postgres_server, migrated_template, postgres.OWNER) as name:
+        yield name
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation, TokenLogProbabilities
 
@@ -170,3 +172,17 @@ def with_terms(losses: CallLosses) -> CallLosses:
         tokens=TOKENS,
     )
     return replace(losses, token_log_probabilities=terms)
+
+
+UseModel = Callable[[FakeLanguageModel], FakeLanguageModel]
+
+
+def loaded_by_stages(monkeypatch: pytest.MonkeyPatch) -> UseModel:
+    """What puts a model where the stages load theirs, until the patch is undone."""
+
+    def use(model: FakeLanguageModel) -> FakeLanguageModel:
+        monkeypatch.setattr("toolformer_ops.models.model_identity", lambda *_, **__: model.identity)
+        monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
+        return model
+
+    return use

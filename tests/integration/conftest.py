@@ -1,10 +1,11 @@
-"""A small database, filled from `data/small_annotation.sql`, for the tests of views, queries and examples."""
+"""A small database, filled from `data/small_annotation.sql`, for the tests of views, queries and examples; a scripted model."""
 
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
 
+from tests.fake_language_model import UseModel, loaded_by_stages
 from toolformer_ops.storage import database
 
 
@@ -15,3 +16,9 @@ def annotated(postgres_dsn: str) -> Engine:
     with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
         cursor.execute((Path(__file__).parent / "data" / "small_annotation.sql").read_text())
     return engine
+
+
+@pytest.fixture
+def use_model(monkeypatch: pytest.MonkeyPatch) -> UseModel:
+    """Puts a scripted model where the stages load theirs."""
+    return loaded_by_stages(monkeypatch)

@@ -8,16 +8,18 @@ import dataclasses
 import itertools
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from sqlalchemy import text as sql
 
 from tests.annotated_runs import unregistered
-from tests.fake_language_model import TOKENS, UNFINISHED, FakeLanguageModel, StoppedError
+from tests.fake_language_model import TOKENS, UNFINISHED, FakeLanguageModel, StoppedError, UseModel, loaded_by_stages
+from tests.servers import RunningPostgres, copied_database
 from toolformer_ops.annotation.candidates import Candidate, LostSample
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
@@ -57,27 +59,22 @@ SCRIPT = (
     "Calculator 2 +",
     UNFINISHED,
 )
-UseModel = Callable[[FakeLanguageModel], FakeLanguageModel]
+
+
+@pytest.fixture(scope="module")
+def corpus_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("corpora") / "corpus.jsonl"
 
 
 @pytest.fixture
-def use_model(monkeypatch: pytest.MonkeyPatch) -> UseModel:
-    """Puts a scripted model where the stages load theirs."""
-
-    def use(model: FakeLanguageModel) -> FakeLanguageModel:
-        monkeypatch.setattr("toolformer_ops.models.model_identity", lambda *_, **__: model.identity)
-        monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
-        return model
-
-    return use
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(corpus_path: Path) -> Path:
     """Twelve documents with sums, one without numbers, one that smuggles in a call, one whose losses are not numbers."""
+    return write_corpus(corpus_path)
+
+
+def write_corpus(path: Path) -> Path:
     texts = [SUM, "No number at all.", "Sums: [Calculator(1 + 1) -> 3] a total of 3.", "nan " + SUM]
     texts += [f"Box {n} holds 2 pens and 3 caps, a total of 5 things." for n in range(11)]
-    path = tmp_path / "corpus.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     return path
 
@@ -105,6 +102,40 @@ def annotate(settings: Settings, run_id: str, shards: tuple[str, ...] = ("0/1",)
 def rows_of(settings: Settings, table: str, columns: str) -> list[tuple[Any, ...]]:
     with database.transaction(database.connect(settings)) as connection:
         return [tuple(row) for row in connection.execute(sql(f"select {columns} from {table} order by 1, 2, 3, 4"))]
+
+
+def start(settings: Settings, corpus: Path, use_model: UseModel, **choices: Any) -> FakeLanguageModel:
+    """The run r over the corpus, with a model that says `SCRIPT`."""
+    model = use_model(FakeLanguageModel(SCRIPT))
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "r", parameters(corpus, **choices))
+    return model
+
+
+@pytest.fixture
+def started(settings: Settings, corpus: Path, use_model: UseModel) -> FakeLanguageModel:
+    """The model of the run r, which has done nothing yet."""
+    return start(settings, corpus, use_model)
+
+
+@pytest.fixture(scope="module")
+def annotated_template(postgres_server: RunningPostgres, migrated_template: str, corpus_path: Path) -> Iterator[str]:
+    """A database with the run r annotated, made once, to be copied."""
+    with copied_database(postgres_server, migrated_template) as name, pytest.MonkeyPatch.context() as patch:
+        settings = Settings(_env_file=None, database_dsn=SecretStr(postgres_server.address.dsn(name)))  # type: ignore[call-arg]
+        start(settings, write_corpus(corpus_path), loaded_by_stages(patch))
+        annotate(settings, "r")
+        yield name
+
+
+@pytest.fixture
+def annotated(
+    annotated_template: str, corpus: Path, postgres_server: RunningPostgres, use_model: UseModel
+) -> Iterator[Settings]:
+    """The settings of a copy of the annotated run; the same model would go on."""
+    use_model(FakeLanguageModel(SCRIPT))
+    with copied_database(postgres_server, annotated_template) as name:
+        yield Settings(_env_file=None, database_dsn=SecretStr(postgres_server.address.dsn(name)))  # type: ignore[call-arg]
 
 
 CALLS = "sampling_recipe_id, document_id, position_token, call_text, call_id, position_char, sample_count, input_key"
@@ -143,15 +174,9 @@ def counts_of(settings: Settings, stage: str, document_text: str) -> dict[str, i
         return {name: count for name, count in counts.items() if count}
 
 
-def test_every_sample_and_call_is_counted_under_what_became_of_it(
-    settings: Settings, corpus: Path, use_model: UseModel
-) -> None:
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", parameters(corpus))
-    annotate(settings, "r")
+def test_every_sample_and_call_is_counted_under_what_became_of_it(annotated: Settings) -> None:
     # 3 positions of 6 samples: at each, two are one candidate, one divides by zero, and three fall away
-    assert counts_of(settings, "sample", SUM) == {
+    assert counts_of(annotated, "sample", SUM) == {
         "paragraphs": 1,
         "positions": 3,
         "samples": 18,
@@ -161,20 +186,16 @@ def test_every_sample_and_call_is_counted_under_what_became_of_it(
         "sample_does_not_parse": 3,
         "sample_without_end": 3,
     }
-    executed = counts_of(settings, "execute", SUM)
+    executed = counts_of(annotated, "execute", SUM)
     assert (executed["calls"], executed["inputs"], executed["with_result"]) == (6, 2, 3)
-    scored = counts_of(settings, "score", SUM)
+    scored = counts_of(annotated, "score", SUM)
     assert (scored["calls"], scored["scored"]) == (6, 3)
-    not_numbers = counts_of(settings, "score", "nan " + SUM)
+    not_numbers = counts_of(annotated, "score", "nan " + SUM)
     assert (not_numbers["loss_not_finite"], not_numbers.get("scored", 0)) == (3, 0)
 
 
-def test_what_became_no_call_is_there_to_look_at(settings: Settings, corpus: Path, use_model: UseModel) -> None:
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", parameters(corpus))
-    annotate(settings, "r")
-    with database.transaction(database.connect(settings)) as connection:
+def test_what_became_no_call_is_there_to_look_at(annotated: Settings) -> None:
+    with database.transaction(database.connect(annotated)) as connection:
         # Those of another run's document do not take the places of this run's.
         connection.execute(
             sql(
@@ -221,12 +242,8 @@ def test_the_lost_samples_with_the_smallest_keys_are_stored_in_any_order_and_few
     assert all(keys.takes(row) for row in rows if row.sample_key in smallest)  # computed again
 
 
-def test_only_the_call_that_helps_lowers_the_loss(settings: Settings, corpus: Path, use_model: UseModel) -> None:
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", parameters(corpus))
-    annotate(settings, "r")
-    with database.transaction(database.connect(settings)) as connection:
+def test_only_the_call_that_helps_lowers_the_loss(annotated: Settings) -> None:
+    with database.transaction(database.connect(annotated)) as connection:
         found = connection.execute(
             sql(
                 "select call_text, result, loss_reduction, position_char from call_losses join candidate_calls using (call_id) "
@@ -241,14 +258,10 @@ def test_only_the_call_that_helps_lowers_the_loss(settings: Settings, corpus: Pa
 
 
 def test_the_log_probabilities_of_the_losses_are_stored_unless_the_run_does_not_want_them(
-    settings: Settings, corpus: Path, use_model: UseModel
+    annotated: Settings, corpus: Path
 ) -> None:
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", parameters(corpus))
-    annotate(settings, "r")
     columns = "loss_without_call, loss_without_result, loss_with_result, token_log_probabilities, reason"
-    rows = rows_of(settings, "call_losses", columns)
+    rows = rows_of(annotated, "call_losses", columns)
     scored = [row for row in rows if row[-1] is None]
     assert scored
     for *stored, lines, _ in scored:
@@ -256,11 +269,11 @@ def test_the_log_probabilities_of_the_losses_are_stored_unless_the_run_does_not_
     assert all(row[-2] is None for row in rows if row[0] is None)  # without losses
     tokens = "loss_without_call, loss_without_result, loss_with_result, scored_tokens"
     assert all(
-        tuple(row[-1] or ()) == (() if row[0] is None else TOKENS) for row in rows_of(settings, "call_losses", tokens)
+        tuple(row[-1] or ()) == (() if row[0] is None else TOKENS) for row in rows_of(annotated, "call_losses", tokens)
     )
     # What is explained of them needs no model.
     place = "select document_id from documents where text = :text"
-    with database.transaction(database.connect(settings)) as connection:
+    with database.transaction(database.connect(annotated)) as connection:
         document_id = str(connection.execute(sql(place), {"text": SUM}).scalar_one())
         helps = explain_stored(connection, "r", document_id=document_id, at=SUM.index(" 5"))[0]
         [again] = explain_stored(connection, "r", call_id=helps["call_id"])
@@ -283,20 +296,14 @@ def test_the_log_probabilities_of_the_losses_are_stored_unless_the_run_does_not_
     assert sum(token["weight"] * -token["log_p_without_result"] for token in helps["tokens"]) == pytest.approx(2.5)
     assert helps["text_before"] + helps["text_after"] == SUM
     # A run that does not want them has the recipes of this one, and the same rows but for these.
-    forget(settings)
-    start_run(settings, "s", parameters(corpus, token_log_probabilities=False))
-    annotate(settings, "s")
-    assert rows_of(settings, "call_losses", columns) == [(*row[:3], None, row[-1]) for row in rows]
-    assert {row[-1] for row in rows_of(settings, "call_losses", tokens)} == {None}
+    forget(annotated)
+    start_run(annotated, "s", parameters(corpus, token_log_probabilities=False))
+    annotate(annotated, "s")
+    assert rows_of(annotated, "call_losses", columns) == [(*row[:3], None, row[-1]) for row in rows]
+    assert {row[-1] for row in rows_of(annotated, "call_losses", tokens)} == {None}
 
 
-def test_the_ledger_keeps_the_hash_of_the_rows_of_each_stage(
-    settings: Settings, corpus: Path, use_model: UseModel
-) -> None:
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", parameters(corpus))
-    annotate(settings, "r")
+def test_the_ledger_keeps_the_hash_of_the_rows_of_each_stage(annotated: Settings) -> None:
     by_hand = {
         "filter": "select string_agg(filter_row_text(d), chr(10) order by paragraph) from filter_decisions d",
         "sample": "select string_agg(call_row_text(c), chr(10) order by call_id) from candidate_calls c",
@@ -304,7 +311,7 @@ def test_the_ledger_keeps_the_hash_of_the_rows_of_each_stage(
         "join (select distinct input_key, document_id from candidate_calls) c using (input_key)",
         "score": "select string_agg(losses_row_text(l), chr(10) order by call_id) from call_losses l",
     }
-    with database.transaction(database.connect(settings)) as connection:
+    with database.transaction(database.connect(annotated)) as connection:
         for stage, statement in by_hand.items():
             ledger = connection.execute(
                 sql("select document_id, rows_hash from stage_ledger where stage = :stage"), {"stage": stage}
@@ -317,24 +324,18 @@ def test_the_ledger_keeps_the_hash_of_the_rows_of_each_stage(
 
 
 def test_a_document_that_holds_a_call_already_is_refused_for_every_tool(
-    settings: Settings, corpus: Path, use_model: UseModel
+    settings: Settings, started: FakeLanguageModel
 ) -> None:
-    model = use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", parameters(corpus))
     annotate(settings, "r")
     reasons = {row[0] for row in rows_of(settings, "filter_decisions", "reason, document_id, kept, paragraph")}
     assert "holds_call_markup" in reasons
-    assert not any("[Calculator" in text for text in model.seen)
+    assert not any("[Calculator" in text for text in started.seen)
 
 
 def test_one_result_row_serves_all_documents_that_ask_the_same(
-    settings: Settings, corpus: Path, use_model: UseModel, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, started: FakeLanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolformer_ops.stages.execution.MOST_DOCUMENTS", 4)  # of a micro-batch
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", parameters(corpus))
     annotate(settings, "r")
     results = rows_of(settings, "call_results", "input, tool, results::text, reason")
     assert [row[0] for row in results] == ["2 + 3", "7 / 0"]
@@ -580,13 +581,9 @@ def test_a_filters_decisions_are_counted_by_paragraph_and_reason() -> None:
 
 @pytest.mark.parametrize("stage", ["sample", "score"])
 def test_a_stage_that_stops_and_runs_again_gives_the_rows_of_an_undisturbed_run(
-    settings: Settings, corpus: Path, use_model: UseModel, stage: str
+    annotated: Settings, use_model: UseModel, stage: str
 ) -> None:
-    small = settings.model_copy(update={"micro_batch_documents": 2})
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(small, str(corpus))
-    start_run(small, "r", parameters(corpus))
-    annotate(small, "r")
+    small = annotated.model_copy(update={"micro_batch_documents": 2})
     undisturbed = snapshot(small)
     forget(small)
 
@@ -604,21 +601,15 @@ def test_a_stage_that_stops_and_runs_again_gives_the_rows_of_an_undisturbed_run(
     assert snapshot(small) == undisturbed
 
 
-def test_rows_do_not_depend_on_how_many_tokens_a_micro_batch_has(
-    settings: Settings, corpus: Path, use_model: UseModel
-) -> None:
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", parameters(corpus))
-    annotate(settings, "r")
-    together = snapshot(settings)
-    large = micro_batches(settings, "sample", "score")
+def test_rows_do_not_depend_on_how_many_tokens_a_micro_batch_has(annotated: Settings) -> None:
+    together = snapshot(annotated)
+    large = micro_batches(annotated, "sample", "score")
     assert len(large) == 2  # all documents at once, in each of the two stages
-    forget(settings)
+    forget(annotated)
 
-    annotate(settings.model_copy(update={"micro_batch_tokens": 1}), "r")
-    assert snapshot(settings) == together
-    assert micro_batches(settings, "sample", "score") == sorted([*large, *[1] * sum(large)])
+    annotate(annotated.model_copy(update={"micro_batch_tokens": 1}), "r")
+    assert snapshot(annotated) == together
+    assert micro_batches(annotated, "sample", "score") == sorted([*large, *[1] * sum(large)])
 
 
 def test_one_process_gives_the_rows_of_the_three_stages_and_loads_the_model_once(
@@ -640,13 +631,9 @@ def test_one_process_gives_the_rows_of_the_three_stages_and_loads_the_model_once
 
 
 def test_a_process_that_is_killed_while_the_tool_runs_does_not_sample_again(
-    settings: Settings, corpus: Path, use_model: UseModel, monkeypatch: pytest.MonkeyPatch
+    annotated: Settings, use_model: UseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = settings.model_copy(update={"micro_batch_documents": 1})
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(small, str(corpus))
-    start_run(small, "r", parameters(corpus))
-    annotate(small, "r")
+    small = annotated.model_copy(update={"micro_batch_documents": 1})
     undisturbed = snapshot(small)
     forget(small)
 
@@ -670,37 +657,27 @@ def test_a_process_that_is_killed_while_the_tool_runs_does_not_sample_again(
     assert len(model.added) == sampled
 
 
-def test_neither_the_number_of_shards_nor_their_order_changes_the_rows(
-    settings: Settings, corpus: Path, use_model: UseModel
-) -> None:
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", parameters(corpus))
-    annotate(settings, "r")
-    whole = snapshot(settings)
-    forget(settings)
-    annotate(settings, "r", ("2/3", "0/3", "1/3"))
-    sharded = snapshot(settings)
+def test_neither_the_number_of_shards_nor_their_order_changes_the_rows(annotated: Settings) -> None:
+    whole = snapshot(annotated)
+    forget(annotated)
+    annotate(annotated, "r", ("2/3", "0/3", "1/3"))
+    sharded = snapshot(annotated)
     assert sharded["filter_decisions"] == whole["filter_decisions"]
     assert sharded["candidate_calls"] == whole["candidate_calls"]
     assert sharded["call_losses"] == whole["call_losses"]
 
 
 def test_a_second_run_under_the_same_recipes_loads_no_model_and_finds_nothing_to_do(
-    settings: Settings, corpus: Path, use_model: UseModel
+    annotated: Settings, corpus: Path, use_model: UseModel
 ) -> None:
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "first", parameters(corpus))
-    annotate(settings, "first")
-    before = snapshot(settings)
+    before = snapshot(annotated)
     model = use_model(FakeLanguageModel(SCRIPT))
-    start_run(settings, "second", parameters(corpus, keep_thresholds={"Calculator": 0.1}))
-    annotate(settings, "second")
-    annotate_stage(settings, "second", "Calculator", "0/1")
+    start_run(annotated, "second", parameters(corpus, keep_thresholds={"Calculator": 0.1}))
+    annotate(annotated, "second")
+    annotate_stage(annotated, "second", "Calculator", "0/1")
     assert model.loads == 0
-    assert snapshot(settings) == before
-    assert plan_shards(settings, "second", "Calculator") == ["0/1"]
+    assert snapshot(annotated) == before
+    assert plan_shards(annotated, "second", "Calculator") == ["0/1"]
 
 
 def test_nats_for_each_second_raise_the_threshold_by_seconds_that_are_measured_once(
@@ -811,11 +788,8 @@ def test_all_other_texts_are_scored_before_a_long_one_is_sampled(
 
 
 def test_a_round_lasts_some_minutes(
-    settings: Settings, corpus: Path, use_model: UseModel, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, started: FakeLanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", parameters(corpus))
     filter_stage(settings, "r", "Calculator")
     seconds = itertools.count(0.0, ROUND_SECONDS / 4)  # a look at the clock takes a minute and a quarter
     engine = database.connect(settings)
@@ -843,9 +817,7 @@ def test_the_log_says_how_many_tokens_are_done(
     settings: Settings, corpus: Path, use_model: UseModel, caplog: pytest.LogCaptureFixture
 ) -> None:
     corpus.write_text(json.dumps({"text": LONG}) + "\n" + json.dumps({"text": SUM}) + "\n")
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", parameters(corpus))
+    start(settings, corpus, use_model)
     filter_stage(settings, "r", "Calculator")
     with caplog.at_level("INFO"):
         sample_stage(settings.model_copy(update={"micro_batch_tokens": 100}), "r", "Calculator", "0/1")
@@ -909,11 +881,8 @@ def test_shards_follow_the_work_and_are_never_more_than_64() -> None:
 
 
 def test_a_shard_works_twenty_times_as_long_as_it_takes_to_start(
-    settings: Settings, corpus: Path, use_model: UseModel
+    settings: Settings, started: FakeLanguageModel
 ) -> None:
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", parameters(corpus))
     filter_stage(settings, "r", "Calculator")
     # 13 documents of 60 s are 780 s: in parts of at least 60, 20 * 10 and 20 * 20 s
     for start_up, shards in ((0.0, 13), (10.0, 3), (20.0, 1)):
@@ -922,11 +891,8 @@ def test_a_shard_works_twenty_times_as_long_as_it_takes_to_start(
 
 
 def test_shards_are_planned_by_what_the_newest_processes_with_the_same_model_took_to_start(
-    settings: Settings, corpus: Path, use_model: UseModel
+    settings: Settings, started: FakeLanguageModel
 ) -> None:
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", parameters(corpus))
     filter_stage(settings, "r", "Calculator")
     chosen = settings.model_copy(update={"seconds_per_document": 60.0, "start_up_seconds": 0.0})
 
@@ -954,12 +920,9 @@ def test_shards_are_planned_by_what_the_newest_processes_with_the_same_model_too
 
 
 def test_a_process_stores_what_it_took_to_start_with_its_first_micro_batch_after_that(
-    settings: Settings, corpus: Path, use_model: UseModel
+    settings: Settings, started: FakeLanguageModel
 ) -> None:
     small = settings.model_copy(update={"micro_batch_documents": 4})
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(small, str(corpus))
-    start_run(small, "r", parameters(corpus))
     filter_stage(small, "r", "Calculator", start_up=StartUp(loads_model=False))
     annotate_stage(small, "r", "Calculator", "0/1", StartUp())
     with database.transaction(database.connect(settings)) as connection:
@@ -1002,11 +965,8 @@ def test_a_run_cannot_go_on_with_another_model(settings: Settings, corpus: Path,
 
 
 def test_a_run_cannot_go_on_with_another_version_of_its_tool(
-    settings: Settings, corpus: Path, use_model: UseModel, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, started: FakeLanguageModel, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", parameters(corpus))
     filter_stage(settings, "r", "Calculator")
     sample_stage(settings, "r", "Calculator", "0/1")
     monkeypatch.setattr(get_tool("Calculator"), "version", lambda *_: "of tomorrow")

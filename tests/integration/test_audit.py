@@ -10,21 +10,18 @@ import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import psycopg2
 import pytest
-from psycopg2 import sql as pg
 from pydantic import SecretStr
 from sqlalchemy import text as sql
 from typer.testing import CliRunner
 
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel
-from tests.servers import RunningObjectStore, RunningPostgres
+from tests.servers import RunningObjectStore, RunningPostgres, copied_database
 from toolformer_ops.__main__ import app
 from toolformer_ops.artifacts import published
 from toolformer_ops.audit import rows
@@ -164,21 +161,6 @@ def use_the_model(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("toolformer_ops.runs.models.load_run_model", lambda *_: MODEL)
 
 
-def copy_of(server: RunningPostgres, template: str) -> str:
-    name = f"audited_{uuid.uuid4().hex[:12]}"
-    names = {"name": pg.Identifier(name), "template": pg.Identifier(template)}
-    with closing(psycopg2.connect(server.address.dsn("postgres"))) as connection, connection.cursor() as cursor:
-        connection.autocommit = True
-        cursor.execute(pg.SQL("create database {name} template {template} strategy file_copy").format(**names))
-    return name
-
-
-def drop(server: RunningPostgres, name: str) -> None:
-    with closing(psycopg2.connect(server.address.dsn("postgres"))) as connection, connection.cursor() as cursor:
-        connection.autocommit = True
-        cursor.execute(pg.SQL("drop database {} with (force)").format(pg.Identifier(name)))
-
-
 @pytest.fixture(scope="module")
 def made(
     postgres_server: RunningPostgres,
@@ -191,32 +173,25 @@ def made(
     client = address.client()
     bucket = f"audited-{uuid.uuid4().hex[:12]}"
     client.create_bucket(Bucket=bucket)
-    name = copy_of(postgres_server, migrated_template)
     folder = tmp_path_factory.mktemp("audited")
-    settings = Settings(
-        _env_file=None,  # type: ignore[call-arg]
-        database_dsn=SecretStr(postgres_server.address.dsn(name)),
-        s3_endpoint_url=address.endpoint,
-        s3_access_key_id=SecretStr(address.access_key),
-        s3_secret_access_key=SecretStr(address.secret_key),
-        s3_bucket=bucket,
-        state_dir=folder / "state",
-    )
-    state = State(settings)
-    with pytest.MonkeyPatch.context() as patch:
-        use_the_model(patch)
-        make(state, folder)
-    for key in state.store.list(""):
-        answer = client.get_object(Bucket=bucket, Key=key)
-        state.bucket[key] = answer["Body"].read(), answer["Metadata"]
-    with (
-        closing(psycopg2.connect(postgres_server.address.dsn("postgres"))) as connection,
-        connection.cursor() as cursor,
-    ):
-        connection.autocommit = True
-        cursor.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", (name,))
-    yield state, name
-    drop(postgres_server, name)
+    with copied_database(postgres_server, migrated_template) as name:
+        settings = Settings(
+            _env_file=None,  # type: ignore[call-arg]
+            database_dsn=SecretStr(postgres_server.address.dsn(name)),
+            s3_endpoint_url=address.endpoint,
+            s3_access_key_id=SecretStr(address.access_key),
+            s3_secret_access_key=SecretStr(address.secret_key),
+            s3_bucket=bucket,
+            state_dir=folder / "state",
+        )
+        state = State(settings)
+        with pytest.MonkeyPatch.context() as patch:
+            use_the_model(patch)
+            make(state, folder)
+        for key in state.store.list(""):
+            answer = client.get_object(Bucket=bucket, Key=key)
+            state.bucket[key] = answer["Body"].read(), answer["Metadata"]
+        yield state, name
     for key in state.store.list(""):
         client.delete_object(Bucket=bucket, Key=key)
     client.delete_bucket(Bucket=bucket)
@@ -228,16 +203,15 @@ def state(
 ) -> Iterator[State]:
     """A copy of the database, and the bucket as it was made."""
     original, template = made
-    name = copy_of(postgres_server, template)
     use_the_model(monkeypatch)
-    dsn = SecretStr(postgres_server.address.dsn(name))
     state_dir = tmp_path / "state"
     state_dir.mkdir(exist_ok=True)
-    copied = dataclasses.replace(
-        original, settings=original.settings.model_copy(update={"database_dsn": dsn, "state_dir": state_dir})
-    )
-    yield copied
-    drop(postgres_server, name)
+    with copied_database(postgres_server, template) as name:
+        dsn = SecretStr(postgres_server.address.dsn(name))
+        copied = dataclasses.replace(
+            original, settings=original.settings.model_copy(update={"database_dsn": dsn, "state_dir": state_dir})
+        )
+        yield copied
     restore(copied)
 
 

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun, unregistered
-from tests.fake_language_model import FakeLanguageModel, StoppedError
+from tests.fake_language_model import FakeLanguageModel, StoppedError, UseModel
 from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw
 from toolformer_ops.annotation.scoring import ScoredCall
 from toolformer_ops.audit.auditing import Ages, Auditing, subjects_of
@@ -47,20 +47,7 @@ from toolformer_ops.storage import database
 from toolformer_ops.storage.forgetting import forget
 from toolformer_ops.storage.object_store import ObjectStore
 
-UseModel = Callable[[FakeLanguageModel], FakeLanguageModel]
 PLACEBOS = "call_id, number, source, is_sampled, reason, loss_with_result, reduction, information, placebo_information"
-
-
-@pytest.fixture
-def use_model(monkeypatch: pytest.MonkeyPatch) -> UseModel:
-    """Puts a scripted model where the stages load theirs."""
-
-    def use(model: FakeLanguageModel) -> FakeLanguageModel:
-        monkeypatch.setattr("toolformer_ops.models.model_identity", lambda *_, **__: model.identity)
-        monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
-        return model
-
-    return use
 
 
 def written(path: Path, totals: range) -> Path:
