@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -245,10 +246,16 @@ def undisturbed(tiny_gpt2_dir: Path, release_dir: Path, tmp_path_factory: pytest
 
 @pytest.mark.parametrize("kill", KILLS)
 def test_training_that_was_killed_ends_as_an_undisturbed_one(
-    settings: Settings, tiny_gpt2_dir: Path, release_dir: Path, killed: Path, undisturbed: TrainedModel, kill: str
+    settings: Settings,
+    tiny_gpt2_dir: Path,
+    release_dir: Path,
+    killed: Path,
+    undisturbed: TrainedModel,
+    tmp_path: Path,
+    kill: str,
 ) -> None:
     """The model has dropout, so that the random numbers must go on, too."""
-    recipe, folder = recipe_of(**killed_training.CHOICES), killed / kill
+    recipe, folder = recipe_of(**killed_training.CHOICES), shutil.copytree(killed / kill, tmp_path / "training")
     assert not (folder / "model").exists()
     whole = sorted(path.parent.name for path in folder.glob("checkpoints/*/whole.json"))
     assert whole == [KILLS[kill]]
@@ -264,18 +271,33 @@ def test_training_that_was_killed_ends_as_an_undisturbed_one(
     assert resumed.best == undisturbed.best
 
 
-def test_checkpoint_that_holds_code_is_not_run(
-    settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_training_that_is_killed_after_its_last_step_ends_as_it_was_without_the_optimisers_state(
+    settings: Settings, tiny_gpt2_dir: Path, release_dir: Path, killed: Path, undisturbed: TrainedModel, tmp_path: Path
 ) -> None:
-    _train(settings, tiny_model_dir, release_dir, tmp_path, recipe_of(finetune_checkpoint_steps=3))
-    checkpoint = tmp_path / "checkpoints" / "checkpoint-6"
+    """Until then each checkpoint has it."""
+    assert all((killed / kill / "checkpoints" / name / "optimizer.pt").is_file() for kill, name in KILLS.items())
+    folder = shutil.copytree(undisturbed.directory.parent, tmp_path / "training")
+    shutil.rmtree(folder / "model")
+    assert not (folder / "checkpoints" / "checkpoint-12" / "optimizer.pt").exists()
+    recipe = recipe_of(**killed_training.CHOICES)
+    again = _train(settings, tiny_gpt2_dir, release_dir, folder, recipe, dev_texts=DEV_TEXTS)
+    assert (_losses(again), again.best) == (_losses(undisturbed), undisturbed.best)
+    assert _largest_difference(again, undisturbed) == 0.0
+
+
+def test_checkpoint_that_holds_code_is_not_run(
+    settings: Settings, tiny_gpt2_dir: Path, release_dir: Path, killed: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(killed / "line-11", tmp_path / "training")
+    checkpoint = folder / "checkpoints" / KILLS["line-11"]
     written = checkpoint / "optimizer.pt"
     torch.save(_Evil(tmp_path / "was-run"), written)
     mark = json.loads((checkpoint / "whole.json").read_text())
     mark["files"]["optimizer.pt"] = written.stat().st_size
     (checkpoint / "whole.json").write_text(json.dumps(mark))
+    recipe = recipe_of(**killed_training.CHOICES)
     with pytest.raises(Exception, match=r"(?i)weights.only"):
-        _train(settings, tiny_model_dir, release_dir, tmp_path, recipe_of(finetune_checkpoint_steps=3))
+        _train(settings, tiny_gpt2_dir, release_dir, folder, recipe, dev_texts=DEV_TEXTS)
     assert not (tmp_path / "was-run").exists()
 
 

@@ -1,6 +1,6 @@
 """Checkpoints that a kill in mid-write cannot harm, and the weights of the best step.
 
-    checkpoints/checkpoint-400/     as transformers' Trainer writes it: weights, optimiser, schedule, random states
+    checkpoints/checkpoint-400/     as transformers' Trainer writes it: weights, random states, optimiser (not the last one)
     checkpoints/checkpoint-400/whole.json   written last: the checkpoint's files with their sizes, and what it is a checkpoint of
     checkpoints/best-300/           the weights with the lowest development perplexity so far
 

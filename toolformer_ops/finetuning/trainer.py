@@ -85,6 +85,12 @@ class ReleaseTrainer(Trainer):
                 self._snapshots.send(step, self._checkpoints.key, files, self._checkpoints.folder / "sent")
         self.accelerator.wait_for_everyone()
 
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        """Leave out the optimiser's state, two thirds of a checkpoint, after the last step: no training continues from there."""
+        # DeepSpeed's checkpoint is written here, weights included.
+        if self.is_deepspeed_enabled or self.state.global_step < self.state.max_steps:
+            super()._save_optimizer_and_scheduler(output_dir)
+
 
 class DevelopmentSchedule(TrainerCallback):
     """When the development perplexity is taken: every `steps` steps and at the end, always with a checkpoint."""
