@@ -2,6 +2,7 @@
 
 import copy
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,9 @@ SECRETS = ("secret-dsn", "secret-reader", "secret-key-id", "secret-access-key")
 
 def context(task_id: str, map_index: int) -> Any:
     """As much of Airflow's context as a pod's labels are made from."""
-    instance = SimpleNamespace(dag_id="annotate_corpus", task_id=task_id, map_index=map_index, try_number=1)
+    instance = SimpleNamespace(
+        id=uuid.uuid4(), dag_id="annotate_corpus", task_id=task_id, map_index=map_index, try_number=1, max_tries=22
+    )
     dag = SimpleNamespace(dag_id="annotate_corpus")
     return {"ti": instance, "run_id": "manual__2026-11-21T10:00:00+00:00", "dag": dag, "params": {}}
 
@@ -279,7 +282,7 @@ class KilledInMidStage:
         hook = SimpleNamespace(is_in_cluster=True, core_v1_client=self, get_pod=lambda *_: self.pod)
         vars(task).update(hook=hook, client=self, pod_manager=self)  # in place of its cached properties
 
-    def list_namespaced_pod(self, **_: Any) -> Any:
+    def list_namespaced_pod(self, *_: Any, **__: Any) -> Any:
         return SimpleNamespace(items=[])
 
     def delete_namespaced_pod(self, *, name: str, **_: Any) -> None:
@@ -288,10 +291,10 @@ class KilledInMidStage:
     def patch_namespaced_pod(self, *, name: str, **_: Any) -> None:
         self.checked.append(name)
 
-    def read_pod_events(self, _: k8s.V1Pod) -> Any:
+    def list_namespaced_event(self, *_: Any, **__: Any) -> Any:
         return SimpleNamespace(items=[])
 
-    def create_pod(self, pod: k8s.V1Pod) -> k8s.V1Pod:
+    def create_namespaced_pod(self, _: str, pod: k8s.V1Pod) -> k8s.V1Pod:
         self.pod.metadata.name = pod.metadata.name
         return pod
 
@@ -336,7 +339,7 @@ def test_a_stage_without_work_has_no_pod(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("toolformer_ops.stages.placebo.why_nothing_to_do", lambda *_: "all is scored")
     task, cluster, run = killed_stage(0)
     created = mock.Mock()
-    vars(cluster)["create_pod"] = created
+    vars(cluster)["create_namespaced_pod"] = created
     task.arguments = ["stage", "placebo", "--run", "r", "--tool", "MT"]
     task.execute(run)
     assert not created.called

@@ -9,7 +9,7 @@ from airflow.sdk.definitions.retry_policy import RetryAction
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from kubernetes.client.exceptions import ApiException
 
-from toolformer_ops.orchestration.endings import PodEnding, describe_exit, describe_lost_pod
+from toolformer_ops.orchestration.endings import PodEnding, describe_exit, describe_gone_pod
 from toolformer_ops.orchestration.retrying import (
     INFRASTRUCTURE_RETRIES,
     OWN_RETRIES,
@@ -56,23 +56,30 @@ def test_a_wrong_request_and_a_failed_gate_are_not_tried_again(status: int) -> N
 
 
 @pytest.mark.parametrize(
-    "error", [ended(1), AirflowException("no ids on stdout"), ValueError("a bug"), ApiException(status=403)]
+    "error",
+    [
+        ended(1),
+        failure(PodEnding("setup", "no Secret")),
+        AirflowException("no ids on stdout"),
+        ValueError("a bug"),
+        ApiException(status=403),
+    ],
 )
 def test_an_error_of_its_own_is_tried_again_twice(error: BaseException) -> None:
     tries = Tries()
     assert [tries.fail(error) for _ in range(3)] == [timedelta(seconds=15), timedelta(seconds=30), None]
 
 
-@pytest.mark.parametrize("status", [137, 139, 143, 75])
+@pytest.mark.parametrize("error", [*map(ended, (137, 139, 143, 75)), failure(describe_gone_pod("sample-x1"))])
 def test_what_was_killed_or_has_waited_in_vain_starts_again_at_once_and_often_enough_to_set_a_text_apart(
-    status: int,
+    error: BaseException,
 ) -> None:
     tries = Tries()
-    assert [tries.fail(ended(status)) for _ in range(21)] == [timedelta(seconds=15)] * 20 + [None]
+    assert [tries.fail(error) for _ in range(21)] == [timedelta(seconds=15)] * 20 + [None]
 
 
 @pytest.mark.parametrize(
-    "error", [failure(describe_lost_pod("sample-x1")), ConnectionResetError(), ApiException(status=503)]
+    "error", [failure(PodEnding("away", "no GPU is free")), ConnectionResetError(), ApiException(status=503)]
 )
 def test_an_outage_is_waited_for_longer_each_time(error: BaseException) -> None:
     tries = Tries()

@@ -446,12 +446,16 @@ class ApiServer:
         if resource != "pods":
             self.objects.remove(resource, found)
             return
-        asked = options.get("gracePeriodSeconds")
+        self.delete_pod(found, options.get("gracePeriodSeconds"))
+
+    def delete_pod(self, found: Json, asked: float | None = None) -> None:
+        """Mark the pod as deleted, and have its kubelet end it within its own grace period or this one."""
+        metadata = found["metadata"]
         grace = int(found["spec"]["terminationGracePeriodSeconds"] if asked is None else asked)
         if grace < metadata.get("deletionGracePeriodSeconds", math.inf):  # a second request may only shorten
             metadata["deletionTimestamp"] = now(plus_seconds=grace)  # by when it is to be gone
             metadata["deletionGracePeriodSeconds"] = grace
-        self.objects.changed(resource, found)
+        self.objects.changed("pods", found)
         self.workers.end(found, metadata["deletionGracePeriodSeconds"])
 
     async def _log(self, request: web.BaseRequest, pod: Json) -> web.StreamResponse:

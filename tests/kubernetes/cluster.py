@@ -239,6 +239,20 @@ class TestCluster:
         """The kubelet kills the pod at once, for it needs what the pod uses."""
         self._do(lambda: self._work(name).end(Ending(0, "Evicted", message)))
 
+    def drain(self, name: str) -> None:
+        """What `kubectl drain` does to a pod: the Eviction API marks it and deletes it, and writes no event."""
+
+        def evict() -> None:
+            work = self._work(name)
+            work.set_condition("DisruptionTarget", "True", "EvictionByEvictionAPI", "Eviction API: evicting")
+            self.api.delete_pod(work.pod)
+
+        self._do(evict)
+
+    def restart_runtime(self, name: str) -> None:
+        """The pod's container runtime restarts, or its node does: nobody knows how the container ended."""
+        self._do(lambda: self._work(name).end(Ending(0, "Unknown")))
+
     def oom(self, name: str) -> None:
         """The kernel kills the container since it is over its memory limit."""
         self._do(lambda: self._work(name).end(Ending(0, "OOMKilled")))

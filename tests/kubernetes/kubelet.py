@@ -194,7 +194,7 @@ class Kubelet:
         self.pull_error = ""
         """What the registry answers in place of an image, while it is set."""
         self.seconds_shown_after_end = 1.0
-        """How long the API shows a deleted pod's terminal phase."""
+        """How long the API shows a deleted pod's terminal phase; after that its events alone are left."""
         self._folder = folder
         self._objects = objects
         self._started = started
@@ -267,6 +267,17 @@ class Kubelet:
         """The container's variables; None when the pod was told to end while a Secret or a ConfigMap was missing."""
         while True:
             try:
+                for volume in work.pod["spec"].get("volumes") or []:
+                    if "configMap" in volume:
+                        self._data("configmaps", volume["configMap"])
+            except ApiError as error:
+                why = str(error).replace("configmaps", "configmap")  # as the kubelet says it
+                work.tell("Warning", "FailedMount", f'MountVolume.SetUp failed for volume "{volume["name"]}" : {why}')
+                work.set_waiting("ContainerCreating")
+                if await work.pause(0.5):
+                    return None
+                continue
+            try:
                 return self._variables(work)
             except ApiError as error:
                 work.tell("Warning", "Failed", f"Error: {error}")
@@ -275,13 +286,10 @@ class Kubelet:
                 return None
 
     def _variables(self, work: Work) -> dict[str, str]:
-        """The image's variables and the pod's; ApiError where a Secret, its key or a ConfigMap is missing, also of a volume."""
+        """The image's variables and the pod's; ApiError if a Secret, its key or a ConfigMap is missing."""
         image, context = self.images[work.container["image"]], security_context(work.pod)
         if context.get("runAsNonRoot") and context.get("runAsUser", image.user) == 0:
             raise ApiError(400, "CreateContainerConfigError", "container has runAsNonRoot and image will run as root")
-        volumes = work.pod["spec"].get("volumes") or []
-        for mounted_map in [volume["configMap"] for volume in volumes if "configMap" in volume]:
-            self._data("configmaps", mounted_map)
         found = {**image.environment, "HOSTNAME": work.record.name}
         for source in work.container.get("envFrom") or []:
             for kind, resource in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
@@ -385,6 +393,11 @@ class Kubelet:
                 if used_bytes(folder) > parse_quantity(volume["emptyDir"]["sizeLimit"]):
                     message = f'Usage of EmptyDir volume "{volume["name"]}" exceeds the limit "{volume["emptyDir"]["sizeLimit"]}". '
                     work.end(Ending(0, "Evicted", message))
+        if not ended.done() and work.ending is not None and not work.lost:
+            if work.ending.reason == "Evicted":
+                work.tell("Warning", "Evicted", work.ending.message)
+            if work.ending.reason not in ("OOMKilled", "Unknown"):  # the kernel kills, or the container runtime dies
+                work.tell("Normal", "Killing", f"Stopping container {work.container['name']}")
         while not ended.done():
             assert work.ending is not None
             grace = work.ending.grace_seconds
@@ -463,8 +476,8 @@ class Kubelet:
             plain = "Completed" if exit_code == 0 else "Error"
             running = status["containerStatuses"][0]["state"].get("running") if "containerStatuses" in status else None
             terminated = {
-                "exitCode": exit_code,
-                "reason": reason if reason in ("OOMKilled", "StartError") else plain,
+                "exitCode": 255 if reason == "Unknown" else exit_code,
+                "reason": reason if reason in ("OOMKilled", "StartError", "Unknown") else plain,
                 "message": ending.message if ending and reason == "StartError" else work.record.message,
                 "startedAt": running["startedAt"] if running else now(),
                 "finishedAt": now(),
@@ -472,8 +485,6 @@ class Kubelet:
             work.set_state({"terminated": terminated})
         else:
             self._objects.changed("pods", work.pod)
-        if reason == "Evicted":
-            work.tell("Warning", "Evicted", status["message"])
 
 
 def security_context(pod: Json) -> Json:

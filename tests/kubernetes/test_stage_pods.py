@@ -8,11 +8,15 @@ import asyncio
 import copy
 import importlib
 import re
+import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import traceback
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -20,12 +24,11 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
-from airflow.triggers.base import TriggerEvent
 
 from tests.kubernetes.api_server import ApiError
 from tests.kubernetes.cluster import GPU, IMAGE, NAMESPACE, Node, PodRecord, TestCluster, cpu_node
 from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.orchestration import pod_watching, pods
+from toolformer_ops.orchestration import endings, pods
 from toolformer_ops.orchestration.pods import StagePod, end_pods_of_run, pod_arguments
 
 RUN = "manual__2026-11-22T10:00:00+00:00"
@@ -55,7 +58,7 @@ class Task:
         self.manifest = copy.deepcopy(self.arguments.pop("manifest"))
         self.stage = self.manifest["spec"]["containers"][0]
         self.stage["command"] = ["sh", "-c", script]
-        self.tries = 0
+        self.tries = self.max_tries = 0
         self.deferrals = 0
         self.extra: dict[str, str] = {}
         self.operator: StagePod | None = None
@@ -72,9 +75,9 @@ class Task:
             **(self.arguments | self.more),
         )
 
-    def run(self, params: dict[str, Any] | None = None) -> None:
-        """One try, to its end."""
-        context = self.context() | {"params": params or {}}
+    def run(self, context: Any = None) -> None:
+        """One try, to its end; with a context, that try once more."""
+        context = context or self.context()
         self.operator = self.new_operator()
         step: Callable[[], Any] = lambda: self.operator.execute(context)  # noqa: E731
         while True:
@@ -92,6 +95,8 @@ class Task:
         """What Airflow gives the next try."""
         self.tries += 1
         instance = SimpleNamespace(
+            id=uuid.uuid4(),
+            max_tries=self.max_tries,
             dag_id="annotate_corpus",
             task_id=self.name,
             map_index=1,
@@ -168,13 +173,12 @@ def airflow(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """The deployment's Secret, and Airflow without a database: no connection is looked up there."""
     cluster.add_secret("toolformer", {"TOOLFORMER_DATABASE_DSN": "postgresql://owner:secret@db/toolformer"})
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", "kubernetes://")
-    monkeypatch.setattr(pod_watching, "LOST_SECONDS", 1)
-    monkeypatch.setattr(pod_watching, "SETTLE_SECONDS", 0)  # no scheduler has to hear of the deferral
+    monkeypatch.setattr(endings, "LOST_SECONDS", 1)
 
 
 @pytest.fixture
 def background() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(10) as pool:
+    with ThreadPoolExecutor(16) as pool:
         yield pool
 
 
@@ -184,7 +188,7 @@ def run_all(tasks: Sequence[Task], background: ThreadPoolExecutor) -> list[BaseE
     return [future.exception(timeout=60) for future in futures]
 
 
-def test_a_stage_that_succeeds_leaves_its_asset_events_and_no_pod(
+def test_a_stage_that_succeeds_leaves_its_asset_events_and_its_pod_for_a_second_start_of_its_try(
     cluster: TestCluster, background: ThreadPoolExecutor
 ) -> None:
     script = "echo working; sleep 0.3; echo done"
@@ -195,7 +199,7 @@ def test_a_stage_that_succeeds_leaves_its_asset_events_and_no_pod(
         assert task.extra == {"release_id": "r1"}
         (record,) = task.records()
         assert (record.exit_code, record.arguments) == (0, ["stage", "sample", "--shard", "1/3"])
-        cluster.wait_for(lambda: not task.pods(), "the pod is gone")  # noqa: B023
+        assert [pod["status"]["phase"] for pod in task.pods()] == ["Succeeded"]
 
 
 def test_a_pods_exit_status_decides_on_the_retry(cluster: TestCluster, background: ThreadPoolExecutor) -> None:
@@ -261,8 +265,23 @@ def does_not_tolerate_a_taint(task: Task) -> str:
     return 'untolerated taint.*tolerations in the pod template: {key: sku, operator: Equal, value: "gpu"}'
 
 
+def mounts_a_config_map_that_is_not_there(task: Task) -> str:
+    task.manifest["spec"]["volumes"].append({"name": "x", "configMap": {"name": "not-there"}})
+    return 'a volume cannot be mounted.*configmap "not-there" not found.*Make that ConfigMap'
+
+
+def has_an_image_of_root(task: Task) -> str:
+    task.stage["image"] = "registry.example/root:1"
+    task.cluster.kubelet.images["registry.example/root:1"] = replace(task.cluster.kubelet.images[IMAGE], user=0)
+    for context in (task.stage["securityContext"], task.manifest["spec"]["securityContext"]):
+        context.pop("runAsUser", None)
+    return "image will run as root.*Take an image whose user is a number other than 0"
+
+
 SPOILED = (
     lacks_its_secret,
+    mounts_a_config_map_that_is_not_there,
+    has_an_image_of_root,
     asks_for_an_unknown_node,
     has_an_image_that_is_not_there,
     mounts_a_claim_that_is_not_there,
@@ -283,6 +302,7 @@ def test_what_keeps_a_pod_from_starting_is_said_by_name_and_the_pod_goes(
     for task, message, error in zip(tasks, messages, run_all(tasks, background), strict=True):
         assert isinstance(error, AirflowException)
         assert re.search(message, str(error)), error
+        assert vars(error)["fault"] == "setup"
         assert task.records()[0].started is None
         cluster.wait_for(lambda: not task.pods(), "the pod is gone")  # noqa: B023
 
@@ -308,6 +328,44 @@ def test_a_pod_waits_for_a_gpu_that_is_busy(cluster: TestCluster, background: Th
     assert cluster.gpus_in_use() == 0
 
 
+def test_a_registry_that_has_had_too_many_requests_is_waited_for(
+    cluster: TestCluster, background: ThreadPoolExecutor, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kubelet = cluster.kubelet
+    kubelet.images["registry.example/busy:1"] = kubelet.images[IMAGE]
+    kubelet.pull_error = "unexpected status from HEAD request to https://registry.example/v2/: 429 Too Many Requests"
+    tasks = [Task(cluster, f"registry-busy-{way}", "exit 0", deferrable=way) for way in (False, True)]
+    for task in tasks:
+        task.stage["image"] = "registry.example/busy:1"
+
+    def refusals(task: Task) -> int:
+        return sum("BackOff" in event for pod in task.pods() for event in cluster.events(pod["metadata"]["name"]))
+
+    futures = [background.submit(task.run) for task in tasks]
+    try:
+        cluster.wait_for(lambda: all(refusals(task) > 1 for task in tasks), "both wait for more than their patience")
+    finally:
+        kubelet.pull_error = ""
+    assert [future.exception(timeout=60) for future in futures] == [None, None]
+    waits = re.findall("the pod registry-busy.* waits: .*", capfd.readouterr().out)
+    assert len(waits) == len(set(waits)) > 1, "why a pod waits is said once, not at each look"
+
+
+def test_an_api_server_that_is_away_before_there_is_a_pod_is_named_and_waited_for(cluster: TestCluster) -> None:
+    task = Task(cluster, "api-away", "exit 0", deferrable=True)
+    cluster.outage(1.0)
+    with pytest.raises(AirflowException, match=r"the Kubernetes API does not answer: .* No pod was made\.") as caught:
+        task.run()
+    assert vars(caught.value)["fault"] == "away"
+
+    def answers() -> bool:
+        with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", cluster.api.port)):
+            return True
+        return False
+
+    cluster.wait_for(answers, "the API server is back")
+
+
 def test_a_pod_that_kubernetes_refuses_fails_for_good(cluster: TestCluster) -> None:
     task = Task(cluster, "refused", "exit 0", deferrable=True)
     task.manifest["spec"]["hostNetwork"] = True
@@ -318,44 +376,67 @@ def test_a_pod_that_kubernetes_refuses_fails_for_good(cluster: TestCluster) -> N
 # A pod that ends otherwise than by itself
 
 
-def is_evicted(cluster: TestCluster, pod: str) -> str:
+def is_evicted(cluster: TestCluster, pod: str) -> tuple[str, str]:
     cluster.evict(pod)
-    return "Evicted by node .*The node was low on resource: memory"
+    return "outside", "Evicted by node .*The node was low on resource: memory"
 
 
-def is_out_of_memory(cluster: TestCluster, pod: str) -> str:
-    cluster.oom(pod)
-    return "OOMKilled at its limit of 4Gi of memory"
+def is_over_its_disk(cluster: TestCluster, pod: str) -> tuple[str, str]:
+    cluster.evict(pod, "Pod ephemeral local storage usage exceeds the total limit of containers 8Gi. ")
+    return "stage", "needs more disk than its own limit: .*8Gi.*TOOLFORMER_CACHE_GIB"
 
 
-def is_deleted(cluster: TestCluster, pod: str) -> str:
+def is_drained(cluster: TestCluster, pod: str) -> tuple[str, str]:
+    cluster.drain(pod)
+    return "outside", r"evicted (\(|since )its node is drained"
+
+
+def is_deleted(cluster: TestCluster, pod: str) -> tuple[str, str]:
     cluster.delete(pod)
-    return "ended by SIGTERM|is gone"
+    return "outside", "ended by SIGTERM|was deleted"
+
+
+def is_out_of_memory(cluster: TestCluster, pod: str) -> tuple[str, str]:
+    cluster.oom(pod)
+    return "outside", "OOMKilled at its limit of 4Gi of memory"
+
+
+def loses_its_container_runtime(cluster: TestCluster, pod: str) -> tuple[str, str]:
+    cluster.restart_runtime(pod)
+    return "outside", "node .* or its container runtime restarted"
+
+
+FATES = (is_evicted, is_over_its_disk, is_drained, is_deleted, is_out_of_memory, loses_its_container_runtime)
 
 
 def test_how_a_pod_ended_is_in_the_tasks_message_and_the_retry_works(
-    cluster: TestCluster, background: ThreadPoolExecutor
+    cluster: TestCluster, background: ThreadPoolExecutor, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    fates = [(fate, way) for fate in (is_evicted, is_out_of_memory, is_deleted) for way in (False, True)]
+    fates = [(fate, way) for fate in FATES for way in (False, True)]
     tasks = [
         Task(cluster, f"{fate.__name__.replace('_', '-')}-{way}", STOPS_WELL, deferrable=way) for fate, way in fates
     ]
     futures = [task.in_background(background) for task in tasks]
-    messages = [fate(cluster, task.pod()) for (fate, _), task in zip(fates, tasks, strict=True)]
-    for task, message, future in zip(tasks, messages, futures, strict=True):
+    told = [fate(cluster, task.pod()) for (fate, _), task in zip(fates, tasks, strict=True)]
+    for task, (fault, message), future in zip(tasks, told, futures, strict=True):
         error = future.exception(timeout=60)
         assert isinstance(error, AirflowException)
         assert not isinstance(error, AirflowFailException)
         assert re.search(message, str(error)), error
+        assert vars(error)["fault"] == fault, error
+        assert "HTTP response headers" not in "".join(traceback.format_exception(error))
         assert task.extra == {}
         task.stage["command"] = ["sh", "-c", "exit 0"]
+    log = capfd.readouterr().out
+    assert "asked to end" in log
+    assert "HTTP response headers" not in log
     assert run_all(tasks, background) == [None] * len(tasks)
     assert all(task.extra == {"release_id": "r1"} for task in tasks)
 
 
 def test_a_pod_whose_node_is_gone_is_given_up(cluster: TestCluster, background: ThreadPoolExecutor) -> None:
     cluster.add_node(cpu_node("shaky", labels={"shaky": "yes"}))
-    tasks = [Task(cluster, f"node-lost-{way}", STOPS_WELL, deferrable=way) for way in (False, True)]
+    tasks = [Task(cluster, f"node-lost-{way}", STOPS_WELL, deferrable=way, logging_interval=1) for way in (False, True)]
     for task in tasks:
         task.manifest["spec"] |= {"nodeSelector": {"shaky": "yes"}, "terminationGracePeriodSeconds": 1}
     futures = [task.in_background(background) for task in tasks]
@@ -363,7 +444,7 @@ def test_a_pod_whose_node_is_gone_is_given_up(cluster: TestCluster, background: 
     for task in tasks:
         cluster.delete(task.pod())  # as Kubernetes does after five minutes; nobody on the node hears it
     for task, future in zip(tasks, futures, strict=True):
-        assert isinstance(future.exception(timeout=60), AirflowException)
+        assert re.search("node shaky does not answer", str(future.exception(timeout=60)))
         assert not task.pods()  # removed by force
 
 
@@ -419,26 +500,6 @@ def test_a_deferred_task_that_a_user_ends_takes_its_pod_along(cluster: TestClust
     cluster.wait_for(lambda: not task.pods(), "the pod is gone")
 
 
-def test_a_deferred_task_comes_back_after_the_scheduler_heard_of_its_deferral(
-    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slept: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-
-    async def ended_at_once(_: Any) -> AsyncIterator[TriggerEvent]:
-        yield TriggerEvent({"status": "success"})
-
-    trigger = deferral(Task(cluster, "comes-back", "exit 0", deferrable=True))
-    monkeypatch.setattr(pod_watching, "SETTLE_SECONDS", 5)
-    monkeypatch.setattr(pod_watching.KubernetesPodTrigger, "run", ended_at_once)
-    monkeypatch.setattr(pod_watching.asyncio, "sleep", sleep)
-    assert asyncio.run(first(trigger)).payload == {"status": "success"}
-    assert len(slept) == 1
-    assert 4 < slept[0] <= 5
-
-
 def test_all_triggers_share_one_client(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     make = ssl.create_default_context  # each client makes one, from all root certificates
@@ -460,32 +521,63 @@ def test_a_retry_takes_over_the_pod_of_a_worker_that_died(cluster: TestCluster, 
     assert len(task.records()) == 1
 
 
-def test_two_pods_are_never_at_work_on_one_shard(cluster: TestCluster) -> None:
-    slow = "trap 'sleep 1; exit 143' TERM; echo ready; while :; do sleep 0.05; done"
-    task = Task(cluster, "orphans", slow, deferrable=True)
+@pytest.mark.parametrize("deferrable", [False, True])
+@pytest.mark.parametrize(("script", "result"), [("exit 0", None), ("echo no; exit 1", "exit status 1: no")])
+def test_a_try_that_is_started_twice_has_one_pod_and_takes_its_exit_status(
+    cluster: TestCluster, deferrable: bool, script: str, result: str | None
+) -> None:
+    task = Task(cluster, f"starts-twice-{deferrable}-{result is None}", script, deferrable=deferrable)
+    context = task.context()
+    for _ in range(2):  # Airflow did not record how the first start ended
+        if result is None:
+            task.run(context)
+        else:
+            with pytest.raises(AirflowException, match=result):
+                task.run(context)
+    assert len(task.records()) == 1
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_retry_takes_the_exit_status_of_a_pod_that_succeeded_and_a_cleared_task_does_its_work_anew(
+    cluster: TestCluster, deferrable: bool
+) -> None:
+    task = Task(cluster, f"succeeded-before-{deferrable}", "exit 0", deferrable=deferrable)
+    task.new_pod()
+    cluster.wait_for(lambda: task.pods()[0]["status"].get("phase") == "Succeeded", "the pod of the first try succeeds")
+    task.run()
+    assert task.extra == {"release_id": "r1"}
+    assert len(task.records()) == 1
+    task.max_tries = task.tries  # what Airflow does when a person clears the task
+    task.run()
+    assert len(task.records()) == 2
+
+
+def test_of_two_pods_of_a_task_one_works_on(cluster: TestCluster) -> None:
+    task = Task(cluster, "orphans", STOPS_WELL, deferrable=True)
     first_pod = task.new_pod()
     cluster.wait_for(lambda: "ready" in task.log(), "the first pod works")
     task.stage["command"] = ["sh", "-c", "echo ready; sleep 1"]
     task.new_pod()
-    task.run()  # takes over the second, once the first has ended
+    task.run()
     records = {record.name: record for record in task.records()}
     assert len(records) == 2
-    assert records[first_pod].exit_code == 143
-    cluster.wait_for(lambda: not task.pods(), "the pods are gone")
+    cluster.wait_for(lambda: records[first_pod].exit_code == 143, "the first pod has ended")
 
 
 def test_the_end_of_a_run_ends_its_pods_and_removes_old_ones(
     cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orphan = Task(cluster, "orphan-of-the-run", STOPS_WELL, deferrable=True)
+    done = Task(cluster, "done-in-the-run", "exit 0", deferrable=True)
+    done.run()
     failed = Task(cluster, "failed-of-the-run", "exit 1", deferrable=True)
     deferral(orphan)
     with pytest.raises(AirflowException):
         failed.run()
     end_pods_of_run(settings(cluster), dag_id="annotate_corpus", run_id="another run")
-    assert len(orphan.pods()) == 1
+    assert (len(orphan.pods()), len(done.pods())) == (1, 1)
     end_pods_of_run(settings(cluster), dag_id="annotate_corpus", run_id=RUN)
-    cluster.wait_for(lambda: not orphan.pods(), "the orphan is gone")
+    cluster.wait_for(lambda: not orphan.pods() and not done.pods(), "the orphan and the pod that succeeded are gone")
     assert len(failed.pods()) == 1  # for a look at it
     monkeypatch.setattr(pods, "KEEP_ENDED", timedelta(0))
     end_pods_of_run(settings(cluster), dag_id="annotate_corpus", run_id=RUN)

@@ -10,7 +10,6 @@ import json
 import re
 import shutil
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -182,8 +181,9 @@ def log_of_try(airflow: AirflowClient, run_id: str, map_index: int, number: int)
 
 
 def nothing_is_left(cluster: TestCluster) -> bool:
-    """No pod works and no GPU is in use; pods that failed are kept for a look at them."""
-    cluster.wait_for(lambda: all(pod["status"]["phase"] == "Failed" for pod in cluster.pods()), "no pod works on")
+    """No pod works and no GPU is in use; pods that have ended are kept for a while."""
+    ended = ("Succeeded", "Failed")
+    cluster.wait_for(lambda: all(pod["status"]["phase"] in ended for pod in cluster.pods()), "no pod works on")
     return cluster.gpus_in_use() == 0 and not any(record.is_at_work for record in cluster.records)
 
 
@@ -237,12 +237,11 @@ def test_a_run_of_all_tools_with_an_index_built_in_a_pod_ends_green(
     expected |= dict.fromkeys(
         ("build-index", "ingest", "release", "check-release", "finetune", "publish", "evaluate"), 1
     )
-    labels = ("run_id", "task_id", "map_index", "try_number")
-    tries = {tuple(record.labels.get(name) for name in labels) for record in cluster.records}
-    assert len(tries) == len(cluster.records), "no try has two pods"
-    # Airflow may start a next try of a task that came back from its deferral too early for its scheduler.
-    again = Counter(record.stage for record in cluster.records if record.labels["try_number"] != "1")
-    assert cluster.started_by_stage() - again == expected
+    tasks = {
+        tuple(record.labels.get(name) for name in ("run_id", "task_id", "map_index")) for record in cluster.records
+    }
+    assert len(tasks) == len(cluster.records), "no task has two pods, also if Airflow starts it twice"
+    assert cluster.started_by_stage() == expected
     assert nothing_is_left(cluster)
     assert cluster.most_gpus_in_use >= 1
     downloads = cluster.kubelet.claim_folder(CACHE_CLAIM) / "downloads.jsonl"

@@ -30,8 +30,9 @@ from toolformer_ops.orchestration.pod_watching import (
     StagePodManager,
     has_ended,
     oldest_first,
+    said_by_kubernetes,
 )
-from toolformer_ops.orchestration.pods import cluster_client, delete_pod, said_by_kubernetes
+from toolformer_ops.orchestration.pods import cluster_client, delete_pod
 from toolformer_ops.runs.self_check import Finding, State
 
 RIGHTS = (

@@ -1,334 +1,325 @@
-"""How a stage ended, in one sentence with its remedy: from the status of its pod, or from the exit status of its process.
+"""How a stage ended, in one sentence with its remedy: from status and events of its pod, or from the exit status of its process.
 
-The sentence is the failed task's message. `infrastructure` says which count of retries the failure is taken from (`retrying.py`):
-what befell the stage from outside (an eviction, a lost node, a killed process, a service that is away), or its own error.
-Reads what Kubernetes says and asks it nothing; imports no Kubernetes client.
+The sentence is the failed task's message. `ENDINGS` is the table of all: where it is said, a pattern, whose fault it is, the
+sentence. `retrying.RETRIES` says how often each fault is tried again. Reads what Kubernetes says and asks it nothing; imports no
+Kubernetes client.
 """
 
 import json
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from toolformer_ops.errors import EXIT_INFRASTRUCTURE, EXIT_TERMINATED
+from toolformer_ops.errors import EXIT_INFRASTRUCTURE, EXIT_NO_RESULT, EXIT_TERMINATED, EXIT_USAGE
 
 if TYPE_CHECKING:
-    from kubernetes.client import CoreV1Event, V1ContainerState, V1ContainerStatus, V1Pod
+    from kubernetes.client import CoreV1Event, V1ContainerStatus, V1Pod
 
 CONTAINER = "stage"
 MESSAGE_CHARACTERS = 500
 """Most characters of what Kubernetes or the stage says that are repeated."""
-
+LOST_SECONDS = 60
+"""A deleted pod that is there so long after its grace period is on a node that does not answer."""
 STARTS_AGAIN = "the next try starts after the last committed micro-batch"
 
-_DISRUPTIONS = {
-    "PreemptionByScheduler": "preempted by a pod of higher priority",
-    "DeletionByTaintManager": "removed from its node, which was tainted (not ready, or drained)",
-    "EvictionByEvictionAPI": "evicted (its node is drained, or an autoscaler removes it)",
-    "DeletionByPodGC": "lost with its node",
-    "TerminationByKubelet": "ended by its node",
-}
-"""Reasons of the condition DisruptionTarget."""
-_REFUSED_BY_NODE = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "AdmissionError", "TopologyAffinityError")
-_REGISTRY_AWAY = re.compile(
-    r"timeout|timed out|connection refused|connection reset|no such host|TLS handshake|EOF|toomanyrequests|50[0234]|unavailable",
-    re.IGNORECASE,
-)
-_NO_NODE_WITH_LABEL = re.compile(r"didn't match Pod's node affinity/selector|didn't match node selector")
-_NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
-_NO_VOLUME = re.compile(
-    r"unbound immediate PersistentVolumeClaims|didn't find available persistent volumes|volume node affinity conflict"
-)
-_TAINT = re.compile(r"untolerated taint(?:\(s\))? \{([^:}]+): ?([^}]*)\}")
-_PASSING_TAINT = re.compile(
-    r"node\.kubernetes\.io/|node\.cloudprovider\.kubernetes\.io/|karpenter\.sh/|.*not-?ready|ToBeDeleted|DeletionCandidate",
-    re.IGNORECASE,
-)
-"""Of nodes that come, go or are unwell."""
-_CONTROL_PLANE = "node-role.kubernetes.io/"
-_INSUFFICIENT = re.compile(r"Insufficient ([\w./-]+)")
+Fault = Literal["request", "setup", "stage", "outside", "away"]
+"""request: what was asked for is wrong. setup: the pod names something that is not there, so that waiting is in vain. stage: an
+error of its own. outside: something else ended it. away: what it needs is not there now, and comes by itself."""
 
 
 @dataclass(frozen=True)
 class PodEnding:
-    """How a stage's pod ended, or why it does not start."""
+    """How a stage ended, or why its pod does not start."""
 
-    exit_code: int | None
-    """Exit status of the stage's container; None where it never ran, or nobody knows."""
-    infrastructure: bool
-    """Whether the pod fell to something outside of the stage, so that trying again later is worth while."""
+    fault: Fault
     message: str
     """One sentence for the failed task: what happened, and what to do."""
 
 
+class Ending(NamedTuple):
+    """A row of `ENDINGS`."""
+
+    where: str
+    """pod, condition, terminated, exit, waiting, event, node added, unscheduled, gone, lost, deleted, phase."""
+    pattern: str
+    """Of `reason: message`, or of `status: last line` for an exit."""
+    fault: Fault
+    sentence: str
+    """With the names of `_values`, and the pattern's own groups."""
+
+
+_DISRUPTED = "the pod on {node} was %s: {said}; {again}."
+_OWN_DISK = (
+    "Evicted by {node}, since the stage needs more disk than its own limit: {said}. Raise that limit in the pod template "
+    "(ephemeral-storage, or the volume's sizeLimit), or make the cache smaller (TOOLFORMER_CACHE_GIB); {again}."
+)
+_NODE_LOW = (
+    "Evicted by {node}: {said}. Raise the pod template's memory or ephemeral-storage request, or let fewer pods share the "
+    "node; {again}."
+)
+_KILLED = (
+    "{init}killed by {signal}%s; {again}. A text that kills its stage again and again is set apart by itself. "
+    "The last line: {said}"
+)
+_IMAGE = (
+    "the image {image} cannot be pulled ({text}). Check TOOLFORMER_KUBERNETES_IMAGE, the pull secret in the pod template, and that "
+    "the nodes reach the registry."
+)
+_PULL = "^(ErrImagePull|ImagePullBackOff|InvalidImageName|ErrImageNeverPull|ImageInspectError|RegistryUnavailable): "
+_REGISTRY_AWAY = (
+    r".*(timeout|timed out|connection (refused|reset)|no such host|TLS handshake|\bEOF\b|too ?many ?requests|"
+    r"\b(429|50[0234]) [A-Z]|unavailable|QPS exceeded)"
+)
+_NO_NODE = "no node takes the pod: {said}. "
+_TAINT = r"untolerated taint(?:\(s\))?"
+_PASSING_TAINT = (
+    r"node\.kubernetes\.io/|node\.cloudprovider\.kubernetes\.io/|karpenter\.sh/|[^:}]*not-?ready|ToBeDeleted|"
+    "DeletionCandidate"
+)
+"""Of nodes that come, go or are unwell."""
+_CONTROL_PLANE = r"node-role\.kubernetes\.io/"
+
+# fmt: off
+ENDINGS = tuple(Ending(*row) for row in (
+    # The whole pod.
+    ("lost", "", "outside", "{node} does not answer; {again}, on another node. See `kubectl get nodes`."),
+    ("pod", "^Evicted: .*(EmptyDir volume|local (ephemeral )?storage)", "stage", _OWN_DISK),
+    ("pod", "^Evicted", "outside", _NODE_LOW),
+    ("pod", "^DeadlineExceeded", "stage",
+     "the pod ran longer than its deadline of {deadline} s and was ended; {again}. If that happens again, give the stage more "
+     "shards or a longer time limit."),
+    ("pod", "^(NodeLost|NodeShutdown|Shutdown|Terminated|Preempting)", "outside",
+     "lost with {node} ({text}); {again}, on another node."),
+    ("pod", "^(OutOf|UnexpectedAdmissionError|NodeAffinity|AdmissionError|TopologyAffinityError)", "away",
+     "{node} refused the pod ({text}); the next try finds another."),
+    ("condition", "^PreemptionByScheduler", "outside", _DISRUPTED % "preempted by a pod of higher priority"),
+    ("condition", "^DeletionBy(Device)?TaintManager", "outside", _DISRUPTED % "removed from its node, which was tainted"),
+    ("condition", "^EvictionByEvictionAPI", "outside", _DISRUPTED % "evicted (its node is drained, or an autoscaler removes it)"),
+    ("condition", "^DeletionByPodGC", "outside", _DISRUPTED % "lost with its node"),
+    ("condition", "", "outside", _DISRUPTED % "ended by its node ({reason})"),
+
+    # A pod that the API does not show any more, by its events. After a deletion or the Eviction API only Killing is left.
+    ("gone", "^Evicted: .*(EmptyDir volume|local (ephemeral )?storage)", "stage", _OWN_DISK),
+    ("gone", "^Evicted: .*low on resource", "outside", _NODE_LOW),
+    ("gone", "^(Evicted|ScaleDown)", "outside", "the pod {name} was evicted: {said}; {again}."),
+    ("gone", "^Preempt", "outside", "the pod {name} was preempted by a pod of higher priority: {said}; {again}."),
+    ("gone", "TaintManagerEviction: Marking", "outside",
+     "the pod {name} was removed from its node, which was tainted (not ready, or drained); {again}."),
+    ("gone", "^Killing", "outside", "the pod {name} was deleted, or evicted since its node is drained; {again}."),
+    ("gone", "^NodeNotReady", "outside", "the pod {name} is gone with its node, which did not answer; {again}, on another node."),
+    ("gone", "", "outside", "the pod {name} is gone: it was deleted, or its node was; {again}."),
+
+    # A container that ended.
+    ("terminated", "^OOMKilled", "outside",
+     "{init}OOMKilled at its limit of {memory}; {again}. A text that needs too much memory is set apart by itself; if the stage "
+     "is killed while it loads its model, raise resources.limits.memory in the pod template."),
+    ("terminated", "^(ContainerCannotRun|StartError)", "setup",
+     "{init}the container cannot start ({text}). Check command and runtime class of the pod template, and that the image holds "
+     "Python and this project."),
+    ("terminated", "^(ContainerStatusUnknown|Unknown)", "outside",
+     "{init}{node} or its container runtime restarted, and nobody knows how the container ended; {again}."),
+    ("exit", f"^{EXIT_TERMINATED}:", "outside", "{init}ended by SIGTERM; {again}."),
+    ("exit", f"^{EXIT_INFRASTRUCTURE}:", "outside", "{init}something that the stage needs is not there now: {said}"),
+    ("exit", f"^({EXIT_USAGE}|{EXIT_NO_RESULT}):", "request", "{init}exit status {reason}: {said}"),
+    ("exit", "^137:", "outside", _KILLED % " (the machine may be out of memory)"),
+    ("exit", r"^(129|1[3-8]\d|19[0-2]):", "outside", _KILLED % ""),
+    ("exit", "", "stage", "{init}exit status {reason}: {said}"),
+
+    # A container that does not start.
+    ("waiting", _PULL + _REGISTRY_AWAY, "away", _IMAGE),
+    ("waiting", _PULL, "setup", _IMAGE),
+    ("waiting", "^Create(Container|ContainerConfig)Error: .*(timed out|deadline exceeded|is reserved|failed to sync)", "away",
+     "the container is not made yet: {said}. See `kubectl describe pod {name}` if that lasts."),
+    ("waiting", "^CreateContainerConfigError: .*non-?root", "setup",
+     "the container cannot be made: {said}. Take an image whose user is a number other than 0, or set securityContext.runAsUser in "
+     "the pod template."),
+    ("waiting", "^CreateContainerConfigError", "setup",
+     "the container cannot be made: {said}. Make that Secret or ConfigMap in namespace {namespace} with every key that the pod "
+     "names, or correct TOOLFORMER_KUBERNETES_SECRET."),
+    ("waiting", "^(CreateContainerError|RunContainerError)", "setup",
+     "the container cannot be started ({text}). Check command, mounts, seccomp profile and runtime class of the pod template."),
+    ("event", r"^Failed(Mount|AttachVolume): .*((configmap|secret) \S+ not found|non-existent (config|secret) key)", "setup",
+     "a volume cannot be mounted: {said}. Make that ConfigMap or Secret in namespace {namespace}, or correct the volumes of the "
+     "pod template."),
+    ("event", r"^Failed(Mount|AttachVolume): .*persistentvolumeclaim \S+ not found", "setup",
+     "a volume cannot be mounted: {said}. Make that claim in namespace {namespace}, or correct the volumes of the pod template."),
+    ("event", "^Failed(Mount|AttachVolume)", "away",
+     "a volume cannot be mounted: {said}. Check the volumes of the pod template; a ReadWriteOnce claim serves one node."),
+    ("event", "^FailedCreatePodSandBox: .*OOM-killed", "setup",
+     "the pod's sandbox cannot be made: {said}. Raise resources.limits.memory in the pod template."),
+    ("event", "^FailedCreatePodSandBox: .*no runtime for", "setup",
+     "the pod's sandbox cannot be made: {said}. Correct runtimeClassName in the pod template."),
+    ("event", "^FailedCreatePodSandBox", "away",
+     "{node} cannot make the pod's sandbox: {said}. See the node's network plugin if that lasts."),
+
+    # A pod without a node.
+    ("node added", "", "away", "a node is being added for the pod: {said}."),
+    ("unscheduled", "^SchedulingGated", "away",
+     "the pod waits for a queue (scheduling gate): {said}. See the queue's quota and its order."),
+    ("unscheduled", 'persistentvolumeclaim "(?P<claim>[^"]+)" not found', "setup",
+     _NO_NODE + "Make the claim {claim} in namespace {namespace}, or correct the volumes of the pod template."),
+    ("unscheduled", rf"{_TAINT} \{{({_PASSING_TAINT})", "away",
+     _NO_NODE + "Nodes come, go or are not ready (`kubectl get nodes`)."),
+    ("unscheduled", r"Insufficient \S*gpu", "away",
+     _NO_NODE + "Wait until a GPU is free, add a GPU node, or make the pool `gpu` in Airflow as small as the number of GPUs."),
+    ("unscheduled", "Insufficient ", "away", _NO_NODE + "Free some, add a node, or lower resources in the pod template."),
+    ("unscheduled", "unbound immediate PersistentVolumeClaims|available persistent volumes|volume node affinity conflict", "setup",
+     _NO_NODE + "No volume that the nodes reach is bound to its claim {claims}; `kubectl describe pvc {claims}` says why. Name a "
+     "storage class with the claim's access mode in it (`kubectl get storageclass`), or take the volume out of the pod template."),
+    ("unscheduled", rf"{_TAINT} \{{(?!{_CONTROL_PLANE})", "setup",
+     _NO_NODE + "A taint keeps it away, and not a lack of room: if stages are to run there, add to tolerations in the pod "
+     "template: {tolerations}."),
+    ("unscheduled", "didn't match (Pod's node affinity/selector|node selector)", "setup",
+     _NO_NODE + "Its node selector is {selector}: correct it in the pod template (`kubectl get nodes --show-labels` says what "
+     "there is), or add such a node."),
+    ("unscheduled", "", "away", _NO_NODE + "See `kubectl describe pod {name}`."),
+
+    # Nothing is said of the containers.
+    ("deleted", "", "outside", "the pod was deleted before the stage ended; {again}."),
+    ("phase", "^Succeeded", "stage", "the pod succeeded."),
+    ("phase", "^Pending", "away", "the pod is Pending: {said}. See `kubectl describe pod {name}`."),
+    ("phase", "", "stage", "the pod is {reason}: {said}. See `kubectl describe pod {name}`."),
+))
+# fmt: on
+"""The first row that matches counts."""
+
+
+class _Said(NamedTuple):
+    """What is said of a pod or a process."""
+
+    where: str
+    reason: str = ""
+    message: str | None = ""
+    container: str = CONTAINER
+
+    @property
+    def text(self) -> str:
+        return f"{self.reason}: {_shortened(self.message) or 'no message'}"
+
+
 def describe_exit(status: int, last_line: str = "") -> PodEnding:
-    """The ending of a stage's process that ended with this status: its own, or 128 + N where signal N killed it.
+    """The ending of a stage's process that ended with this status: its own, or 128 + N if signal N killed it.
 
     Args:
         status: exit status, 0 to 255.
-        last_line: the last line that the stage wrote to its log; its error message where it has one.
+        last_line: the last line that the stage wrote to its log; its error message if it has one.
     """
-    said = " ".join(last_line.split())[:MESSAGE_CHARACTERS] or "no message"
-    if status == EXIT_TERMINATED:
-        return PodEnding(status, True, f"ended by SIGTERM; {STARTS_AGAIN}.")
-    if status == EXIT_INFRASTRUCTURE:
-        return PodEnding(status, True, f"something that the stage needs is not there now: {said}")
-    if 128 < status < 128 + signal.NSIG:
-        try:
-            name = signal.Signals(status - 128).name
-        except ValueError:
-            name = f"signal {status - 128}"
-        why = " (the machine may be out of memory)" if name == "SIGKILL" else ""
-        return PodEnding(
-            status,
-            True,
-            f"killed by {name}{why}; {STARTS_AGAIN}. A text that kills its stage again and again is set apart by itself. "
-            f"The last line: {said}",
-        )
-    return PodEnding(status, False, f"exit status {status}: {said}")
+    return _described([_Said("exit", str(status), last_line)], None)
 
 
-def describe_pod_ending(pod: "V1Pod", events: Sequence["CoreV1Event"] = ()) -> PodEnding:  # noqa: PLR0911 - one a cause
+def describe_pod_ending(pod: "V1Pod", events: Sequence["CoreV1Event"] = ()) -> PodEnding:
     """How the pod of a stage ended, or why it did not start; its container is `stage`, else the first.
 
     Args:
         pod: the pod as the API shows it last; it may be deleted, or its node be lost.
         events: the pod's events, oldest first; they say why an image is not pulled, or a volume not mounted.
     """
+    return _described([*_said_of_pod(pod), *_said_of_containers(pod, events)], pod)
+
+
+def describe_gone_pod(name: str, events: Sequence["CoreV1Event"] = (), last: "V1Pod | None" = None) -> PodEnding:
+    """The ending of a pod that the API does not show any more, by its events, which outlive it, and by how it was seen last."""
+    said = [_Said("gone", event.reason or "", event.message) for event in reversed(events)]
+    return _described([*(_said_of_pod(last) if last else ()), *said, _Said("gone")], last, name=name)
+
+
+def is_lost(pod: "V1Pod") -> bool:
+    """Whether the pod should have been gone for a while, so that nobody on its node ends it."""
+    gone_by = pod.metadata.deletion_timestamp  # the time of the deletion, and the grace period
+    return gone_by is not None and datetime.now(UTC) > gone_by + timedelta(seconds=LOST_SECONDS)
+
+
+def _described(said: Sequence[_Said], pod: "V1Pod | None", **more: str) -> PodEnding:
+    for row in ENDINGS:
+        for one in said:
+            if row.where == one.where and (match := re.search(row.pattern, one.text, re.IGNORECASE)):
+                values = _values(one, pod) | match.groupdict() | more
+                return PodEnding(row.fault, row.sentence.format_map(values))
+    raise AssertionError(f"no row of ENDINGS for {said}")
+
+
+def _values(said: _Said, pod: "V1Pod | None") -> dict[str, str]:
+    """What a sentence may name."""
+    spec = pod.spec if pod else None
+    containers = [*(spec.init_containers or ()), *spec.containers] if spec else []
+    container = next((one for one in containers if one.name == said.container), None)
+    limits = (container.resources.limits if container and container.resources else None) or {}
+    memory = f"{limits['memory']} of memory" if "memory" in limits else None
+    selector = ", ".join(f"{key}={value}" for key, value in ((spec.node_selector if spec else None) or {}).items())
+    killed_by = int(said.reason) - 128 if said.where == "exit" else 0
+    known = killed_by in {number.value for number in signal.Signals}
+    volumes = [one.persistent_volume_claim for one in (spec.volumes if spec else None) or ()]
+    taints = re.findall(rf"{_TAINT} \{{(?!{_CONTROL_PLANE})([^:}}]+): ?([^}}]*)\}}", said.message or "")
+    equal = "{{key: {}, operator: Equal, value: {}}}"
+    return {
+        "claims": ", ".join(claim.claim_name for claim in volumes if claim),
+        "tolerations": ", ".join(
+            equal.format(key, json.dumps(value)) if value else f"{{key: {key}, operator: Exists}}"
+            for key, value in taints
+        ),
+        "reason": said.reason,
+        "said": _shortened(said.message) or "no message",
+        "text": said.text,
+        "signal": signal.Signals(killed_by).name if known else f"signal {killed_by}",
+        "again": STARTS_AGAIN,
+        "init": "" if not pod or said.container == _main_name(pod) else f"init container {said.container}: ",
+        "image": (container.image if container else None) or "of the pod",
+        "memory": memory or "the node's memory (the pod has no memory limit)",
+        "node": f"node {spec.node_name}" if spec and spec.node_name else "its node",
+        "selector": selector or "in its affinity",
+        "deadline": str(spec.active_deadline_seconds if spec else None),
+        "name": (pod.metadata.name if pod and pod.metadata else None) or "NAME",
+        "namespace": (pod.metadata.namespace if pod and pod.metadata else None) or "of the pods",
+    }
+
+
+def _said_of_pod(pod: "V1Pod") -> Iterator[_Said]:
+    """What befell the whole pod. Its containers then show a status of 137 or 143, or none."""
     status = pod.status
-    containers = _by_importance(pod)
-    # 1. What befell the whole pod. Its containers then show a status of 137 or 143, or none.
-    states = [container.state.terminated for container in containers if container.state]
-    exit_code = states[-1].exit_code if states and states[-1] else None  # of the stage's container
-    if status is not None and (found := _whole_pod(pod, exit_code)):
-        return found
-    # 2. A container that ended: an init container first, for the stage never ran then.
-    for container in containers:
+    if (status and status.phase == "Unknown") or (pod.metadata and is_lost(pod)):
+        yield _Said("lost")
+    if status and status.reason:
+        yield _Said("pod", status.reason, status.message)
+    for condition in (status.conditions if status else None) or ():
+        if condition.type == "DisruptionTarget" and condition.status == "True":
+            yield _Said("condition", condition.reason or "", condition.message)
+
+
+def _said_of_containers(pod: "V1Pod", events: Sequence["CoreV1Event"]) -> Iterator[_Said]:
+    status = pod.status
+    # 1. A container that ended, an init container first: the stage never ran then. One that does not start.
+    for container in _by_importance(pod):
         ended = container.state.terminated if container.state else None
-        if ended is None:
-            continue
-        if container.name != containers[-1].name and ended.exit_code == 0:
-            continue  # an init container that did its work
-        return _ended_container(pod, container, ended)
-    # 3. A container that does not start.
-    for container in containers:
         waiting = container.state.waiting if container.state else None
-        if waiting is not None and (found := _waiting_container(pod, container, waiting, events)):
-            return found
-    # 4. A pod without a node.
+        if ended and ended.exit_code != 0:
+            lines = [line for line in (ended.message or "").splitlines() if line.strip()]
+            yield _Said("terminated", ended.reason or "", ended.message, container.name)
+            yield _Said("exit", str(ended.exit_code), lines[-1] if lines else "", container.name)
+        if waiting:
+            message = waiting.message or ""
+            if not message or message.startswith("Back-off pulling image"):  # the reason is in the events
+                pulls = [event.message or "" for event in events if event.reason in ("Failed", "InspectFailed")]
+                message = next((text for text in reversed(pulls) if "Failed to pull" in text), message)
+            yield _Said("waiting", waiting.reason or "", message, container.name)
+    if status and status.phase == "Pending":
+        for event in reversed(events):
+            yield _Said("event", event.reason or "", event.message)
+    # 2. A pod without a node.
     for condition in (status.conditions if status else None) or ():
         if condition.type == "PodScheduled" and condition.status == "False":
-            return _not_scheduled(pod, condition.reason or "", condition.message or "")
-    # 5. Nothing is said of the containers.
-    if pod.metadata is not None and pod.metadata.deletion_timestamp is not None:
-        return PodEnding(None, True, f"the pod was deleted before the stage ended; {STARTS_AGAIN}.")
-    phase = (status.phase if status else None) or "Unknown"
-    if phase == "Unknown":
-        return PodEnding(
-            None,
-            True,
-            f"the pod's node {_node(pod)} does not answer; {STARTS_AGAIN}, on another node. See `kubectl get nodes`.",
-        )
-    if phase == "Succeeded":
-        return PodEnding(0, False, "the pod succeeded.")
-    warnings = [event.message or "" for event in events if event.type == "Warning"]
-    said = (status.message if status else None) or (warnings[-1] if warnings else "")
-    name = (pod.metadata.name if pod.metadata else None) or "NAME"
-    detail = _shortened(said) or "Kubernetes gives no reason"
-    return PodEnding(None, False, f"the pod is {phase}: {detail}. See `kubectl describe pod {name}`.")
-
-
-def describe_lost_pod(name: str) -> PodEnding:
-    """The ending of a pod that the API does not show any more: somebody deleted it, or its node is gone."""
-    return PodEnding(
-        None,
-        True,
-        f"the pod {name} is gone: it was deleted, or its node was; {STARTS_AGAIN}.",
-    )
-
-
-def _whole_pod(pod: "V1Pod", exit_code: int | None) -> PodEnding | None:
-    status = pod.status
-    reason, said = status.reason or "", _shortened(status.message)
-    if reason == "Evicted":
-        remedy = (
-            "Raise the pod template's memory or ephemeral-storage request, or let fewer pods share the node"
-            if re.search(r"low on resource|exceed|usage", said)
-            else "Nothing is to be done"
-        )
-        return PodEnding(
-            exit_code, True, f"Evicted by node {_node(pod)}: {said or 'no reason given'}. {remedy}; {STARTS_AGAIN}."
-        )
-    if reason == "DeadlineExceeded":
-        return PodEnding(
-            exit_code,
-            False,
-            f"the pod ran longer than its deadline of {pod.spec.active_deadline_seconds} s and was ended; {STARTS_AGAIN}. "
-            "Where that happens again, give the stage more shards or a longer time limit.",
-        )
-    if reason in ("NodeLost", "Shutdown", "Terminated", "Preempting"):
-        return PodEnding(
-            exit_code,
-            True,
-            f"lost with node {_node(pod)} ({reason}: {said or 'no message'}); {STARTS_AGAIN}, on another node.",
-        )
-    for condition in status.conditions or ():
-        if condition.type == "DisruptionTarget" and condition.status == "True":
-            what = _DISRUPTIONS.get(condition.reason or "", f"disrupted ({condition.reason})")
-            return PodEnding(
-                exit_code,
-                True,
-                f"the pod on node {_node(pod)} was {what}: {_shortened(condition.message) or 'no message'}; {STARTS_AGAIN}.",
-            )
-    if reason.startswith(_REFUSED_BY_NODE):
-        return PodEnding(
-            exit_code,
-            True,
-            f"node {_node(pod)} refused the pod ({reason}: {said or 'no message'}); the next try finds another.",
-        )
-    return None
-
-
-def _ended_container(pod: "V1Pod", container: "V1ContainerStatus", ended: "V1ContainerState") -> PodEnding:
-    code, reason = ended.exit_code, ended.reason or ""
-    last_line = next((line for line in reversed((ended.message or "").splitlines()) if line.strip()), "")
-    init = "" if container.name in (CONTAINER, _main_name(pod)) else f"init container {container.name}: "
-    if reason == "OOMKilled":
-        specified = [*(pod.spec.init_containers or ()), *pod.spec.containers] if pod.spec else []
-        resources = [one.resources for one in specified if one.name == container.name]
-        limits = (resources[0].limits if resources and resources[0] else None) or {}
-        memory = limits.get("memory")
-        limit = f"{memory} of memory" if memory else "the node's memory (the pod has no memory limit)"
-        return PodEnding(
-            code,
-            True,
-            f"{init}OOMKilled at its limit of {limit}; {STARTS_AGAIN}. A text that needs too much memory is set apart by itself; "
-            "where the stage is killed while it loads its model, raise resources.limits.memory in the pod template.",
-        )
-    if reason in ("ContainerCannotRun", "StartError"):
-        return PodEnding(
-            code,
-            False,
-            f"{init}the container cannot start ({reason}): {_shortened(ended.message) or 'no message'}. Check command and runtime "
-            "class of the pod template, and that the image holds Python and this project.",
-        )
-    if reason == "ContainerStatusUnknown":
-        return PodEnding(
-            None, True, f"{init}lost with node {_node(pod)}: nobody knows how the container ended; {STARTS_AGAIN}."
-        )
-    found = describe_exit(code, last_line)
-    return PodEnding(code, found.infrastructure, init + found.message)
-
-
-def _waiting_container(
-    pod: "V1Pod", container: "V1ContainerStatus", waiting: "V1ContainerState", events: Sequence["CoreV1Event"]
-) -> PodEnding | None:
-    reason, said = waiting.reason or "", _shortened(waiting.message)
-    if reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"):
-        # After a while the status says "Back-off pulling image" only; the reason is in the events.
-        why = said
-        if not why or why.startswith("Back-off"):
-            failed = [event.message or "" for event in events if event.reason in ("Failed", "InspectFailed")]
-            why = (
-                _shortened(next((text for text in reversed(failed) if "Failed to pull" in text), ""))
-                or why
-                or "no message"
-            )
-        asked = [one.image for one in (pod.spec.containers if pod.spec else ()) if one.name == container.name]
-        image = container.image or (asked[0] if asked else "of the pod")
-        return PodEnding(
-            None,
-            bool(_REGISTRY_AWAY.search(why)),
-            f"the image {image} cannot be pulled ({reason}: {why}). Check "
-            "TOOLFORMER_KUBERNETES_IMAGE, the pull secret in the pod template, and that the nodes reach the registry.",
-        )
-    if reason == "CreateContainerConfigError":
-        return PodEnding(
-            None,
-            False,
-            f"the container cannot be made: {said or 'no message'}. Make that Secret or ConfigMap in namespace "
-            f"{_namespace(pod)} with every key that the pod names, or correct TOOLFORMER_KUBERNETES_SECRET.",
-        )
-    if reason in ("CreateContainerError", "RunContainerError"):
-        return PodEnding(
-            None,
-            False,
-            f"the container cannot be started ({reason}): {said or 'no message'}. Check command, mounts and runtime class of the "
-            "pod template.",
-        )
-    mount = next(
-        (event.message for event in reversed(events) if event.reason in ("FailedMount", "FailedAttachVolume")), None
-    )
-    if mount:
-        return PodEnding(
-            None,
-            True,
-            f"a volume cannot be mounted: {_shortened(mount)}. Check the volumes of the pod template: the claim must exist in "
-            f"namespace {_namespace(pod)}, and a ReadWriteOnce one serves one node.",
-        )
-    return None
-
-
-def _not_scheduled(pod: "V1Pod", reason: str, said: str) -> PodEnding:
-    said = _shortened(said)
-    if reason == "SchedulingGated":
-        return PodEnding(
-            None,
-            True,
-            f"the pod waits for a queue (scheduling gate): {said or 'no message'}. See the queue's quota and its order.",
-        )
-    if claim := _NO_CLAIM.search(said):
-        return PodEnding(
-            None,
-            False,
-            f"no node takes the pod: {said}. Make the claim {claim[1]} in namespace {_namespace(pod)}, or correct the volumes of "
-            "the pod template.",
-        )
-    scarce = sorted(set(_INSUFFICIENT.findall(said)))
-    if _NO_VOLUME.search(said) and not scarce:
-        claims = [one.persistent_volume_claim for one in (pod.spec.volumes if pod.spec else None) or ()]
-        named = ", ".join(claim.claim_name for claim in claims if claim is not None)
-        return PodEnding(
-            None,
-            False,
-            f"no node takes the pod: {said}. No volume that the nodes reach is bound to its claim {named}; `kubectl describe pvc "
-            f"{named}` says why. Name a storage class with the claim's access mode in it (`kubectl get storageclass`), or take the "
-            "volume out of the pod template.",
-        )
-    taints = dict(_TAINT.findall(said))
-    nodes_change = any(_PASSING_TAINT.match(key) for key in taints)
-    tolerations = ", ".join(
-        f"{{key: {key}, operator: Equal, value: {json.dumps(value)}}}" if value else f"{{key: {key}, operator: Exists}}"
-        for key, value in taints.items()
-        if not key.startswith(_CONTROL_PLANE)
-    )
-    if tolerations and not scarce and not nodes_change:
-        return PodEnding(
-            None,
-            False,
-            f"no node takes the pod: {said}. A taint keeps it away, and not a lack of room: if stages are to run there, add to "
-            f"tolerations in the pod template: {tolerations}.",
-        )
-    selector = ", ".join(
-        f"{key}={value}" for key, value in ((pod.spec.node_selector if pod.spec else None) or {}).items()
-    )
-    if _NO_NODE_WITH_LABEL.search(said) and not scarce and not nodes_change:
-        return PodEnding(
-            None,
-            False,
-            f"no node takes the pod: {said}. Its node selector is {selector or 'in its affinity'}: correct it in the pod template "
-            "(`kubectl get nodes --show-labels` says what there is), or add such a node.",
-        )
-    remedy = "Free some, add a node, or lower resources in the pod template"
-    if any("gpu" in name for name in scarce):
-        remedy = (
-            "Wait until a GPU is free, add a GPU node, or make the pool `gpu` in Airflow as small as the number of GPUs"
-        )
-    if nodes_change:
-        remedy = "Nodes come, go or are not ready (`kubectl get nodes`)"
-    return PodEnding(None, True, f"no node takes the pod: {said or reason or 'no message'}. {remedy}.")
+            for event in events:
+                if event.reason in ("TriggeredScaleUp", "Nominated"):  # of the cluster autoscaler, and of Karpenter
+                    yield _Said("node added", event.reason, event.message)
+            yield _Said("unscheduled", condition.reason or "", condition.message)
+    # 3. Nothing of these.
+    if pod.metadata and pod.metadata.deletion_timestamp:
+        yield _Said("deleted")
+    newest = events[-1].message if events else None
+    said = (status.message if status else None) or newest or "Kubernetes gives no reason"
+    yield _Said("phase", (status.phase if status else None) or "Unknown", said)
 
 
 def _by_importance(pod: "V1Pod") -> list["V1ContainerStatus"]:
@@ -342,14 +333,6 @@ def _by_importance(pod: "V1Pod") -> list["V1ContainerStatus"]:
 def _main_name(pod: "V1Pod") -> str:
     names = [container.name for container in (pod.spec.containers if pod.spec else ())]
     return CONTAINER if CONTAINER in names or not names else str(names[0])
-
-
-def _node(pod: "V1Pod") -> str:
-    return (pod.spec.node_name if pod.spec else None) or "of the pod"
-
-
-def _namespace(pod: "V1Pod") -> str:
-    return (pod.metadata.namespace if pod.metadata else None) or "of the pods"
 
 
 def _shortened(text: str | None) -> str:

@@ -15,7 +15,7 @@ from kubernetes.client.exceptions import ApiException
 
 from toolformer_ops.orchestration.audit_task import set_report
 from toolformer_ops.orchestration.pod_templates import CONTAINER
-from toolformer_ops.orchestration.pods import StagePod
+from toolformer_ops.orchestration.pods import StagePod, delete_pod
 from toolformer_ops.orchestration.skipping import NotNeeded, skip_not_needed
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class PodWithResult(StagePod):
     def _result(self, context: "Context", run: Callable[[], None]) -> Any:
         run()
         if self.printed is None:
+            if self.pod:  # else the next try takes it for its own
+                delete_pod(self.client, self.pod)
             raise AirflowException(
                 f"{self._stage_name()}: expected its ids or counts in the log of its pod, found none. What it did is stored; the "
                 "next try finds it done."

@@ -5,10 +5,12 @@ node label is missing, follows a pod for ever whose node is gone, and gives up o
 """
 
 import asyncio
+import json
+import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from datetime import UTC, datetime
 from functools import cached_property
 from inspect import isawaitable
 from pathlib import Path
@@ -26,13 +28,11 @@ from airflow.providers.cncf.kubernetes.utils.pod_manager import (
     PodManager,
     PodPhase,
 )
-from airflow.sdk.exceptions import AirflowException
-from airflow.triggers.base import TriggerEvent
 from kubernetes.client import models as k8s
 from kubernetes.client.exceptions import ApiException
 from kubernetes_asyncio.client.exceptions import ApiException as AsyncApiException
 
-from toolformer_ops.orchestration.endings import describe_pod_ending
+from toolformer_ops.orchestration.endings import describe_pod_ending, is_lost
 from toolformer_ops.orchestration.pod_templates import CONTAINER
 
 SCHEDULE_SECONDS = 6 * 3600
@@ -40,17 +40,12 @@ SCHEDULE_SECONDS = 6 * 3600
 STARTUP_SECONDS = 1800
 """Longest time from a node to a running container: a large image is pulled, volumes are mounted."""
 START_CHECK_SECONDS = 5
-LOST_SECONDS = 60
-"""A deleted pod that is there so long after its grace period is on a node that does not answer."""
 OUTAGE_SECONDS = 600
 """How long an API server that does not answer is asked again before a task gives up watching its pod."""
 CLIENT_SECONDS = 600
 """How long a client of the triggerer is used; credentials that a cluster hands out live longer."""
-SETTLE_SECONDS = 5
-"""Before a deferred task comes back. Where it runs again before the scheduler heard that the process that deferred it has ended,
-Airflow 3.3.2 takes that for the end of the task, and starts its next try (apache/airflow#71580, #72716)."""
-SCALE_UP_EVENTS = frozenset({"TriggeredScaleUp", "Nominated"})
-"""Of the cluster autoscaler, and of Karpenter: a node is being added for the pod."""
+SAY_AGAIN_SECONDS = 1800
+"""Before the log says the same reason for waiting again."""
 
 
 def has_ended(pod: Any) -> bool:
@@ -64,12 +59,6 @@ def stage_exit_code(pod: Any) -> int | None:
         if status.name == CONTAINER and status.state and status.state.terminated:
             return int(status.state.terminated.exit_code)
     return None
-
-
-def is_lost(pod: Any) -> bool:
-    """Whether the pod should have been gone for a while, so that nobody on its node ends it."""
-    gone_by = pod.metadata.deletion_timestamp  # the time of the deletion, and the grace period
-    return gone_by is not None and datetime.now(UTC) > gone_by + timedelta(seconds=LOST_SECONDS)
 
 
 def oldest_first(events: Iterable[Any]) -> list[Any]:
@@ -129,20 +118,13 @@ class StagePodTrigger(KubernetesPodTrigger):
             )
         return hooks[access]
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """What befalls the pod, `SETTLE_SECONDS` after the deferral at the earliest."""
-        began = time.monotonic()
-        async for event in super().run():
-            await asyncio.sleep(SETTLE_SECONDS - (time.monotonic() - began))
-            yield event
-
     @cached_property
     def pod_manager(self) -> AsyncPodManager:
         """Waits for the start of the pod."""
         return AsyncStagePodManager(async_hook=self.hook, patience_seconds=self.patience_seconds)
 
     def define_pod_container_state(self, pod: k8s.V1Pod) -> ContainerState:
-        """The state of the stage; failed, too, where its node is gone, since such a pod runs for ever in the API."""
+        """The state of the stage; failed, too, if its node is gone, since such a pod runs for ever in the API."""
         return ContainerState.FAILED if is_lost(pod) else super().define_pod_container_state(pod)
 
 
@@ -173,13 +155,15 @@ class SharedHook(AsyncKubernetesHook):
         yield client
 
     async def get_pod(self, name: str, namespace: str) -> Any:
-        """The pod."""
-        return await patiently(super().get_pod)(name, namespace)
+        """The pod.
 
-    async def read_logs(self, *args: Any, **kwargs: Any) -> list[str]:
-        """Lines of the pod's log."""
-        lines: list[str] = await patiently(super().read_logs)(*args, **kwargs)
-        return lines
+        Raises:
+            LostPodError: it is gone.
+        """
+        with _gone_is_lost(name):
+            return await patiently(super().get_pod)(name, namespace)
+
+    read_logs = AsyncKubernetesHook.read_logs.__wrapped__  # asked once: the next look asks again
 
 
 async def _close_later(manager: AbstractAsyncContextManager[Any]) -> None:
@@ -192,12 +176,23 @@ _HOOKS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Any, ...], Share
 _CLOSING: set[asyncio.Task[None]] = set()
 
 
-class LostPodError(AirflowException):
-    """The pod's node is gone."""
+class LostPodError(PodLaunchTimeoutException):
+    """The pod is gone, or its node is; as of the next, the provider's trigger makes a `timeout` event of it."""
 
 
 class PodNotStartedError(PodLaunchTimeoutException):
-    """The pod does not start, and the message says why; the provider's trigger makes a `timeout` event of it."""
+    """The pod does not start, and the message says why."""
+
+
+@contextmanager
+def _gone_is_lost(name: str) -> Iterator[None]:
+    """LostPodError in place of the API's 404, which would be in the log with all of its headers."""
+    try:
+        yield
+    except (ApiException, AsyncApiException) as error:
+        if error.status != 404:
+            raise
+        raise LostPodError(f"the pod {name} is gone") from None
 
 
 class _WaitsForStart:
@@ -223,7 +218,7 @@ class _WaitsForStart:
         Raises:
             PodNotStartedError: it shows a reason that waiting does not mend, or takes longer than the limits.
         """
-        said = ""
+        said_at: dict[str, float] = {}
         while True:
             pod = await _awaited(self.read_pod(pod))
             if pod.status.phase not in (PodPhase.PENDING, PodPhase.UNKNOWN):
@@ -233,17 +228,16 @@ class _WaitsForStart:
             scheduled = node if node is not None and node.status == "True" else None
             since = (scheduled and scheduled.last_transition_time) or pod.metadata.creation_timestamp
             waited = (datetime.now(UTC) - since).total_seconds()
-            is_late = waited > self.patience_seconds
-            # 2. Why does it wait? Said once in the log.
-            events = oldest_first((await _awaited(self.read_pod_events(pod))).items) if is_late else []
-            why = describe_pod_ending(pod, events).message
-            if why != said and (events or pod.status.conditions or pod.status.container_statuses):
-                self.log.info("the pod %s waits: %s", pod.metadata.name, why)
-                said = why
-            # 3. Is there any use in waiting?
-            limit = startup_timeout if scheduled else schedule_timeout
-            if is_lost(pod) or waited > limit or (is_late and _waits_in_vain(pod, events)):
-                raise PodNotStartedError(why)
+            if waited > self.patience_seconds or is_lost(pod):
+                # 2. Why does it wait so long?
+                ending = describe_pod_ending(pod, oldest_first((await _awaited(self.read_pod_events(pod))).items))
+                if time.monotonic() > said_at.get(ending.message, -math.inf) + SAY_AGAIN_SECONDS:
+                    self.log.info("the pod %s waits: %s", pod.metadata.name, ending.message)
+                    said_at[ending.message] = time.monotonic()
+                # 3. Is there any use in waiting?
+                limit = startup_timeout if scheduled else schedule_timeout
+                if is_lost(pod) or waited > limit or ending.fault == "setup":
+                    raise PodNotStartedError(ending.message)
             await asyncio.sleep(check_interval)
 
 
@@ -255,37 +249,72 @@ async def _awaited(value: Any) -> Any:
 class StagePodManager(_WaitsForStart, PodManager):
     """Watches a pod from the worker, patient with an API server that does not answer."""
 
+    last: k8s.V1Pod | None = None
+    """The pod as it was read last; when it is gone, that may say why."""
+
     def read_pod(self, pod: k8s.V1Pod) -> k8s.V1Pod:
         """The pod as it is now.
 
         Raises:
-            LostPodError: its node is gone.
+            LostPodError: it is gone, or its node is.
         """
-        newest = patiently(super().read_pod)(pod)
-        if is_lost(newest):
+        with _gone_is_lost(pod.metadata.name):
+            self.last = patiently(super().read_pod)(pod)
+        if is_lost(self.last):
             raise LostPodError(f"the node of the pod {pod.metadata.name} does not answer")
+        return self.last
+
+    read_pod_logs = PodManager.read_pod_logs.__wrapped__  # asked once: the next look asks again
+
+    def fetch_requested_container_logs(self, pod: k8s.V1Pod, *args: Any, **kwargs: Any) -> list[Any]:
+        """Follow the log until the stage has ended; a log that cannot be read is tried again, and ends nothing."""
+        said = ""
+        while True:
+            try:
+                return super().fetch_requested_container_logs(pod, *args, **kwargs)
+            except ApiException as error:
+                if not is_outage(error):
+                    raise
+                if said != (said := unreadable_log(pod, error)):
+                    self.log.warning("%s", said)
+            if has_ended(self.read_pod(pod)):
+                return []
+            time.sleep(START_CHECK_SECONDS)
+
+    def await_pod_completion(self, pod: k8s.V1Pod, *_: Any, **__: Any) -> k8s.V1Pod:
+        """The pod once its stage has ended; unlike the provider's, without a line in the log at each look."""
+        while not has_ended(newest := self.read_pod(pod)) and stage_exit_code(newest) is None:
+            time.sleep(1)
         return newest
 
 
 class AsyncStagePodManager(_WaitsForStart, AsyncPodManager):
-    """Waits for the start of a pod whose task is deferred."""
+    """Waits for the start of a pod whose task is deferred, and reads its log now and then."""
+
+    async def fetch_container_logs_before_current_sec(
+        self, pod: k8s.V1Pod, container_name: str, since_time: Any = None
+    ) -> Any:
+        """Log what is new and return until when; a log that cannot be read is left for the next look, and ends nothing."""
+        try:
+            return await super().fetch_container_logs_before_current_sec(pod, container_name, since_time)
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            self.log.warning("%s", unreadable_log(pod, error))
+            return since_time
 
 
-def _waits_in_vain(pod: Any, events: Sequence[Any]) -> bool:
-    """Whether what the pod waits for does not come by itself: a Secret, an image, a claim, a node that nobody adds."""
-    ending = describe_pod_ending(pod, events)
-    missing = "not found" in ending.message
-    waiting = [
-        status.state.waiting.reason
-        for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
-        if status.state and status.state.waiting
-    ]
-    if any(reason not in (None, "ContainerCreating", "PodInitializing") for reason in waiting):
-        return missing or not ending.infrastructure  # a registry that is away is waited for
-    if waiting:
-        return missing  # of a volume
-    unschedulable = any(
-        one.type == "PodScheduled" and one.reason == "Unschedulable" for one in pod.status.conditions or ()
-    )
-    node_comes = any(event.reason in SCALE_UP_EVENTS for event in events)
-    return unschedulable and not node_comes and (missing or not ending.infrastructure)
+def unreadable_log(pod: k8s.V1Pod, error: Exception) -> str:
+    """That, and why; the stage may work on."""
+    reason = said_by_kubernetes(error)
+    return f"the log of the pod {pod.metadata.name} cannot be read now (does its node {pod.spec.node_name} answer?): {reason}"
+
+
+def said_by_kubernetes(error: Exception) -> str:
+    """What the API server says about a refusal; of another error its text."""
+    if not isinstance(error, (ApiException, AsyncApiException)):
+        return str(error) or type(error).__name__
+    try:
+        return str(json.loads(error.body or "")["message"])
+    except (TypeError, ValueError, KeyError):
+        return f"{error.status} {error.reason}"

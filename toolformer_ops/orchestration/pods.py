@@ -4,14 +4,16 @@ Imported only where `TOOLFORMER_RUNNER=kubernetes`, since the provider takes sec
 in the pod templates (`pod_templates`). Does not carry results back: they are in Postgres and S3.
 
 A task makes its pod and is deferred: Airflow's triggerer then looks after all pods that run, in one process, and the task comes
-back for the log and the ending. Whatever happens, a pod does not outlive its task: a task that ends before its pod deletes it, a
-retry takes over or ends the pods of earlier tries, `finish_run` ends those of its run (`end_pods_of_run`), and each has a deadline.
+back for the log and the ending. A task instance has one pod: its name follows from the id that Airflow gives each try, and a pod
+that succeeded stays until its run ends. So a task that is started twice, since the scheduler did not hear how it ended (Airflow
+3.3.2 with deferred tasks: apache/airflow#67287, #72716), finds its pod and takes its exit status.
+
+A pod does not outlive its task: a task that ends before its pod deletes it, a retry takes over the pod of an earlier try,
+`finish_run` ends those of its run (`end_pods_of_run`), and each has a deadline.
 """
 
-import json
 import logging
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -19,23 +21,30 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
-from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import TRANSIENT_CONNECTION_ERRORS
+from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import (
+    TRANSIENT_CONNECTION_ERRORS,
+    generic_api_retry,
+)
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator, make_safe_label_value
 from airflow.providers.cncf.kubernetes.utils.pod_manager import PodPhase
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 from kubernetes.client import CoreV1Api
 from kubernetes.client import models as k8s
 from kubernetes.client.exceptions import ApiException
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import EXIT_TERMINATED
 from toolformer_ops.orchestration.defaults import describe_assets, why_not_started, with_shard
-from toolformer_ops.orchestration.endings import STARTS_AGAIN, PodEnding, describe_lost_pod, describe_pod_ending
+from toolformer_ops.orchestration.endings import (
+    STARTS_AGAIN,
+    PodEnding,
+    describe_gone_pod,
+    describe_pod_ending,
+    is_lost,
+)
 from toolformer_ops.orchestration.lineage import TellsLineage
 from toolformer_ops.orchestration.pod_templates import CONTAINER, LABELS, pod_manifest
 from toolformer_ops.orchestration.pod_watching import (
-    OUTAGE_SECONDS,
     SCHEDULE_SECONDS,
     START_CHECK_SECONDS,
     STARTUP_SECONDS,
@@ -44,10 +53,10 @@ from toolformer_ops.orchestration.pod_watching import (
     StagePodManager,
     StagePodTrigger,
     has_ended,
-    is_lost,
     is_outage,
     oldest_first,
     patiently,
+    said_by_kubernetes,
     stage_exit_code,
 )
 from toolformer_ops.orchestration.retrying import stage_failure
@@ -60,6 +69,8 @@ LOG_SECONDS = 30
 """Between two looks at the log of a pod whose task is deferred."""
 DEADLINE_MARGIN = timedelta(minutes=15)
 """A pod's deadline is its stage's time limit and this; the task ends it at the time limit, if the task is there."""
+TASK_CHARACTERS = 50
+"""Most of the task's id in the name of its pod."""
 KEEP_ENDED = timedelta(days=1)
 """How long a pod that failed is kept for a look at it."""
 STAGE_PODS = ",".join(f"{name}={value}" for name, value in LABELS.items()) + ",kubernetes_pod_operator=True"
@@ -99,9 +110,8 @@ class StagePod(TellsLineage, KubernetesPodOperator):
         if reason := why_not_started(self.arguments, self.shard):
             self.log.info("%s", reason)
             return
-        with self._outages_reported():
+        with self._failures_described():
             super().execute(context)
-        self._raise_if_killed()
         describe_assets(context, self.outlets, self.asset_extra)
 
     def trigger_reentry(self, context: "Context", event: dict[str, Any]) -> Any:
@@ -111,9 +121,8 @@ class StagePod(TellsLineage, KubernetesPodOperator):
             context: of the task.
             event: of `StagePodTrigger`; its status is success, failed, timeout or error.
         """
-        with self._outages_reported():
+        with self._failures_described():
             self._continue(context, event)
-        self._raise_if_killed()
         describe_assets(context, self.outlets, self.asset_extra)
 
     def _continue(self, context: "Context", event: dict[str, Any]) -> None:
@@ -121,12 +130,12 @@ class StagePod(TellsLineage, KubernetesPodOperator):
         self.pod = pod = self._read(name, event["namespace"])
         if pod is None:
             if status != "success":
-                raise self._failure(describe_lost_pod(name))
+                raise self._failure(describe_gone_pod(name, self._events(name)))
             return  # its success was seen before it went
         times = event.get("_redefer_count", 0)
         if status == "error" and not has_ended(pod) and stage_exit_code(pod) is None:
             if times >= self.MAX_REDEFER_ATTEMPTS:  # the pod stays: the next try takes it over
-                raise self._failure(PodEnding(None, True, f"the pod {name} cannot be watched: {event['message']}"))
+                raise self._failure(PodEnding("away", f"the pod {name} cannot be watched: {event['message']}"))
             self.log.warning("the pod %s runs, and was not watched: %s. Watching it again.", name, event["message"])
             self.trigger_kwargs = {**(self.trigger_kwargs or {}), "_redefer_count": times + 1}
             self.invoke_defer_method(last_log_time=event.get("last_log_time"), context=context)
@@ -135,7 +144,7 @@ class StagePod(TellsLineage, KubernetesPodOperator):
                 self._write_logs(pod, since_time=event.get("last_log_time"))
         if not self._succeeded(pod, why=event["message"] if status == "timeout" else None):
             raise self._failure(
-                PodEnding(None, True, f"the pod {name} runs, and its trigger said that it had ended: {event}")
+                PodEnding("away", f"the pod {name} runs, and its trigger said that it had ended: {event}")
             )
 
     def defer(self, *, trigger: "BaseTrigger", **kwargs: Any) -> NoReturn:
@@ -158,62 +167,62 @@ class StagePod(TellsLineage, KubernetesPodOperator):
             self.active_deadline_seconds = int((self.execution_timeout + DEADLINE_MARGIN).total_seconds())
         pod = super().build_pod_request_obj(context, dry_run=dry_run)
         pod.spec.containers[0].args = with_shard(self.arguments, self.shard)
+        if context:
+            pod.metadata.name = f"{pod.metadata.name[:TASK_CHARACTERS].rstrip('-.')}-{context['ti'].id.hex[-12:]}"
         return pod
 
     def get_or_create_pod(self, pod_request_obj: k8s.V1Pod, context: "Context") -> k8s.V1Pod:
-        """The pod of an earlier try that still works, or a new one once no pod of an earlier try is there.
-
-        Raises:
-            AirflowFailException: Kubernetes refuses the pod.
-        """
-        namespace = pod_request_obj.metadata.namespace
-        selector = self._build_find_pod_label_selector(context)  # without pods whose end a task has seen
-
-        def earlier() -> list[k8s.V1Pod]:
-            return list(self.client.list_namespaced_pod(namespace=namespace, label_selector=selector).items)
-
-        found = sorted(earlier(), key=lambda pod: pod.metadata.creation_timestamp)
-        working = [pod for pod in found if not has_ended(pod) and pod.metadata.deletion_timestamp is None]
-        for pod in found:
-            if working and pod is working[-1]:
-                self.log.info("taking over the pod %s of an earlier try", pod.metadata.name)
-            elif pod.status.phase == PodPhase.FAILED:
-                self.patch_already_checked(pod)  # kept for a look at it
-            else:
+        """The pod of this task that is there, also one that has ended and whose end no task has told; else a new one."""
+        metadata = pod_request_obj.metadata
+        selector = self._build_find_pod_label_selector(context)  # without pods whose failure was told
+        found = self.client.list_namespaced_pod(metadata.namespace, label_selector=selector).items
+        # Clearing a task raises this number: what the tries before did is then done anew.
+        cleared = context["ti"].max_tries - (self.retries or 0)
+        pods = [pod for pod in found if not has_ended(pod) or int(pod.metadata.labels["try_number"]) > cleared]
+        pods.sort(key=lambda pod: (_worth(pod), pod.metadata.creation_timestamp))
+        for pod in pods[:-1]:
+            if not has_ended(pod):
                 self.log.info("ending the pod %s of an earlier try", pod.metadata.name)
                 delete_pod(self.client, pod)
-        waits_from = time.monotonic()
-        while ended := [pod for pod in earlier() if not (working and pod.metadata.name == working[-1].metadata.name)]:
-            if time.monotonic() - waits_from > OUTAGE_SECONDS:
-                names = ", ".join(pod.metadata.name for pod in ended)
-                raise self._failure(
-                    PodEnding(
-                        None,
-                        True,
-                        f"of an earlier try {names} does not go: see `kubectl describe pod`, and its finalizers",
-                    )
-                )
-            for pod in ended:
-                if is_lost(pod):
-                    delete_pod(self.client, pod, grace_seconds=0)
-            time.sleep(1)
-        if working:
-            return working[-1]
+        if pods:
+            self.log.info("taking over the pod %s", pods[-1].metadata.name)
+            return pods[-1]
         try:
-            return self.pod_manager.create_pod(pod=pod_request_obj)
+            return self._created(pod_request_obj)
         except ApiException as error:
             message = f"Kubernetes refused the pod: {said_by_kubernetes(error)}"
             if error.status in (400, 404, 422) or (error.status == 403 and "quota" not in message):
-                raise AirflowFailException(
-                    f"{self._stage_name()}: {message}. `toolformer-ops doctor --kubernetes` says what is missing; "
-                    "mend it and clear this task."
-                ) from error
-            raise stage_failure(self._stage_name(), PodEnding(None, True, message)) from error
+                message += ". `toolformer-ops doctor --kubernetes` says what is missing; mend it and clear this task."
+                raise self._failure(PodEnding("request", message)) from None
+            if is_outage(error):
+                raise
+            raise self._failure(PodEnding("away", message)) from None
+
+    @generic_api_retry  # type: ignore[untyped-decorator]
+    def _created(self, pod: k8s.V1Pod) -> k8s.V1Pod:
+        name, namespace = pod.metadata.name, pod.metadata.namespace
+        try:
+            return self.client.create_namespaced_pod(namespace, pod)
+        except ApiException as error:
+            if error.status != 409 or "already exists" not in said_by_kubernetes(error):
+                raise
+            self.log.info("this try has made the pod %s before: taking it over", name)
+            return self.client.read_namespaced_pod(name, namespace)
+
+    def find_pod(self, *_: Any, **__: Any) -> k8s.V1Pod | None:
+        """The pod that `get_or_create_pod` chose."""
+        return self.pod
 
     @cached_property
     def pod_manager(self) -> StagePodManager:
         """Watches the pod from the worker."""
         return StagePodManager(kube_client=self.client, patience_seconds=self.patience_seconds)
+
+    def on_kill(self) -> None:
+        """End the pod with its task."""
+        self._killed = True
+        if self.pod:
+            patiently(delete_pod)(self.client, self.pod)
 
     def cleanup(self, pod: k8s.V1Pod, remote_pod: k8s.V1Pod, *args: Any, **kwargs: Any) -> None:
         """What follows when the task waited for the pod itself: see to its end, whatever is being raised."""
@@ -224,63 +233,65 @@ class StagePod(TellsLineage, KubernetesPodOperator):
         if isinstance(problem, AirflowTaskTimeout):
             why = f"it ran longer than its time limit of {self.execution_timeout}"
         if not self._succeeded(remote_pod, why=why) and problem is None:
-            raise self._failure(
-                PodEnding(None, True, f"the pod {remote_pod.metadata.name} runs, and nobody waits for it")
-            )
+            raise self._failure(PodEnding("away", f"the pod {remote_pod.metadata.name} runs, and nobody waits for it"))
 
     def _succeeded(self, pod: k8s.V1Pod, *, why: str | None) -> bool:
-        """Delete a pod that succeeded, else fail the task by how it ended, or end it for the reason `why`.
+        """Whether the stage did its work; else fail the task by how the pod ended, or end it for the reason `why`.
 
         Returns:
-            False where the pod works on and there is no reason to end it: the next try takes it over.
+            False if the pod works on and there is no reason to end it: the next try takes it over.
         """
-        newest = self._read(pod.metadata.name, pod.metadata.namespace)
+        name = pod.metadata.name
+        newest = self._read(name, pod.metadata.namespace)
         if newest is None:
-            raise self._failure(describe_lost_pod(pod.metadata.name))
-        pod, phase, lost = newest, newest.status.phase, is_lost(newest)
-        exit_code = stage_exit_code(pod)
-        if phase == PodPhase.SUCCEEDED or (exit_code == 0 and phase != PodPhase.FAILED):
-            delete_pod(self.client, pod)
+            raise self._failure(describe_gone_pod(name, self._events(name), self.pod_manager.last)) from None
+        phase, lost, exit_code = newest.status.phase, is_lost(newest), stage_exit_code(newest)
+        if phase == PodPhase.SUCCEEDED:
+            return True
+        if exit_code == 0 and phase != PodPhase.FAILED:  # a container beside it runs on
+            delete_pod(self.client, newest)
             return True
         works = phase != PodPhase.FAILED and exit_code is None and not lost
         if works and why is None:
             return False
-        ending = describe_pod_ending(pod, self._events(pod))
+        ending = describe_pod_ending(newest, self._events(name))
         if works and why and phase == PodPhase.RUNNING:
-            ending = PodEnding(None, False, f"{why.rstrip('.')}; {STARTS_AGAIN}.")
+            ending = PodEnding("stage", f"{why.rstrip('.')}; {STARTS_AGAIN}.")
         if phase == PodPhase.FAILED:
-            self.patch_already_checked(pod, reraise=False)  # kept for a look at it, and no retry takes it for its own
+            self.patch_already_checked(
+                newest, reraise=False
+            )  # kept for a look at it, and no retry takes it for its own
         else:
-            delete_pod(self.client, pod, grace_seconds=0 if lost else None)
-        raise self._failure(ending)
+            delete_pod(self.client, newest, grace_seconds=0 if lost else None)
+        raise self._failure(ending) from None
 
     @contextmanager
-    def _outages_reported(self) -> Iterator[None]:
-        """An API server that is away is no error of the stage's."""
+    def _failures_described(self) -> Iterator[None]:
+        """A pod that is gone, an API server that is away and a SIGTERM to the task are no errors of the stage's."""
         try:
             yield
-        except (ApiException, *TRANSIENT_CONNECTION_ERRORS) as error:
-            if not is_outage(error):
-                raise
-            reason = said_by_kubernetes(error) if isinstance(error, ApiException) else str(error)
-            message = f"the Kubernetes API does not answer: {reason}. The pod works on; the next try takes it over."
-            raise self._failure(PodEnding(None, True, message)) from error
+        except (ApiException, LostPodError, *TRANSIENT_CONNECTION_ERRORS) as error:
+            if not self._killed:
+                if not is_outage(error):
+                    raise
+                pod = (
+                    f"The pod {self.pod.metadata.name} works on; the next try takes it over"
+                    if self.pod
+                    else "No pod was made"
+                )
+                message = f"the Kubernetes API does not answer: {said_by_kubernetes(error)}. {pod}."
+                raise self._failure(PodEnding("away", message)) from None
+        # After SIGTERM the provider deletes the pod, waits for its end and returns as if the stage had succeeded, since its
+        # `cleanup` then skips the check of the pod's phase (cncf-kubernetes 10.25.0).
+        if self._killed:
+            message = f"the task was told to end (SIGTERM), and its pod with it; {STARTS_AGAIN}."
+            raise self._failure(PodEnding("outside", message))
 
     def _failure(self, ending: PodEnding) -> AirflowException:
         return stage_failure(self._stage_name(), ending)
 
-    def _raise_if_killed(self) -> None:
-        # After SIGTERM the provider deletes the pod, waits for its end and returns as if the stage had succeeded, since its
-        # `cleanup` then skips the check of the pod's phase (cncf-kubernetes 10.25.0).
-        if self._killed:
-            raise self._failure(
-                PodEnding(
-                    EXIT_TERMINATED, True, f"the task was told to end (SIGTERM), and its pod with it; {STARTS_AGAIN}."
-                )
-            )
-
     def _read(self, name: str, namespace: str) -> k8s.V1Pod | None:
-        """The pod as it is now; None where it is gone."""
+        """The pod as it is now; None if it is gone."""
         try:
             return patiently(self.hook.get_pod)(name, namespace)
         except ApiException as error:
@@ -288,13 +299,14 @@ class StagePod(TellsLineage, KubernetesPodOperator):
                 raise
             return None
 
-    def _events(self, pod: k8s.V1Pod) -> list[Any]:
-        """The pod's events, oldest first; none where they cannot be read."""
+    def _events(self, pod: str) -> list[Any]:
+        """A pod's events, oldest first, which outlive it; none if they cannot be read."""
         try:
-            return oldest_first(self.pod_manager.read_pod_events(pod).items)
+            found = self.client.list_namespaced_event(self.namespace, field_selector=f"involvedObject.name={pod}")
         except Exception as error:  # the ending is described without them
-            self.log.warning("the events of the pod %s cannot be read: %s", pod.metadata.name, error)
+            self.log.warning("the events of the pod %s cannot be read: %s", pod, said_by_kubernetes(error))
             return []
+        return oldest_first(found.items)
 
     def _stage_name(self) -> str:
         return f"stage {self.arguments[1]}" if self.arguments[:1] == ["stage"] else str(self.task_id)
@@ -311,8 +323,8 @@ def pod_arguments(settings: Settings, *, template: str) -> dict[str, Any]:
         "labels": dict(LABELS),
         **cluster_access(settings),
         "namespace": settings.kubernetes_namespace,
+        "random_name_suffix": False,
         "base_container_name": CONTAINER,
-        "durable": True,
         "deferrable": settings.kubernetes_deferrable,
         "do_xcom_push": False,
         "get_logs": True,
@@ -356,7 +368,7 @@ def cluster_client(settings: Settings) -> CoreV1Api:
 
 
 def end_pods_of_run(settings: Settings, *, dag_id: str, run_id: str) -> None:
-    """End what still runs of a DAG run whose tasks are over, and remove pods of any run that ended more than a day ago.
+    """End what still runs of a DAG run whose tasks are over, and remove its pods that succeeded, and pods that ended a day ago.
 
     An error is logged and no more: each pod has a deadline, and the next run removes what is left.
     """
@@ -364,10 +376,11 @@ def end_pods_of_run(settings: Settings, *, dag_id: str, run_id: str) -> None:
     try:
         client = cluster_client(settings)
         for pod in client.list_namespaced_pod(settings.kubernetes_namespace, label_selector=STAGE_PODS).items:
+            ours = labels.items() <= pod.metadata.labels.items()
             if has_ended(pod):
-                if _ended_at(pod) < datetime.now(UTC) - KEEP_ENDED:
+                if (ours and pod.status.phase == PodPhase.SUCCEEDED) or _ended_at(pod) < datetime.now(UTC) - KEEP_ENDED:
                     delete_pod(client, pod)
-            elif labels.items() <= pod.metadata.labels.items():
+            elif ours:
                 logger.warning("the pod %s outlived its task: ending it", pod.metadata.name)
                 delete_pod(client, pod, grace_seconds=0 if is_lost(pod) else None)
     except Exception:
@@ -375,7 +388,7 @@ def end_pods_of_run(settings: Settings, *, dag_id: str, run_id: str) -> None:
 
 
 def delete_pod(client: CoreV1Api, pod: k8s.V1Pod, *, grace_seconds: int | None = None) -> None:
-    """Tell a pod to end, within its own grace period unless told otherwise; nothing happens where it is gone."""
+    """Tell a pod to end, within its own grace period unless told otherwise; nothing happens if it is gone."""
     try:
         client.delete_namespaced_pod(
             name=pod.metadata.name, namespace=pod.metadata.namespace, grace_period_seconds=grace_seconds
@@ -385,8 +398,15 @@ def delete_pod(client: CoreV1Api, pod: k8s.V1Pod, *, grace_seconds: int | None =
             raise
 
 
+def _worth(pod: k8s.V1Pod) -> int:
+    """Which of a task's pods counts: one that succeeded, one that works, one that is being deleted, one that failed."""
+    if has_ended(pod):
+        return 3 if pod.status.phase == PodPhase.SUCCEEDED else 0
+    return 2 if pod.metadata.deletion_timestamp is None else 1
+
+
 def _ended_at(pod: k8s.V1Pod) -> datetime:
-    """When the last container ended; where that is not said, when the pod was made."""
+    """When the last container ended; if that is not said, when the pod was made."""
     ended = [
         status.state.terminated.finished_at
         for status in pod.status.container_statuses or ()
@@ -394,11 +414,3 @@ def _ended_at(pod: k8s.V1Pod) -> datetime:
     ]
     latest: datetime = max(ended, default=pod.metadata.creation_timestamp)
     return latest
-
-
-def said_by_kubernetes(error: ApiException) -> str:
-    """What the API server says about a refusal."""
-    try:
-        return str(json.loads(error.body)["message"])
-    except (TypeError, ValueError, KeyError):
-        return f"{error.status} {error.reason}"
