@@ -21,7 +21,7 @@ from toolformer_ops.errors import (
     CorruptObjectError,
     ObjectNotFoundError,
 )
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, file_hashes
 from toolformer_ops.storage.object_store import ObjectStore
 
 FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 40, "sub/tokenizer.json": b"[]", "empty": b""}
@@ -34,7 +34,7 @@ FORK = multiprocessing.get_context("fork")
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(downloading, "PART_BYTES", PART)
     monkeypatch.setattr(cache, "_in_use", {})
-    monkeypatch.setattr(cache, "_verified", set())
+    monkeypatch.setattr(file_hashes, "_known", {})
     yield
     for descriptor in cache._in_use.values():
         os.close(descriptor)
@@ -78,7 +78,7 @@ def in_a_process(work: Callable[..., object], *arguments: object) -> Any:
 
     def run() -> None:
         cache._in_use.clear()
-        cache._verified.clear()
+        file_hashes._known.clear()
         work(*arguments)
 
     process = FORK.Process(target=run)

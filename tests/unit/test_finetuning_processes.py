@@ -1,5 +1,6 @@
 """Which GPUs train, how their processes are started, and DeepSpeed's configuration."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from tests.finetuning_jobs import DEV_TEXTS, recipe_of
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError, TrainingError, TrainingProcessError
-from toolformer_ops.finetuning import processes
+from toolformer_ops.finetuning import processes, release_training, training
 from toolformer_ops.finetuning.processes import (
     FAILURE,
     ZERO3,
@@ -101,6 +102,52 @@ def test_deepspeed_is_asked_for_on_gpus_alone(
     assert caplog.text == ""
     assert not processes.has_deepspeed(_settings("cuda"))
     assert "deepspeed is not installed: every process holds all weights" in caplog.text
+
+
+def test_weights_that_deepspeed_divides_are_loaded_when_the_arguments_that_name_it_exist(
+    job: TrainingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers looks for them when it loads; else each process would hold all weights in float32."""
+    done: list[object] = []
+
+    class StopError(Exception):
+        pass
+
+    def load(*_: object, sharded: bool) -> None:
+        done.append(sharded)
+        raise StopError
+
+    monkeypatch.setattr(release_training, "training_arguments", lambda *_: done.append("arguments"))
+    monkeypatch.setattr(release_training, "load_base_model", load)
+    for deepspeed in ("zero3.json", None):
+        plan = dataclasses.replace(job.plan, deepspeed=deepspeed)
+        with pytest.raises(StopError):
+            release_training.train_job(_settings("cpu"), dataclasses.replace(job, plan=plan))
+    assert done == ["arguments", True, "arguments", False]
+
+
+def test_each_process_loads_onto_its_own_gpu_and_none_onto_one_what_deepspeed_divides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    devices: list[str] = []
+
+    class StopError(Exception):
+        pass
+
+    def load(_path: str, _revision: None, _dtype: str, device: str, *_: object) -> None:
+        devices.append(device)
+        raise StopError
+
+    def asked(device: str, *, sharded: bool = False) -> str:
+        with pytest.raises(StopError):
+            training.load_base_model(_settings(device), "model", None, sharded=sharded)
+        return devices[-1]
+
+    monkeypatch.setattr(training, "load_network", load)
+    assert [asked("cpu"), asked("cuda:1")] == ["cpu", "cuda:1"]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert [asked("cpu"), asked("cuda"), asked("cuda", sharded=True)] == ["cpu", "cuda:1", "cpu"]
 
 
 def test_zero3_configuration_loads_and_every_auto_is_filled_by_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:

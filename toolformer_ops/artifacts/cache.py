@@ -5,6 +5,7 @@
     locks/<key>.download      held by the process that downloads
     locks/<key>.use           held, shared, by every process that uses the entry, until it ends
     locks/space               held while room is made
+    hashes/                   what processes of this node have hashed (`storage/file_hashes.py`)
     downloads.jsonl           a line for each download that was completed
 
 A key is made of kind, name and content, so that equal contents are one entry. An entry appears by a rename, after every file was
@@ -32,8 +33,8 @@ from toolformer_ops.artifacts.downloading import download, reserve, sync
 from toolformer_ops.artifacts.published import Artifact
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CacheFullError, ConfigurationError
+from toolformer_ops.storage.file_hashes import remember, verified_sha256
 from toolformer_ops.storage.object_store import ObjectStore
-from toolformer_ops.storage.publication import file_sha256
 from toolformer_ops.storage.shared_files import locked
 
 logger = logging.getLogger(__name__)
@@ -42,15 +43,13 @@ GIB = 2**30
 
 _in_use: dict[Path, int] = {}
 """Descriptors of the `.use` locks that this process holds until it ends, by path."""
-_verified: set[tuple[Path, str]] = set()
-"""Entries whose bytes this process has compared with a manifest of this hash."""
 
 
 def fetch(settings: Settings, artifact: Artifact) -> Path:
     """The folder with an artifact's files, which stays there until this process ends.
 
-    Downloads if the cache does not hold it. Compares the bytes of what is there with the manifest, once a process; an entry that is
-    damaged is removed and downloaded again.
+    Downloads if the cache does not hold it. Compares the bytes of what is there with the manifest (`storage/file_hashes.py`); an
+    entry that is damaged is removed and downloaded again.
 
     Raises:
         CorruptObjectError: a file on S3 has not the content that the manifest names; nothing of it is kept.
@@ -66,7 +65,7 @@ def fetch(settings: Settings, artifact: Artifact) -> Path:
         # 1. An entry that is there is used: the lock says so to whoever makes room, and the time says how lately.
         cache.hold(key)
         if entry.is_dir():
-            damage = _damage(entry, artifact)
+            damage = _damage(settings, entry, artifact)
             if damage is None:
                 os.utime(entry)
                 return entry
@@ -76,22 +75,20 @@ def fetch(settings: Settings, artifact: Artifact) -> Path:
         with cache.download_lock(key):
             if not entry.is_dir():
                 cache.download(settings, artifact, key)
-                _verified.add((entry, artifact.manifest.sha256))
+                for file in artifact.manifest.files:
+                    remember(settings, entry / file.name, file.sha256)
 
 
-def _damage(entry: Path, artifact: Artifact) -> str | None:
+def _damage(settings: Settings, entry: Path, artifact: Artifact) -> str | None:
     """Why an entry is not what the manifest names; None where it is."""
     for file in artifact.manifest.files:
         path = entry / file.name
         found = path.stat().st_size if path.is_file() else None
         if found != file.size:
             return f"expected {file.size} bytes in {file.name}, found {'no file' if found is None else found}"
-    known = (entry, artifact.manifest.sha256)
-    if known not in _verified:
-        for file in artifact.manifest.files:
-            if (sha256 := file_sha256(entry / file.name)) != file.sha256:
-                return f"expected content {file.sha256} in {file.name}, found {sha256}"
-        _verified.add(known)
+    for file in artifact.manifest.files:
+        if (sha256 := verified_sha256(settings, entry / file.name)) != file.sha256:
+            return f"expected content {file.sha256} in {file.name}, found {sha256}"
     return None
 
 

@@ -23,7 +23,15 @@ from toolformer_ops.finetuning.processes import TrainingJob, devices_of, train_i
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.sequences import TokenSequences
 from toolformer_ops.finetuning.snapshots import Snapshots
-from toolformer_ops.finetuning.training import TrainedModel, TrainingPlan, all_cores, load_base_model, passes, train
+from toolformer_ops.finetuning.training import (
+    TrainedModel,
+    TrainingPlan,
+    all_cores,
+    load_base_model,
+    passes,
+    train,
+    training_arguments,
+)
 from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.models import split_revision
 
@@ -97,8 +105,9 @@ def train_on_release(
 def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
     """Train in this process, which may be one of several: None in all of them but the first."""
     name, revision = split_revision(job.model)
-    base = load_base_model(settings, name, revision)
     recipe = job.recipe
+    arguments = training_arguments(settings, recipe, job.folder, job.plan)  # first: they say how the model is loaded
+    base = load_base_model(settings, name, revision, sharded=job.plan.deepspeed is not None)
     length = min(recipe.choices.finetune_length, base.window)
     sequences = TokenSequences.of(
         read_release(job.release_dir), base.tokenization, length, without_calls=recipe.without_calls
@@ -117,7 +126,7 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
             "no development documents, in the corpus outside the release or asked for: the last step is kept"
         )
     with all_cores(settings):
-        return train(settings, recipe, base, sequences, development, job.folder, job.plan)
+        return train(settings, recipe, base, sequences, development, job.folder, arguments)
 
 
 def plan_for_less_memory(job: TrainingJob, processes: int, reason: str) -> TrainingPlan:

@@ -81,14 +81,22 @@ class TrainingPlan:
     """DeepSpeed's configuration, where several processes share the weights."""
 
 
-def load_base_model(settings: Settings, path_or_hub_id: str, revision: str | None) -> BaseModel:
+def load_base_model(
+    settings: Settings, path_or_hub_id: str, revision: str | None, *, sharded: bool = False
+) -> BaseModel:
     """Load in float32: the optimiser's small steps are lost in narrower weights.
+
+    `sharded`: the weights are divided among processes as they are loaded, of which the first alone reads them. transformers does
+    that while `TrainingArguments` that name DeepSpeed's ZeRO-3 exist (`training_arguments`).
 
     Raises:
         ModelError: it is not there, or its vocabulary cannot write a call.
     """
-    # Of several processes each has one GPU, to which Trainer moves what it needs there.
-    device = "cpu" if PROCESSES_VARIABLE in os.environ else settings.device
+    device = settings.device
+    if sharded:
+        device = "cpu"  # placeholders, which DeepSpeed places
+    elif device != "cpu" and PROCESSES_VARIABLE in os.environ:
+        device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"  # of several processes each has one GPU
     network, tokenizer, _ = load_network(path_or_hub_id, revision, "float32", device, settings.threads, settings)
     # The engine's tokenization sets the tokenizer up for itself; the one that is published stays as it was.
     tokenization = Tokenization(copy.deepcopy(tokenizer))
@@ -130,7 +138,7 @@ def train(
     sequences: TokenSequences,
     development: TokenSequences,
     folder: Path,
-    plan: TrainingPlan,
+    arguments: TrainingArguments,
 ) -> TrainedModel | None:
     """Train, and write weights (safetensors), tokenizer and logs into `folder`/model; None in all processes but the first.
 
@@ -142,7 +150,6 @@ def train(
         NoDeviceError: nor could it, since other processes hold much of the GPU.
         TerminationRequest: SIGTERM came; the checkpoint of the last step is written.
     """
-    arguments = _arguments(settings, recipe, folder, plan)
     checkpoints, log = training_state(recipe, development, folder, sharded=arguments.deepspeed_plugin is not None)
     last = checkpoints.last_step()
     snapshots = Snapshots(settings, recipe.model_id) if settings.sends_checkpoints and arguments.should_save else None
@@ -230,7 +237,10 @@ def _run(trainer: Trainer, checkpoint: Path | None) -> None:
         raise DeviceMemoryError(f"expected memory for one forward and backward pass, found too little: {reason}")
 
 
-def _arguments(settings: Settings, recipe: FinetuningRecipe, folder: Path, plan: TrainingPlan) -> TrainingArguments:
+def training_arguments(
+    settings: Settings, recipe: FinetuningRecipe, folder: Path, plan: TrainingPlan
+) -> TrainingArguments:
+    """What transformers' Trainer is told. Where the plan names DeepSpeed, models are loaded divided while this exists."""
     processes = int(os.environ.get(PROCESSES_VARIABLE, "1"))
     device_batch = recipe.device_batch(plan.device_batch, processes)
     return TrainingArguments(

@@ -26,7 +26,7 @@ import psutil
 import torch
 
 from toolformer_ops.errors import DeviceMemoryError
-from toolformer_ops.models.gpus import require_own_memory
+from toolformer_ops.models.gpus import free_bytes, require_own_memory
 
 logger = logging.getLogger(__name__)
 
@@ -186,8 +186,7 @@ def _free_bytes(device: torch.device) -> int:
     """What is free on a device, with what torch holds there unused."""
     if device.type != "cuda":
         return free_main_memory()
-    free, _ = torch.cuda.mem_get_info(device)
-    return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+    return free_bytes(device.index or 0)
 
 
 def free_main_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:

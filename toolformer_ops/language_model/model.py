@@ -41,7 +41,7 @@ class LanguageModel:
         identity: str,
         load: Callable[[str], CausalModel] | None = None,
     ) -> None:
-        """`load` loads the same weights in a number format; without it there are none in another one."""
+        """`load` loads the same weights in a number format; without it the model stands for the one in float32 as well."""
         self.identity = identity
         """`name@content hash` or `hub id@revision`: what goes into recipes."""
         self.number_format = model.number_format
@@ -52,8 +52,8 @@ class LanguageModel:
         """How far a loss reduction in this number format may be from float32's; `runs/rounding.py` measures it."""
         self._tokenization = tokenization
         self._contexts = ContextBuilder(model, tokenization)
-        self._load = load or (lambda _: model)
-        self._loaded = {self.number_format: model}  # by number format
+        self._loaded = {self.number_format: model} if load else {self.number_format: model, FLOAT32: model}
+        self._load = load
 
     @classmethod
     def load(
@@ -305,6 +305,7 @@ class LanguageModel:
                     other.let_go()
                 self._loaded.clear()
                 gc.collect()
+            assert self._load is not None  # or both are there  # noqa: S101
             self._loaded[number_format] = self._load(number_format)
             if number_format == self.number_format:
                 self._contexts = ContextBuilder(self._loaded[number_format], self._tokenization)

@@ -104,6 +104,12 @@ def gpus() -> list[Gpu]:
     return [_gpu(number) for number in range(torch.cuda.device_count())]
 
 
+def free_bytes(number: int) -> int:
+    """What this process may take of a GPU's memory, with what torch holds there unused."""
+    free, _ = torch.cuda.mem_get_info(number)
+    return int(free + torch.cuda.memory_reserved(number) - torch.cuda.memory_allocated(number))
+
+
 def require_own_memory(what: str) -> None:
     """Raise where memory was short for `what`, and other processes hold much of the GPUs that this one uses: it is not to blame.
 

@@ -3,9 +3,9 @@
 A local folder is named by the hash of its content (`SmolLM2-135M-Instruct@5f0c...`), a hub model by its pinned revision
 (`HuggingFaceTB/SmolLM2-135M@93efa2f...`). A model on S3 has the name that its folder or hub model has: its manifest holds what
 decides it. Imports neither torch nor transformers, so that a stage which only registers a run stays cheap: it takes hashes from a
-file beside the weights, by the files' sizes and times, and of a model on S3 it reads the manifest alone. A process that loads the
-model reads and hashes its files, once (1.4 s a GiB on a shared core): a byte that changed without a trace in sizes and times is
-refused then, and the model has another name from then on.
+file beside the weights, by the files' sizes and times, and of a model on S3 it reads the manifest alone. For a process that loads
+the model its files are read and hashed, once a node and day (1.4 s a GiB on a shared core; `storage/file_hashes.py` says what that
+trusts): a byte that changed without a trace in sizes and times is refused then, and the model has another name from then on.
 """
 
 import contextlib
@@ -30,6 +30,7 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.local_paths import local_path, refusal
 from toolformer_ops.models.sharing import require_sharing_config
+from toolformer_ops.storage.file_hashes import verified_sha256
 from toolformer_ops.storage.shared_files import replace_file
 
 if TYPE_CHECKING:
@@ -51,9 +52,6 @@ CONTENT_FILES = (
 HASH_CACHE = ".content_hashes.json"
 """Beside the weights: SHA-256 by file name, size and times, so that not every task that names a model reads its weights."""
 
-_hashed: dict[tuple[object, ...], str] = {}
-"""The files that this process has read: their SHA-256 by path, device, inode, size and times."""
-
 S3 = "s3://"
 """With this begins the address of a published model."""
 
@@ -72,7 +70,8 @@ def model_identity(
     """`name@content hash` of a model folder, or `hub id@revision`; the model is looked for but not loaded.
 
     Also takes the `s3://` address of a published model, whose identity is that of the folder or hub model it was published from.
-    `read`: hash the files as they are, for a process that loads them, rather than trust stored hashes or the manifest alone.
+    `read`: by the bytes of the files (`storage/file_hashes.py`), for a process that loads them, rather than by the hashes beside
+    the weights or by the manifest alone.
     `annotates`: refuse a model of a folder or hub whose config.json says that the engine cannot use it (`sharing.py`); one on S3
     is refused when it is loaded.
     `settings` (the deployment's where None) say where S3, the cache and the hub are.
@@ -91,17 +90,18 @@ def model_identity(
         if read:
             _fetched(published, settings)
         return _published_identity(published)
+    settings = settings or load_settings()
     folder = local_folder(path_or_hub_id, settings)
     if folder is not None:
         if annotates:
             require_sharing_config(folder / "config.json")
-        return f"{folder.name}@{_content_hash(_file_hashes(folder, read))[:16]}"
+        return f"{folder.name}@{_content_hash(_file_hashes(settings, folder, read))[:16]}"
     require_hub_revision(path_or_hub_id, revision)
     config = _look_for_hub_model(path_or_hub_id, str(revision), settings)
     if annotates:
         require_sharing_config(config)
     if read:
-        _require_downloaded(config.parent)
+        _require_downloaded(settings, config.parent)
     return f"{path_or_hub_id}@{revision}"
 
 
@@ -290,7 +290,7 @@ def hub_failed(error: BaseException) -> bool:
     return False
 
 
-def _require_downloaded(snapshot: Path) -> None:
+def _require_downloaded(settings: Settings, snapshot: Path) -> None:
     """Refuse a file of the local hub cache that is not what was downloaded: the cache names each by its hash.
 
     Raises:
@@ -301,7 +301,7 @@ def _require_downloaded(snapshot: Path) -> None:
         if blob.parent.name != "blobs" or not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", blob.name):
             continue  # a copy, or a cache of another kind
         if len(blob.name) == 64:
-            found = _file_hash(blob)
+            found = verified_sha256(settings, blob)
         else:  # a small file: git's hash of it
             content = blob.read_bytes()
             found = hashlib.sha1(b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
@@ -322,7 +322,7 @@ def _content_hash(sha256_by_name: Mapping[str, str]) -> str:
     return content.hexdigest()
 
 
-def _file_hashes(folder: Path, read: bool) -> dict[str, str]:
+def _file_hashes(settings: Settings, folder: Path, read: bool) -> dict[str, str]:
     """SHA-256 by name of the files that decide what a model computes, stored ones unless `read`."""
     names = {path.name for path in folder.glob("*.safetensors")}
     names.update(name for name in CONTENT_FILES if (folder / name).is_file())
@@ -335,7 +335,7 @@ def _file_hashes(folder: Path, read: bool) -> dict[str, str]:
         # The time of the inode's change, too: it cannot be set back, as the file's can.
         key = f"{name}|{status.st_size}|{status.st_mtime_ns}|{status.st_ctime_ns}"
         stored = cached.get(key)
-        hashes[key] = stored if stored and not read else _file_hash(folder / name)
+        hashes[key] = stored if stored and not read else verified_sha256(settings, folder / name)
         changed += [name] if stored not in (None, hashes[key]) else []
         found[name] = hashes[key]
     if hashes != cached:
@@ -346,16 +346,6 @@ def _file_hashes(folder: Path, read: bool) -> dict[str, str]:
             "same sizes and times: it was changed or damaged. Put the files back; what is there now has another identity."
         )
     return found
-
-
-def _file_hash(path: Path) -> str:
-    """SHA-256 of a file, read once a process while it does not change."""
-    status = path.stat()
-    key = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    if key not in _hashed:
-        with path.open("rb") as file:
-            _hashed[key] = hashlib.file_digest(file, "sha256").hexdigest()
-    return _hashed[key]
 
 
 def _read_hash_cache(folder: Path) -> dict[str, str]:

@@ -1,13 +1,16 @@
 """Load network and tokenizer with transformers: safetensors only, no remote code, hub models only at a pinned revision."""
 
+import json
 import logging
+import math
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ModelError, ToolformerError
-from toolformer_ops.models.gpus import gpus, require_gpu, require_own_memory
+from toolformer_ops.models.gpus import GIB, free_bytes, gpus, require_gpu, require_own_memory
 from toolformer_ops.models.identity import (
     hub_model_missing,
     hub_options,
@@ -50,10 +53,11 @@ def load_weights(
     threads: int,
     settings: Settings | None = None,
 ) -> Any:
-    """The network alone.
+    """The network alone. Its weights go from their files to the device, so that main memory holds a few tensors of a GPU's network.
 
     Raises:
-        ModelError: there is no such model, dtype or device cannot be used, or the weights do not fit on the GPUs.
+        ModelError: there is no such model, dtype or device cannot be used, or the weights do not fit on the GPUs: that is found
+            before any is read.
         ConfigurationError: torch cannot use this machine's driver.
         ModelHubError, NoDeviceError: the hub does not answer, or no GPU is there, or other processes fill it.
     """
@@ -73,8 +77,10 @@ def load_weights(
     transformers_logging.disable_progress_bar()
     source, pinned = _source(path_or_hub_id, revision, settings)
     placed: dict[str, Any] = {}
-    if device == "cuda" and (settings or load_settings()).model_parallel != "off":
-        placed["device_map"] = "balanced"
+    if torch.device(device).type == "cuda":
+        is_spread = device == "cuda" and (settings or load_settings()).model_parallel != "off"
+        placed["device_map"] = "balanced" if is_spread else device
+        _require_room(source, pinned, dtype, device, is_spread=is_spread)
     loaded: Any
     try:
         loaded = AutoModelForCausalLM.from_pretrained(
@@ -99,13 +105,63 @@ def load_weights(
             "%s: config.json names code of its own (auto_map), which is never run; it is a %s of transformers",
             source, type(network).__name__,
         )  # fmt: skip
-    if not placed:
-        try:
-            return network.to(device)
-        except torch.OutOfMemoryError as error:
-            raise _cannot_be_loaded(source, pinned, error) from error
+    if placed.get("device_map") != "balanced":
+        return network
     _require_on_gpus(network, source)
     return answer_on_first_device(network)
+
+
+def weight_bytes(folder: Path, dtype: torch.dtype) -> int:
+    """What a model folder's weights take in a number format, from the headers of its safetensors; 0 where it has none.
+
+    Raises:
+        OSError, ValueError, KeyError, SafetensorError: a header, or the index of the files, is damaged.
+    """
+    from safetensors import safe_open
+
+    index = folder / "model.safetensors.index.json"
+    one = folder / "model.safetensors"
+    names = {one.name} if one.is_file() else set()
+    if not names and index.is_file():
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    numbers = 0
+    for name in names:
+        with safe_open(folder / name, framework="pt") as file:
+            numbers += sum(math.prod(file.get_slice(tensor).get_shape()) for tensor in file.keys())  # noqa: SIM118
+    return numbers * dtype.itemsize
+
+
+def _require_room(source: str, pinned: dict[str, Any], dtype: str, device: str, *, is_spread: bool) -> None:
+    """Refuse weights that are larger than what is free on the GPUs; a hub model that is not downloaded yet is let through.
+
+    Raises:
+        ModelError: bytes needed, bytes there, and what to do.
+        NoDeviceError: other processes hold the memory.
+    """
+    from huggingface_hub import try_to_load_from_cache
+    from safetensors import SafetensorError
+
+    config = try_to_load_from_cache(source, "config.json", revision=pinned["revision"]) if pinned else None
+    folder = Path(config).parent if isinstance(config, str) else Path(source)
+    try:
+        needed = weight_bytes(folder, DTYPES[dtype])
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise _cannot_be_loaded(source, pinned, error) from error
+    found = range(torch.cuda.device_count()) if is_spread else (torch.device(device).index or 0,)
+    free = sum(free_bytes(number) for number in found)
+    if needed <= free:
+        return
+    require_own_memory(f"the weights of {source}")
+    several = (
+        "Give the pod more GPUs (nvidia.com/gpu in gpu.yaml)"
+        if is_spread
+        else "Spread it over several GPUs (nvidia.com/gpu in gpu.yaml, which sets TOOLFORMER_MODEL_PARALLEL=layers)"
+    )
+    raise ModelError(
+        f"{source}: expected {needed / GIB:.1f} GiB of GPU memory for its weights in {dtype}, found {free / GIB:.1f} GiB to load "
+        f"them into ({', '.join(map(str, gpus()))}). {several}, or choose a node with larger GPUs"
+        f"{', or bfloat16' if dtype == 'float32' else ''}."
+    )
 
 
 def answer_on_first_device(network: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx2
 import pytest
+import torch
 from huggingface_hub.errors import HfHubHTTPError
 
 from tests.tiny_models import save_tiny_bloom
@@ -27,13 +28,14 @@ from toolformer_ops.errors import (
     ModelHubError,
     NoDeviceError,
     ToolError,
+    exit_code,
 )
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.models import model_identity
+from toolformer_ops.models import loading, model_identity
 from toolformer_ops.models.identity import HASH_CACHE, hub_model_missing
-from toolformer_ops.models.loading import answer_on_first_device, load_tokenizer, load_weights
+from toolformer_ops.models.loading import answer_on_first_device, load_tokenizer, load_weights, weight_bytes
 from toolformer_ops.records import PlacedCall
 from toolformer_ops.tools.sequence_to_sequence import load_checkpoint
 
@@ -430,6 +432,7 @@ def test_gpus_that_cannot_hold_a_model_are_named(folder: Path, tmp_path: Path, m
 
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", on_cpu)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(loading, "_require_room", lambda *_, **__: None)  # together they have room enough
     settings = load_settings().model_copy(update={"model_parallel": "layers"})
     with pytest.raises(
         ModelError,
@@ -437,6 +440,88 @@ def test_gpus_that_cannot_hold_a_model_are_named(folder: Path, tmp_path: Path, m
     ):
         load_weights(str(folder), None, "float32", "cuda", 1, settings)
     assert asked == ["balanced"]
+
+
+@pytest.fixture
+def gib_free(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What is free on each GPU of a machine; nothing can be loaded there."""
+    free = [79.0, 79.0]
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: len(free))
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: False)
+    monkeypatch.setattr(loading, "free_bytes", lambda number: int(free[number] * loading.GIB))
+    monkeypatch.setattr(loading, "gpus", lambda: [f"{number}: an A100" for number in range(len(free))])
+    return free
+
+
+def test_weights_go_from_their_files_to_the_gpu(
+    folder: Path, gib_free: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    asked: list[dict[str, Any]] = []
+
+    def watched(_source: str, **options: Any) -> Any:
+        asked.append(options)
+        raise RuntimeError("no GPU")
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", watched)
+    for device in ("cuda", "cuda:1", "cpu"):
+        with pytest.raises(ModelError, match="no GPU"):
+            load_weights(str(folder), None, "float32", device, 1)
+    assert [options.get("device_map") for options in asked] == ["cuda", "cuda:1", None]
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_what_weights_take_is_in_the_headers_of_their_files(folder: Path, sharded: bool) -> None:
+    from transformers import AutoModelForCausalLM
+
+    network = AutoModelForCausalLM.from_pretrained(folder, dtype="bfloat16")
+    numbers = sum(parameter.numel() for parameter in network.parameters())
+    if sharded:
+        (folder / "model.safetensors").unlink()
+        network.save_pretrained(folder, max_shard_size="50KB")
+        assert len(list(folder.glob("*.safetensors"))) > 1
+    assert weight_bytes(folder, torch.float32) == 4 * numbers
+    assert weight_bytes(folder, torch.bfloat16) == 2 * numbers
+
+
+@pytest.mark.parametrize(
+    ("device", "way", "remedy"),
+    [
+        (
+            "cuda",
+            "off",
+            r"Spread it over several GPUs .*TOOLFORMER_MODEL_PARALLEL=layers\), or choose a node with larger",
+        ),
+        ("cuda", "layers", r"Give the pod more GPUs .*, or choose a node with larger GPUs, or bfloat16"),
+        ("cuda:1", "off", r"Spread it over several GPUs"),
+    ],
+)
+def test_a_model_larger_than_the_free_memory_is_refused_before_anything_is_loaded(
+    folder: Path, gib_free: list[float], device: str, way: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    class AskedError(Exception):
+        pass
+
+    def loads(*_: Any, **__: Any) -> None:
+        raise AskedError
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", loads)
+    settings = load_settings().model_copy(update={"model_parallel": way})
+    needed = weight_bytes(folder, torch.float32) / loading.GIB
+    with pytest.raises(AskedError):
+        load_weights(str(folder), None, "float32", device, 1, settings)
+    gib_free[:] = [0.4 * needed, 0.4 * needed] if way == "layers" else [0.9 * needed, 0.9 * needed]
+    with pytest.raises(
+        ModelError, match=rf"expected .* GiB of GPU memory for its weights in float32, found .*{remedy}"
+    ) as found:
+        load_weights(str(folder), None, "float32", device, 1, settings)
+    assert exit_code(found.value) == 2
+    with pytest.raises(AskedError):
+        load_weights(str(folder), None, "bfloat16", device, 1, settings)
 
 
 def test_the_demos_model_is_whole_and_says_nothing_of_its_quantisation(smollm2_dir: Path) -> None:

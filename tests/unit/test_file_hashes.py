@@ -1,0 +1,141 @@
+"""A large file is read once a node and day for its hash, as long as nothing shows that it changed."""
+
+import hashlib
+import multiprocessing
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from toolformer_ops.config import Settings
+from toolformer_ops.storage import file_hashes
+from toolformer_ops.storage.file_hashes import remember, verified_sha256
+
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Large here."""
+    monkeypatch.setattr(file_hashes, "LARGE", 10)
+    monkeypatch.setattr(file_hashes, "_known", {})
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"sixteen bytes...")
+    return path
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(cache_dir=tmp_path / "cache")
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that are read for their hash."""
+    found: list[Path] = []
+    plain = file_hashes.file_sha256
+
+    def watched(path: Path) -> str:
+        found.append(path)
+        return plain(path)
+
+    monkeypatch.setattr(file_hashes, "file_sha256", watched)
+    return found
+
+
+def of_another_process(settings: Settings, path: Path) -> str:
+    """What a process finds that has read nothing yet."""
+    file_hashes._known.clear()
+    return verified_sha256(settings, path)
+
+
+def test_another_process_of_the_node_takes_the_hash_without_reading(
+    file: Path, settings: Settings, read: list[Path]
+) -> None:
+    expected = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert verified_sha256(settings, file) == verified_sha256(settings, file) == expected
+    assert of_another_process(settings, file) == expected
+    assert read == [file]
+
+
+def test_a_file_that_was_written_since_is_read_again_though_size_and_time_are_the_same(
+    file: Path, settings: Settings, read: list[Path]
+) -> None:
+    before, status = verified_sha256(settings, file), file.stat()
+    time.sleep(0.05)  # more than the file system's clock resolves
+    file.write_bytes(b"SIXTEEN bytes...")
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert verified_sha256(settings, file) == hashlib.sha256(file.read_bytes()).hexdigest() != before
+    copy = file.with_name("copy")
+    copy.write_bytes(file.read_bytes())
+    copy.replace(file)
+    of_another_process(settings, file)
+    assert len(read) == 3
+
+
+def test_a_day_later_and_on_another_node_it_is_read_again(
+    file: Path, settings: Settings, read: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified_sha256(settings, file)
+    [note] = [path for path in (settings.cache_folder / "hashes").iterdir() if path.name != "lock"]
+    yesterday = time.time() - file_hashes.TRUSTED_SECONDS - 1
+    os.utime(note, (yesterday, yesterday))
+    of_another_process(settings, file)
+    assert len(read) == 2
+    (tmp_path / "boot_id").write_text("another\n")
+    monkeypatch.setattr(file_hashes, "_BOOT", tmp_path / "boot_id")
+    os.utime(note, (yesterday, yesterday))
+    of_another_process(settings, file)
+    assert len(read) == 3
+    assert not note.exists(), "old notes go"
+
+
+def test_processes_that_start_together_read_it_once(file: Path, settings: Settings, tmp_path: Path) -> None:
+    """While the first reads, the others wait."""
+    os.mkfifo(begun := tmp_path / "begun")
+    os.mkfifo(proceed := tmp_path / "proceed")
+
+    def slow(path: Path) -> str:
+        begun.write_text("reads")
+        return proceed.read_text()
+
+    def never(path: Path) -> str:
+        raise AssertionError("read twice")
+
+    def run(instead: object) -> None:
+        file_hashes.file_sha256 = instead  # type: ignore[assignment]
+        os._exit(0 if verified_sha256(settings, file) == "first" else 1)
+
+    first = FORK.Process(target=run, args=(slow,))
+    first.start()
+    assert begun.read_text() == "reads"
+    others = [FORK.Process(target=run, args=(never,)) for _ in range(2)]
+    for process in others:
+        process.start()
+    threading.Thread(target=lambda: proceed.write_text("first")).start()
+    for process in (first, *others):
+        process.join(60)
+        assert process.exitcode == 0
+
+
+def test_a_download_whose_hash_was_compared_is_not_read_again_and_small_files_leave_no_note(
+    file: Path, settings: Settings, read: list[Path]
+) -> None:
+    remember(settings, file, "its hash")
+    assert verified_sha256(settings, file) == of_another_process(settings, file) == "its hash"
+    assert read == []
+    small = file.with_name("config.json")
+    small.write_bytes(b"{}")
+    verified_sha256(settings, small)
+    of_another_process(settings, small)
+    assert read == [small, small]
+
+
+def test_a_cache_that_cannot_be_written_costs_time_alone(file: Path, tmp_path: Path, read: list[Path]) -> None:
+    (tmp_path / "a file").write_text("")
+    settings = Settings(cache_dir=tmp_path / "a file" / "cache")
+    assert verified_sha256(settings, file) == hashlib.sha256(file.read_bytes()).hexdigest()
+    of_another_process(settings, file)
+    assert len(read) == 2
