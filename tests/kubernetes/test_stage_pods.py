@@ -351,6 +351,24 @@ def test_a_registry_that_has_had_too_many_requests_is_waited_for(
     assert len(waits) == len(set(waits)) > 1, "why a pod waits is said once, not at each look"
 
 
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_pod_that_was_just_made_is_not_said_to_wait(
+    cluster: TestCluster, capfd: pytest.CaptureFixture[str], deferrable: bool
+) -> None:
+    image = f"registry.example/slow-{deferrable}:1"
+    cluster.kubelet.images[image] = cluster.kubelet.images[IMAGE]
+    task = Task(cluster, f"just-made-{deferrable}", "exit 0", deferrable=deferrable, patience_seconds=60)
+    task.stage["image"] = image
+    cluster.kubelet.image_pull_seconds = 1.0
+    try:
+        task.run()
+    finally:
+        cluster.kubelet.image_pull_seconds = 0.0
+    log = capfd.readouterr().out
+    assert f"just-made-{deferrable}" in log
+    assert " waits: " not in log
+
+
 def test_an_api_server_that_is_away_before_there_is_a_pod_is_named_and_waited_for(cluster: TestCluster) -> None:
     task = Task(cluster, "api-away", "exit 0", deferrable=True)
     cluster.outage(1.0)

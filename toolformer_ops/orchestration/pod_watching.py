@@ -205,6 +205,18 @@ class _WaitsForStart:
     def __init__(self, *, patience_seconds: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.patience_seconds = patience_seconds
+        self._said_at: dict[str, float] = {}
+
+    def say(self, message: str) -> None:
+        """Log it, unless that was done less than `SAY_AGAIN_SECONDS` ago."""
+        if time.monotonic() > self._said_at.get(message, -math.inf) + SAY_AGAIN_SECONDS:
+            self.log.info("%s", message)
+            self._said_at[message] = time.monotonic()
+
+    def say_unreadable(self, pod: k8s.V1Pod, error: Exception) -> None:
+        """Log that the log of a pod cannot be read, and why."""
+        where = f"the log of the pod {pod.metadata.name} on node {pod.spec.node_name}"
+        self.say(f"{where} cannot be read now, and will be: {said_by_kubernetes(error)}")
 
     async def await_pod_start(
         self,
@@ -218,7 +230,6 @@ class _WaitsForStart:
         Raises:
             PodNotStartedError: it shows a reason that waiting does not mend, or takes longer than the limits.
         """
-        said_at: dict[str, float] = {}
         while True:
             pod = await _awaited(self.read_pod(pod))
             if pod.status.phase not in (PodPhase.PENDING, PodPhase.UNKNOWN):
@@ -231,9 +242,7 @@ class _WaitsForStart:
             if waited > self.patience_seconds or is_lost(pod):
                 # 2. Why does it wait so long?
                 ending = describe_pod_ending(pod, oldest_first((await _awaited(self.read_pod_events(pod))).items))
-                if time.monotonic() > said_at.get(ending.message, -math.inf) + SAY_AGAIN_SECONDS:
-                    self.log.info("the pod %s waits: %s", pod.metadata.name, ending.message)
-                    said_at[ending.message] = time.monotonic()
+                self.say(f"the pod {pod.metadata.name} waits: {ending.message}")
                 # 3. Is there any use in waiting?
                 limit = startup_timeout if scheduled else schedule_timeout
                 if is_lost(pod) or waited > limit or ending.fault == "setup":
@@ -268,15 +277,13 @@ class StagePodManager(_WaitsForStart, PodManager):
 
     def fetch_requested_container_logs(self, pod: k8s.V1Pod, *args: Any, **kwargs: Any) -> list[Any]:
         """Follow the log until the stage has ended; a log that cannot be read is tried again, and ends nothing."""
-        said = ""
         while True:
             try:
                 return super().fetch_requested_container_logs(pod, *args, **kwargs)
             except ApiException as error:
                 if not is_outage(error):
                     raise
-                if said != (said := unreadable_log(pod, error)):
-                    self.log.warning("%s", said)
+                self.say_unreadable(pod, error)
             if has_ended(self.read_pod(pod)):
                 return []
             time.sleep(START_CHECK_SECONDS)
@@ -300,14 +307,8 @@ class AsyncStagePodManager(_WaitsForStart, AsyncPodManager):
         except Exception as error:
             if not is_outage(error):
                 raise
-            self.log.warning("%s", unreadable_log(pod, error))
+            self.say_unreadable(pod, error)
             return since_time
-
-
-def unreadable_log(pod: k8s.V1Pod, error: Exception) -> str:
-    """That, and why; the stage may work on."""
-    reason = said_by_kubernetes(error)
-    return f"the log of the pod {pod.metadata.name} cannot be read now (does its node {pod.spec.node_name} answer?): {reason}"
 
 
 def said_by_kubernetes(error: Exception) -> str:

@@ -258,9 +258,7 @@ class StagePod(TellsLineage, KubernetesPodOperator):
         if works and why and phase == PodPhase.RUNNING:
             ending = PodEnding("stage", f"{why.rstrip('.')}; {STARTS_AGAIN}.")
         if phase == PodPhase.FAILED:
-            self.patch_already_checked(
-                newest, reraise=False
-            )  # kept for a look at it, and no retry takes it for its own
+            self.patch_already_checked(newest, reraise=False)  # kept for a look at it; no retry takes it for its own
         else:
             delete_pod(self.client, newest, grace_seconds=0 if lost else None)
         raise self._failure(ending) from None
@@ -274,12 +272,8 @@ class StagePod(TellsLineage, KubernetesPodOperator):
             if not self._killed:
                 if not is_outage(error):
                     raise
-                pod = (
-                    f"The pod {self.pod.metadata.name} works on; the next try takes it over"
-                    if self.pod
-                    else "No pod was made"
-                )
-                message = f"the Kubernetes API does not answer: {said_by_kubernetes(error)}. {pod}."
+                pod = "The pod works on; the next try takes it over." if self.pod else "No pod was made."
+                message = f"the Kubernetes API does not answer: {said_by_kubernetes(error)}. {pod}"
                 raise self._failure(PodEnding("away", message)) from None
         # After SIGTERM the provider deletes the pod, waits for its end and returns as if the stage had succeeded, since its
         # `cleanup` then skips the check of the pod's phase (cncf-kubernetes 10.25.0).
