@@ -22,7 +22,7 @@ OPS := $(BIN)/toolformer-ops
 STAMP := $(VENV)/.installed
 LOCK_TOOLS := .venv-tools
 
-.PHONY: help demo run test test-slow test-compose faults lint bench bench-gpu bench-database lock sbom site audit-dependencies install up down status logs sql clean
+.PHONY: help demo run test test-slow test-compose faults mutants lint bench bench-gpu bench-database lock sbom site audit-dependencies install up down status logs sql clean
 
 help: ## Show this list.
 	@printf 'Toolformer as a system, on one machine:\n\n'
@@ -54,6 +54,9 @@ test-compose: $(STAMP) ## Build the image and take the demo through docker-compo
 
 faults: $(STAMP) ## Disturb whole runs, and write a table: make faults TIMES=50 FAULTS="sigkill s3-409" SEED=1 OUT=folder
 	@$(BIN)/python -m tests.faults --times="$${TIMES:-1}" --seed="$${SEED:-1}" --out="$${OUT:-$$TOOLFORMER_STATE_DIR/faults}" -- $${FAULTS:-}
+
+mutants: $(STAMP) $(LOCK_TOOLS) ## Change the core one place at a time, and print what its tests do not find: make mutants MODULES="language_model/losses.py"
+	@$(BIN)/python -m tests.mutants -- $(LOCK_TOOLS)/bin $${MODULES:-}
 
 lint: $(STAMP) ## Check style, types and who imports whom.
 	@$(BIN)/ruff check .

@@ -21,6 +21,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.costs import Costs
 from tests.servers import (
+    PASSWORDS,
     RunningObjectStore,
     RunningPostgres,
     copied_database,
@@ -34,13 +35,6 @@ from toolformer_ops.local_services import postgres
 
 __all__ = ["tiny_gpt2_dir", "tiny_model_dir"]  # fixtures of all tests that live in a file of their own
 
-_PASSWORDS = {
-    postgres.OWNER: "owner-of-tests",
-    postgres.READER: "reader-of-tests",
-    postgres.PAGE: "page-of-tests",
-    postgres.REVIEWER: "reviewer-of-tests",
-    postgres.AIRFLOW: "airflow-of-tests",
-}
 _TEMPLATE = "toolformer_template"
 _SLOWEST_FIRST = (
     "tests/system/test_killed_stages.py",  # with the run of test_finetuning_run.py beside it
@@ -134,7 +128,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runnin
     """A Postgres with the roles of a deployment and no database yet."""
     on_disk = tmp_path_factory.mktemp("postgres")
     with directory_in_memory(on_disk) as directory, start_postgres(directory) as server:
-        postgres.ensure_roles(server.address, _PASSWORDS)
+        postgres.ensure_roles(server.address, PASSWORDS)
         yield server
 
 
@@ -149,7 +143,7 @@ def migrated_template(postgres_server: RunningPostgres) -> str:
     address = postgres_server.address
     postgres.ensure_database(address, _TEMPLATE, postgres.OWNER)
     postgres.allow_reader(address, _TEMPLATE)
-    owner_dsn = address.dsn(_TEMPLATE, postgres.OWNER, _PASSWORDS[postgres.OWNER])
+    owner_dsn = postgres_server.dsn(_TEMPLATE, postgres.OWNER)
     engine = database.connect(Settings(_env_file=None, database_dsn=SecretStr(owner_dsn)))  # type: ignore[call-arg]
     schema.migrate(engine)
     engine.dispose()  # Postgres copies only a template that nobody is connected to
@@ -166,19 +160,19 @@ def database_name(postgres_server: RunningPostgres, migrated_template: str) -> I
 @pytest.fixture
 def postgres_dsn(postgres_server: RunningPostgres, database_name: str) -> str:
     """`postgresql://...` of a fresh migrated database, as its owner."""
-    return postgres_server.address.dsn(database_name, postgres.OWNER, _PASSWORDS[postgres.OWNER])
+    return postgres_server.dsn(database_name, postgres.OWNER)
 
 
 @pytest.fixture
 def reader_dsn(postgres_server: RunningPostgres, database_name: str) -> str:
     """`postgresql://...` of the same database as `postgres_dsn`, as the read-only role of the run page and of commands."""
-    return postgres_server.address.dsn(database_name, postgres.PAGE, _PASSWORDS[postgres.PAGE])
+    return postgres_server.dsn(database_name, postgres.PAGE)
 
 
 @pytest.fixture
 def reviewer_dsn(postgres_server: RunningPostgres, database_name: str) -> str:
     """`postgresql://...` of the same database, as the role that may add judgements."""
-    return postgres_server.address.dsn(database_name, postgres.REVIEWER, _PASSWORDS[postgres.REVIEWER])
+    return postgres_server.dsn(database_name, postgres.REVIEWER)
 
 
 @pytest.fixture(scope="session")

@@ -46,6 +46,14 @@ _QUICK_SETTINGS = {"fsync": "off", "synchronous_commit": "off", "full_page_write
 _MEMORY = Path("/dev/shm")  # noqa: S108
 _MEMORY_BYTES = 6 * 2**30
 """Room that has to be free in memory. A Postgres takes 100 MB to 300 MB; an S3 makes as many volumes as gigabytes are free."""
+PASSWORDS = {
+    postgres.OWNER: "owner-of-tests",
+    postgres.READER: "reader-of-tests",
+    postgres.PAGE: "page-of-tests",
+    postgres.REVIEWER: "reviewer-of-tests",
+    postgres.AIRFLOW: "airflow-of-tests",
+}
+"""Of the roles of a deployment."""
 seconds_of_ended: list[float] = []
 """CPU seconds of each server that was stopped in this process."""
 
@@ -57,6 +65,10 @@ class RunningPostgres:
     address: PostgresAddress
     cluster: Cluster
     process_id: int
+
+    def dsn(self, database: str, role: str = SUPERUSER) -> str:
+        """`postgresql://...` of a database as one of the roles."""
+        return self.address.dsn(database, role, PASSWORDS.get(role))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,9 @@ from sqlalchemy import Connection
 from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
+from tests.servers import RunningPostgres, copied_database
 from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.local_services.postgres import OWNER, PAGE
 from toolformer_ops.orchestration.forms import annotation_form
 from toolformer_ops.orchestration.run_ids import annotation_run_id
 from toolformer_ops.release.choosing import ReleaseTool, choose_calls
@@ -43,11 +46,16 @@ from toolformer_ops.storage import database
 CHROMIUM = Path("/usr/bin/chromium")
 HOSTILE = "</pre><script>document.title = 'taken'</script><img src=x onerror=alert(1)>' \" \u202e \\'; drop table documents; --"
 OF_RUN = "dag_id=annotate_corpus&run_id=run-1"
+ASKED = AskedRun("annotate_corpus", "run-1", "somebody")
 QUESTION = Asked(tool="", status="scored", contains="", information=None, sort="most_saved", after="")
 
 
 @pytest.fixture
 def run(postgres_dsn: str) -> AnnotatedRun:
+    return write_run(postgres_dsn)
+
+
+def write_run(postgres_dsn: str) -> AnnotatedRun:
     """Three tools over twelve texts; one text, one call and one result are hostile."""
     settings = Settings(_env_file=None, database_dsn=SecretStr(postgres_dsn))
     made = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 1.0, "QA": 1.0})
@@ -68,8 +76,21 @@ def run(postgres_dsn: str) -> AnnotatedRun:
 @pytest.fixture
 def shown(run: AnnotatedRun, reader_dsn: str) -> Iterator[tuple[Connection, ShownRun]]:
     """The run as the page reads it."""
-    with database.transaction(database.connect_dsn(reader_dsn, "TOOLFORMER_READER_DSN")) as connection:
-        yield connection, load_run(connection, AskedRun("annotate_corpus", "run-1", "somebody"))
+    with reading(reader_dsn) as connection:
+        yield connection, load_run(connection, ASKED)
+
+
+@pytest.fixture(scope="module")
+def shown_to_all(postgres_server: RunningPostgres, migrated_template: str) -> Iterator[tuple[Connection, ShownRun]]:
+    """The same, in a database that no test writes to."""
+    with copied_database(postgres_server, migrated_template, OWNER) as name:
+        write_run(postgres_server.dsn(name, OWNER))
+        with reading(postgres_server.dsn(name, PAGE)) as connection:
+            yield connection, load_run(connection, ASKED)
+
+
+def reading(reader_dsn: str) -> AbstractContextManager[Connection]:
+    return database.transaction(database.connect_dsn(reader_dsn, "TOOLFORMER_READER_DSN"))
 
 
 @pytest.fixture
@@ -108,8 +129,10 @@ BY_STATUS = {
 
 @pytest.mark.parametrize("sort", ["most_saved", "least_saved", "text_order"])
 @pytest.mark.parametrize("status", BY_STATUS)
-def test_all_pages_together_are_what_sql_finds(shown: tuple[Connection, ShownRun], status: str, sort: Any) -> None:
-    connection, run = shown
+def test_all_pages_together_are_what_sql_finds(
+    shown_to_all: tuple[Connection, ShownRun], status: str, sort: Any
+) -> None:
+    connection, run = shown_to_all
     expected = connection.execute(
         sql(f"select call_id from candidates where run_id = 'run-1' and {BY_STATUS[status]}")
     ).scalars()
@@ -151,10 +174,17 @@ def test_copied_sql_finds_what_the_page_shows(
     assert page.count('<td class="number">') == len(shown[0].exec_driver_sql(shown_sql(page)).all())
 
 
-@pytest.fixture
-def judged(postgres_dsn: str, reader_dsn: str) -> Iterator[tuple[Connection, AnnotatedRun]]:
+@pytest.fixture(scope="module")
+def judged(postgres_server: RunningPostgres, migrated_template: str) -> Iterator[tuple[Connection, AnnotatedRun]]:
     """A run that asks for information of at least 0: calls in every outcome, some without placebos, two released, in texts whose
-    ids are in another order than the texts."""
+    ids are in another order than the texts; read by all tests."""
+    with copied_database(postgres_server, migrated_template, OWNER) as name:
+        made = write_judged_run(postgres_server.dsn(name, OWNER))
+        with reading(postgres_server.dsn(name, PAGE)) as connection:
+            yield connection, made
+
+
+def write_judged_run(postgres_dsn: str) -> AnnotatedRun:
     settings = Settings(_env_file=None, database_dsn=SecretStr(postgres_dsn))
     made = AnnotatedRun(settings, {"Calculator": 0.5, "QA": 1.0}, tau_information=0.0)
     released = []
@@ -187,8 +217,7 @@ def judged(postgres_dsn: str, reader_dsn: str) -> Iterator[tuple[Connection, Ann
             [("0123456789abcdef", made.documents[0].document_id, call_id, recipe_id("score", tool), tool)
              for tool, call_id in released],
         )  # fmt: skip
-    with database.transaction(database.connect_dsn(reader_dsn, "TOOLFORMER_READER_DSN")) as connection:
-        yield connection, made
+    return made
 
 
 COLUMNS = (
@@ -210,7 +239,7 @@ def test_the_page_shows_the_calls_of_its_sql_in_the_order_of_its_sql(
     judged: tuple[Connection, AnnotatedRun], status: str, sort: Any
 ) -> None:
     connection, _ = judged
-    run = load_run(connection, AskedRun("annotate_corpus", "run-1", "somebody"))
+    run = load_run(connection, ASKED)
     asked = dataclasses.replace(QUESTION, status=status, sort=sort)
     found = [tuple(row[name] for name in COLUMNS) for row in find_calls(connection, run, asked).rows]
     statement = as_sql(connection, run, asked).removesuffix(";").replace("%", "%%")

@@ -40,7 +40,7 @@ def bin_folder(tmp_path: Path) -> Path:
 
 def made(bin_folder: Path, *words: str, **environment: str) -> tuple[list[str], dict[str, str]]:
     """The arguments and the environment of the program that `make <words>` starts."""
-    command = ["make", "--no-print-directory", f"BIN={bin_folder}", "STAMP=", *words]
+    command = ["make", "--no-print-directory", f"BIN={bin_folder}", "STAMP=", "LOCK_TOOLS=", *words]
     finished = subprocess.run(
         command, cwd=REPOSITORY, env=os.environ | environment, capture_output=True, text=True, check=False
     )
@@ -93,7 +93,9 @@ def test_a_measurement_has_defaults(bin_folder: Path, tmp_path: Path) -> None:
     assert f"--out={tmp_path}/bench" in arguments
 
 
-@pytest.mark.parametrize(("target", "variable"), [("logs", "SERVICE"), ("test", "TESTS")])
+@pytest.mark.parametrize(
+    ("target", "variable"), [("logs", "SERVICE"), ("test", "TESTS"), ("test-slow", "TESTS"), ("mutants", "MODULES")]
+)
 def test_lists_of_words_are_split_and_not_read(bin_folder: Path, harmful: str, target: str, variable: str) -> None:
     arguments, _ = made(bin_folder, target, f"{variable}={harmful}")
     assert arguments[-len(harmful.split()) :] == harmful.split()

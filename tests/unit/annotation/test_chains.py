@@ -80,6 +80,13 @@ ADA = "Ada Lovelace was born in 1815."
         (Call("Calendar", ""), LATE, "5 + 2", False),  # a number of one digit
         (Call("Calculator", "2 + 3"), "5", "5 * 2", True),  # all of the result
         (Call("WikiSearch", "Ada Lovelace"), ADA, "1815 + 5", True),
+        (Call("WikiSearch", "beans"), "It holds 25 grams.", "25 * 2", True),  # a number of two digits
+        (
+            Call("WikiSearch", "vitamins"),
+            "It holds vitamins b2 D3.",
+            "b2 D3",
+            False,
+        ),  # a name starts with a capital or a digit
         (Call("WikiSearch", "Ada Lovelace"), ADA, "Ada Lovelace", False),  # as the call itself has asked
     ],
 )
