@@ -197,19 +197,28 @@ class Sampler:
         device = self._model.output_device
         at = torch.from_numpy(numbers[drawing]).to(device)
         conditioned = torch.from_numpy(first).to(device) if first.any() and not first.all() else None
-        # 2. Draw by inversion, block by block of the vocabulary's projection.
-        drawn, done = [], 0
-        for log_probs in self._model.log_probability_blocks(hidden):  # (some rows, vocabulary)
-            block = slice(done, done + len(log_probs))
-            done += len(log_probs)
-            allowed = log_probs
-            if self._start.first_tokens is not None and first[block].any():
-                allowed = only(log_probs, self._start.first_tokens)
-                if conditioned is not None:
-                    allowed = torch.where(conditioned[block, None], allowed, log_probs)
-            cumulative = cumulative_probabilities(allowed, self._settings.temperature, self._settings.top_p)
-            drawn.append(draw(cumulative, at[block]))
-        return torch.cat(drawn)
+        chosen = torch.empty(at.shape, dtype=torch.int64, device=device)  # (rows, most samples of a row)
+
+        def choose_rows(rows: Sequence[int]) -> list[int]:
+            """Draw by inversion into `chosen`, block by block of the vocabulary's projection."""
+            done = rows[0]
+            for log_probs in self._model.log_probability_blocks(
+                hidden[rows[0] : rows[-1] + 1]
+            ):  # (some rows, vocabulary)
+                block = slice(done, done + len(log_probs))
+                done = block.stop
+                allowed = log_probs
+                if self._start.first_tokens is not None and first[block].any():
+                    allowed = only(log_probs, self._start.first_tokens)
+                    if conditioned is not None:
+                        allowed = torch.where(conditioned[block, None], allowed, log_probs)
+                cumulative = cumulative_probabilities(allowed, self._settings.temperature, self._settings.top_p)
+                chosen[block] = draw(cumulative, at[block])
+            return list(rows)
+
+        # 2. Where memory is short, for half of the rows and then for the others: a row's draws depend on no other row.
+        self._model.memory.halving(choose_rows, range(len(drawing)), "rows of logits")
+        return chosen
 
     def end(self, chosen: np.ndarray | None, labels: np.ndarray) -> NextTokens:
         """Samples that have their end leave; those of a row that drew different tokens become rows. See `decode_loop.Task`."""
@@ -309,13 +318,18 @@ def cumulative_probabilities(log_probs: Tensor, temperature: float, top_p: float
     """Cumulative probabilities over the vocabulary, float64, (rows, vocabulary), from log probabilities of the same shape.
 
     `temperature` divides the logits; of the result only the most likely tokens count that are needed to reach `top_p`.
+    Computed in place where that is possible: `memory.py` counts what is held at once.
     """
     probabilities = (log_probs / temperature).softmax(dim=-1) if temperature != 1.0 else log_probs.exp()
     if top_p < 1.0:
         ordered, index = probabilities.sort(dim=-1, descending=True, stable=True)
-        before = ordered.cumsum(dim=-1) - ordered  # (rows, vocabulary): what the more likely tokens have together
-        probabilities = torch.zeros_like(probabilities).scatter(-1, index, ordered * (before < top_p))
-    return probabilities.cumsum(dim=-1, dtype=torch.float64)
+        before = ordered.cumsum(dim=-1).sub_(ordered)  # (rows, vocabulary): what the more likely tokens have together
+        ordered.masked_fill_(before >= top_p, 0.0)
+        del before
+        probabilities.zero_().scatter_(-1, index, ordered)
+        del ordered, index
+    probabilities = probabilities.double()
+    return probabilities.cumsum_(dim=-1)
 
 
 def draw(cumulative: Tensor, uniforms: Tensor) -> Tensor:

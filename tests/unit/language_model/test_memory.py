@@ -38,7 +38,7 @@ def seven_billion(vocabulary: int, *devices: str) -> Any:
 def test_budgets_follow_from_free_memory_and_shape() -> None:
     roomy = DeviceMemory(seven_billion(32_000, "cuda:0"), free_bytes=60 * GIGABYTE)
     assert roomy.token_bytes.cached == 2 * 32 * 32 * 128 * 2  # keys and values, layers, heads, width, two bytes
-    assert roomy.token_bytes.logits == 32_000 * (2 + 3 * 4)
+    assert roomy.token_bytes.logits == 32_000 * (2 + 32)
     # 60 GiB, of which 85 % are used, and 60 % of these for the cache: 30.6 GiB of half a mebibyte.
     assert roomy.cached_tokens == int(60 * 0.85 * 0.6 * 2048)
     assert (roomy.pass_tokens, roomy.logits_rows) == (16_384, 4_096)  # more would be no faster
@@ -47,7 +47,7 @@ def test_budgets_follow_from_free_memory_and_shape() -> None:
     assert tight.pass_tokens == int(
         2 * 0.85 * 0.3 * GIGABYTE / 131_584
     )  # residual, attention and feed-forward of a layer
-    assert tight.logits_rows == 48  # of 3.4 MiB each, in 0.17 GiB, in sixteens
+    assert tight.logits_rows == 16  # of 8.3 MiB each, in 0.17 GiB, in sixteens
     nothing_free = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=0)
     assert (nothing_free.cached_tokens, nothing_free.pass_tokens, nothing_free.logits_rows) == (512, 64, 16)
 
@@ -105,7 +105,7 @@ def test_a_vocabulary_of_256k_is_projected_in_pieces_that_fit(tmp_path: Path) ->
         assert max(projected) > 16
         projected.clear()
         model.memory = DeviceMemory(model.network, free_bytes=GIGABYTE)
-        assert model.memory.logits_rows == 16  # a row takes 3.4 MiB, all of them 41
+        assert model.memory.logits_rows == 16  # a row takes 8.8 MiB, all of them 41
         assert model.token_log_probabilities(hidden, targets) == expected
         assert max(projected) == 16
         # A long text goes through in passes of one sequence, however small the budget.

@@ -1,5 +1,6 @@
 """How a sample ends, and that it depends on nothing but its own random numbers."""
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,11 @@ import torch
 from tests.tiny_models import save_tiny_gptj, train_tokenizer
 from tests.unit.language_model.conftest import PROMPT, TEXT, Subject, TextToSample, passes_over, sample_calls
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model import LanguageModel, sampling
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.context import ContextBuilder
 from toolformer_ops.language_model.kv_cache import ROW_MULTIPLE
-from toolformer_ops.language_model.memory import DeviceMemory
+from toolformer_ops.language_model.memory import HELD_TO_DRAW, DeviceMemory
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.models.loading import load_network
 from toolformer_ops.records import CallPosition, SampledContinuation
@@ -267,3 +268,46 @@ def test_equal_samples_of_a_position_are_one_row(subject: Subject) -> None:
         assert [[samples[number] for samples in text] for text in alone] == [
             [samples[number] for samples in text] for text in together
         ]
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+def test_where_memory_is_short_while_tokens_are_drawn_the_rows_are_halved_and_the_draws_are_the_same(
+    subject: Subject, positions: list[CallPosition], top_p: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = sample(subject.engine, positions, top_p=top_p)
+    seen: list[int] = []
+    plain = sampling.cumulative_probabilities
+
+    def short(log_probs: torch.Tensor, *rest: Any) -> torch.Tensor:
+        seen.append(len(log_probs))
+        if len(log_probs) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return plain(log_probs, *rest)
+
+    monkeypatch.setattr(sampling, "cumulative_probabilities", short)
+    monkeypatch.setattr(subject.model, "memory", DeviceMemory(subject.model.network))  # whose budgets shrink
+    assert sample(subject.engine, positions, top_p=top_p) == expected
+    assert max(seen) > 2
+    assert 2 in seen
+
+
+@pytest.mark.parametrize(("top_p", "bytes_an_entry"), [(1.0, 16), (0.9, 25)])
+def test_what_is_held_while_a_token_is_drawn_is_what_the_budget_says(top_p: float, bytes_an_entry: int) -> None:
+    log_probs = torch.randn(8, 50_000).log_softmax(dim=-1)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        sampling.cumulative_probabilities(log_probs, 0.7, top_p)
+    changes = [event.nbytes() for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    most = log_probs.nbytes + max(itertools.accumulate(changes))
+    assert most / log_probs.numel() == pytest.approx(bytes_an_entry, abs=0.1)
+    assert bytes_an_entry <= HELD_TO_DRAW
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_of_the_most_likely_tokens_those_count_that_are_needed_to_reach_top_p(temperature: float) -> None:
+    probabilities = torch.tensor([[0.1, 0.4, 0.3, 0.2], [math.nan] * 4])
+    given = probabilities.log() * temperature
+    before = given.clone()
+    found = sampling.cumulative_probabilities(given, temperature, 0.75)
+    assert torch.allclose(found[0], torch.tensor([0.0, 0.4, 0.7, 0.9], dtype=torch.float64))  # 0.4 + 0.3 is not enough
+    assert found[1].isnan().all(), "no distribution"
+    assert torch.equal(given[0], before[0])
