@@ -570,6 +570,20 @@ def test_a_retry_takes_the_exit_status_of_a_pod_that_succeeded_and_a_cleared_tas
     assert len(task.records()) == 2
 
 
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_no_pod_starts_beside_one_that_is_being_deleted(cluster: TestCluster, deferrable: bool) -> None:
+    slow = "trap 'sleep 1; exit 143' TERM; echo ready; while :; do sleep 0.05; done"
+    task = Task(cluster, f"being-deleted-{deferrable}", slow, deferrable=deferrable)
+    name = task.new_pod()
+    cluster.wait_for(lambda: "ready" in task.log(), "the pod works")
+    cluster.delete(name)
+    with pytest.raises(AirflowException, match=r"was deleted|ended by SIGTERM") as caught:
+        task.run()
+    assert vars(caught.value)["fault"] == "outside"
+    (record,) = task.records()
+    assert record.exit_code == 143
+
+
 def test_of_two_pods_of_a_task_one_works_on(cluster: TestCluster) -> None:
     task = Task(cluster, "orphans", STOPS_WELL, deferrable=True)
     first_pod = task.new_pod()
