@@ -37,10 +37,9 @@ __all__ = ["tiny_gpt2_dir", "tiny_model_dir"]  # fixtures of all tests that live
 
 _TEMPLATE = "toolformer_template"
 _SLOWEST_FIRST = (
-    "tests/system/test_killed_stages.py",  # with the run of test_finetuning_run.py beside it
     "tests/system/test_kubernetes.py",
+    "tests/system/test_killed.py",
     "tests/system/test_finetuning_run.py",
-    "tests/system/test_nights.py",
     "tests/system",
     "tests/slow",
     "tests/faults",
@@ -55,9 +54,8 @@ _SLOWEST_FIRST = (
 _GROUPED_FOLDERS = ("system", "dags")
 """Folders whose tests share one Airflow, or its import and its DAGs parsed."""
 _IN_ANOTHER_AIRFLOW = _SLOWEST_FIRST[:3]
-"""Half of `tests/system`, by time: two workers with an Airflow each are done before one that takes all of it."""
-_WITHOUT_THE_SHARED_AIRFLOW = ("tests/system/test_own_tool.py",)
-"""It installs a tool into an Airflow of its own."""
+"""What compares its rows with those of an undisturbed run: two workers with an Airflow each are done before one that takes all of
+`tests/system`."""
 
 
 gc.disable()  # nearly nothing of the 12,000 modules that are imported is garbage
@@ -85,7 +83,7 @@ class _ByGroup(LoadScopeScheduling):
         if path in _IN_ANOTHER_AIRFLOW:
             return "system, the other half"
         folder = path.split("/")[1]
-        return folder if folder in _GROUPED_FOLDERS and path not in _WITHOUT_THE_SHARED_AIRFLOW else path
+        return folder if folder in _GROUPED_FOLDERS else path
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
+from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration import requests as checks
 from toolformer_ops.orchestration.requests import check_before_first_task
 from toolformer_ops.orchestration.run_outcome import note_why_not_started
@@ -93,6 +95,40 @@ def test_so_does_one_of_every_other_dag_with_a_form(
 ) -> None:
     with pytest.raises(AirflowFailException, match=said):
         check(local_dags[dag_id], conf)
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "conf"),
+    [
+        ("ingest_corpus", {"corpus": "{secrets}"}),
+        ("ingest_corpus", {"corpus": "file://{link}"}),
+        ("annotate_corpus", {"corpus": "{state}", "model": "hub/m@1"}),
+        ("annotate_corpus", {"corpus": "s3://corpora/posts", "model": "{state}"}),
+        (
+            "annotate_corpus",
+            {"corpus": "s3://corpora/posts", "model": "hub/m@1", "evaluation_suites": ["math"], "evaluation_data": "{state}"},
+        ),
+        ("finetune_release", {"release": RELEASE, "evaluation_suites": ["math"], "evaluation_data": "{secrets}"}),
+        ("build_wiki_index", {"source": "{secrets}"}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_no_address_in_a_form_leads_to_a_password(
+    local_dags: dict[str, DAG], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dag_id: str, conf: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(ObjectStore, "is_there", lambda store, uri: True)
+    state = load_settings().state_dir
+    state.mkdir()
+    secrets, link = state / "secrets.json", tmp_path / "link.jsonl"
+    secrets.write_text('{"text": "hush-hush"}')
+    link.symlink_to(secrets)
+    sent = {
+        name: value.format(secrets=secrets, link=link, state=state) if isinstance(value, str) else value
+        for name, value in conf.items()
+    }
+    with pytest.raises(AirflowFailException, match="which is where passwords are kept") as caught:
+        check(local_dags[dag_id], sent)
+    assert "hush-hush" not in str(caught.value)
 
 
 def test_the_reason_stands_outside_of_the_log_lines_that_airflows_ui_folds(

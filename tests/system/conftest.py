@@ -1,20 +1,27 @@
-"""The embedded services, a small corpus and a tiny model that writes calls, for tests of whole DAG runs."""
+"""The embedded services with three added tools, a small corpus and a tiny model that writes calls, for tests of whole DAG runs."""
 
+import importlib.util
 import json
 import os
+import shutil
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import filelock
+import psutil
 import pytest
 from sqlalchemy import text as sql
 
 from tests.servers import directory_in_memory
 from tests.system.writing_model import save_model_that_writes_calls
-from toolformer_ops.config import STATE_DIR_VARIABLE, Settings, load_settings
+from tests.tool_files import SERVERS, served, write_tool
+from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings, load_settings
 from toolformer_ops.local_services.airflow_client import ENDED_STATES, AirflowClient
 from toolformer_ops.local_services.lifecycle import delete_state, up
 from toolformer_ops.local_services.state_folder import write_environment
@@ -53,13 +60,45 @@ one executes it, and those at which a process died come last: what is executed i
 
 
 @pytest.fixture(scope="session")
-def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """The settings that lead to a Postgres, an S3 and an Airflow of the session's own, with no rows and no objects."""
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which pip has installed the package of the tool `WordCount`, from its source and without a network."""
+    folder = tmp_path_factory.mktemp("site")
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--quiet"]
+    package = REPOSITORY / "tests" / "data" / "word_count_tool"
+    run = [sys.executable, "-m", "pip", "install", *options, "--target", str(folder), str(package)]
+    subprocess.run(run, check=True, timeout=600)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tool_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """`Length` asks a server of fastmcp over stdio, `Convert` the same one over HTTP, which a thread of this process serves."""
+    folder = tmp_path_factory.mktemp("tool-files")
+    specification = importlib.util.spec_from_file_location("facts", SERVERS / "facts.py")
+    assert specification is not None
+    assert specification.loader is not None
+    facts = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(facts)
+    command = [sys.executable, str(SERVERS / "facts.py")]
+    with served(facts.server.http_app()) as address:
+        write_tool(folder, "Length", "length", server={"command": command}, ask=True)
+        write_tool(folder, "Convert", "convert", server={"command": [], "url": f"{address}/mcp"}, ask=True)
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def services(tmp_path_factory: pytest.TempPathFactory, site: Path, tool_files: Path) -> Iterator[Settings]:
+    """The settings that lead to a Postgres, an S3 and an Airflow of the session's own, with no rows and no objects.
+
+    Beside the tools of the paper Airflow has those of `site` and `tool_files`.
+    """
     with directory_in_memory(tmp_path_factory.mktemp("services")) as folder:
         with pytest.MonkeyPatch.context() as patch:
             for name in [name for name in os.environ if name.startswith("TOOLFORMER_")]:
                 patch.delenv(name)
             patch.setenv(STATE_DIR_VARIABLE, str(folder / "state"))
+            patch.setenv("PYTHONPATH", str(site))
+            shutil.copytree(tool_files, folder / "state" / "tools")
             load_settings.cache_clear()
             # One at a time: two that look for free ports at once find the same.
             with filelock.FileLock(Path(tempfile.gettempdir()) / "toolformer-tests-up.lock"):
@@ -94,11 +133,51 @@ def airflow(services: Settings) -> Iterator[AirflowClient]:
 
 def wait_until_ended(airflow: AirflowClient, dag_id: str, run_id: str) -> str:
     """The state in which a run ended."""
-    until = time.monotonic() + SECONDS_FOR_A_RUN
-    while (state := airflow.run_state(dag_id, run_id)) not in ENDED_STATES:
-        assert time.monotonic() < until, f"{run_id} is still {state}"
-        time.sleep(1)
-    return state
+    until(f"the end of {run_id}", lambda: airflow.run_state(dag_id, run_id) in ENDED_STATES)
+    return airflow.run_state(dag_id, run_id)
+
+
+def until(what: str, look: Callable[[], Any], seconds: float = 0.5) -> Any:
+    """What `look` returns, asked each so many seconds, once that is something."""
+    end = time.monotonic() + SECONDS_FOR_A_RUN
+    while not (found := look()):
+        assert time.monotonic() < end, f"waited {SECONDS_FOR_A_RUN} s for {what}"
+        time.sleep(seconds)
+    return found
+
+
+def rows(settings: Settings, query: str, **values: object) -> list[tuple[Any, ...]]:
+    """The rows of a query, as the owner of the database sees them."""
+    with database.transaction(database.connect(settings)) as connection:
+        return [tuple(row) for row in connection.execute(sql(query), values)]
+
+
+@contextmanager
+def held_stages(settings: Settings) -> Iterator[None]:
+    """In the block, a stage that has finished a document waits before it says so."""
+    with database.transaction(database.connect(settings)) as connection:
+        connection.execute(sql("lock table stage_ledger in share mode"))
+        yield
+
+
+def processes_of(settings: Settings, component: str) -> list[psutil.Process]:
+    """The processes of a component of this state folder's Airflow."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        words = " ".join(process.info["cmdline"] or []).replace(
+            "_", "-"
+        )  # some name themselves anew: airflow api_server
+        if f"airflow {component}" in words and str(process.info["cwd"]).startswith(str(settings.state_dir)):
+            found.append(process)
+    return found
+
+
+def stage_process(*words: str) -> psutil.Process | None:
+    """The process of a stage with these words in its command line, as a task started it."""
+    for process in psutil.process_iter(["cmdline"]):
+        if {"toolformer_ops", "stage", *words} <= set(process.info["cmdline"] or []):
+            return process
+    return None
 
 
 SUMS = 120
@@ -165,45 +244,24 @@ def annotate_anew(settings: Settings, airflow: AirflowClient, run_id: str, corpu
 
 def rows_of_calls(settings: Settings) -> dict[str, list[list[Any]]]:
     """All rows by table, as JSON has them."""
-    with database.transaction(database.connect(settings)) as connection:
-        rows = {table: [list(row) for row in connection.execute(sql(query))] for table, query in ROWS.items()}
-    found: dict[str, list[list[Any]]] = json.loads(json.dumps(rows, default=str))
+    rows_by_table = {table: rows(settings, query) for table, query in ROWS.items()}
+    found: dict[str, list[list[Any]]] = json.loads(json.dumps(rows_by_table, default=str))
     return found
 
 
 @pytest.fixture(scope="session")
-def shared_rows(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """Where the workers of a session find the rows of the undisturbed run; they depend on no Airflow."""
-    own = tmp_path_factory.getbasetemp()
-    return (own if worker_id == "master" else own.parent) / "undisturbed.json"
-
-
-@pytest.fixture(scope="session")
-def undisturbed_run(
-    services: Settings, airflow: AirflowClient, sums: Path, writing_model_dir: Path, shared_rows: Path
+def undisturbed(
+    services: Settings, airflow: AirflowClient, sums: Path, writing_model_dir: Path
 ) -> dict[str, list[list[Any]]]:
-    """The rows of a run of this Airflow, `UNDISTURBED`, that annotates `sums` and releases its calls."""
+    """The rows of a run, `UNDISTURBED`, that annotates `sums` and releases its calls."""
     annotate_anew(services, airflow, UNDISTURBED, sums, writing_model_dir)
     assert wait_until_ended(airflow, ANNOTATE, UNDISTURBED) == "success"
-    rows = rows_of_calls(services)
-    shared_rows.with_suffix(".part").write_text(json.dumps(rows), encoding="utf-8")
-    shared_rows.with_suffix(".part").rename(shared_rows)
-    return rows
+    found = rows_of_calls(services)
+    assert found["candidate_calls"]
+    assert found["call_losses"]
+    return found
 
 
-@pytest.fixture(scope="session")
-def undisturbed(request: pytest.FixtureRequest, shared_rows: Path) -> dict[str, list[list[Any]]]:
-    """The rows of the undisturbed run, which another worker may have had."""
-    if not shared_rows.exists():
-        request.getfixturevalue("undisturbed_run")
-    rows: dict[str, list[list[Any]]] = json.loads(shared_rows.read_text(encoding="utf-8"))
-    assert rows["candidate_calls"]
-    assert rows["call_losses"]
-    return rows
-
-
-FINETUNE = "finetune_release"
-TUNING = "tuning"
 PROBLEMS = 3
 
 
@@ -222,19 +280,3 @@ def evaluation_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "svamp").mkdir()
     (folder / "svamp" / "SVAMP.json").write_text(json.dumps(problems), encoding="utf-8")
     return folder
-
-
-@pytest.fixture(scope="session")
-def tuning(services: Settings, airflow: AirflowClient, undisturbed_run: object, evaluation_data: Path) -> str:
-    """The id of a run that finetunes twice and evaluates on two suites, one without data; it has just been triggered."""
-    with database.transaction(database.connect(services)) as connection:
-        release_id = connection.execute(
-            sql("select release_id from run_releases where run_id = :run"), {"run": UNDISTURBED}
-        ).scalar_one()
-    conf = {
-        "release": release_id, "finetune_steps": 2, "finetune_batch": 2, "finetune_device_batch": 2, "finetune_length": 64,
-        "finetune_baseline": True, "evaluation_suites": ["math", "lama"], "evaluation_data": str(evaluation_data),
-    }  # fmt: skip
-    airflow.open_dag(FINETUNE)
-    airflow.trigger(FINETUNE, TUNING, conf)
-    return TUNING
