@@ -375,6 +375,7 @@ def start_build(source: Path, index_dir: Path, env: dict[str, str] | None = None
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env or {**os.environ})
 
 
+@pytest.mark.slow
 def test_a_killed_build_leaves_nothing_visible_and_the_next_one_ends_well(tmp_path: Path) -> None:
     large = tmp_path / "large.jsonl"
     large.write_bytes(kilt_lines({f"Article {number}": ["Some words. " * 100] for number in range(4000)}))
@@ -393,6 +394,7 @@ def test_a_killed_build_leaves_nothing_visible_and_the_next_one_ends_well(tmp_pa
     assert not list(tmp_path.glob("index/building-*"))
 
 
+@pytest.mark.slow
 def test_two_builds_at_once_end_well_and_one_builds(source: Path, tmp_path: Path) -> None:
     processes = [start_build(source, tmp_path / "index") for _ in range(2)]
     outcomes = [process.communicate(timeout=120) for process in processes]

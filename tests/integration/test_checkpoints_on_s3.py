@@ -24,6 +24,7 @@ def steps_on_s3(store: ObjectStore) -> list[int]:
     return [int(key.split("/")[2].partition("-")[0]) for key in store.list("checkpoints/") if key.endswith(MANIFEST)]
 
 
+@pytest.mark.slow
 def test_training_that_lost_its_disk_while_it_sent_a_checkpoint_ends_as_an_undisturbed_one(
     s3_settings: Settings, tiny_gpt2_dir: Path, tmp_path: Path
 ) -> None:

@@ -20,20 +20,26 @@ from tests.tiny_models import save_tiny_model
 from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings
 from toolformer_ops.errors import ModelError, TrainingError
 from toolformer_ops.finetuning import release_training
-from toolformer_ops.finetuning.curves import PICTURE
+from toolformer_ops.finetuning.curves import PICTURE, write_curves
 from toolformer_ops.finetuning.processes import TrainingJob
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.finetuning.sequences import TokenSequences
 from toolformer_ops.finetuning.trainer import ReleaseTrainer
 from toolformer_ops.finetuning.training import BaseModel, TrainedModel, TrainingPlan, load_base_model
-from toolformer_ops.finetuning.training_log import read_lines
+from toolformer_ops.finetuning.training_log import ProgressLines, read_lines
 from toolformer_ops.release.format import read_release
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     return Settings(_env_file=None, state_dir=tmp_path / "state")
+
+
+@pytest.fixture(autouse=True)
+def _without_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To draw the curves takes a quarter of a training."""
+    monkeypatch.setattr(release_training, "write_curves", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +98,16 @@ def _nats(network: Any, ids: list[int]) -> float:
 def test_splitting_a_batch_changes_neither_losses_nor_weights(
     settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path: Path
 ) -> None:
-    whole = _train(settings, tiny_model_dir, release_dir, tmp_path / "whole", recipe_of(finetune_device_batch=4))
-    split = _train(settings, tiny_model_dir, release_dir, tmp_path / "split", recipe_of(finetune_device_batch=1))
+    whole, split = (
+        _train(
+            settings,
+            tiny_model_dir,
+            release_dir,
+            tmp_path / f"{size}",
+            recipe_of(finetune_steps=3, finetune_device_batch=size),
+        )
+        for size in (4, 1)
+    )
     assert _losses(split) == pytest.approx(_losses(whole), abs=1e-4)
     assert [line["tokens"] for line in _log(split)] == [line["tokens"] for line in _log(whole)]
     assert _largest_difference(whole, split) < 2e-3  # Adam turns rounding of near-zero gradients into small steps
@@ -139,7 +153,15 @@ def test_same_seed_gives_the_same_losses_and_another_seed_others(
     settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path: Path
 ) -> None:
     first, again, other = (
-        _losses(_train(settings, tiny_model_dir, release_dir, tmp_path / name, recipe_of(finetune_batch=2, seed=seed)))
+        _losses(
+            _train(
+                settings,
+                tiny_model_dir,
+                release_dir,
+                tmp_path / name,
+                recipe_of(finetune_steps=3, finetune_batch=2, seed=seed),
+            )
+        )
         for name, seed in (("a", 1), ("b", 1), ("c", 2))
     )
     assert first == again
@@ -149,8 +171,8 @@ def test_same_seed_gives_the_same_losses_and_another_seed_others(
 def test_diverged_training_is_an_error_and_not_a_model(
     settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def poisoned(*arguments: Any) -> BaseModel:
-        base = load_base_model(*arguments)
+    def poisoned(*arguments: Any, **options: Any) -> BaseModel:
+        base = load_base_model(*arguments, **options)
         base.network.lm_head.weight.data[0, 0] = math.nan
         return base
 
@@ -205,6 +227,9 @@ def test_a_training_has_all_cores_of_its_machine_and_in_a_pod_those_of_the_setti
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
     monkeypatch.setattr(release_training, "train", watched)
+    monkeypatch.setattr(
+        release_training, "training_arguments", lambda *_: None
+    )  # they would wait for the other processes
     monkeypatch.setenv("WORLD_SIZE", processes)
     plan = TrainingPlan(device_batch=1)
     job = TrainingJob(recipe_of(), str(tiny_model_dir), release_dir, (), tmp_path, plan)
@@ -244,6 +269,7 @@ def undisturbed(tiny_gpt2_dir: Path, release_dir: Path, tmp_path_factory: pytest
     return _train(settings, tiny_gpt2_dir, release_dir, folder, recipe, dev_texts=DEV_TEXTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill", KILLS)
 def test_training_that_was_killed_ends_as_an_undisturbed_one(
     settings: Settings,
@@ -271,6 +297,7 @@ def test_training_that_was_killed_ends_as_an_undisturbed_one(
     assert resumed.best == undisturbed.best
 
 
+@pytest.mark.slow
 def test_a_training_that_is_killed_after_its_last_step_ends_as_it_was_without_the_optimisers_state(
     settings: Settings, tiny_gpt2_dir: Path, release_dir: Path, killed: Path, undisturbed: TrainedModel, tmp_path: Path
 ) -> None:
@@ -286,16 +313,25 @@ def test_a_training_that_is_killed_after_its_last_step_ends_as_it_was_without_th
 
 
 def test_checkpoint_that_holds_code_is_not_run(
-    settings: Settings, tiny_gpt2_dir: Path, release_dir: Path, killed: Path, tmp_path: Path
+    settings: Settings, tiny_gpt2_dir: Path, release_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = shutil.copytree(killed / "line-11", tmp_path / "training")
-    checkpoint = folder / "checkpoints" / KILLS["line-11"]
+    recipe, folder, log = recipe_of(**killed_training.CHOICES), tmp_path / "training", ProgressLines.on_log
+
+    def stop_after_step_9(line: ProgressLines, args: Any, state: Any, *others: Any, **options: Any) -> None:
+        log(line, args, state, *others, **options)
+        if state.global_step == 9:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ProgressLines, "on_log", stop_after_step_9)
+        with pytest.raises(KeyboardInterrupt):
+            _train(settings, tiny_gpt2_dir, release_dir, folder, recipe, dev_texts=DEV_TEXTS)
+    checkpoint = folder / "checkpoints" / "checkpoint-8"
     written = checkpoint / "optimizer.pt"
     torch.save(_Evil(tmp_path / "was-run"), written)
     mark = json.loads((checkpoint / "whole.json").read_text())
     mark["files"]["optimizer.pt"] = written.stat().st_size
     (checkpoint / "whole.json").write_text(json.dumps(mark))
-    recipe = recipe_of(**killed_training.CHOICES)
     with pytest.raises(Exception, match=r"(?i)weights.only"):
         _train(settings, tiny_gpt2_dir, release_dir, folder, recipe, dev_texts=DEV_TEXTS)
     assert not (tmp_path / "was-run").exists()
@@ -410,10 +446,11 @@ def test_sequence_that_does_not_fit_at_all_is_an_error_with_its_remedy(
 
 
 def test_curves_hold_every_step_once(
-    settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path: Path
+    settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+    monkeypatch.setattr(release_training, "write_curves", write_curves)
     recipe = recipe_of(finetune_eval_steps=2)
     trained = _train(settings, tiny_model_dir, release_dir, tmp_path, recipe, dev_texts=DEV_TEXTS)
     assert (trained.directory / PICTURE).read_bytes().startswith(b"\x89PNG")
