@@ -268,7 +268,7 @@ class LanguageModel:
             return False
         if choice == "auto" or self._has_room:
             return self._has_room
-        if not self._model.memory.could_hold(self._model.float32_bytes):
+        if not self._could_hold_float32:
             raise ModelError(
                 f"verify_in_float32 {choice}: expected a device that holds the weights in float32, "
                 f"{self._model.float32_bytes / 2**30:.0f} GiB, found less. Choose auto or off, or give the pod more GPUs."
@@ -286,6 +286,11 @@ class LanguageModel:
                 self._model.float32_bytes / 2**30, self.number_format,
             )  # fmt: skip
         return has_room
+
+    @functools.cached_property
+    def _could_hold_float32(self) -> bool:
+        """Whether float32 weights fit in the place of the others. Asked first when only the others are there."""
+        return self._model.memory.could_hold(self._model.float32_bytes)
 
     @property
     def _model(self) -> CausalModel:

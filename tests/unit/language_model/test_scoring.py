@@ -534,6 +534,7 @@ def test_without_room_float32_weights_take_the_place_of_the_others_once_for_all_
     assert loads.formats == ["float32"], "they stay until the others are asked for"
     assert engine.surely_below(0.5 - 101.0, 0.5)
     assert not engine.surely_below(0.5 - 99.0, 0.5)
+    assert engine.verifies("on")
     assert loads.formats == ["float32"]
     assert engine.find_positions(PROMPT, [TEXT], at_most=3, threshold=0.0) == positions
     assert loads.formats == ["float32", "bfloat16"]
