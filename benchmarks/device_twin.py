@@ -31,6 +31,8 @@ GIBIBYTE = 2**30
 ALLOCATIONS = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "detach", "lift_fresh")
 NOT_LAUNCHED = (*ALLOCATIONS, "_unsafe_view", "_fused_sdp_choice", "_has_compatible_shallow_copy_type")
 READS = ("_local_scalar_dense", "nonzero", "masked_select", "unique_dim", "_unique2", "equal", "is_nonzero")
+KERNEL_FORMATS: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)
+"""Of the kernel of variable-length attention; a test may let its stand-in take float32, to compare without rounding."""
 INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
 
 
@@ -217,7 +219,7 @@ def varlen_attn_out(
     every = [query, key, value, out]
     _require(all(isinstance(one, Twin) for one in [*every, *integers]), "all tensors on the device")
     _require(all(one.dtype == query.dtype for one in every), "one number format")
-    _require(query.dtype in (torch.bfloat16, torch.float16), "bfloat16 or float16")
+    _require(query.dtype in KERNEL_FORMATS, "bfloat16 or float16")
     _require(all(one.dtype == torch.int32 and one.is_contiguous() for one in integers), "contiguous int32 lengths")
     _require(all(one.stride(-1) == 1 for one in every), "a contiguous last dimension")
     _require(all(stride % 8 == 0 for one in every for stride in one.stride()[:2]), "rows that begin at 16 bytes")

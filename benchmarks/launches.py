@@ -1,42 +1,38 @@
-"""Work "launches": how many operations a decode step dispatches and how often it reads from the device, counted on a CPU.
+"""Work "launches": how many operations a decode step dispatches and how often it reads from the device, counted without a GPU.
 
 On a GPU each operation is a launch, of 4 to 7 microseconds, and each read waits for all that was launched before. Both are the
-same for a model of any size: models here are tiny, with random weights, in the shapes of four architectures. Views and allocations
-are not counted, they launch nothing. Counted are the steps of sampling and of writing with tools, with 1, 8 and 64 texts, the texts
-in one set of operations as on a GPU; nothing is timed.
+same for a model of any size: models here are tiny, with random weights, in the shapes of five architectures, in bfloat16, on a
+device twin (`device_twin.py`), so the engine takes its path on a GPU. Views and allocations are not counted, they launch nothing.
+Counted are the steps of sampling and of writing with tools, with 1, 8, 32 and 64 texts; nothing is timed.
 """
 
 import collections
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.device_twin import GIBIBYTE, Counts, device_twin
 from benchmarks.random_models import prompt_tokenizer, random_network, text_of_tokens
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.model import WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.tokenization import Tokenization
+from toolformer_ops.models.loading import DTYPES
 
-TEXTS = (1, 8, 64)
-ARCHITECTURES = ("llama", "gpt2", "gptj", "gemma2")
+TEXTS = (1, 8, 32, 64)
+ARCHITECTURES = ("llama", "qwen2", "gpt2", "gptj", "gemma2")
 PROMPT = AnnotationPrompt("Calculator", "Add calls to a Calculator.\nInput: {text}\nOutput:")
 TEXT_TOKENS = (9, 16)
 """Shortest and longest text: they differ, as texts do."""
 POSITIONS, SAMPLES, NEW_TOKENS = 2, 4, 6
 LAYERS = (2, 4)
 """Each model in two depths: what a step of the deeper one dispatches more is the layers' part."""
-ALLOCATIONS = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "detach", "lift_fresh")
-READS = ("_local_scalar_dense", "nonzero", "masked_select", "unique_dim", "_unique2")
-READING_METHODS = ("tolist", "cpu")
 
 
 @dataclass
@@ -53,6 +49,7 @@ class Counted:
     """The median step of one architecture and number of texts."""
 
     architecture: str
+    dtype: str
     work: str
     texts: int
     rows: int
@@ -65,63 +62,29 @@ class Counted:
     """Most reads of a step."""
 
 
-class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self, count: Callable[[str], None], read: Callable[[], None]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._count = count
-        self._read = read
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        with self:  # what is only a name for other operations, such as a reshape that copies, is counted as those
-            parts = func.decompose(*args, **(kwargs or {}))
-        if parts is not NotImplemented:
-            return parts
-        name = func.overloadpacket.__name__
-        if name in READS:
-            self._read()
-        if not func.is_view and name not in ALLOCATIONS and name != "_unsafe_view":
-            self._count(name)
-        return func(*args, **(kwargs or {}))
-
-
-class _Methods(TorchFunctionMode):
-    """On a CPU `tolist` and `cpu` dispatch nothing."""
-
-    def __init__(self, read: Callable[[], None]) -> None:
-        super().__init__()
-        self._read = read
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") in READING_METHODS:
-            self._read()
-        return func(*args, **(kwargs or {}))
-
-
 @contextmanager
-def counting(network: Any) -> Iterator[list[StepCount]]:
-    """Collects one count a pass through `network`: the pass and what follows until the next."""
+def counting(network: Any, counts: Counts) -> Iterator[list[StepCount]]:
+    """Collects one count a pass through `network`, which is on the twin: the pass and what follows until the next."""
     steps: list[StepCount] = []
 
+    def end() -> None:
+        if steps:
+            steps[-1].operations, steps[-1].reads = counts.launches.copy(), counts.reads
+        counts.clear()
+
     def begin(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        end()
         steps.append(StepCount(kwargs["input_ids"].numel()))
-
-    def count(name: str) -> None:
-        if steps:
-            steps[-1].operations[name] += 1
-
-    def read() -> None:
-        if steps:
-            steps[-1].reads += 1
 
     hook = network.base_model.register_forward_pre_hook(begin, with_kwargs=True)
     try:
-        with _Operations(count, read), _Methods(read):
-            yield steps
+        yield steps
+        end()
     finally:
         hook.remove()
 
 
-def count_sampling(model: CausalModel, tokenizer: Any, texts: Sequence[str]) -> list[StepCount]:
+def count_sampling(counts: Counts, model: CausalModel, tokenizer: Any, texts: Sequence[str]) -> list[StepCount]:
     """The decode steps in which calls are sampled at two positions of each text."""
     engine = LanguageModel(model, Tokenization(tokenizer), "counted")
     positions = [
@@ -132,22 +95,22 @@ def count_sampling(model: CausalModel, tokenizer: Any, texts: Sequence[str]) -> 
     )
     for number, (text, tokens) in enumerate(zip(texts, positions, strict=True)):
         sampler.add(text, tokens, str(number))
-    with counting(model.network) as steps:
+    with counting(model.network, counts) as steps:
         sampler.finish()
     return steps
 
 
-def count_writing(model: CausalModel, tokenizer: Any, texts: Sequence[str]) -> list[StepCount]:
+def count_writing(counts: Counts, model: CausalModel, tokenizer: Any, texts: Sequence[str]) -> list[StepCount]:
     """The decode steps of writing with tools; passes in which texts take in several tokens are left out."""
     writer = WritingModel(model, tokenizer, "counted", Settings(_env_file=None), ("Calculator",))  # type: ignore[call-arg]
-    with counting(model.network) as steps:
+    with counting(model.network, counts) as steps:
         writer.write([Prompt(text) for text in texts], DecodingSettings(max_new_tokens=NEW_TOKENS))
     return [step for step in steps[1:] if len(texts) / 2 < step.tokens <= len(texts)]
 
 
-def tiny_model(architecture: str, layers: int) -> tuple[CausalModel, Any]:
-    """A random model and its tokenizer; its texts are attended to in one set of operations."""
-    from transformers import Gemma2Config, GPT2Config, GPTJConfig, LlamaConfig
+def tiny_model(architecture: str, layers: int, dtype: str) -> tuple[CausalModel, Any]:
+    """A random model on the twin, and its tokenizer."""
+    from transformers import Gemma2Config, GPT2Config, GPTJConfig, LlamaConfig, Qwen2Config
 
     tokenizer = prompt_tokenizer()
     end = tokenizer.eos_token_id
@@ -157,6 +120,7 @@ def tiny_model(architecture: str, layers: int) -> tuple[CausalModel, Any]:
     gpt = {"n_embd": 32, "n_layer": layers, "n_head": 4, "n_positions": 1024, **ids}
     config = {
         "llama": lambda: LlamaConfig(**llama),
+        "qwen2": lambda: Qwen2Config(**llama),
         "gpt2": lambda: GPT2Config(**gpt),
         "gptj": lambda: GPTJConfig(rotary_dim=4, **gpt),
         "gemma2": lambda: Gemma2Config(head_dim=8, query_pre_attn_scalar=8, sliding_window=24, **llama),
@@ -164,38 +128,38 @@ def tiny_model(architecture: str, layers: int) -> tuple[CausalModel, Any]:
     network = random_network(config)
     with torch.no_grad():  # no text ends before it is as long as it may be
         network.get_output_embeddings().weight[end] = 0.0
-    model = CausalModel(network, 1024)
-    model.kind, model.texts_together = "cuda", True
-    model.memory = DeviceMemory(network, free_bytes=2**36, like="cuda")
-    return model, tokenizer
+    return CausalModel(network.to(DTYPES[dtype]).to("cuda"), 1024), tokenizer
 
 
 def measure_launches(
-    architectures: Sequence[str] = ARCHITECTURES, numbers: Sequence[int] = TEXTS
+    architectures: Sequence[str] = ARCHITECTURES, numbers: Sequence[int] = TEXTS, dtype: str = "bfloat16"
 ) -> list[dict[str, Any]]:
     """One entry for each architecture, work and number of texts."""
-    found: list[dict[str, Any]] = []
-    for architecture in architectures:
-        models = [tiny_model(architecture, layers) for layers in LAYERS]
-        for number in numbers:
-            shortest, longest = TEXT_TOKENS
-            tokenizer = models[0][1]
-            texts = [text_of_tokens(tokenizer, shortest + one % (longest - shortest + 1), one) for one in range(number)]
-            for work, counted in (("sampling", count_sampling), ("writing with tools", count_writing)):
-                by_depth = [counted(model, tokenizer, texts) for model, _ in models]
-                totals = [statistics.median(step.operations.total() for step in steps) for steps in by_depth]
-                a_layer = (totals[1] - totals[0]) / (LAYERS[1] - LAYERS[0])
-                found.append(
-                    asdict(
-                        Counted(
-                            architecture=architecture,
-                            work=work,
-                            texts=number,
-                            rows=max(step.tokens for steps in by_depth for step in steps),
-                            a_layer=a_layer,
-                            outside=totals[0] - LAYERS[0] * a_layer,
-                            reads=max(step.reads for steps in by_depth for step in steps),
-                        )
-                    )
-                )
-    return found
+    with device_twin(free_bytes=64 * GIBIBYTE) as counts:
+        return [
+            asdict(counted)
+            for architecture in architectures
+            for counted in _measure_architecture(counts, architecture, numbers, dtype)
+        ]
+
+
+def _measure_architecture(counts: Counts, architecture: str, numbers: Sequence[int], dtype: str) -> Iterator[Counted]:
+    models = [tiny_model(architecture, layers, dtype) for layers in LAYERS]
+    for number in numbers:
+        shortest, longest = TEXT_TOKENS
+        tokenizer = models[0][1]
+        texts = [text_of_tokens(tokenizer, shortest + one % (longest - shortest + 1), one) for one in range(number)]
+        for work, counted in (("sampling", count_sampling), ("writing with tools", count_writing)):
+            by_depth = [counted(counts, model, tokenizer, texts) for model, _ in models]
+            totals = [statistics.median(step.operations.total() for step in steps) for steps in by_depth]
+            a_layer = (totals[1] - totals[0]) / (LAYERS[1] - LAYERS[0])
+            yield Counted(
+                architecture=architecture,
+                dtype=dtype,
+                work=work,
+                texts=number,
+                rows=max(step.tokens for steps in by_depth for step in steps),
+                a_layer=a_layer,
+                outside=totals[0] - LAYERS[0] * a_layer,
+                reads=max(step.reads for steps in by_depth for step in steps),
+            )

@@ -47,7 +47,7 @@ def markdown(results: Mapping[str, Any]) -> str:
         if name in results:
             parts.append(f"## {title}\n\n{work_tables(results[name])}")
     sections = {
-        "launches": "Operations and device reads of a decode step, texts attended to in one set of operations",
+        "launches": "Operations and device reads of a decode step on a device twin",
         "roofline": "Predicted, not measured: milliseconds a text on GPUs and what limits each phase, texts an hour, hours",
     }
     for name, title in sections.items():

@@ -39,7 +39,7 @@ TEXTS_TOGETHER = 16
 FLOAT32_SHARE = 0.05
 """Of the calls, assumed to be within rounding of a threshold."""
 LAUNCH_SECONDS = 5e-6
-STEP_LAUNCHES_A_LAYER, STEP_LAUNCHES_OUTSIDE = 60, 60
+STEP_LAUNCHES_A_LAYER, STEP_LAUNCHES_OUTSIDE = 49, 38
 """Of a decode step of Llama in bfloat16 with any number of texts (`launches.py` counts them)."""
 MATRIX_SHARE, ATTENTION_SHARE, BANDWIDTH_SHARE = 0.75, 0.4, 0.85
 """Assumed of the peak: what large matrix products and flash attention reach, and reading and writing of the bandwidth."""

@@ -9,15 +9,26 @@ computed for a group of texts (`kv_cache.Group`) over three kinds of columns, no
     own       those that a sequence itself has added: its call so far
 
 A group is one text on a CPU, where nothing is padded, so that a row has the same bits in every batch. On other devices it
-is all texts of a prompt, the texts padded to the longest: the number of operations does not depend on how many there are.
+is all texts of a prompt, in one set of operations, whose number does not depend on how many there are:
+
+- in bfloat16 and float16 each kind of columns is one kernel (`packing.variable_lengths`), which reads the columns where they are:
+  the prompt's for all tokens at once, the text's for each run of tokens that see the same of it, the own ones for each row. The
+  three results are merged by the log-sum-exp of their scores. With a sliding window a token's ranges begin later;
+- in float32, and in networks that cap their scores, by matrix products with texts that are padded to the longest.
+
+On a GPU a row's numbers may differ by rounding in another batch: matrix products round by the shape of the batch. The kernel
+splits no keys, so that its result for a sequence of queries does not depend on the others.
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from toolformer_ops.language_model.packing import Ranges, takes_variable_lengths, variable_lengths
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model.kv_cache import Group
@@ -27,14 +38,34 @@ LONG_TOKENS = {"cpu": 256, "cuda": 2}
 the slower one."""
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """What the tokens of a pass see of one kind of columns, as numbers of the host."""
+
+    queries: np.ndarray
+    """(sequences,) tokens of each sequence of queries."""
+    starts: np.ndarray
+    lengths: np.ndarray
+    """(sequences,) the range of columns that each of them sees."""
+
+
 class GroupPass:
     """What one pass adds to a group, and what each of the new tokens sees of it."""
 
-    def __init__(self, group: "Group", rows: np.ndarray, counts: np.ndarray) -> None:
-        """`counts[n]` new tokens for row `rows[n]`; one each where the group's sequences have columns of their own."""
+    def __init__(self, group: "Group", rows: np.ndarray, counts: np.ndarray, *, by_range: bool) -> None:
+        """`counts[n]` new tokens for row `rows[n]`; one each where the group's sequences have columns of their own.
+
+        `by_range`: rows that see the same columns of a text are put next to each other.
+        """
         self.group = group
         of_row = np.repeat(rows, counts)  # (tokens,)
         nth = np.arange(len(of_row)) - np.repeat(counts.cumsum() - counts, counts)  # (tokens,): of its row's new ones
+        self.order = np.arange(len(of_row))
+        """(tokens,) which of the tokens that are given is the pass's n-th."""
+        if by_range and group.branches:
+            self.order = np.lexsort((group.seen[of_row], group.text_of[of_row]))
+            of_row = of_row[self.order]
+        self._in_place = np.array_equal(of_row, np.arange(group.rows))  # token n is of row n, and each row has one
         self.positions = group.seen[of_row] + group.steps[of_row] + nth
         text = group.text_of[of_row]
         prompt = group.prompt.length
@@ -43,7 +74,6 @@ class GroupPass:
         self._text_columns = int(group.lengths.max(initial=0)) if group.branches else int(column.max()) + 1
         self._own_columns = int(group.steps[rows].max()) + 1 if group.branches else 0
         self._single = len(group.lengths) == 1
-        self._whole = len(rows) == group.rows
         self._width = len(text)
         unpad, pad = np.arange(len(text)), np.zeros(0, dtype=np.int64)
         if not self._single:  # tokens by text, padded to the text with the most
@@ -59,6 +89,8 @@ class GroupPass:
         self._numbers = np.concatenate([np.stack(fields).reshape(-1), pad])
         self._on_device: dict[torch.device, tuple[Tensor, ...]] = {}
         self._masks: dict[tuple[torch.device, int | None, bool], Tensor] = {}
+        self._ranges: dict[tuple[torch.device, int | None], tuple[list[Ranges], bool]] = {}
+        self._of_row, self._column, self._seen, self._text, self._counts = of_row, column, seen, text, counts
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -74,10 +106,21 @@ class GroupPass:
         softcap: float | None,
     ) -> Tensor:
         """Attention of the new tokens, (tokens, heads, width), whose keys and values, (tokens, key heads, width), are added."""
-        text_keys, text_values = self._written_text(layer, keys, values)  # (key heads, texts, columns, width)
+        self._write(layer, keys, values)
+        if takes_variable_lengths(queries.device, queries.dtype, queries.shape[-1], softcap):
+            return self._by_ranges(layer, queries, window, scale)
         kind = "cpu" if queries.device.type == "cpu" else "cuda"
         if not self.group.branches and not softcap and self._width >= LONG_TOKENS[kind]:
-            return self._fused(layer, queries, text_keys, text_values, window, scale)
+            return self._fused(layer, queries, window, scale)
+        return self._by_products(layer, queries, window, scale, softcap)
+
+    def _by_products(
+        self, layer: int, queries: Tensor, window: int | None, scale: float, softcap: float | None
+    ) -> Tensor:
+        """Attention to what is written, by matrix products over all columns; what a token does not see is masked."""
+        text_keys, text_values = (  # (key heads, texts, columns, width)
+            held[:, :, : self._text_columns] for held in self.group.text[layer]
+        )
         tokens, heads, width = queries.shape
         key_heads, texts, text_columns = text_keys.shape[:3]
         *_, unpad, pad = self._indices(queries.device)
@@ -99,7 +142,7 @@ class GroupPass:
             prompt_keys, prompt_values = self.group.prompt.columns[layer]  # (key heads, columns, width)
             pieces.insert(0, by_head @ prompt_keys.transpose(1, 2))
         if self.group.branches:
-            own_keys, own_values = self._written_own(layer, keys, values)  # (tokens, key heads, columns, width)
+            own_keys, own_values = self._read_own(layer, queries.device)  # (tokens, key heads, columns, width)
             to_own = grouped @ own_keys.transpose(2, 3)  # (tokens, key heads, group, own columns)
             pieces.append(to_own.transpose(0, 1).reshape(key_heads, by_head.shape[1], self._own_columns))
         scores = torch.cat(pieces, dim=-1).float()  # (key heads, tokens * group, columns)
@@ -135,10 +178,9 @@ class GroupPass:
             mixed = mixed + weights[..., end:].transpose(0, 1) @ own_values  # (tokens, key heads, group, width)
         return mixed.reshape(tokens, heads, -1)
 
-    def _fused(
-        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, window: int | None, scale: float
-    ) -> Tensor:
-        """Torch's attention over prompt and text in one, of texts that are padded to the longest."""
+    def _fused(self, layer: int, queries: Tensor, window: int | None, scale: float) -> Tensor:
+        """The same by torch's attention over prompt and text in one, of texts that are padded to the longest."""
+        keys, values = (held[:, :, : self._text_columns] for held in self.group.text[layer])
         heads, width = queries.shape[1:]
         key_heads, texts = keys.shape[:2]
         *_, unpad, pad = self._indices(queries.device)
@@ -162,35 +204,101 @@ class GroupPass:
         mixed = mixed.transpose(1, 2).reshape(texts * self._width, heads, -1)
         return mixed if self._single else mixed.index_select(0, unpad)
 
-    def _written_text(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The texts' columns of a layer, with the new ones where the sequences have none of their own."""
-        group, found = self.group, []
-        if not group.branches:
-            group.make_text_room(layer, self._text_columns, keys, values)
-            _, _, column, text, *_ = self._indices(keys.device)
-            first = int(self.positions[0]) - group.prompt.length
-            for held, new in zip(group.text[layer], (keys, values), strict=True):
-                if self._single:
-                    held[:, 0, first : first + len(self)] = new.transpose(0, 1)
-                else:
-                    held[:, text, column] = new.transpose(0, 1)
-        for held in group.text[layer]:
-            found.append(held[:, :, : self._text_columns])
-        return found[0], found[1]
+    def _by_ranges(self, layer: int, queries: Tensor, window: int | None, scale: float) -> Tensor:
+        """The same by a kernel for each kind of columns, merged by the log-sum-exp of the scores."""
+        group = self.group
+        if window is not None and self.positions.max() < window:
+            window = None  # nothing is out of sight yet
+        # 1. Columns as (tokens, key heads, width), without a copy.
+        columns = [[held.flatten(1, 2).transpose(0, 1) for held in group.text[layer]]]
+        if group.prompt.length:
+            columns.insert(0, [held.transpose(0, 1) for held in group.prompt.columns[layer]])
+        if group.branches:
+            columns.append([_own_as_tokens(held) for held in group.own[layer]])
+        # 2. Attention to each kind.
+        ranges, some_empty = self._ranges_on(queries.device, window)
+        mixed = queries.new_empty((len(columns), *queries.shape))  # (kinds, tokens, heads, width)
+        grows = len(columns) - 1 if not group.branches else None  # the kind that the tokens of a row are added to
+        lse = []
+        for kind, (known, mixed_in) in enumerate(columns):
+            back = window if kind == grows else None
+            into = mixed[kind]
+            lse.append(
+                variable_lengths(into, queries, known, mixed_in, ranges[kind], scale, back, causal=kind == grows)
+            )  # (heads, tokens)
+        if len(columns) == 1:
+            return mixed[0]
+        # 3. Merge.
+        scores = torch.stack(lse)
+        if some_empty:
+            scores.nan_to_num_(posinf=-torch.inf, neginf=-torch.inf)
+        shares = scores.softmax(dim=0).transpose(1, 2)[..., None]  # (kinds, tokens, heads, 1)
+        return (mixed * shares).sum(dim=0).to(queries.dtype)
 
-    def _written_own(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The own columns of the sequences of the pass, with the new ones, (tokens, key heads, columns, width)."""
-        group, found = self.group, []
-        group.make_own_room(layer, self._own_columns, keys, values)
-        _, _, column, _, of_row, *_ = self._indices(keys.device)
-        for held, new in zip(group.own[layer], (keys, values), strict=True):
-            if self._single and self._whole:
+    def _ranges_on(self, device: torch.device, window: int | None) -> tuple[list[Ranges], bool]:
+        """The ranges of each kind of columns, sent to the device once a pass; whether one of them is empty."""
+        if (device, window) not in self._ranges:
+            kinds = self._kinds(window)
+            numbers = [np.concatenate([[0], one.queries.cumsum(), one.starts, [0], one.lengths]) for one in kinds]
+            on_device = torch.from_numpy(np.concatenate(numbers).astype(np.int32)).to(device)
+            found = []
+            for one, part in zip(kinds, on_device.split([len(some) for some in numbers]), strict=True):  # type: ignore[no-untyped-call]
+                count = len(one.queries)
+                ends, starts, lengths = part.split([count + 1, count + 1, count])
+                found.append(Ranges(ends, starts, lengths, int(one.queries.max()), int(one.lengths.max())))
+            self._ranges[device, window] = found, any((one.lengths == 0).any() for one in kinds)
+        return self._ranges[device, window]
+
+    def _kinds(self, window: int | None) -> list[_Kind]:
+        """Prompt, text and own columns, those that are there."""
+        group, prompt = self.group, self.group.prompt.length
+        capacity = group.text[0][0].shape[2]
+        tokens = np.arange(len(self))
+        ones = np.ones_like(tokens)
+        first = np.zeros_like(tokens) if window is None else np.maximum(0, self.positions - window + 1)  # in sight
+        found = []
+        if prompt and window is None:
+            found.append(_Kind(np.array([len(self)]), np.array([0]), np.array([prompt])))
+        elif prompt:
+            found.append(_Kind(ones, np.minimum(first, prompt), np.maximum(0, prompt - first)))
+        if not group.branches:  # the tokens of a row, whose last one sees all
+            last = self._counts.cumsum() - 1
+            return [*found, _Kind(self._counts, self._text[last] * capacity, self._column[last] + 1)]
+        start = np.clip(first - prompt, 0, self._seen - prompt)
+        begins = tokens[np.diff(np.stack([self._text, self._seen, start]), prepend=-1).any(axis=0)]  # of equal ranges
+        runs = np.diff(begins, append=len(self))
+        found.append(_Kind(runs, (self._text * capacity + start)[begins], (self._seen - prompt - start)[begins]))
+        _, key_heads, capacity, _ = group.own[0][0].shape
+        own = np.maximum(0, first - self._seen)
+        found.append(_Kind(ones, self._of_row * key_heads * capacity + own, self._column + 1 - own))
+        return found
+
+    def _write(self, layer: int, keys: Tensor, values: Tensor) -> None:
+        """Add the new keys and values: to the sequences' own columns where they have some, else to the texts'."""
+        group = self.group
+        _, _, column, text, of_row, *_ = self._indices(keys.device)
+        if group.branches:
+            group.make_own_room(layer, self._own_columns, keys)
+        else:
+            group.make_text_room(layer, self._text_columns, keys, values)
+        for held, new in zip((group.own if group.branches else group.text)[layer], (keys, values), strict=True):
+            if group.branches and self._single and self._in_place:
                 held[: group.rows, :, self._own_columns - 1] = new
-            else:
+            elif group.branches:
                 held[of_row, :, column] = new
-            rows = held[: group.rows] if self._whole else held.index_select(0, of_row)
-            found.append(rows[:, :, : self._own_columns])
-        return found[0], found[1]
+            elif self._single:
+                first = int(self.positions[0]) - group.prompt.length
+                held[:, 0, first : first + len(self)] = new.transpose(0, 1)
+            else:
+                held[:, text, column] = new.transpose(0, 1)
+
+    def _read_own(self, layer: int, device: torch.device) -> list[Tensor]:
+        """The own columns of the sequences of the pass, (tokens, key heads, columns, width) each of keys and values."""
+        of_row = self._indices(device)[4]
+        return [
+            (held[: self.group.rows] if self._in_place else held.index_select(0, of_row))[:, :, : self._own_columns]
+            for held in self.group.own[layer]
+        ]
 
     def _hidden(self, device: torch.device, window: int | None, *, all_columns: bool = False) -> Tensor:
         """Which columns the new tokens do not see, (tokens, columns) bool, once a pass for all layers of one kind.
@@ -223,3 +331,12 @@ class GroupPass:
             fields = numbers[: 6 * len(self)].view(6, len(self)).unbind(0)
             self._on_device[device] = (*fields, numbers[6 * len(self) :])
         return self._on_device[device]
+
+
+def _own_as_tokens(held: Tensor) -> Tensor:
+    """Own columns, (places, key heads, capacity, width), as (tokens, key heads, width), without a copy.
+
+    Column c of place p is token p * key heads * capacity + c. Between them are other heads' columns, which no range holds.
+    """
+    places, heads, capacity, width = held.shape
+    return held.as_strided((((places - 1) * heads + 1) * capacity, heads, width), (width, capacity * width, 1))

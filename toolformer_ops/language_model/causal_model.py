@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model.kv_cache import ROW_MULTIPLE, CachedPrompt, CachedText, KVCache
+from toolformer_ops.language_model.kv_cache import CachedPrompt, CachedText, KVCache
 from toolformer_ops.language_model.memory import DeviceMemory
-from toolformer_ops.language_model.packing import PackedSequences, fill_passes
+from toolformer_ops.language_model.packing import ROW_MULTIPLE, PackedSequences, fill_passes
 from toolformer_ops.language_model.pulse import Pulse
 from toolformer_ops.models.sharing import cannot_share, require_shared_cache
 

@@ -24,12 +24,11 @@ import torch
 from torch import Tensor
 
 from toolformer_ops.language_model.attention import GroupPass
+from toolformer_ops.language_model.packing import ROW_MULTIPLE
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model.causal_model import CausalModel
 
-ROW_MULTIPLE = 16
-"""A CPU's passes are padded to a multiple of so many rows, or tokens of packed sequences."""
 _HALVED_TO = 8
 """Parts of the rows of one group that a pass can be cut into."""
 _OWN_STEP = 8
@@ -98,8 +97,8 @@ class Group:
     """(rows,) the caller's numbers of the rows."""
     steps: np.ndarray
     """(rows,) own tokens."""
-    own: Columns = field(default_factory=list)
-    """(places, key heads, capacity, width) each; row r has place r, further places are free."""
+    own: list[Tensor] = field(default_factory=list)
+    """(2, places, key heads, capacity, width) a layer, keys and values in one; row r has place r, further places are free."""
 
     @property
     def rows(self) -> int:
@@ -128,9 +127,10 @@ class Group:
         to = np.flatnonzero(source != np.arange(count))
         if len(to) and filled:
             moved = torch.from_numpy(np.stack([to, source[to]]))
-            for held in itertools.chain.from_iterable(self.own):
-                target, origin = moved.to(held.device)
-                held[target, :, :filled] = held[origin, :, :filled]
+            on_device = {device: moved.to(device) for device in {held.device for held in self.own}}
+            for held in self.own:
+                target, origin = on_device[held.device]
+                held[:, target, :, :filled] = held[:, origin, :, :filled]
         if self.own and len(self.own[0][0]) > 2 * count:
             self._give_places(count)
         # 3. The rows' numbers.
@@ -164,13 +164,18 @@ class Group:
         return cls(
             prompt=groups[0].prompt,
             branches=groups[0].branches,
-            text=_side_by_side([group.text for group in groups], [len(group.lengths) for group in groups], dim=1),
+            text=_side_by_side([group.text for group in groups], [len(group.lengths) for group in groups]),
             lengths=np.concatenate([group.lengths for group in groups]),
             text_of=np.concatenate([group.text_of + first for group, first in zip(groups, before, strict=False)]),
             seen=together[0],
             labels=together[1],
             steps=together[2],
-            own=_side_by_side([group.own for group in groups], [group.rows for group in groups], dim=0),
+            own=[
+                _stacked(
+                    [group.own[layer] if group.own else None for group in groups], [group.rows for group in groups]
+                )
+                for layer in range(max(len(group.own) for group in groups))
+            ],
         )
 
     def make_text_room(self, layer: int, columns: int, keys: Tensor, values: Tensor) -> None:
@@ -188,18 +193,15 @@ class Group:
             capacity = columns + _TEXT_STEP
             self.text[layer] = (_resized(old_keys, 2, capacity), _resized(old_values, 2, capacity))
 
-    def make_own_room(self, layer: int, columns: int, keys: Tensor, values: Tensor) -> None:
-        """The same for own columns."""
+    def make_own_room(self, layer: int, columns: int, keys: Tensor) -> None:
+        """The same for own columns; values have the shape of keys."""
         if layer == len(self.own):
-            shape = (self.rows, keys.shape[1], _OWN_STEP)
-            self.own.append((keys.new_zeros(*shape, keys.shape[2]), values.new_zeros(*shape, values.shape[2])))
-        old_keys, old_values = self.own[layer]
-        if old_keys.shape[2] < columns:
-            capacity = columns - 1 + _OWN_STEP
-            self.own[layer] = (_resized(old_keys, 2, capacity), _resized(old_values, 2, capacity))
+            self.own.append(keys.new_zeros(2, self.rows, keys.shape[1], _OWN_STEP, keys.shape[2]))
+        if self.own[layer].shape[3] < columns:
+            self.own[layer] = _resized(self.own[layer], 3, columns - 1 + _OWN_STEP)
 
     def _give_places(self, count: int) -> None:
-        self.own = [(_resized(keys, 0, count), _resized(values, 0, count)) for keys, values in self.own]
+        self.own = [_resized(held, 1, count) for held in self.own]
 
     def _leave(self, alive: np.ndarray) -> None:
         number_of = np.zeros(len(self.lengths), dtype=np.int64)
@@ -352,9 +354,9 @@ class KVCache:
 
     def _over_cache(self, asked: Sequence["_NewTokens"]) -> Tensor:
         """Hidden states of new tokens, (tokens, hidden), in one pass over the cached columns."""
-        passes = [GroupPass(one.group, one.rows, one.counts) for one in asked]
+        passes = [GroupPass(one.group, one.rows, one.counts, by_range=self._model.texts_together) for one in asked]
         ends = np.cumsum([len(one) for one in passes]).tolist()
-        ids = np.concatenate([one.ids for one in asked])
+        ids = np.concatenate([new.ids[one.order] for new, one in zip(asked, passes, strict=True)])
         padding = 0 if self._model.texts_together else -len(ids) % ROW_MULTIPLE
 
         def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor, *how: Any) -> Tensor:
@@ -369,8 +371,11 @@ class KVCache:
         positions = np.concatenate([one.positions for one in passes])
         hidden = self._model.run(
             np.pad(ids, (0, padding), constant_values=int(ids[0])), np.pad(positions, (0, padding)), attend
-        )  # (tokens, hidden), padded
-        return hidden[: len(ids)]
+        )[: len(ids)]  # (tokens, hidden)
+        order = np.concatenate([one.order + end - len(one) for one, end in zip(passes, ends, strict=True)])
+        if (order == np.arange(len(order))).all():
+            return hidden
+        return hidden[torch.from_numpy(np.argsort(order)).to(hidden.device)]
 
 
 @dataclass(frozen=True)
@@ -420,26 +425,27 @@ def _resized(columns: Tensor, dim: int, size: int) -> Tensor:
     return resized
 
 
-def _side_by_side(parts: Sequence[Columns], sizes: Sequence[int], dim: int) -> Columns:
-    """Columns of several groups in one, along `dim`, where part n takes `sizes[n]`; padded to the largest capacity."""
+def _side_by_side(parts: Sequence[Columns], sizes: Sequence[int]) -> Columns:
+    """Columns of several groups in one, where part n takes `sizes[n]` places; padded to the largest capacity."""
     layers = max(map(len, parts))
     return [
         (
-            _stacked([part[layer][0] if part else None for part in parts], sizes, dim),
-            _stacked([part[layer][1] if part else None for part in parts], sizes, dim),
+            _stacked([part[layer][0] if part else None for part in parts], sizes),
+            _stacked([part[layer][1] if part else None for part in parts], sizes),
         )
         for layer in range(layers)
     ]
 
 
-def _stacked(parts: Sequence[Tensor | None], sizes: Sequence[int], dim: int) -> Tensor:
+def _stacked(parts: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor:
+    """Side by side in the second dimension, padded to the longest of the last but one."""
     there = [part for part in parts if part is not None]
     shape = list(there[0].shape)
-    shape[dim], shape[2] = sum(sizes), max(part.shape[2] for part in there)
+    shape[1], shape[-2] = sum(sizes), max(part.shape[-2] for part in there)
     stacked = there[0].new_zeros(shape)
     for part, size, end in zip(parts, sizes, itertools.accumulate(sizes), strict=True):
         if part is not None:
-            stacked.narrow(dim, end - size, size).narrow(2, 0, part.shape[2]).copy_(part.narrow(dim, 0, size))
+            stacked.narrow(1, end - size, size).narrow(-2, 0, part.shape[-2]).copy_(part.narrow(1, 0, size))
     return stacked
 
 

@@ -14,13 +14,15 @@ computed
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from toolformer_ops.language_model.kv_cache import ROW_MULTIPLE
-
+ROW_MULTIPLE = 16
+"""A CPU's passes are padded to a multiple of so many rows, or tokens of packed sequences."""
 LARGEST_WIDTH = 256
 """Of a head, for which there is a kernel of attention over sequences of any lengths."""
 LONGEST_SHARED = 176
@@ -86,7 +88,7 @@ class PackedSequences:
         self._lengths = [len(sequence) + -len(sequence) % multiple for sequence in sequences]
         self._padded = torch.tensor(padded) if share else None
         self._added = torch.tensor([*added, *[0] * filler])
-        self._ends_on_device: dict[torch.device, Tensor] = {}  # layers may be on several
+        self._ranges: dict[torch.device, Ranges] = {}  # layers may be on several
 
     def attend(
         self,
@@ -101,12 +103,11 @@ class PackedSequences:
         """Causal attention of each sequence, (tokens, heads, width): what `CausalModel.run` calls in every layer."""
         device = queries.device
         if takes_variable_lengths(device, queries.dtype, queries.shape[-1], softcap):
-            if device not in self._ends_on_device:
-                ends = [0, *itertools.accumulate(self._lengths)]
-                self._ends_on_device[device] = torch.tensor(ends, dtype=torch.int32, device=device)
-            ends_there, longest = self._ends_on_device[device], max(self._lengths)
+            if device not in self._ranges:
+                ends = torch.tensor([0, *itertools.accumulate(self._lengths)], dtype=torch.int32, device=device)
+                self._ranges[device] = Ranges(ends, ends, None, max(self._lengths), max(self._lengths))
             mixed = torch.empty_like(queries)
-            variable_lengths(mixed, queries, keys, values, ends_there, longest, scale=scale, window=window, causal=True)
+            variable_lengths(mixed, queries, keys, values, self._ranges[device], scale, window, causal=True)
             return mixed
         asked, known, mixed_in = (
             (tensor if self._padded is None else tensor.index_select(0, self._padded)).split(self._lengths)  # type: ignore[no-untyped-call]
@@ -127,39 +128,59 @@ def takes_variable_lengths(device: torch.device, dtype: torch.dtype, width: int,
     return fits and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
+@dataclass(frozen=True)
+class Ranges:
+    """Sequences of queries, one behind the other, and the range of keys that each attends to. All tensors are int32."""
+
+    ends: Tensor
+    """(sequences + 1,) where each sequence of queries begins, and where the last one ends."""
+    starts: Tensor
+    """(sequences + 1,) where each range of keys begins; the last number is read only where `lengths` is None."""
+    lengths: Tensor | None
+    """(sequences,) keys of each range; None where each ends at the next one's start."""
+    most_queries: int
+    most_keys: int
+
+
 def variable_lengths(
     mixed: Tensor,
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
-    ends: Tensor,
-    longest: int,
-    *,
+    ranges: Ranges,
     scale: float,
     window: int | None,
+    *,
     causal: bool,
-) -> None:
-    """Write into `mixed` the attention of each sequence, (tokens, heads, width), by one kernel.
+) -> Tensor:
+    """Write the attention of each sequence, (tokens, heads, width), into `mixed`, by one kernel; its log-sum-exp, (heads, tokens).
 
-    Keys are not split among blocks of threads (`num_splits`), so the result for a sequence does not depend on the others.
+    With `causal` the last query is at the place of the last key. Where a range is empty, `mixed` is 0 and the log-sum-exp +inf.
+
+    Ranges may overlap, and begin in any order: torch documents starts as lengths added up, and its kernel (flash attention 2, torch
+    2.13) reads a range's start alone where lengths are given; the comparison at load would find another one. Keys are not split
+    among blocks of threads (`num_splits`), so the result for a sequence does not depend on the others.
     """
-    from torch.nn.attention.varlen import varlen_attn_out
+    from torch.nn.attention.varlen import AuxRequest, varlen_attn_out
 
-    varlen_attn_out(
+    _, lse = varlen_attn_out(
         mixed,
         queries,
         keys,
         values,
-        ends,
-        ends,
+        ranges.ends,
+        ranges.starts,
         # At least 2: where each sequence has one query and heads share keys, torch 2.13 writes to a copy of `mixed` instead.
-        max(2, longest),
-        longest,
+        max(2, ranges.most_queries),
+        ranges.most_keys,
+        return_aux=AuxRequest(lse=True),
         scale=scale,
         window_size=(-1 if window is None else window - 1, 0 if causal else -1),
         enable_gqa=queries.shape[1] != keys.shape[1],
+        seqused_k=ranges.lengths,
         num_splits=1,
     )
+    return cast(Tensor, lse)
 
 
 def _one_sequence(

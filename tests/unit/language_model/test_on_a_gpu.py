@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.model import WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
-from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model import LanguageModel, attention, packing
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.models.loading import load_network
@@ -29,6 +30,8 @@ from toolformer_ops.records import PlacedCall
 
 ARCHITECTURES = ("llama", "qwen2", "gpt2", "gptj", "gemma2")
 TEXTS = (TEXT, "Of 1400 participants 400 (or 29%) passed the test.", "Today is the first Friday of the year.")
+OTHER_ATTENTION = ((attention.GroupPass, "_by_products"), (attention.GroupPass, "_fused"), (packing, "_one_sequence"))
+"""What attends in place of the kernel for sequences of any lengths."""
 LOSS_ERROR = {"float32": 3e-7, "bfloat16": 0.02, "float16": 2e-3}
 """Largest difference of two losses, of some six nats, as a share of them; seen are 1.2e-7, 0.006 and 0.0007."""
 
@@ -158,10 +161,15 @@ def on_a_cpu(folder: Path) -> Found:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_the_engine_computes_on_a_gpu_what_it_computes_on_a_cpu(folder: Path, on_a_cpu: Found, dtype: str) -> None:
+def test_the_engine_computes_on_a_gpu_what_it_computes_on_a_cpu(
+    folder: Path, on_a_cpu: Found, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with device_twin() as counts:
         one = Engine.of(folder, dtype, "cuda")
         counts.clear()
+        others = [mock.Mock(side_effect=getattr(owner, name)) for owner, name in OTHER_ATTENTION]
+        for (owner, name), other in zip(OTHER_ATTENTION, others, strict=True):
+            monkeypatch.setattr(owner, name, lambda *given, other=other: other(*given))
         found = everything(one)
     assert one.model.device.type == "cuda"
     pairs = list(zip(found.losses, on_a_cpu.losses, strict=True))
@@ -171,8 +179,11 @@ def test_the_engine_computes_on_a_gpu_what_it_computes_on_a_cpu(folder: Path, on
         assert (found.positions, found.pruned) == (on_a_cpu.positions, on_a_cpu.pruned)
         assert (found.written, found.answers) == (on_a_cpu.written, on_a_cpu.answers)
     assert any(map(any, on_a_cpu.pruned))
-    # The kernel for sequences of any lengths, where there is one.
-    assert (counts.variable_length_calls > 0) == (dtype != "float32" and folder.name != "gemma2")
+    # The kernel for sequences of any lengths, where there is one, and then no other attention.
+    there = dtype != "float32" and folder.name != "gemma2"
+    assert (counts.variable_length_calls > 0) == there
+    capped = folder.name == "gemma2"  # its scores, for which torch has no attention of its own
+    assert [other.called for other in others] == [not there, not there and not capped, not there]
 
 
 def test_a_decode_step_reads_from_the_device_once(folder: Path) -> None:
