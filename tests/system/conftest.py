@@ -133,11 +133,11 @@ def airflow(services: Settings) -> Iterator[AirflowClient]:
 
 def wait_until_ended(airflow: AirflowClient, dag_id: str, run_id: str) -> str:
     """The state in which a run ended."""
-    until(f"the end of {run_id}", lambda: airflow.run_state(dag_id, run_id) in ENDED_STATES)
+    until(f"the end of {run_id}", lambda: airflow.run_state(dag_id, run_id) in ENDED_STATES, seconds=2.0)
     return airflow.run_state(dag_id, run_id)
 
 
-def until(what: str, look: Callable[[], Any], seconds: float = 0.5) -> Any:
+def until(what: str, look: Callable[[], Any], seconds: float = 1.0) -> Any:
     """What `look` returns, asked each so many seconds, once that is something."""
     end = time.monotonic() + SECONDS_FOR_A_RUN
     while not (found := look()):
