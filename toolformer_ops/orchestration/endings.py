@@ -261,7 +261,7 @@ def _values(said: _Said, pod: "V1Pod | None") -> dict[str, str]:
             for key, value in taints
         ),
         "reason": said.reason,
-        "said": _shortened(said.message) or "no message",
+        "said": (_one_line if said.where == "exit" else _shortened)(said.message) or "no message",
         "text": said.text,
         "signal": signal.Signals(killed_by).name if known else f"signal {killed_by}",
         "again": STARTS_AGAIN,
@@ -335,6 +335,10 @@ def _main_name(pod: "V1Pod") -> str:
     return CONTAINER if CONTAINER in names or not names else str(names[0])
 
 
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").split())[:MESSAGE_CHARACTERS]
+
+
 def _shortened(text: str | None) -> str:
-    """One line without a full stop at its end."""
-    return " ".join((text or "").split())[:MESSAGE_CHARACTERS].rstrip(".")
+    """One line without a full stop at its end: the sentence goes on."""
+    return _one_line(text).rstrip(".")
