@@ -39,6 +39,8 @@ class OneRecord(logging.Formatter):
 def main() -> None:
     """Run the command line; a known error is one sentence on stderr and an exit status, never a traceback."""
     termination.install()
+    # Read when torch is imported: a thread that waits for another sleeps. It would spin, and take the core from other processes.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # torch and transformers make a million objects while they are imported, none of them garbage: to look through them takes 0.3
     # CPU seconds so, and 1.2 at Python's thresholds.
     gc.set_threshold(20_000, 20, 20)

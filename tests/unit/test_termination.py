@@ -113,6 +113,16 @@ def test_a_process_that_ends_leaves_no_object_to_look_through() -> None:
     assert ended.stdout == "True\nFalse\n"
 
 
+def test_threads_of_a_process_sleep_while_they_wait_for_each_other() -> None:
+    ended = run("""
+        import os
+        from toolformer_ops import __main__ as command_line
+        command_line.app = lambda: print(os.environ["OMP_WAIT_POLICY"])
+        command_line.main()
+    """)
+    assert ended.stdout == "PASSIVE\n"
+
+
 def test_java_in_the_process_leaves_the_signal_to_python() -> None:
     ended = run("""
         from toolformer_ops.retrieval.java_runtime import start_java
