@@ -63,6 +63,7 @@ def test_two_processes_give_the_losses_and_weights_of_one(
     assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) < 1e-3
 
 
+@pytest.mark.slow
 def test_processes_end_with_the_one_that_started_them_at_a_checkpoint_and_the_next_start_goes_on(
     tiny_model_dir: Path, release_dir: Path, tmp_path: Path
 ) -> None:
