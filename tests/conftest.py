@@ -60,7 +60,7 @@ _IN_ANOTHER_AIRFLOW = _SLOWEST_FIRST[:3]
 
 # Before torch is imported, and for every program that a test starts: threads of a training that spin while they wait for each other
 # take ten times the CPU seconds where other workers keep the cores busy.
-os.environ["OMP_WAIT_POLICY"] = "passive"
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
 gc.disable()  # nearly nothing of the 12,000 modules that are imported is garbage
 

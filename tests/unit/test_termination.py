@@ -116,6 +116,7 @@ def test_a_process_that_ends_leaves_no_object_to_look_through() -> None:
 def test_threads_of_a_process_sleep_while_they_wait_for_each_other() -> None:
     ended = run("""
         import os
+        del os.environ["OMP_WAIT_POLICY"]  # that the tests set for themselves
         from toolformer_ops import __main__ as command_line
         command_line.app = lambda: print(os.environ["OMP_WAIT_POLICY"])
         command_line.main()
