@@ -14,8 +14,7 @@ from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
 from toolformer_ops.commands import stages
-from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, load_settings
-from toolformer_ops.errors import ConfigurationError
+from toolformer_ops.config import REPOSITORY
 from toolformer_ops.orchestration.defaults import POOLS
 from toolformer_ops.orchestration.notifying import SEND
 from toolformer_ops.orchestration.retrying import INFRASTRUCTURE_RETRIES, OWN_RETRIES, StageRetries
@@ -141,20 +140,3 @@ print([name for name in {HEAVY!r} if name in sys.modules])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=REPOSITORY)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-@pytest.mark.parametrize(
-    ("setting", "remedy"), [("annotation_schedule", "posts.toml"), ("kubernetes_gpu_product", "gpu.yaml")]
-)
-@pytest.mark.parametrize("place", ["environment", "file"])
-def test_a_setting_that_is_there_no_more_is_refused_with_what_replaced_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: str, remedy: str, place: str
-) -> None:
-    variable = f"TOOLFORMER_{setting.upper()}"
-    monkeypatch.setenv(STATE_DIR_VARIABLE, str(tmp_path))
-    monkeypatch.setenv(variable, "0 2 * * *" if place == "environment" else "")
-    (tmp_path / "environment").write_text(f"{variable}='0 2 * * *'\n" if place == "file" else "")
-    load_settings.cache_clear()
-    with pytest.raises(ConfigurationError, match=rf"{variable} is set, .*{remedy}"):
-        load_settings()
-    load_settings.cache_clear()
