@@ -136,7 +136,7 @@ CASES: dict[str, Case] = {
                                                       ["node gpu-7 or its container runtime restarted"]),
     "refused by node": (pod(reason="OutOfcpu", message="Pod was rejected: Node didn't have enough resource: cpu"), "away",
                         ["node gpu-7 refused the pod"]),
-    "deleted": (pod(phase="Running", deleted=1), "outside", ["was deleted before the stage ended"]),
+    "deleted": (pod(phase="Running", deleted=1440), "outside", ["was deleted before the stage ended"]),
     "SIGTERM": (pod(terminated(143, message="sample: told to end")), "outside", ["ended by SIGTERM", "last committed micro-batch"]),
     "segmentation fault": (pod(terminated(139)), "outside", ["killed by SIGSEGV", "set apart by itself"]),
     "infrastructure": (pod(terminated(75, message="INFO sample\nERROR ModelHubError: expected the hub to answer.\n\n")), "outside",
