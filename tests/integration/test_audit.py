@@ -258,6 +258,8 @@ def test_an_undamaged_state_gives_no_finding_and_every_check_looked_at_something
 
 A_CALL = "(document_id, call_id) = (select document_id, call_id from {} where {} order by document_id, call_id limit 1)"
 ONE_CALL = A_CALL.format("candidate_calls", "true")
+LAST_CALL = ONE_CALL.replace("order by document_id, call_id", "order by document_id desc, call_id desc")
+"""Of another document: the audit says one thing of a document's calls under a recipe."""
 ONE_LOSS = A_CALL.format("call_losses", "reason is null")
 A_DOCUMENT = "document_id = (select document_id from candidate_calls order by document_id limit 1)"
 OF_STAGE = A_DOCUMENT + " and stage = '{0}' and recipe_id = (select {1} from run_tools where tool = 'Calculator')"
@@ -577,7 +579,7 @@ ROUNDS: tuple[Damages, ...] = (
             lambda s: s.change(
                 "insert into candidate_calls "
                 "select (jsonb_populate_record(call, jsonb_build_object('call_id', gen_random_uuid()))).* "
-                f"from candidate_calls call where {ONE_CALL}"
+                f"from candidate_calls call where {LAST_CALL}"
             ),
             [("doubled", "candidate_calls")],
         ),
