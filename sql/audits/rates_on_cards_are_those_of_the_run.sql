@@ -7,7 +7,8 @@ cross join lateral (
     select max(rate.counted_at) as counted_at,
            coalesce(
                jsonb_object_agg(rate.tool, jsonb_build_object(
-                   'false_discovery_rate', rate.false_discovery_rate, 'rate_low', rate.rate_low, 'rate_high', rate.rate_high))
+                   'false_discovery_rate', rate.false_discovery_rate, 'rate_low', rate.rate_low, 'rate_high', rate.rate_high,
+                   'placebos_scored', rate.placebos_scored))
                filter (where rate.false_discovery_rate is not null), '{}') as rates
     from jsonb_array_elements(release.definition -> 'tools') part
     join run_tools rt on rt.run_id = release.run_id and rt.tool = part.value ->> 'tool'

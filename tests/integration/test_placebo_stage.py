@@ -22,6 +22,7 @@ from toolformer_ops.audit.auditing import Ages, Auditing, subjects_of
 from toolformer_ops.audit.objects import releases as check_releases
 from toolformer_ops.audit.resampling import resampling_check
 from toolformer_ops.audit.rows import stage_rows
+from toolformer_ops.audit.running import audit, require_sound
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import QualityError
@@ -518,6 +519,7 @@ def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that
     [(on_card,)] = rows(settings, "select rates from dataset_releases")
     [(rate,)] = rows(settings, "select false_discovery_rate from placebo_rates where threshold = 0.5")
     assert on_card["Calculator"]["false_discovery_rate"] == rate
+    require_sound(audit(settings, "release", first))
     # 1. A run with the same release and other rates: nothing that was published changes, and SQL has the new rate.
     start_run(settings, "run-2", choices(corpus, min_kept_texts=1))
     with database.transaction(database.connect(settings)) as connection:
