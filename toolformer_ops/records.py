@@ -21,8 +21,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 CHARACTERS_A_TOKEN = 4
 """Of English prose, about: what a text counts for where no tokenizer is loaded; in SQL `about_tokens`."""
-
-
+FLOAT32 = "float32"
+"""The number format whose losses decide."""
 VerifyInFloat32 = Literal["auto", "on", "all", "off"]
 """Which losses of a network in bfloat16 or float16 are computed again in float32 (`runs/choices.py` says what each means)."""
 

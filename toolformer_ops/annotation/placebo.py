@@ -27,7 +27,7 @@ import numpy as np
 
 from toolformer_ops.annotation.scoring import NOT_FINITE, PRUNED, ScoredCall
 from toolformer_ops.call_syntax import Call, call_without_result
-from toolformer_ops.records import PlacedCall
+from toolformer_ops.records import FLOAT32, PlacedCall
 from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult
 from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, rate_of
@@ -40,7 +40,6 @@ Key = tuple[int, int]
 
 NO_OTHER_RESULT = "no_other_result"
 ONLY_COMPARED = "only_compared"
-FLOAT32 = "float32"
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,9 @@ from toolformer_ops.language_model.sampling import Sampler, SamplingSettings
 from toolformer_ops.language_model.scoring import ScoredToken
 from toolformer_ops.language_model.tokenization import AnnotationPrompt, Tokenization, TokenizedText
 from toolformer_ops.models.loading import load_network, load_weights
-from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, VerifyInFloat32
+from toolformer_ops.records import FLOAT32, CallLosses, CallPosition, PlacedCall, VerifyInFloat32
 
 logger = logging.getLogger(__name__)
-
-FLOAT32 = "float32"
 
 
 class LanguageModel:

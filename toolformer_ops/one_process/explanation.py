@@ -10,13 +10,13 @@ import math
 from pathlib import Path
 from typing import Any
 
-from toolformer_ops.annotation.placebo import FLOAT32, JudgedCall, PlaceboDraw
+from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, own_text_of, score_texts
 from toolformer_ops.call_syntax import Call, parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CallSyntaxError, ParameterError
 from toolformer_ops.one_process.annotator import document_of, judged_call_of
-from toolformer_ops.records import PlacedCall, content_uuid
+from toolformer_ops.records import FLOAT32, PlacedCall, content_uuid
 from toolformer_ops.runs.choices import PlaceboChoices, ScoringChoices
 from toolformer_ops.runs.models import load_scoring_model, load_tokenization
 from toolformer_ops.runs.placebo_pools import Pool

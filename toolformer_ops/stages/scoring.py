@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Row
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, ScoredCall, own_text_of, score_texts
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
-from toolformer_ops.records import Document
+from toolformer_ops.records import FLOAT32, Document
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.run_tools import Shard, documents_after, kept_tokens, load_run_tool
@@ -28,8 +28,6 @@ from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
-
-FLOAT32 = "float32"
 
 
 @dataclass(frozen=True)
