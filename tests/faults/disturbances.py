@@ -219,7 +219,7 @@ class S3Disturbed(Disturbance):
     says = S3_SAYS
 
     def begin(self) -> None:
-        def rule(method: str, _number: int) -> RequestFate:
+        def rule(method: str, _path: str) -> RequestFate:
             fits = method.split(maxsplit=1)[0] in self.methods.split() and (
                 self.fates[0][:3] != "409" or "absent" in method
             )

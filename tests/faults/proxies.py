@@ -154,19 +154,25 @@ class _Passing:
         return b"".join(parts)
 
 
-RequestFate = Literal["pass", "late", "cut", "lose_reply", "truncate", "409", "409_written", "500", "503"]
-"""`cut`: before it is passed on; `lose_reply`: after; `409_written`: the answer 409 to a write that was carried out."""
-_CODES = {"409": "ConditionalRequestConflict", "500": "InternalError", "503": "SlowDown"}
+RequestFate = Literal["pass", "late", "cut", "lose_reply", "truncate", "damage", "409", "409_written", "500", "503"]
+"""`cut`: before it is passed on; `lose_reply`: after; `409_written`: the answer 409 to a write that was carried out; `damage`: the
+last byte of the content is another one.
+"""
+CODES = {"409": "ConditionalRequestConflict", "500": "InternalError", "503": "SlowDown"}
 
 
 class ObjectStoreProxy:
-    """Passes requests on to an S3."""
+    """Passes requests on to an S3; its rule is asked with the method and the path."""
 
     def __init__(self, target_port: int) -> None:
         self.target_port = target_port
-        self.rule: Callable[[str, int], RequestFate] = lambda _method, _number: "pass"
+        self.rule: Callable[[str, str], RequestFate] = lambda _method, _path: "pass"
         self.counts: Counter[str] = Counter()
         self.away = False
+        self.kept = 0.5
+        """Share of a truncated content that arrives."""
+        self.announces: Literal["all", "less", "nothing"] = "all"
+        """The length that a truncated answer announces: of the whole content, of what it sends, or none."""
         self._lock = threading.Lock()
         proxy = self
 
@@ -193,7 +199,7 @@ class ObjectStoreProxy:
 
     def reset(self) -> None:
         """Pass everything, and count from one again."""
-        self.rule = lambda _method, _number: "pass"
+        self.rule = lambda _method, _path: "pass"
         self.counts.clear()
         self.away = False
 
@@ -208,7 +214,7 @@ class ObjectStoreProxy:
             conditional = "If-None-Match" in request.headers
             method = f"{request.command} if absent" if conditional else request.command
             self.counts[method] += 1
-            fate: RequestFate = "cut" if self.away else self.rule(method, self.counts[method])
+            fate: RequestFate = "cut" if self.away else self.rule(method, request.path.partition("?")[0])
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
         if request.headers.get("Transfer-Encoding", "").lower() == "chunked":
             body = b"".join(self._chunks(request))
@@ -245,19 +251,21 @@ class ObjectStoreProxy:
         for name, value in answer.getheaders():
             if name.lower() not in ("connection", "transfer-encoding", "content-length"):
                 request.send_header(name, value)
-        length = answer.getheader("Content-Length") if request.command == "HEAD" else str(len(content))
-        request.send_header("Content-Length", length or "0")
-        request.end_headers()
+        length = answer.getheader("Content-Length", "0") if request.command == "HEAD" else str(len(content))
+        if fate == "damage":
+            content = content[:-1] + bytes([content[-1] ^ 1])
         if fate == "truncate" and len(content) > 1:
-            request.wfile.write(content[: len(content) // 2])
-            request.wfile.flush()
+            content = content[: int(len(content) * self.kept)]
+            length = {"all": length, "less": str(len(content)), "nothing": None}[self.announces]
             request.close_connection = True
-            return
+        if length is not None:
+            request.send_header("Content-Length", length)
+        request.end_headers()
         if request.command != "HEAD":
             request.wfile.write(content)
 
     def _refuse(self, request: BaseHTTPRequestHandler, status: str) -> None:
-        content = f"<Error><Code>{_CODES[status]}</Code><Message>by the test</Message></Error>".encode()
+        content = f"<Error><Code>{CODES[status]}</Code><Message>by the test</Message></Error>".encode()
         request.send_response_only(int(status))
         request.send_header("Content-Type", "application/xml")
         request.send_header("Content-Length", str(len(content)))
