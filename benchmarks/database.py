@@ -61,7 +61,7 @@ from toolformer_ops.stages import (
     sampling,
     scoring,
 )
-from toolformer_ops.storage import database, schema
+from toolformer_ops.storage import database, queries, schema
 from toolformer_ops.storage.publication import Manifest
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
@@ -503,7 +503,9 @@ class Bench:
                 ]
                 with database.transaction(self.engine) as connection:
                     database.insert_rows(connection, rows)
-                    database.fetch_all(connection, "rows_hash_score", scoring_recipe_id=recipe, document_ids=documents)
+                    database.fetch_all(
+                        connection, queries.micro_batches.score_hashes, scoring_recipe_id=recipe, document_ids=documents
+                    )
 
             self.measure(f"COPY of {name} from {first}", load)
         [row] = self.sql("select pg_table_size(cast(:name as regclass)) as bytes", name=f"call_losses_{recipe}")

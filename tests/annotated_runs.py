@@ -17,7 +17,7 @@ from toolformer_ops.runs.run_tools import NO_LIMIT, RunTool, load_run_tool
 from toolformer_ops.stages.filtering import FilterDecisionRow
 from toolformer_ops.stages.sampling import CandidateCallRow
 from toolformer_ops.stages.scoring import CallLossesRow
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
 
 STAGES = ("filter", "sample", "execute", "score")
@@ -63,7 +63,7 @@ class AnnotatedRun:
             database.copy_insert(connection, "corpora", ("corpus_id", "uri"), [(self.corpus_id, corpus)])
             database.execute(
                 connection,
-                "insert_annotation_run",
+                queries.runs.insert,
                 run_id=run_id,
                 corpus_id=self.corpus_id,
                 corpus_uri=corpus,
@@ -81,7 +81,7 @@ class AnnotatedRun:
             for tool, threshold in thresholds.items():
                 database.execute(
                     connection,
-                    "insert_run_tool",
+                    queries.runs.insert_tool,
                     run_id=run_id,
                     tool=tool,
                     filter_recipe_id=recipe_id("filter", tool),
@@ -192,7 +192,7 @@ class AnnotatedRun:
             database.ensure_partition(connection, "placebo_losses", recipe_id("placebo", tool))
             database.execute(
                 connection,
-                "insert_recipe",
+                queries.runs.insert_recipe,
                 recipe_id=recipe_id("placebo", tool),
                 stage="placebo",
                 tool=tool,
@@ -201,7 +201,7 @@ class AnnotatedRun:
             )
             database.execute(
                 connection,
-                "placebo_pool_insert",
+                queries.placebo_pools.insert,
                 placebo_recipe_id=recipe_id("placebo", tool),
                 scoring_recipe_id=recipe_id("score", tool),
                 corpus_id=self.corpus_id,
@@ -211,7 +211,7 @@ class AnnotatedRun:
                 calls=1,
                 sample_share=1.0,
             )
-            database.execute(connection, "placebo_pool_use", **of_tool)
+            database.execute(connection, queries.placebo_pools.use, **of_tool)
             database.copy_insert(
                 connection,
                 "placebo_losses",

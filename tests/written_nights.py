@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 
 from toolformer_ops.records import content_uuid, document_id_of
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 URI = "s3://toolformer/corpora/nights"
 CORPUS_ID = hashlib.sha256(URI.encode()).hexdigest()[:16]
@@ -137,7 +137,7 @@ class Nights:
         self.started += 1
         with database.transaction(self.engine) as connection:
             database.execute(
-                connection, "insert_annotation_run", run_id=run_id, corpus_id=CORPUS_ID, corpus_uri=URI,
+                connection, queries.runs.insert, run_id=run_id, corpus_id=CORPUS_ID, corpus_uri=URI,
                 corpus_version=self.version, ordinal_limit=limit, tools=[tool.name for tool in tools], document_limit=limit,
                 parameters=json.dumps(parameters), model_identity=tools[0].model, code_version="test", image="",
                 schedule=schedule,
@@ -152,11 +152,11 @@ class Nights:
                 recipes = tool.recipes()
                 for stage, recipe in recipes.items():
                     database.execute(
-                        connection, "insert_recipe", recipe_id=recipe["recipe_id"], stage=stage, tool=tool.name,
+                        connection, queries.runs.insert_recipe, recipe_id=recipe["recipe_id"], stage=stage, tool=tool.name,
                         parent_recipe_id=recipe["parent"], definition=json.dumps(recipe["definition"]),
                     )  # fmt: skip
                 database.execute(
-                    connection, "insert_run_tool", run_id=run_id, tool=tool.name, tool_version=tool.index,
+                    connection, queries.runs.insert_tool, run_id=run_id, tool=tool.name, tool_version=tool.index,
                     filter_recipe_id=recipes["filter"]["recipe_id"], sampling_recipe_id=recipes["sample"]["recipe_id"],
                     execution_recipe_id=recipes["execute"]["recipe_id"], scoring_recipe_id=recipes["score"]["recipe_id"],
                     keep_threshold=tool.threshold, prune_below=0.0, reads_record=tool.reads_record, tau_information=None,
@@ -275,7 +275,7 @@ class Nights:
             content = [str(row.call_id) + row.scoring_recipe_id for row in chosen]
             release_id = hashlib.sha256(" ".join([*content, *lacking]).encode()).hexdigest()[:16]
             database.execute(
-                connection, "release_register", release_id=release_id, run_id=run_id, uri=f"s3://b/{release_id}",
+                connection, queries.releases.register, release_id=release_id, run_id=run_id, uri=f"s3://b/{release_id}",
                 manifest_sha256="0" * 64, documents=len({row.document_id for row in chosen}), calls=len(chosen),
                 lacking_tools=list(lacking), definition=None, rates=None,
             )  # fmt: skip
@@ -283,7 +283,9 @@ class Nights:
             columns = ("release_id", "document_id", "call_id", "scoring_recipe_id", "tool")
             database.copy_insert(connection, "release_calls", columns, rows)
             left_out: Mapping[str, Any] = {}
-            database.execute(connection, "release_of_run_set", run_id=run_id, release_id=release_id, left_out=left_out)
+            database.execute(
+                connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out=left_out
+            )
             return release_id
 
     def change(self, drawn: random.Random, number: int, records: list[Record]) -> list[Record]:

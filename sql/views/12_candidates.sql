@@ -17,7 +17,7 @@ select rt.run_id, rt.tool, call.document_id, call.call_id, call.text_before, cal
            ) then 'released'
            when call.input_only_after then 'input_only_after'
            when not rt.tool = any (coalesce(released.lacking_tools, '{}')) and exists (
-               -- What a release would take at this place (sql/queries/release_choose_calls.sql).
+               -- What a release would take at this place (choose_calls in sql/queries/choosing.sql).
                select
                from run_tools rival
                cross join lateral (

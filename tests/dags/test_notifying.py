@@ -33,7 +33,7 @@ from toolformer_ops.orchestration.notifying import (
     set_note,
     shortened,
 )
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 SECRET = "T000-B000-hush"
 NOTIFY = '[notify]\nwebhooks = ["chat"]\n'
@@ -105,7 +105,7 @@ class World:
         content = written(self.folder, sections, **values).read_bytes()
         with database.transaction(self.nights.engine) as connection:
             version = hashlib.sha256(content).hexdigest()
-            database.execute(connection, "schedule_version_store", version=version, name="posts", content=content)
+            database.execute(connection, queries.schedules.store, version=version, name="posts", content=content)
 
     def night(self, run_id: str = RUN, state: str = "success", problem: str = "") -> None:
         """A night that annotates, releases and ends so; `running`: it has no end in Postgres."""
@@ -115,7 +115,7 @@ class World:
         self.nights.release(run_id)
         if state != "running":
             with database.transaction(self.nights.engine) as connection:
-                database.execute(connection, "finish_run", run_id=run_id, state=state, problem=problem)
+                database.execute(connection, queries.runs.finish, run_id=run_id, state=state, problem=problem)
 
     def send(self) -> None:
         SendNotifications(task_id="send").execute({})
@@ -161,7 +161,7 @@ def test_a_night_that_failed_is_told_once_with_its_cause_and_its_address(
     assert text.endswith("/dags/nightly_posts/runs/scheduled__2026-11-22T02%3A00%3A00%2B00%3A00")
     # Cleared, it ends again.
     with database.transaction(world.nights.engine) as connection:
-        database.execute(connection, "finish_run", run_id=RUN, state="failed", problem="failed: release. None.")
+        database.execute(connection, queries.runs.finish, run_id=RUN, state="failed", problem="failed: release. None.")
     world.send()
     assert webhook.texts[1].startswith("nightly_posts: FAILED: release\n\n")
 
@@ -208,9 +208,13 @@ def test_without_airflows_api_what_postgres_knows_is_told(
     world.schedule(NOTIFY)
     world.airflow.is_away = True
     with database.transaction(world.nights.engine) as connection:
-        database.execute(connection, "run_not_started", run_id=RUN, problem="failed: ingest. There is no release.")
-        database.execute(connection, "run_not_started", run_id="by-hand", problem="failed: ingest.")
-        database.execute(connection, "run_not_started", run_id="nightly_posts.old", problem="failed: ingest.")
+        database.execute(
+            connection, queries.runs.insert_not_started, run_id=RUN, problem="failed: ingest. There is no release."
+        )
+        database.execute(connection, queries.runs.insert_not_started, run_id="by-hand", problem="failed: ingest.")
+        database.execute(
+            connection, queries.runs.insert_not_started, run_id="nightly_posts.old", problem="failed: ingest."
+        )
         connection.execute(
             sql("update runs_not_started set ended_at = now() - interval '4 days' where run_id like '%old'")
         )

@@ -46,7 +46,7 @@ from toolformer_ops.stages.sampling import (
     sample_stage,
 )
 from toolformer_ops.stages.scoring import CallLossesRow, ScoreWork, score_stage
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.tools.base import FilterDecision, ToolOutput
 from toolformer_ops.tools.registry import get_tool
 
@@ -401,7 +401,7 @@ def test_a_document_of_two_paragraphs_counts_and_writes_the_rows_of_both() -> No
 
 
 def executed_call(at: int, bounds: tuple[int, int], token: int, results: list[str] | None, **others: Any) -> Any:
-    """A row of executed_calls_of_documents.sql."""
+    """A row of undone.executed_calls."""
     values = {"call_input": "2 + 2", "reason": None, "input_only_after": False}
     start, end = bounds
     return SimpleNamespace(
@@ -1051,7 +1051,7 @@ def test_a_run_that_ends_before_it_starts_is_recorded_until_it_starts(
 ) -> None:
     def not_started() -> dict[str, str]:
         with database.transaction(database.connect(settings)) as connection:
-            rows = database.fetch_all(connection, "runs_not_started", run_id="", at_most=9)
+            rows = database.fetch_all(connection, queries.runs.not_started, run_id="", at_most=9)
             return {row.run_id: row.problem for row in rows}
 
     use_model(FakeLanguageModel(SCRIPT))

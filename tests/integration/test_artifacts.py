@@ -21,7 +21,7 @@ from toolformer_ops.errors import (
     CorruptObjectError,
     ObjectNotFoundError,
 )
-from toolformer_ops.storage import database, file_hashes
+from toolformer_ops.storage import database, file_hashes, queries
 from toolformer_ops.storage.object_store import ObjectStore
 
 FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 40, "sub/tokenizer.json": b"[]", "empty": b""}
@@ -130,7 +130,7 @@ def test_manifest_that_is_not_the_registered_one_is_refused(settings: Settings, 
     ):
         artifacts.find(settings, published.address, "model")
     with database.transaction(database.connect(settings)) as connection:
-        rows = database.fetch_all(connection, "registered_manifest", uri=other.address)
+        rows = database.fetch_all(connection, queries.artifacts.manifest, uri=other.address)
     assert [row.manifest_sha256 for row in rows] == [other.manifest.sha256]
 
 

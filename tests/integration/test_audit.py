@@ -46,7 +46,7 @@ from toolformer_ops.stages.release import release
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.forgetting import forget, withdraw
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import Manifest
@@ -108,10 +108,10 @@ def annotate(settings: Settings, run_id: str = RUN) -> None:
         for tool in TOOLS:  # what a passed check writes
             run = load_run_tool(connection, run_id, tool)
             bounds = {name: members_of_run(run)[name] for name in ("corpus_id", "at_version", "below_ordinal")}
-            database.execute(connection, "check_finished", run_id=run_id, recipe_ids=run.recipe_ids, **bounds)
+            database.execute(connection, queries.checks.finished, run_id=run_id, recipe_ids=run.recipe_ids, **bounds)
             store_rates(connection, run)
             counted = vars(count_kept(connection, run))
-            database.execute(connection, "check_yield_record", run_id=run_id, tool=tool, **counted)
+            database.execute(connection, queries.checks.yield_record, run_id=run_id, tool=tool, **counted)
     for tool in TOOLS:
         names = dict.fromkeys(name for names in TOOL_CHECKS.values() for name in names)
         conclude(
@@ -148,7 +148,7 @@ def make(state: State, folder: Path) -> None:
     manifest = state.store.publish(f"models/{recipe.model_id}", {"model.safetensors": weights})
     with database.transaction(database.connect(state.settings)) as connection:
         database.execute(
-            connection, "finetune_register", model_id=recipe.model_id, release_id=state.release_id, run_id=RUN,
+            connection, queries.finetuning.register, model_id=recipe.model_id, release_id=state.release_id, run_id=RUN,
             uri=state.store.uri(manifest.prefix), manifest_sha256=manifest.sha256, definition=recipe.definition, training_loss=1.0,
             without_calls=False, best_step=None, development_perplexity=None,
         )  # fmt: skip
@@ -819,18 +819,18 @@ def test_an_interrupted_audit_continues_behind_its_last_page(state: State, monke
     of_statement = rows.statement_page
 
     def stop_at_the_third(*arguments: Any, **parameters: Any) -> Page:
-        pages.append(arguments[1])
-        if pages.count("audit_score") == 3:
+        pages.append(arguments[1].name)
+        if pages.count("audited_rows.score") == 3:
             raise DatabaseUnreachableError("gone")
         return of_statement(*arguments, **parameters)
 
     monkeypatch.setattr(rows, "statement_page", stop_at_the_third)
     with pytest.raises(DatabaseUnreachableError):
         audit(state.settings, ages=AT_ONCE, page_documents=3)
-    assert "audit_documents" in pages
-    pages[:] = ["audit_score"] * 3
+    assert "audited_rows.documents" in pages
+    pages[:] = ["audited_rows.score"] * 3
     outcome = audit(state.settings, ages=AT_ONCE, page_documents=3)
-    assert "audit_documents" not in pages
+    assert "audited_rows.documents" not in pages
     assert found_by(state, outcome) == [("lost", "call_losses")]
     [scored] = [check for check in outcome.checks if check.name == "score rows"]
     assert scored.items == state.ask("select count(*) from stage_ledger where stage = 'score'")[0][0]

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from tests.written_nights import Nights, Record, Tool, draw
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.runs.changes import REASONS, ChangedCall, ReleaseChanges, changed_calls, find_changes
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 CALCULATOR = Tool("Calculator")
 CALENDAR = Tool("Calendar", reads_record=True)
@@ -30,7 +30,7 @@ def night(nights: Nights, run_id: str, *tools: Tool, max_examples: int | None = 
     nights.work(run_id, *tools)
     nights.release(run_id, max_examples=max_examples)
     with database.transaction(nights.engine) as connection:
-        database.execute(connection, "finish_run", run_id=run_id, state="success", problem="")
+        database.execute(connection, queries.runs.finish, run_id=run_id, state="success", problem="")
 
 
 def changes(nights: Nights, run_id: str, other: str | None = None) -> tuple[ReleaseChanges, list[ChangedCall]]:

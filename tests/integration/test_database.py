@@ -17,7 +17,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, DatabaseError, DatabaseLoginError, DatabaseUnreachableError
 from toolformer_ops.local_services import postgres
 from toolformer_ops.runs.self_check import findings
-from toolformer_ops.storage import database, schema
+from toolformer_ops.storage import database, queries, schema
 from toolformer_ops.storage.object_store import ObjectStore
 
 RECIPE = "0123456789abcdef"
@@ -152,7 +152,7 @@ def test_a_database_of_newer_code_is_refused(engine: Engine, sql_folder: Path) -
 def test_a_database_without_the_baseline_is_refused_and_told_how_to_go_on(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("delete from schema_files"))
-        database.execute(connection, "insert_schema_file", name="migrations/0001_corpora.sql", sha256="0" * 64)
+        database.execute(connection, queries.schema.insert_file, name="migrations/0001_corpora.sql", sha256="0" * 64)
     with pytest.raises(ConfigurationError, match=r"found those of a development version.*`make clean`"):
         schema.migrate(engine)
 
@@ -162,7 +162,7 @@ def newer_database(settings: Settings) -> Engine:
     """A database that a newer version has migrated; `settings` and the environment name it."""
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
-        database.execute(connection, "insert_schema_file", name="migrations/9999_more.sql", sha256="0" * 64)
+        database.execute(connection, queries.schema.insert_file, name="migrations/9999_more.sql", sha256="0" * 64)
     return engine
 
 
@@ -345,9 +345,9 @@ def test_an_unmigrated_database_is_told_how_to_be_migrated(engine: Engine) -> No
         connection.execute(text("alter table corpora rename to elsewhere"))
     with (
         engine.connect() as connection,
-        pytest.raises(DatabaseError, match=r"corpus_by_id\.sql.*toolformer-ops migrate"),
+        pytest.raises(DatabaseError, match=r"corpora\.by_id.*toolformer-ops migrate"),
     ):
-        database.fetch_all(connection, "corpus_by_id", corpus_id=RECIPE)
+        database.fetch_all(connection, queries.corpora.by_id, corpus_id=RECIPE)
 
 
 @pytest.mark.parametrize("role", [(postgres.READER, "reader-of-tests"), (postgres.PAGE, "page-of-tests")])
@@ -590,7 +590,7 @@ def test_many_threads_that_want_the_same_partition_make_it_once(engine: Engine) 
 
 def test_a_partition_is_made_while_another_stage_writes(engine: Engine) -> None:
     with database.transaction(engine) as writing:
-        database.fetch_all(writing, "corpus_by_id", corpus_id=RECIPE)
+        database.fetch_all(writing, queries.corpora.by_id, corpus_id=RECIPE)
         writing.execute(text("select count(*) from candidate_calls"))  # holds a lock on the parent until the end
         with database.transaction(engine) as other:
             other.execute(text("set local lock_timeout = '2s'"))
@@ -622,8 +622,3 @@ def test_a_call_of_a_document_is_stored_once_in_a_partition(engine: Engine) -> N
 def test_only_partitioned_tables_and_recipe_ids_make_partitions(engine: Engine, table: str, recipe: str) -> None:
     with engine.connect() as connection, pytest.raises(DatabaseError, match="16 hex digits"):
         database.ensure_partition(connection, table, recipe)
-
-
-def test_a_statement_that_has_no_file_is_an_error() -> None:
-    with pytest.raises(DatabaseError, match=r"no_such_query\.sql"):
-        database.query("no_such_query")

@@ -8,19 +8,20 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.queries import Statement
 
 OTHER = "ffffffffffffffff"  # a recipe that nothing was done under
 D1, D2, D3, D4 = (UUID(f"d{number}000000-0000-0000-0000-000000000000") for number in range(1, 5))
 
 
-def _fetch(engine: Engine, name: str, **parameters: object) -> list[Any]:
+def _fetch(engine: Engine, statement: Statement, **parameters: object) -> list[Any]:
     with database.transaction(engine) as connection:
-        return database.fetch_all(connection, name, **parameters)
+        return database.fetch_all(connection, statement, **parameters)
 
 
-def _ids(engine: Engine, name: str, **parameters: object) -> list[UUID]:
-    return [row.document_id for row in _fetch(engine, name, **parameters)]
+def _ids(engine: Engine, statement: Statement, **parameters: object) -> list[UUID]:
+    return [row.document_id for row in _fetch(engine, statement, **parameters)]
 
 
 def _members(run_id: str) -> dict[str, object]:
@@ -37,7 +38,7 @@ def _members(run_id: str) -> dict[str, object]:
 
 def _to_filter(engine: Engine, run_id: str, recipe_id: str, index: int = 0, count: int = 1) -> list[UUID]:
     shard = {"shard_index": index, "shard_count": count}
-    return _ids(engine, "documents_to_filter", **_members(run_id), recipe_id=recipe_id, **shard)
+    return _ids(engine, queries.undone.to_filter, **_members(run_id), recipe_id=recipe_id, **shard)
 
 
 def test_filtering_finds_all_documents_of_the_run_and_no_more(annotated: Engine) -> None:
@@ -53,7 +54,7 @@ def test_filtering_leaves_out_what_the_ledger_holds(annotated: Engine) -> None:
 def _to_annotate(engine: Engine, run_id: str, recipe_id: str, index: int = 0, count: int = 1) -> list[UUID]:
     return _ids(
         engine,
-        "documents_after_stage",
+        queries.undone.after_stage,
         **_members(run_id),
         filter_recipe_id="f1",
         stage="sample",
@@ -81,7 +82,7 @@ def test_each_document_is_in_exactly_one_shard(annotated: Engine, count: int) ->
 def _after(engine: Engine, stage: str, recipe_id: str, previous: tuple[str, str]) -> list[UUID]:
     return _ids(
         engine,
-        "documents_after_stage",
+        queries.undone.after_stage,
         **_members("r2"),
         filter_recipe_id="f1",
         stage=stage,
@@ -102,33 +103,33 @@ def test_a_stage_finds_what_the_stage_before_has_finished(annotated: Engine) -> 
 
 
 def test_documents_of_a_micro_batch_that_another_process_has_done_are_left_out(annotated: Engine) -> None:
-    rows = _fetch(annotated, "documents_without_ledger", stage="filter", recipe_id="f3", document_ids=[D3, D1, D2])
+    rows = _fetch(annotated, queries.undone.without_ledger, stage="filter", recipe_id="f3", document_ids=[D3, D1, D2])
     assert [(row.document_id, row.url) for row in rows] == [(D2, None), (D3, "https://x.org/2023/01/30/a")]
-    assert _fetch(annotated, "documents_without_ledger", stage="filter", recipe_id="f3", document_ids=[]) == []
+    assert _fetch(annotated, queries.undone.without_ledger, stage="filter", recipe_id="f3", document_ids=[]) == []
 
 
 def test_kept_paragraphs_come_in_the_order_of_the_text(annotated: Engine) -> None:
-    rows = _fetch(annotated, "kept_paragraphs", filter_recipe_id="f3", document_ids=[D2, D1])
+    rows = _fetch(annotated, queries.undone.kept_paragraphs, filter_recipe_id="f3", document_ids=[D2, D1])
     assert [tuple(row) for row in rows] == [(D1, 0, 0, 20), (D1, 1, 20, 55)]
-    assert _fetch(annotated, "kept_paragraphs", filter_recipe_id="f1", document_ids=[D3]) == []
+    assert _fetch(annotated, queries.undone.kept_paragraphs, filter_recipe_id="f1", document_ids=[D3]) == []
 
 
 def test_calls_come_by_document_in_the_order_of_the_text(annotated: Engine) -> None:
-    rows = _fetch(annotated, "calls_of_documents", sampling_recipe_id="51", document_ids=[D2, D1])
+    rows = _fetch(annotated, queries.undone.calls, sampling_recipe_id="51", document_ids=[D2, D1])
     assert [str(row.call_id)[:2] for row in rows] == ["c3", "c1", "c2", "c5", "c4", "c8"]
 
 
 def test_only_inputs_with_a_row_are_known(annotated: Engine) -> None:
     keys = [UUID(f"0{number}000000-0000-0000-0000-000000000000") for number in (1, 3, 9)]
-    rows = _fetch(annotated, "known_results", tool="Calculator", tool_version="1", input_keys=keys)
+    rows = _fetch(annotated, queries.undone.known_results, tool="Calculator", tool_version="1", input_keys=keys)
     assert sorted((row.results, row.reason) for row in rows) == [([], "divides_by_zero"), (["0.29"], None)]
-    assert _fetch(annotated, "known_results", tool="Calculator", tool_version="2", input_keys=keys) == []
+    assert _fetch(annotated, queries.undone.known_results, tool="Calculator", tool_version="2", input_keys=keys) == []
 
 
 def test_executed_calls_carry_their_paragraph_and_their_result(annotated: Engine) -> None:
     rows = _fetch(
         annotated,
-        "executed_calls_of_documents",
+        queries.undone.executed_calls,
         filter_recipe_id="f1",
         sampling_recipe_id="51",
         tool="Calculator",
@@ -157,7 +158,11 @@ def test_remaining_work_counts_unscored_documents_and_averages_measured_seconds_
 
     def remaining(run_id: str, scoring_recipe_id: str) -> tuple[int, int, float | None]:
         [found] = _fetch(
-            annotated, "remaining_work", **_members(run_id), **recipes, scoring_recipe_id=scoring_recipe_id
+            annotated,
+            queries.planning.remaining_work,
+            **_members(run_id),
+            **recipes,
+            scoring_recipe_id=scoring_recipe_id,
         )
         return found.documents, found.tokens, found.seconds_per_token
 
@@ -185,10 +190,10 @@ def test_a_run_is_registered_once_and_ended(annotated: Engine) -> None:
         "chained_release_id": None,
     }
     with database.transaction(annotated) as connection:
-        assert database.execute(connection, "insert_annotation_run", parameters='{"seed": 1}', **values) == 1
-        assert database.execute(connection, "insert_annotation_run", parameters='{"seed": 2}', **values) == 0
-        assert database.execute(connection, "finish_run", run_id="r3", state="success", problem="") == 1
-    [run] = _fetch(annotated, "run_by_id", run_id="r3")
+        assert database.execute(connection, queries.runs.insert, parameters='{"seed": 1}', **values) == 1
+        assert database.execute(connection, queries.runs.insert, parameters='{"seed": 2}', **values) == 0
+        assert database.execute(connection, queries.runs.finish, run_id="r3", state="success", problem="") == 1
+    [run] = _fetch(annotated, queries.runs.by_id, run_id="r3")
     assert (run.tools, run.parameters, run.image, run.state) == (["Calculator", "MT"], {"seed": 1}, None, "success")
     assert run.schedule == "posts"
 
@@ -197,8 +202,13 @@ def test_a_recipe_and_a_runs_tool_are_registered_once(annotated: Engine) -> None
     recipe = {"recipe_id": OTHER, "stage": "filter", "tool": "QA", "parent_recipe_id": None}
     tool = dict.fromkeys(("filter_recipe_id", "sampling_recipe_id", "execution_recipe_id", "scoring_recipe_id"), OTHER)
     with database.transaction(annotated) as connection:
-        assert database.execute(connection, "insert_recipe", definition={"filter_version": "1"}, **recipe) == 1
-        assert database.execute(connection, "insert_recipe", definition='{"filter_version": "1"}', **recipe) == 0
+        assert (
+            database.execute(connection, queries.runs.insert_recipe, definition={"filter_version": "1"}, **recipe) == 1
+        )
+        assert (
+            database.execute(connection, queries.runs.insert_recipe, definition='{"filter_version": "1"}', **recipe)
+            == 0
+        )
         for written in (1, 0):
             arguments = {
                 "run_id": "r1",
@@ -210,6 +220,6 @@ def test_a_recipe_and_a_runs_tool_are_registered_once(annotated: Engine) -> None
                 "tau_information": None,
                 **tool,
             }
-            assert database.execute(connection, "insert_run_tool", **arguments) == written
-    [registered] = _fetch(annotated, "run_tool_by_id", run_id="r1", tool="QA")
+            assert database.execute(connection, queries.runs.insert_tool, **arguments) == written
+    [registered] = _fetch(annotated, queries.runs.tool, run_id="r1", tool="QA")
     assert registered.filter_recipe_id == OTHER

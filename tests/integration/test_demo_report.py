@@ -13,7 +13,7 @@ from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.config import Settings
 from toolformer_ops.demo.progress import ToolProgress, read_progress
 from toolformer_ops.demo.report import print_next_query, print_report
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 SETTINGS = Settings(_env_file=None, airflow_url="http://airflow", airflow_username="admin", state_dir=Path("/state"))
 SUM = "It is late. We had 520 shirts and sold 187, so 333 are left. Good night."
@@ -77,8 +77,8 @@ def test_where_nothing_is_kept_the_nearest_calls_and_lower_thresholds_are_shown(
     run.complete("Calculator", "Calendar")
     with database.transaction(run.engine) as connection:
         report = report_of(connection, run)
-        assert database.fetch_all(connection, "demo_kept_nothing", run_id=run.run_id)[0].kept_nothing
-        assert not database.fetch_all(connection, "demo_kept_nothing", run_id="none")[0].kept_nothing
+        assert database.fetch_all(connection, queries.demo.kept_nothing, run_id=run.run_id)[0].kept_nothing
+        assert not database.fetch_all(connection, queries.demo.kept_nothing, run_id="none")[0].kept_nothing
     assert "No call was kept. Those that come nearest to the threshold of their tool" in report
     nearest = [line.strip() for line in report.splitlines() if re.match(r"\s+-?\d\.\d\d  ", line)]
     assert nearest == [

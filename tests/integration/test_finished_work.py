@@ -29,7 +29,7 @@ from toolformer_ops.runs.run_tools import (
 from toolformer_ops.stages.filtering import FilterDecisionRow
 from toolformer_ops.stages.sampling import CandidateCallRow
 from toolformer_ops.stages.scoring import CallLossesRow
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 TOOLS = {"Calculator": 0.5, "Calendar": 0.5}  # one that reads the text alone, one that reads url and date too
 NOTHING_COUNTED = dict.fromkeys(
@@ -137,7 +137,7 @@ def undone(connection: Connection, run: RunTool, stage: str) -> list[uuid.UUID]:
         return documents_after(connection, run, Shard(), stage, "filter")
     members = members_beyond_finished(connection, run, run.filter_recipe_id)
     shard = {"recipe_id": run.filter_recipe_id, "shard_index": 0, "shard_count": 1}
-    return [row.document_id for row in database.fetch_all(connection, "documents_to_filter", **members, **shard)]
+    return [row.document_id for row in database.fetch_all(connection, queries.undone.to_filter, **members, **shard)]
 
 
 def filter_documents(connection: Connection, run: RunTool, documents: list[uuid.UUID]) -> None:
@@ -204,13 +204,13 @@ def pass_check(connection: Connection, run: RunTool) -> bool:
     """What a passed check of the tool writes, with counts from an earlier one; returns whether there was one."""
     parameters: dict[str, Any] = {**members_of_run(run), "tool": run.tool, **run.keep_rule}
     parameters |= {"sampling_recipe_id": run.sampling_recipe_id, "scoring_recipe_id": run.scoring_recipe_id}
-    bases = database.fetch_all(connection, "kept_counts_base", **parameters)
-    [plain] = database.fetch_all(connection, "kept_counts", **parameters, **NOTHING_COUNTED)
+    bases = database.fetch_all(connection, queries.choosing.kept_counts_base, **parameters)
+    [plain] = database.fetch_all(connection, queries.choosing.kept_counts, **parameters, **NOTHING_COUNTED)
     counted = count_kept(connection, run)
     assert vars(counted) == plain._asdict()
     bounds = {"corpus_id": run.corpus_id, "at_version": run.corpus_version, "below_ordinal": run.ordinal_limit}
-    database.execute(connection, "check_finished", run_id=run.run_id, recipe_ids=run.recipe_ids, **bounds)
-    database.execute(connection, "check_yield_record", run_id=run.run_id, tool=run.tool, **vars(counted))
+    database.execute(connection, queries.checks.finished, run_id=run.run_id, recipe_ids=run.recipe_ids, **bounds)
+    database.execute(connection, queries.checks.yield_record, run_id=run.run_id, tool=run.tool, **vars(counted))
     return bool(bases)
 
 

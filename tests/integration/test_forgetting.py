@@ -16,7 +16,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ObjectNotFoundError, ParameterError
 from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.stages.release import release, release_prefix
-from toolformer_ops.storage import database, forgetting
+from toolformer_ops.storage import database, forgetting, queries
 from toolformer_ops.storage.forgetting import forget, withdraw
 from toolformer_ops.storage.object_store import ObjectStore
 
@@ -88,7 +88,7 @@ class Corpus:
 
     def finish(self) -> None:
         with database.transaction(self.run.engine) as connection:
-            database.execute(connection, "finish_run", run_id=self.run.run_id, state="success", problem="")
+            database.execute(connection, queries.runs.finish, run_id=self.run.run_id, state="success", problem="")
 
     def rows(self, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
         with self.run.engine.connect() as connection:
@@ -185,7 +185,7 @@ def test_what_people_and_processes_noted_of_a_forgotten_text_goes_with_it(corpus
         for ids in ([other, secret], [variant], [other]):
             database.execute(
                 connection,
-                "tries_begin",
+                queries.tries.begin,
                 run_id="run-1",
                 tool="Calculator",
                 stage="score",
@@ -252,7 +252,7 @@ def test_a_killed_forgetting_is_continued_by_the_next(corpus: Corpus, monkeypatc
     # One text is gone, the other is whole; both are marked, so that no ingestion takes them.
     assert corpus.rows("select count(*) from documents where document_id = any(:ids)", ids=targets) != [(0,)]
     with database.transaction(corpus.run.engine) as connection:
-        marked = database.fetch_all(connection, "forgotten_documents", document_ids=targets)
+        marked = database.fetch_all(connection, queries.corpora.forgotten_documents, document_ids=targets)
     assert {row.document_id for row in marked} == set(targets)
 
     forget(corpus.settings, texts_per_transaction=1)
@@ -491,7 +491,7 @@ def test_a_model_trained_on_the_release_is_named_and_withdrawn(corpus: Corpus, t
     store.publish("models/m10", {"weights": tmp_path / "weights"})  # m1 is how its name begins
     with database.transaction(corpus.run.engine) as connection:
         database.execute(
-            connection, "finetune_register", model_id="m1", release_id=corpus.release_id, run_id=corpus.run.run_id,
+            connection, queries.finetuning.register, model_id="m1", release_id=corpus.release_id, run_id=corpus.run.run_id,
             uri=store.uri(manifest.prefix), manifest_sha256=manifest.sha256, definition={}, training_loss=1.0,
             without_calls=True, best_step=None, development_perplexity=None,
         )  # fmt: skip

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 
 from tests.written_nights import Nights, Record, Tool, draw
 from toolformer_ops.runs.numbers import store_numbers
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 CALCULATOR = Tool("Calculator")
 TOOLS = (CALCULATOR, Tool("Calendar", reads_record=True))
@@ -43,7 +43,7 @@ def stored_and_computed(nights: Nights, run_id: str) -> tuple[Numbers, Numbers]:
     """What the views show of a finished run, and what they would compute; the stored numbers stay."""
     with nights.engine.connect() as connection:
         stored = shown(connection, run_id)
-        database.execute(connection, "numbers_forget", run_id=run_id)
+        database.execute(connection, queries.numbers.forget, run_id=run_id)
         computed = shown(connection, run_id)
         connection.rollback()
     return stored, computed
@@ -52,8 +52,8 @@ def stored_and_computed(nights: Nights, run_id: str) -> tuple[Numbers, Numbers]:
 def finish(nights: Nights, run_id: str, *tools: Tool, state: str = "success") -> list[str | None]:
     """End a run; returns the base of each tool."""
     with database.transaction(nights.engine) as connection:
-        database.execute(connection, "finish_run", run_id=run_id, state=state, problem="")
-        bases = [database.fetch_all(connection, "numbers_base", run_id=run_id, tool=tool.name) for tool in tools]
+        database.execute(connection, queries.runs.finish, run_id=run_id, state=state, problem="")
+        bases = [database.fetch_all(connection, queries.numbers.base, run_id=run_id, tool=tool.name) for tool in tools]
         store_numbers(connection, run_id)
     return [found[0].run_id if found else None for found in bases]
 
@@ -118,7 +118,7 @@ def test_the_second_night_counts_only_what_changed(nights: Nights) -> None:
     nights.release("two")
     # Nothing of the documents that stay is read again: without their rows the numbers are the same.
     with database.transaction(nights.engine) as connection:
-        database.execute(connection, "finish_run", run_id="two", state="success", problem="")
+        database.execute(connection, queries.runs.finish, run_id="two", state="success", problem="")
         expected = shown(connection, "two")
     with database.transaction(nights.engine) as connection:
         stay = (
@@ -191,7 +191,7 @@ def test_what_follows_from_an_earlier_run_touches_only_the_partitions_of_its_rec
     nights.start("two", CALCULATOR)
     nights.work("two", CALCULATOR)
     with database.transaction(nights.engine) as connection:
-        database.execute(connection, "finish_run", run_id="two", state="success", problem="")
+        database.execute(connection, queries.runs.finish, run_id="two", state="success", problem="")
         store_numbers(connection, "two")
         locked = connection.execute(
             text(

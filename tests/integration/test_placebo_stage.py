@@ -44,7 +44,7 @@ from toolformer_ops.stages.release import CARD, release, release_prefix
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.forgetting import forget
 from toolformer_ops.storage.object_store import ObjectStore
 
@@ -243,7 +243,7 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, tmp_path: Path,
     steps = "select stage, reason, step, is_loss from yield_by_stage where run_id = 'run-1' and step between 2 and 5"
     funnel = {(stage, reason): (step, is_loss) for stage, reason, step, is_loss in rows(settings, steps)}
     with database.transaction(database.connect(settings)) as connection:
-        own = database.fetch_all(connection, "page_own_counts", run_id="run-1")
+        own = database.fetch_all(connection, queries.page.own_counts, run_id="run-1")
     assert {row.stage for row in own} == {"sample", "execute", "score", "placebo"}
     assert {(row.stage, row.reason): (row.step, row.is_loss) for row in own}.items() <= funnel.items()
     # 6. A run with the same choices finds nothing to do, and has the same numbers.
@@ -434,7 +434,7 @@ def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubl
     progress = "select stage, done, total from annotation_progress where run_id = 'night-2' order by step"
     by_stage, stages_done = rows(settings, stages), rows(settings, progress)
     with database.connect(settings).connect() as connection:
-        database.execute(connection, "numbers_forget", run_id="night-2")
+        database.execute(connection, queries.numbers.forget, run_id="night-2")
         assert [tuple(row) for row in connection.execute(sql(histogram))] == by_bucket
         assert [tuple(row) for row in connection.execute(sql(stages))] == by_stage
         assert [tuple(row) for row in connection.execute(sql(progress))] == stages_done
@@ -593,7 +593,7 @@ def test_a_share_of_the_calls_is_sampled_and_stands_for_all(
     for few, checked in ((29, 0), (30, 1)):
         with database.transaction(database.connect(settings)) as connection:
             connection.execute(sql("update placebo_rates set placebos = 0, placebos_scored = :few"), {"few": few})
-            database.execute(connection, "check_rates", **of_tool, fewest_placebos=FEWEST_PLACEBOS)
+            database.execute(connection, queries.checks.rates, **of_tool, fewest_placebos=FEWEST_PLACEBOS)
             assert connection.execute(sql("select count(*) from checked_rates")).scalar() == checked
             connection.execute(sql("drop table checked_rates"))
     # 3. The pool and the share are those of the same calls in one process.

@@ -23,7 +23,7 @@ from toolformer_ops.release.choosing import count_kept
 from toolformer_ops.release.format import ReleasedText, read_release
 from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.stages.release import ReleaseOfRun, release, release_of_run, release_prefix, tools_of_run
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.object_store import ObjectStore
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
@@ -111,7 +111,7 @@ def test_what_calls_cost_is_on_the_card_and_in_the_id(settings: Settings, tmp_pa
         "seconds": None, "nats_per_second": None, "price": 0.2, "price_unit": "cent", "nats_per_price": 2.5, "cost_threshold": 0.5,
     }  # fmt: skip
     with database.transaction(run.engine) as connection:
-        database.execute(connection, "insert_call_cost", run_id=run.run_id, tool="Calculator", **costs)
+        database.execute(connection, queries.runs.insert_call_cost, run_id=run.run_id, tool="Calculator", **costs)
     dear = release(settings, run.run_id)
     assert free != dear
     assert dear == release(settings, run.run_id)
@@ -170,9 +170,9 @@ def test_the_first_texts_of_each_tool_are_released_also_where_others_take_its_pl
                 counted = vars(count_kept(connection, of_tool))
                 bounds = {"corpus_id": run.corpus_id, "at_version": 1, "below_ordinal": of_tool.ordinal_limit}
                 database.execute(
-                    connection, "check_finished", run_id=run.run_id, recipe_ids=of_tool.recipe_ids, **bounds
+                    connection, queries.checks.finished, run_id=run.run_id, recipe_ids=of_tool.recipe_ids, **bounds
                 )
-                database.execute(connection, "check_yield_record", run_id=run.run_id, tool=tool, **counted)
+                database.execute(connection, queries.checks.yield_record, run_id=run.run_id, tool=tool, **counted)
 
     release(settings, run.run_id)
 

@@ -12,7 +12,7 @@ from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.scoring import ROUNDING_NATS
 from toolformer_ops.runs import rounding
 from toolformer_ops.runs.models import load_scoring_model
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 
 def test_rounding_is_measured_once_and_every_process_takes_what_was_stored_first(
@@ -23,7 +23,7 @@ def test_rounding_is_measured_once_and_every_process_takes_what_was_stored_first
     rounding.allow_measured_rounding(settings, model, "auto")
     with database.transaction(engine) as connection:
         key = {"model_identity": model.identity, "device": "cpu", "number_format": "bfloat16"}
-        [stored] = database.fetch_all(connection, "rounding_margin", **key)
+        [stored] = database.fetch_all(connection, queries.costs.rounding_margin, **key)
     # Bounds are compared as a stage does: what is below by more than the margin is surely below.
     assert 0.0 < stored.margin < 0.25
     assert model.surely_below(0.5 - 1.01 * stored.margin, 0.5)
@@ -51,7 +51,7 @@ def test_where_no_float32_weights_are_wanted_none_are_loaded_and_the_margin_is_t
     assert model.rounding_nats == ROUNDING_NATS["bfloat16"]
     with database.transaction(database.connect(settings)) as connection:
         database.execute(
-            connection, "insert_rounding_margin", model_identity=model.identity, device="cpu", number_format="bfloat16",
+            connection, queries.costs.insert_rounding_margin, model_identity=model.identity, device="cpu", number_format="bfloat16",
             calls=1, mean_difference=0.0, largest_difference=0.0, margin=0.125,
         )  # fmt: skip
     rounding.allow_measured_rounding(settings, model, choice)

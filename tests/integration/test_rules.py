@@ -14,7 +14,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.records import CallLosses
 from toolformer_ops.runs.run_tools import load_run_tool, members_of_run
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 RECIPE = "0123456789abcdef"
 
@@ -188,14 +188,14 @@ READS: dict[str, tuple[str, dict[str, object]]] = {
     "candidates": (f"select call_text, loss_reduction from candidates {OF_ONE_TOOL}", {}),
     "retrieved": (f"select * from retrieved {OF_ONE_TOOL}", {}),
     **{
-        name: (database.query(name), OF_TOOL)
-        for name in ("check_calls", "check_ledger", "check_pruned", "kept_counts", "check_texts_in_doubt")
+        f"check_{name}": (queries.checks[name].sql, OF_TOOL) for name in ("calls", "ledger", "pruned", "texts_in_doubt")
     },
-    "calls_of_documents": (database.query("calls_of_documents"), OF_TOOL),
-    "executed_calls_of_documents": (database.query("executed_calls_of_documents"), OF_TOOL),
-    "release_first_texts": (database.query("release_first_texts"), OF_TOOL),
-    "release_kept_calls": (database.query("release_kept_calls"), OF_TOOL),
-    "release_calls_of_texts": (database.query("release_calls_of_texts"), PAGE),
+    "kept_counts": (queries.choosing.kept_counts.sql, OF_TOOL),
+    "calls_of_documents": (queries.undone.calls.sql, OF_TOOL),
+    "executed_calls_of_documents": (queries.undone.executed_calls.sql, OF_TOOL),
+    "release_first_texts": (queries.choosing.first_texts.sql, OF_TOOL),
+    "release_kept_calls": (queries.choosing.kept_calls.sql, OF_TOOL),
+    "release_calls_of_texts": (queries.choosing.calls_of_texts.sql, PAGE),
 }
 
 
@@ -206,16 +206,16 @@ def test_what_reads_one_tool_scans_only_the_partitions_of_its_recipes(run: Annot
         of_tool = {**OF_TOOL, **members_of_run(load_run_tool(connection, "run-1", "QA"))}
         if parameters is OF_TOOL:
             parameters = of_tool
-        database.execute(connection, "check_members", **of_tool)
+        database.execute(connection, queries.checks.members, **of_tool)
         if name.startswith("check_") and name != "check_calls":
-            database.execute(connection, "check_calls", **of_tool)
-        database.execute(connection, "release_choice_table")
+            database.execute(connection, queries.checks.calls, **of_tool)
+        database.execute(connection, queries.choosing.choice_table)
         if name in ("release_kept_calls", "release_calls_of_texts"):
-            database.execute(connection, "release_first_texts", **of_tool)
-            database.execute(connection, "release_texts_to_choose_from", **of_tool)
+            database.execute(connection, queries.choosing.first_texts, **of_tool)
+            database.execute(connection, queries.choosing.texts_to_choose_from, **of_tool)
         if name == "release_calls_of_texts":
-            database.execute(connection, "release_kept_calls", **of_tool)
-            database.execute(connection, "release_choose_calls", max_examples=None)
+            database.execute(connection, queries.choosing.kept_calls, **of_tool)
+            database.execute(connection, queries.choosing.choose_calls, max_examples=None)
         first = _without_comment(statement).split(";\n")[0]  # views follow
         explain = text(f"explain (analyze, format json) {first}")
         [node] = connection.execute(explain, parameters).scalar_one()

@@ -14,7 +14,7 @@ from toolformer_ops.commands.people import app
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.runs.summary import RunSummary, summarise
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 TOOLS = (Tool("Calculator"), Tool("Calendar", reads_record=True))
 
@@ -29,7 +29,7 @@ def night(nights: Nights, run_id: str, *tools: Tool, lacking: tuple[str, ...] = 
     nights.work(run_id, *tools)
     nights.release(run_id, lacking=lacking)
     with database.transaction(nights.engine) as connection:
-        database.execute(connection, "finish_run", run_id=run_id, state="success", problem="")
+        database.execute(connection, queries.runs.finish, run_id=run_id, state="success", problem="")
         return summarise(connection, run_id)
 
 
@@ -100,9 +100,10 @@ def test_what_a_night_that_failed_did_is_not_reused(nights: Nights) -> None:
         nights.start(f"failed-{number}", *TOOLS)
         nights.work(f"failed-{number}", *TOOLS, share=share)
         with database.transaction(nights.engine) as connection:
+            problem = "failed: MT.annotate (2 shards). None."
             database.execute(
-                connection, "finish_run", run_id=f"failed-{number}", state="failed", problem="failed: MT.annotate (2 shards). None."
-            )  # fmt: skip
+                connection, queries.runs.finish, run_id=f"failed-{number}", state="failed", problem=problem
+            )
     failed = summarise_one(nights, "failed-1")
     assert failed.headline == "FAILED: MT.annotate (2 shards)"
     assert failed.as_text().startswith("failed: MT.annotate (2 shards). None.\n\n- Corpus: ")

@@ -31,7 +31,7 @@ from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.scoring import ScoreWork
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.registry import get_tool
 
@@ -96,7 +96,7 @@ def test_a_try_that_a_killed_process_left_is_at_work_no_more_when_another_has_it
 
     def at_work() -> list[int]:
         with database.transaction(engine) as connection:
-            return [row.units for row in database.fetch_all(connection, "page_at_work", run_id="r")]
+            return [row.units for row in database.fetch_all(connection, queries.page.at_work, run_id="r")]
 
     tokens = -(-len("Box 0 holds 2 pens and 3 caps, a total of 5 things.") // CHARACTERS_A_TOKEN)
     with tries.begun(ids[:4]), tries.begun(ids[4:6]):

@@ -16,7 +16,7 @@ from typing import Literal
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorruptObjectError
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import Manifest, registered_sha256
 
@@ -97,7 +97,7 @@ def register(settings: Settings, artifact: Artifact, source: str) -> None:
     with database.transaction(database.connect(settings)) as connection:
         database.execute(
             connection,
-            "register_artifact",
+            queries.artifacts.register,
             uri=artifact.address,
             kind=artifact.kind,
             identity=artifact.manifest.identity,
@@ -115,5 +115,5 @@ def newest(settings: Settings, kind: Kind, source: str | None = None) -> str | N
     if not settings.database_dsn.get_secret_value():
         return None
     with database.transaction(database.connect(settings, writes=False)) as connection:
-        rows = database.fetch_all(connection, "newest_artifact", kind=kind, source=source)
+        rows = database.fetch_all(connection, queries.artifacts.newest, kind=kind, source=source)
     return str(rows[0].uri) if rows else None

@@ -19,8 +19,9 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.records import corpus_id_of
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.queries import Statement
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ class Auditing:
     def has_damaged_rows(self) -> bool:
         """Whether anything was found so far that numbers may differ by."""
         with database.transaction(self.engine) as connection:
-            [count] = database.fetch_all(connection, "audit_count", audit_id=self.audit_id)
+            [count] = database.fetch_all(connection, queries.audits.count, audit_id=self.audit_id)
         return bool(count.in_rows)
 
 
@@ -186,14 +187,15 @@ def subjects_of(connection: Connection, scope: Scope, scope_id: str) -> Subjects
     """
     if scope == "corpus":
         known = {
-            row.corpus_id for row in database.fetch_all(connection, "audit_scope_corpora", scope="all", scope_id="")
+            row.corpus_id
+            for row in database.fetch_all(connection, queries.audits.scope_corpora, scope="all", scope_id="")
         }
         scope_id = scope_id if scope_id in known else corpus_id_of(scope_id)
     asked = {"scope": scope, "scope_id": scope_id}
-    runs = database.fetch_all(connection, "audit_scope_runs", **asked)
-    corpora = database.fetch_all(connection, "audit_scope_corpora", **asked)
-    releases = database.fetch_all(connection, "audit_scope_releases", **asked)
-    models = database.fetch_all(connection, "audit_scope_models", **asked)
+    runs = database.fetch_all(connection, queries.audits.scope_runs, **asked)
+    corpora = database.fetch_all(connection, queries.audits.scope_corpora, **asked)
+    releases = database.fetch_all(connection, queries.audits.scope_releases, **asked)
+    models = database.fetch_all(connection, queries.audits.scope_models, **asked)
     found = {"all": True, "corpus": corpora, "run": runs, "release": releases, "model": models}[scope]
     if not found:
         tables = {
@@ -217,7 +219,7 @@ def subjects_of(connection: Connection, scope: Scope, scope_id: str) -> Subjects
         ),
         releases=tuple(releases),
         models=tuple(models),
-        artifacts=tuple(database.fetch_all(connection, "audit_scope_artifacts")) if scope == "all" else (),
+        artifacts=tuple(database.fetch_all(connection, queries.audits.scope_artifacts)) if scope == "all" else (),
     )
 
 
@@ -232,7 +234,7 @@ def open_audit(
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
         subjects = subjects_of(connection, scope, scope_id)
-        [row] = database.fetch_all(connection, "audit_open", scope=scope, scope_id=subjects.scope_id)
+        [row] = database.fetch_all(connection, queries.audits.open, scope=scope, scope_id=subjects.scope_id)
     if row.is_continued:
         logger.info("audit %d of %s %s was interrupted: continuing it", row.audit_id, scope, subjects.scope_id)
     return Auditing(
@@ -251,7 +253,7 @@ def run_check(auditing: Auditing, check: Check) -> None:
     for subject in check.subjects(auditing):
         place = {"audit_id": auditing.audit_id, "check_name": check.name, "subject": subject}
         with database.transaction(auditing.engine) as connection:
-            begun = database.fetch_all(connection, "audit_progress", **place)
+            begun = database.fetch_all(connection, queries.audits.progress, **place)
         if begun and begun[0].is_finished:
             continue
         position: str | None = begun[0].position if begun else ""
@@ -266,14 +268,14 @@ def run_check(auditing: Auditing, check: Check) -> None:
                     found = json.dumps([vars(finding) for finding in page.findings])
                     database.execute(
                         connection,
-                        "audit_insert_findings",
+                        queries.audits.insert_findings,
                         audit_id=auditing.audit_id,
                         check_name=check.name,
                         found=found,
                     )
                 seconds = time.monotonic() - started
                 database.execute(
-                    connection, "audit_advance", **place, position=position, items=page.items, unprovable=page.unprovable,
+                    connection, queries.audits.advance, **place, position=position, items=page.items, unprovable=page.unprovable,
                     seconds=seconds,
                 )  # fmt: skip
             if time.monotonic() - told > 10:
@@ -284,9 +286,12 @@ def run_check(auditing: Auditing, check: Check) -> None:
 def conclude(auditing: Auditing, checks: Sequence[Check]) -> AuditOutcome:
     """Close the audit; what it looked at and found."""
     with database.transaction(auditing.engine) as connection:
-        sums = {row.check_name: row for row in database.fetch_all(connection, "audit_sums", audit_id=auditing.audit_id)}
-        [count] = database.fetch_all(connection, "audit_count", audit_id=auditing.audit_id)
-        database.execute(connection, "audit_close", audit_id=auditing.audit_id)
+        sums = {
+            row.check_name: row
+            for row in database.fetch_all(connection, queries.audits.sums, audit_id=auditing.audit_id)
+        }
+        [count] = database.fetch_all(connection, queries.audits.count, audit_id=auditing.audit_id)
+        database.execute(connection, queries.audits.close, audit_id=auditing.audit_id)
     outcomes = tuple(
         CheckOutcome(check.name, row.items, row.unprovable, row.findings, row.seconds)
         for check in checks
@@ -300,15 +305,17 @@ def findings_of(engine: Engine, audit_id: int, page_size: int = MOST_FINDINGS) -
     after = 0
     while True:
         with database.transaction(engine) as connection:
-            rows = database.fetch_all(connection, "audit_findings", audit_id=audit_id, after=after, page_size=page_size)
+            rows = database.fetch_all(
+                connection, queries.audits.findings, audit_id=audit_id, after=after, page_size=page_size
+            )
         if not rows:
             return
         yield from rows
         after = rows[-1].finding_id
 
 
-def statement_page(auditing: Auditing, query: str, **parameters: object) -> Page:
-    """The page that a statement of sql/queries returns: one row with `position`, `items`, `unprovable` and `found`."""
+def statement_page(auditing: Auditing, statement: Statement, **parameters: object) -> Page:
+    """The page that a statement returns: one row with `position`, `items`, `unprovable` and `found`."""
     with database.transaction(auditing.engine) as connection:
-        [row] = database.fetch_all(connection, query, most_findings=MOST_FINDINGS, **parameters)
+        [row] = database.fetch_all(connection, statement, most_findings=MOST_FINDINGS, **parameters)
     return Page(row.items, row.unprovable, [Finding(**found) for found in row.found], row.position)

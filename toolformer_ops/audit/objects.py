@@ -25,7 +25,7 @@ from toolformer_ops.records import document_id_of
 from toolformer_ops.release.format import ROW_GROUP_TEXTS, ReleasedText, read_file
 from toolformer_ops.stages import finetuning
 from toolformer_ops.stages import release as release_stage
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import MANIFEST, Manifest
 
 LEFT_FOLDERS = ("release-", "check-release-", "audit-")
@@ -81,7 +81,7 @@ def releases(auditing: Auditing, release_id: str, _: str) -> Page:
     page.findings += content.findings
     page.items += content.calls
     with database.transaction(auditing.engine) as connection:
-        [registered] = database.fetch_all(connection, "audit_release_calls", release_id=release_id)
+        [registered] = database.fetch_all(connection, queries.audited_rows.release_calls, release_id=release_id)
     if registered.calls > content.calls and not content.findings:
         page.findings.append(_wrong_calls(row, "doubled", f"{content.calls} calls", f"{registered.calls}"))
     if (row.documents, row.calls) != (content.texts, content.calls):
@@ -116,7 +116,7 @@ def _compare_texts(auditing: Auditing, row: Row[Any], texts: Sequence[ReleasedTe
             found.document_id: found
             for found in database.fetch_all(
                 connection,
-                "audit_released",
+                queries.audited_rows.released,
                 release_id=row.release_id,
                 run_id=row.run_id,
                 document_ids=[text.document_id for text in texts],

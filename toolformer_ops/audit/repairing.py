@@ -23,7 +23,7 @@ from toolformer_ops.release.format import read_released_calls
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.stages import release as release_stage
 from toolformer_ops.stages.run_setup import finish_run
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import Manifest
 
@@ -123,7 +123,9 @@ def accept_numbers(auditing: Auditing, run_id: str) -> int:
             connection.rollback()
         with database.transaction(auditing.engine) as connection:
             relations = [row.relation for row in found]
-            database.execute(connection, "audit_accept_numbers", run_id=run_id, relations=relations, numbers=counted)
+            database.execute(
+                connection, queries.repairs.accept_numbers, run_id=run_id, relations=relations, numbers=counted
+            )
         _mark(auditing, [row.finding_id for row in found])
     return len(found)
 
@@ -145,10 +147,10 @@ def _repair_one(auditing: Auditing, action: str, repair: dict[str, Any]) -> None
             finish_run(auditing.settings, repair["run_id"], "failed")
         case "read_again":
             with database.transaction(auditing.engine) as connection:
-                database.execute(connection, "audit_repair_files", corpus_id=repair["corpus_id"])
+                database.execute(connection, queries.repairs.files, corpus_id=repair["corpus_id"])
         case "delete_document":
             with database.transaction(auditing.engine) as connection:
-                database.execute(connection, "audit_repair_document", document_id=uuid.UUID(repair["document_id"]))
+                database.execute(connection, queries.repairs.document, document_id=uuid.UUID(repair["document_id"]))
 
 
 def _release_again(auditing: Auditing, repair: dict[str, Any]) -> None:
@@ -178,7 +180,10 @@ def _release_again(auditing: Auditing, repair: dict[str, Any]) -> None:
         with database.transaction(auditing.engine) as connection:
             if manifest.sha256 != row.manifest_sha256:
                 database.execute(
-                    connection, "audit_release_again", release_id=row.release_id, manifest_sha256=manifest.sha256
+                    connection,
+                    queries.repairs.release_again,
+                    release_id=row.release_id,
+                    manifest_sha256=manifest.sha256,
                 )
             _insert_release_calls(
                 connection, row.release_id, Path(folder)
@@ -198,7 +203,7 @@ def _write_release_calls(auditing: Auditing, release_id: str) -> None:
     with tempfile.TemporaryDirectory(prefix="audit-", dir=auditing.settings.state_dir) as folder:
         auditing.store.fetch(auditing.store.key_of(row.uri), Path(folder), row.manifest_sha256)
         with database.transaction(auditing.engine) as connection:
-            database.execute(connection, "audit_repair_release_calls", release_id=release_id)
+            database.execute(connection, queries.repairs.release_calls, release_id=release_id)
             _insert_release_calls(connection, release_id, Path(folder))
 
 
@@ -219,7 +224,7 @@ def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
     ):
         with database.transaction(auditing.engine) as connection:
             affected = _later_recipes(connection, stage, recipe_id)
-            running = database.fetch_all(connection, "audit_running", recipe_ids=affected["recipe_ids"])
+            running = database.fetch_all(connection, queries.repairs.runs_at_work, recipe_ids=affected["recipe_ids"])
         if running:
             named = ", ".join(row.run_id for row in running)
             logger.warning("%s rows under %s are not deleted: %s works by this recipe", stage, recipe_id, named)
@@ -229,7 +234,7 @@ def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
             with database.transaction(auditing.engine) as connection:
                 database.execute(
                     connection,
-                    "audit_repair_rows",
+                    queries.repairs.rows,
                     document_ids=[uuid.UUID(row.repair["document_id"]) for row in some],
                     **affected,
                 )
@@ -239,8 +244,8 @@ def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
 
 
 def _later_recipes(connection: Connection, stage: str, recipe_id: str) -> dict[str, Any]:
-    """The arguments of audit_repair_rows.sql but for the documents: a recipe, and all that are built on it."""
-    rows = database.fetch_all(connection, "audit_later_recipes", recipe_id=recipe_id)
+    """The arguments of repairs.rows but for the documents: a recipe, and all that are built on it."""
+    rows = database.fetch_all(connection, queries.repairs.later_recipes, recipe_id=recipe_id)
     affected: dict[str, Any] = {
         f"{name}s": sorted(row.recipe_id for row in rows if row.stage == of_stage)
         for of_stage, name in RECIPE_OF_STAGE.items()
@@ -258,4 +263,4 @@ def _later_recipes(connection: Connection, stage: str, recipe_id: str) -> dict[s
 
 def _mark(auditing: Auditing, finding_ids: Sequence[int]) -> None:
     with database.transaction(auditing.engine) as connection:
-        database.execute(connection, "audit_repaired", finding_ids=list(finding_ids))
+        database.execute(connection, queries.audits.repaired, finding_ids=list(finding_ids))

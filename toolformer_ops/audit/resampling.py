@@ -24,7 +24,7 @@ from toolformer_ops.stages.filtering import FilterWork
 from toolformer_ops.stages.placebo import PlaceboWork
 from toolformer_ops.stages.sampling import SampleWork
 from toolformer_ops.stages.scoring import ScoreWork
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.registry import get_tool
 
@@ -73,7 +73,7 @@ def _compute_again(auditing: Auditing, of_run: ToolOfRun, calls: int, seed: str)
         run = load_run_tool(connection, of_run.run_id, of_run.tool)
         rows = database.fetch_all(
             connection,
-            "audit_resample_documents",
+            queries.resampling.documents,
             audit_id=auditing.audit_id,
             recipe_id=run.scoring_recipe_id,
             tool=run.tool,
@@ -106,7 +106,7 @@ def _compute_again(auditing: Auditing, of_run: ToolOfRun, calls: int, seed: str)
             draw = PlaceboDraw(load_pool(connection, run.placebo_recipe_id))
             rows = database.fetch_all(
                 connection,
-                "audit_stored_placebo_losses",
+                queries.resampling.placebo_losses,
                 recipe_id=run.placebo_recipe_id,
                 document_ids=ids,
             )
@@ -129,7 +129,7 @@ def _compute_again(auditing: Auditing, of_run: ToolOfRun, calls: int, seed: str)
             with database.transaction(auditing.engine) as connection:
                 stored = database.fetch_all(
                     connection,
-                    f"audit_stored_{table}",
+                    queries.resampling[table],
                     recipe_id=run.recipe_of(stage),
                     document_ids=ids,
                     tool=run.tool,

@@ -1,6 +1,6 @@
 """Checks of Postgres: ids, rows against the ledger, sums of corpora, runs and their stored numbers.
 
-Most are one statement a page (sql/queries/audit_*.sql). Postgres computes the hashes and ids by the functions that the stages'
+Most are one statement a page (sql/queries/audited_rows.sql). Postgres computes the hashes and ids by the functions that the stages'
 hashes are made with (sql/functions/01_hashes.sql).
 """
 
@@ -24,7 +24,7 @@ from toolformer_ops.runs.placebo_rates import store_rates
 from toolformer_ops.runs.recipes import Recipe
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool
 from toolformer_ops.stages.ingestion import REFUSED_ROWS
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 
 def documents(auditing: Auditing, _: str, position: str) -> Page:
@@ -32,7 +32,7 @@ def documents(auditing: Auditing, _: str, position: str) -> Page:
     subjects = auditing.subjects
     return statement_page(
         auditing,
-        "audit_documents",
+        queries.audited_rows.documents,
         after=position or NO_DOCUMENT,
         corpus_ids=None if subjects.is_all else [corpus_id for corpus_id, _ in subjects.corpora],
         orphans_after_seconds=auditing.ages.orphans_after.total_seconds(),
@@ -42,7 +42,7 @@ def documents(auditing: Auditing, _: str, position: str) -> Page:
 
 def corpus_sums(auditing: Auditing, corpus_id: str, _: str) -> Page:
     """Records in = documents + duplicates + rejected, for each file and version of a corpus, counted from the rows."""
-    return statement_page(auditing, "audit_corpus", corpus_id=corpus_id, refused_rows=REFUSED_ROWS)
+    return statement_page(auditing, queries.audited_rows.corpus, corpus_id=corpus_id, refused_rows=REFUSED_ROWS)
 
 
 def recipe_ids(auditing: Auditing, _: str, __: str) -> Page:
@@ -51,7 +51,7 @@ def recipe_ids(auditing: Auditing, _: str, __: str) -> Page:
     with database.transaction(auditing.engine) as connection:
         rows = database.fetch_all(
             connection,
-            "audit_recipes",
+            queries.audited_rows.recipes,
             recipe_ids=None if auditing.subjects.is_all else auditing.subjects.recipe_ids(),
         )
     for row in rows:
@@ -91,7 +91,7 @@ def stage_rows(stage: str) -> Callable[[Auditing, str, str], Page]:
             stages = list(RECIPE_OF_STAGE)
             parameters["previous_recipe_id"] = _recipe(tool, stages[stages.index(stage) - 1])
         with database.transaction(auditing.engine) as connection:
-            known = database.fetch_all(connection, "audit_recipes", recipe_ids=[recipe_id])
+            known = database.fetch_all(connection, queries.audited_rows.recipes, recipe_ids=[recipe_id])
         definition = known[0].definition if known and known[0].is_there else {}
         if stage == "execute":
             parameters |= {
@@ -103,12 +103,14 @@ def stage_rows(stage: str) -> Callable[[Auditing, str, str], Page]:
             parameters |= {name: definition.get(name) for name in ("prune_below", "weights")}
         elif stage == "placebo":
             with database.transaction(auditing.engine) as connection:
-                parents = database.fetch_all(connection, "audit_recipes", recipe_ids=[tool.scoring_recipe_id])
+                parents = database.fetch_all(
+                    connection, queries.audited_rows.recipes, recipe_ids=[tool.scoring_recipe_id]
+                )
             parent = parents[0].definition if parents and parents[0].is_there else {}
             parameters["prune_below"] = parent.get("prune_below")
         return statement_page(
             auditing,
-            f"audit_{stage}",
+            queries.audited_rows[stage],
             recipe_id=recipe_id,
             after=position or NO_DOCUMENT,
             page_size=auditing.page_documents,
@@ -129,7 +131,7 @@ def finished_work(auditing: Auditing, subject: str, _: str) -> Page:
     )
     return statement_page(
         auditing,
-        "audit_finished",
+        queries.audited_rows.finished,
         recipe_id=recipe_id,
         corpus_id=corpus_id,
         version=int(version),
@@ -143,7 +145,9 @@ def finished_work(auditing: Auditing, subject: str, _: str) -> Page:
 def finished_versions(auditing: Auditing) -> list[str]:
     """The newest version of each corpus that each recipe has finished, by `finished_work` or by the numbers of a finished run."""
     with database.transaction(auditing.engine) as connection:
-        rows = database.fetch_all(connection, "audit_finished_newest", recipe_ids=auditing.subjects.recipe_ids())
+        rows = database.fetch_all(
+            connection, queries.audited_rows.finished_newest, recipe_ids=auditing.subjects.recipe_ids()
+        )
     return [f"{row.recipe_id} {row.corpus_id} {row.version} {row.ordinal_limit}" for row in rows]
 
 
@@ -151,7 +155,7 @@ def runs(auditing: Auditing, _: str, __: str) -> Page:
     """Runs that are said to be running give signs of life."""
     return statement_page(
         auditing,
-        "audit_runs",
+        queries.audited_rows.runs,
         run_ids=list(auditing.subjects.run_ids),
         stuck_after_seconds=auditing.ages.stuck_after.total_seconds(),
     )
@@ -160,7 +164,9 @@ def runs(auditing: Auditing, _: str, __: str) -> Page:
 def numbered_runs(auditing: Auditing) -> list[str]:
     """Finished runs whose stored numbers can be counted again, each behind those that its own may follow from."""
     with database.transaction(auditing.engine) as connection:
-        rows = database.fetch_all(connection, "audit_numbered_runs", run_ids=list(auditing.subjects.run_ids))
+        rows = database.fetch_all(
+            connection, queries.audited_rows.numbered_runs, run_ids=list(auditing.subjects.run_ids)
+        )
     return [row.run_id for row in rows]
 
 
@@ -208,18 +214,18 @@ def count_again(connection: Connection, run_id: str, *, from_earlier: bool = Fal
 
     `from_earlier`: from those of earlier runs over its corpus, and what changed; else nothing that is stored is believed.
     """
-    database.execute(connection, "audit_forget_numbers", run_id=run_id, from_earlier=from_earlier)
-    for row in database.fetch_all(connection, "numbers_tools", run_id=run_id):
+    database.execute(connection, queries.audited_rows.forget_numbers, run_id=run_id, from_earlier=from_earlier)
+    for row in database.fetch_all(connection, queries.numbers.tools, run_id=run_id):
         tool = load_run_tool(connection, run_id, row.tool)
         store_rates(connection, tool)
         counted = vars(count_kept(connection, tool))
-        database.execute(connection, "check_yield_record", run_id=run_id, tool=tool.tool, **counted)
+        database.execute(connection, queries.checks.yield_record, run_id=run_id, tool=tool.tool, **counted)
     store_numbers(connection, run_id)
     return _numbers(connection, run_id)
 
 
 def _numbers(connection: Connection, run_id: str) -> Numbers:
-    [found] = database.fetch_all(connection, "audit_numbers", run_id=run_id)
+    [found] = database.fetch_all(connection, queries.audited_rows.numbers, run_id=run_id)
     return dict(found.numbers)
 
 

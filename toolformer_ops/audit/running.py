@@ -25,7 +25,7 @@ from toolformer_ops.audit.resampling import resampling_check
 from toolformer_ops.audit.rows import NUMBER_CHECKS, ROW_CHECKS
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import AuditError
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def audit(
     """
     with database.session(database.connect(settings)) as session:
         with database.transaction(session) as connection:
-            database.fetch_all(connection, "session_lock", name=f"audit of {scope} {scope_id}")
+            database.fetch_all(connection, queries.locks.session, name=f"audit of {scope} {scope_id}")
         auditing = open_audit(settings, scope, scope_id, ages or Ages(), page_documents)
         checks: tuple[Check, ...] = (
             *ROW_CHECKS,

@@ -263,11 +263,11 @@ def runs(
     Example: toolformer-ops runs --limit 7
     """
     from toolformer_ops.runs.summary import list_runs
-    from toolformer_ops.storage import database
+    from toolformer_ops.storage import database, queries
 
     with database.transaction(database.connect(load_settings(), writes=False)) as connection:
         found = list_runs(connection, at_most)
-        not_started = database.fetch_all(connection, "runs_not_started", run_id="", at_most=at_most)
+        not_started = database.fetch_all(connection, queries.runs.not_started, run_id="", at_most=at_most)
     if as_json:
         listed = [asdict(run) for run in found]
         listed += [{"run_id": run.run_id, "state": "not started", "problem": run.problem} for run in not_started]

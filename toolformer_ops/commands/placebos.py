@@ -50,11 +50,11 @@ def thresholds(
     """
     from toolformer_ops.runs.placebo_rates import lowest_threshold
     from toolformer_ops.runs.run_tools import load_run_tool, require_run
-    from toolformer_ops.storage import database
+    from toolformer_ops.storage import database, queries
 
     with database.transaction(database.connect(load_settings(), writes=False)) as connection:
         require_run(connection, run)
-        tools = [row.tool for row in database.fetch_all(connection, "numbers_tools", run_id=run)]
+        tools = [row.tool for row in database.fetch_all(connection, queries.numbers.tools, run_id=run)]
         found = [
             lowest_threshold(connection, load_run_tool(connection, run, tool), false_discovery_rate) for tool in tools
         ]

@@ -30,7 +30,7 @@ from toolformer_ops.local_services.state_folder import write_environment
 from toolformer_ops.models.publishing import publish_model
 from toolformer_ops.orchestration.run_ids import ANNOTATE
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.tools.registry import get_tool
 
@@ -217,7 +217,7 @@ def _watch_and_judge(console: Console, client: AirflowClient, settings: Settings
             return True
         if failed_causes(client, dag_id, run_id) == [RELEASE_TASK]:
             with database.transaction(engine) as connection:
-                if database.fetch_all(connection, "demo_kept_nothing", run_id=run_id)[0].kept_nothing:
+                if database.fetch_all(connection, queries.demo.kept_nothing, run_id=run_id)[0].kept_nothing:
                     return False
     except (KeyboardInterrupt, ToolformerError):
         say(console, f"\nThe run continues without this window. Look at it: {client.run_url(dag_id, run_id)}")

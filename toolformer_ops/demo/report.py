@@ -19,7 +19,8 @@ from sqlalchemy import Connection, Row, text
 from toolformer_ops.call_syntax import Call, call_with_result
 from toolformer_ops.config import ENV_PREFIX, SHIPPED, Settings
 from toolformer_ops.runs.placebo_rates import kept_by_chance
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.queries import Statement
 
 BEST_CALLS = 5
 ANSWER_ROWS = 10
@@ -37,11 +38,11 @@ FRESH_SUM = "The library owned 845 books and gave away 312 of them, so it has"
 def print_report(console: Console, connection: Connection, run_id: str, settings: Settings, run_url: str) -> None:
     """Print the whole report but the query at the end. `run_url`: the run's page in Airflow's UI."""
 
-    def rows(query: str, **parameters: object) -> Sequence[Row[Any]]:
-        return database.fetch_all(connection, query, run_id=run_id, **parameters)
+    def rows(statement: Statement, **parameters: object) -> Sequence[Row[Any]]:
+        return database.fetch_all(connection, statement, run_id=run_id, **parameters)
 
     # 1. how much of the work this run did
-    new_work = rows("demo_new_work")
+    new_work = rows(queries.demo.new_work)
     annotated, documents = sum(row.annotated_now for row in new_work), sum(row.documents for row in new_work)
     if documents and not annotated:
         say(
@@ -52,7 +53,7 @@ def print_report(console: Console, connection: Connection, run_id: str, settings
         say(console, f"Annotated {annotated} of {documents} pairs of a document and a tool; the rest was done before.")
 
     # 2. the paper's Table 2: calls (texts) that save at least a threshold
-    counts = rows("demo_threshold_counts")
+    counts = rows(queries.demo.threshold_counts)
     thresholds = sorted({row.threshold for row in counts})
     table = Table("tool")
     for name in ("sampled", "scored", *(f">= {threshold:g}" for threshold in thresholds), "by chance*"):
@@ -61,7 +62,7 @@ def print_report(console: Console, connection: Connection, run_id: str, settings
         (row.tool, row.threshold): f"{row.calls} ({row.texts}){'*' if row.is_keep_threshold else ' '}" for row in counts
     }
     by_chance = {row.tool: kept_by_chance(row) for row in counts if row.is_keep_threshold}
-    for row in rows("demo_scored_by_tool"):
+    for row in rows(queries.demo.scored_by_tool):
         found = [cells.get((row.tool, threshold), "") for threshold in thresholds]
         table.add_row(row.tool, str(row.calls), str(row.scored), *found, by_chance.get(row.tool, ""))
     say(
@@ -72,8 +73,8 @@ def print_report(console: Console, connection: Connection, run_id: str, settings
     console.print(table)
 
     # 3. the best calls, each in its sentence with the nats that it saves
-    best = rows("demo_best_calls", at_most=BEST_CALLS)
-    shown = best or rows("demo_nearest_calls", at_most=BEST_CALLS)
+    best = rows(queries.demo.best_calls, at_most=BEST_CALLS)
+    shown = best or rows(queries.demo.nearest_calls, at_most=BEST_CALLS)
     if best:
         say(console, "\nThe best kept calls, one a text, and how many nats each saves")
     elif shown:
@@ -94,11 +95,11 @@ def print_report(console: Console, connection: Connection, run_id: str, settings
             say(console, f"  {line.plain}")
 
     if not best:
-        print_lower_thresholds(console, rows("demo_lower_thresholds"))
+        print_lower_thresholds(console, rows(queries.demo.lower_thresholds))
 
     # 4. where the release, the model and the user interface are
     console.print()
-    print_outputs(console, rows("demo_outputs"))
+    print_outputs(console, rows(queries.demo.outputs))
     say(console, f"Run      {run_url}")
     variable = f"{ENV_PREFIX}AIRFLOW_PASSWORD"
     place = "the environment" if variable in os.environ else settings.state_dir / "environment"

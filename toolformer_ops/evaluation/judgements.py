@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.evaluation.statistics import Interval, wilson_interval
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 USEFUL, USELESS, WRONG, SKIP = VERDICTS = ("useful", "useless", "wrong", "skip")
 """What can be said of a call, in the order of the keys 1 to 4."""
@@ -99,7 +99,7 @@ class Agreement:
 
 def judgements_of(connection: Connection, release_id: str) -> list[Judgement]:
     """The judgements of a release that count."""
-    rows = database.fetch_all(connection, "review_judgements", release_id=release_id)
+    rows = database.fetch_all(connection, queries.reviewing.judgements, release_id=release_id)
     return [Judgement(**row._asdict()) for row in rows]
 
 
@@ -157,9 +157,9 @@ def export(connection: Connection, release_id: str) -> tuple[str, bytes]:
     Raises:
         ParameterError: there is no such release, or nobody has judged it.
     """
-    if not database.fetch_all(connection, "review_release", release_id=release_id):
+    if not database.fetch_all(connection, queries.reviewing.release, release_id=release_id):
         raise ParameterError(f"expected the id of a release, found {release_id!r}. `toolformer-ops runs` lists them.")
-    rows = database.fetch_all(connection, "review_export", release_id=release_id)
+    rows = database.fetch_all(connection, queries.reviewing.export, release_id=release_id)
     if not rows:
         raise ParameterError(
             f"release {release_id}: expected judgements to export, found none. The page Review in Airflow takes them."

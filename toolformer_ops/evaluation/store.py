@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from toolformer_ops.decoding.records import MadeCall
 from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 if TYPE_CHECKING:
     from toolformer_ops.storage.object_store import ObjectStore
@@ -91,7 +91,7 @@ def write_scores(
         file = files.get((score.suite, score.variant, score.call_start_rank))
         written += database.execute(
             connection,
-            "evaluation_insert_score",
+            queries.evaluation.insert_score,
             run_id=run_id,
             model_id=model_ids[score.model],
             inputs_uri=file.uri if file else None,
@@ -107,5 +107,5 @@ def scores_of_run(connection: Connection, run_id: str) -> list[SuiteScore]:
     Raises:
         DatabaseError: Postgres refuses.
     """
-    rows = database.fetch_all(connection, "evaluation_scores_of_run", run_id=run_id)
+    rows = database.fetch_all(connection, queries.evaluation.scores_of_run, run_id=run_id)
     return [SuiteScore(**row._mapping) for row in rows]

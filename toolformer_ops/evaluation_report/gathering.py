@@ -17,7 +17,7 @@ from toolformer_ops.evaluation.store import read_inputs, scores_of_run
 from toolformer_ops.evaluation_report.contents import LossCurve, ReportContents, RunFacts, ToolRate, TrainedModel
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.run_tools import require_run
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.object_store import ObjectStore
 
 TRAINING_LOG = "training_log.jsonl"
@@ -39,10 +39,10 @@ def gather(settings: Settings, store: ObjectStore, run_id: str) -> ReportContent
 
 
 def _facts(connection: Connection, store: ObjectStore, run: Row[Any]) -> RunFacts:
-    releases = database.fetch_all(connection, "release_of_run", run_id=run.run_id)
+    releases = database.fetch_all(connection, queries.releases.of_run, run_id=run.run_id)
     release = releases[0] if releases else None
     models = []
-    for row in database.fetch_all(connection, "models_of_run", run_id=run.run_id):
+    for row in database.fetch_all(connection, queries.evaluation.models_of_run, run_id=run.run_id):
         variant: Variant = "without_calls" if row.without_calls else "with_tools"
         curve = None
         if row.withdrawn_at is None:
@@ -61,7 +61,8 @@ def _facts(connection: Connection, store: ObjectStore, run: Row[Any]) -> RunFact
         models=tuple(models),
         asked_suites=RunChoices.parse(run.parameters).evaluation_suites,
         rates=tuple(
-            ToolRate(**row._asdict()) for row in database.fetch_all(connection, "report_rates", run_id=run.run_id)
+            ToolRate(**row._asdict())
+            for row in database.fetch_all(connection, queries.evaluation.rates, run_id=run.run_id)
         ),
     )
 

@@ -28,7 +28,7 @@ from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
 from toolformer_ops.runs.models import load_scoring_model
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult, sample_share, wants_placebos
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 
@@ -284,7 +284,7 @@ def store_estimate(settings: Settings, run_id: str, estimate: Mapping[str, Any])
         ParameterError: there is no such run.
     """
     with database.transaction(database.connect(settings)) as connection:
-        stored = database.execute(connection, "store_run_estimate", run_id=run_id, estimate=dict(estimate))
+        stored = database.execute(connection, queries.runs.store_estimate, run_id=run_id, estimate=dict(estimate))
     if not stored:
         raise ParameterError(
             f"--store: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`."

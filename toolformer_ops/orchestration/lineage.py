@@ -22,6 +22,8 @@ from urllib.parse import urlsplit
 
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.records import corpus_id_of, normal_uri
+from toolformer_ops.storage import queries
+from toolformer_ops.storage.queries import Statement
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -106,10 +108,10 @@ class _Stage:
         self.namespace = f"postgres://{'localhost' if host.startswith('/') else host}:{port}"
         self.schema = connection.execute(text("select current_database() || '.' || current_schema()")).scalar_one()
 
-    def rows(self, query: str, **parameters: Any) -> list[Any]:
+    def rows(self, statement: Statement, **parameters: Any) -> list[Any]:
         from toolformer_ops.storage import database
 
-        return list(database.fetch_all(self.connection, query, **parameters))
+        return list(database.fetch_all(self.connection, statement, **parameters))
 
     def datasets(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
         """What the stage read, and what it wrote; nothing for a stage that only starts, chooses or ends a run."""
@@ -120,11 +122,13 @@ class _Stage:
             case "ingest":
                 uri = normal_uri(self.options["--corpus"])
                 read = [self.read(_at(uri))]
-                for newest in self.rows("newest_corpus_version", corpus_id=corpus_id_of(uri)):
+                for newest in self.rows(queries.corpora.newest_version, corpus_id=corpus_id_of(uri)):
                     corpus = self.table(CORPUS_TABLE, f"corpus version {newest.version}")
                     written.append(self.written(corpus, rows=newest.documents))
             case "check":
-                counts = {row.stage: row.rows for row in self.rows("lineage_rows", run_id=self.run_id, tool=self.tool)}
+                counts = {
+                    row.stage: row.rows for row in self.rows(queries.lineage.rows, run_id=self.run_id, tool=self.tool)
+                }
                 for table, stage in WRITTEN_BY.items():
                     if table != "placebo_losses" or stage in counts:
                         checks = self.tool if table == "call_losses" else None
@@ -132,33 +136,33 @@ class _Stage:
             case "release":
                 tables = (CORPUS_TABLE, "candidate_calls", "call_results", "call_losses", "placebo_losses")
                 read = [self.read(self.table(table)) for table in tables]
-                for release in self.rows("release_of_run", run_id=self.run_id):
+                for release in self.rows(queries.releases.of_run, run_id=self.run_id):
                     written.append(self.written(_at(release.uri, release.release_id), rows=release.documents))
                     written.append(self.written(self.table("release_calls"), rows=release.calls))
             case "check-release" | "finetune" | "publish":  # a training publishes nothing yet
                 checks = "release" if self.name == "check-release" else None
-                for release in self.rows("release_of_run", run_id=self.run_id):
+                for release in self.rows(queries.releases.of_run, run_id=self.run_id):
                     made = _at(release.uri, release.release_id)
                     read.append(self.read(made, rows=release.documents, checks=checks))
                 if self.name == "publish":
                     without_calls = "--without-calls" in self.switches
-                    models = self.rows("lineage_models", run_id=self.run_id)
+                    models = self.rows(queries.lineage.models, run_id=self.run_id)
                     found = [model for model in models if model.without_calls == without_calls]
                     written = [self.written(_at(model.uri, model.model_id)) for model in found]
             case "evaluate":
-                models = self.rows("lineage_models", run_id=self.run_id)
-                [scores] = self.rows("lineage_scores", run_id=self.run_id, suite=self.options.get("--suite"))
+                models = self.rows(queries.lineage.models, run_id=self.run_id)
+                [scores] = self.rows(queries.lineage.scores, run_id=self.run_id, suite=self.options.get("--suite"))
                 read = [self.read(_at(model.uri, model.model_id)) for model in models]
                 written = [self.written(self.table("evaluation_scores"), rows=scores.rows)]
             case "report-evaluation":
-                [scores] = self.rows("lineage_scores", run_id=self.run_id, suite=None)
+                [scores] = self.rows(queries.lineage.scores, run_id=self.run_id, suite=None)
                 read = [self.read(self.table("evaluation_scores"), rows=scores.rows)]
         return read, written
 
     def table(self, name: str, version: str | None = None) -> dict[str, Any]:
         """A table as a dataset; the corpus at this version, or else at the run's."""
         if name == CORPUS_TABLE and version is None:
-            [run] = self.rows("run_by_id", run_id=self.run_id)
+            [run] = self.rows(queries.runs.by_id, run_id=self.run_id)
             version = f"corpus version {run.corpus_version}"
         return _dataset(self.namespace, f"{self.schema}.{name}", version)
 
@@ -178,7 +182,7 @@ class _Stage:
                         success=row.success,
                         severity="error" if row.severity == "fail" else "warn",
                     )
-                    for row in self.rows("lineage_checks", run_id=self.run_id, subject=checks)
+                    for row in self.rows(queries.lineage.checks, run_id=self.run_id, subject=checks)
                 ]
             )
         return InputDataset(**dataset, inputFacets=facets)

@@ -74,7 +74,7 @@ class SendNotifications(BaseOperator):
             AirflowException: somebody could not be told. The next try, or the next run of the DAG, tries it again.
             DatabaseError: Postgres does not answer.
         """
-        from toolformer_ops.storage import database
+        from toolformer_ops.storage import database, queries
 
         settings = load_settings()
         since = datetime.datetime.now(datetime.UTC) - TOLD_WITHIN
@@ -82,7 +82,7 @@ class SendNotifications(BaseOperator):
         with airflow_client(settings) as airflow:
             close_ended_runs(settings, airflow, since)
             with database.transaction(engine) as connection:
-                due = database.fetch_all(connection, "notifications_due", prefix=NIGHTLY, since=since)
+                due = database.fetch_all(connection, queries.notifications.due, prefix=NIGHTLY, since=since)
             problems = []
             for run in due:
                 try:
@@ -132,14 +132,14 @@ def close_ended_runs(settings: Settings, airflow: "AirflowClient", since: dateti
 
 def tell(settings: Settings, engine: "Engine", airflow: "AirflowClient", run: "Row[Any]") -> list[str]:
     """Tell whoever is to be told of the end of a run, a row of `notifications_due`; returns who could not be told, and why."""
-    from toolformer_ops.storage import database
+    from toolformer_ops.storage import database, queries
 
     dag_id = run.run_id.partition(".")[0]
     end = {"run_id": run.run_id, "ended_at": run.ended_at}
     with database.transaction(engine) as connection:
         notify = notification_of(connection, dag_id.removeprefix(NIGHTLY))
         if run.state == "success" and not notify.every_morning:
-            database.execute(connection, "notification_told", **end, connection_id=EVERYBODY)
+            database.execute(connection, queries.notifications.told, **end, connection_id=EVERYBODY)
             return []
         message = message_about(settings, connection, run)
     senders: dict[str, Callable[[Message], None]]
@@ -150,7 +150,7 @@ def tell(settings: Settings, engine: "Engine", airflow: "AirflowClient", run: "R
     for connection_id, send in senders.items():
         try:
             with database.transaction(engine) as connection:
-                if database.execute(connection, "notification_told", **end, connection_id=connection_id):
+                if database.execute(connection, queries.notifications.told, **end, connection_id=connection_id):
                     send(message)
                     logger.info("told %s of %s", connection_id, run.run_id)
         except Exception as error:  # said in the note, and raised by the task once the others were told
@@ -158,15 +158,15 @@ def tell(settings: Settings, engine: "Engine", airflow: "AirflowClient", run: "R
     _say_who_was_not_told(airflow, dag_id, dag_run_of(run.run_id, dag_id), message, problems)
     if not problems:
         with database.transaction(engine) as connection:
-            database.execute(connection, "notification_told", **end, connection_id=EVERYBODY)
+            database.execute(connection, queries.notifications.told, **end, connection_id=EVERYBODY)
     return problems
 
 
 def notification_of(connection: "Connection", name: str) -> Notification:
     """Who is told of the runs of a schedule: as its file says now, or as it said when it was a schedule last."""
-    from toolformer_ops.storage import database
+    from toolformer_ops.storage import database, queries
 
-    for row in database.fetch_all(connection, "schedule_contents", name=name):
+    for row in database.fetch_all(connection, queries.schedules.contents, name=name):
         try:
             return load_schedule(Path(f"{name}.toml"), bytes(row.content)).notify
         except ConfigurationError as error:

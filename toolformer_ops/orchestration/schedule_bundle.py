@@ -17,7 +17,7 @@ from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ConfigurationError, UsageError
 from toolformer_ops.local_paths import read_beside
 from toolformer_ops.orchestration.schedules import schedule_files
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.shared_files import replace_file
 
 DAG_FILE = '''"""An Airflow DAG, made from a schedule file by {module}; do not edit."""
@@ -72,7 +72,7 @@ class ScheduleBundle(BaseDagBundle):
                 for name, content in contents.items():
                     if content is not None:
                         database.execute(
-                            connection, "schedule_version_store", version=version, name=name, content=content
+                            connection, queries.schedules.store, version=version, name=name, content=content
                         )
         _write(contents, self.path)
         for target in self.path.glob("*.py"):
@@ -82,7 +82,7 @@ class ScheduleBundle(BaseDagBundle):
 
     def _restore(self, version: str) -> None:
         with database.transaction(database.connect(load_settings())) as connection:
-            rows = database.fetch_all(connection, "schedule_version_files", version=version)
+            rows = database.fetch_all(connection, queries.schedules.files, version=version)
         if not rows:
             raise ConfigurationError(
                 f"expected the schedule files of version {version} in schedule_versions, found none. Does the dag processor write "

@@ -1,7 +1,7 @@
 """Choose the calls of a release in Postgres, and read the texts that hold them.
 
-The rules are in `sql/queries`: kept calls (`release_kept_calls.sql`), one a position, at most so many texts a tool
-(`release_choose_calls.sql`). Both functions work in one transaction, in the temporary table `releasable_calls`. Does not decide
+The rules are in `sql/queries/choosing.sql`: kept calls (`kept_calls`), one a position, at most so many texts a tool
+(`choosing.choose_calls`). Both functions work in one transaction, in the temporary table `releasable_calls`. Does not decide
 which tools take part; `stages/release.py` does.
 """
 
@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from toolformer_ops.release.format import ReleasedCall
 from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_of_run
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 PAGE_TEXTS = 500
 """Texts in memory at once."""
@@ -76,10 +76,10 @@ def count_kept(connection: Connection, run: RunTool) -> KeptCounts:
         "scoring_recipe_id": run.scoring_recipe_id,
         **run.keep_rule,
     }
-    bases = database.fetch_all(connection, "kept_counts_base", **parameters)
+    bases = database.fetch_all(connection, queries.choosing.kept_counts_base, **parameters)
     columns = ("counted_version", "counted_ordinal", *(field.name for field in fields(KeptCounts)))
     base = bases[0]._asdict() if bases else dict.fromkeys(columns, 0)
-    [counted] = database.fetch_all(connection, "kept_counts", **parameters, **base)
+    [counted] = database.fetch_all(connection, queries.choosing.kept_counts, **parameters, **base)
     return KeptCounts(**counted._asdict())
 
 
@@ -100,19 +100,21 @@ def choose_calls(
     texts = dict.fromkeys(runs, more_than(max_examples))
     while True:
         # 1. Each tool's first texts with calls, and the calls of all tools in all of these: they compete for the places.
-        database.execute(connection, "release_choice_table")
+        database.execute(connection, queries.choosing.choice_table)
         found: dict[str, int] = {}
         for tool in tools:
             of_tool = {**vars(tool), "reads_record": runs[tool.tool].reads_record}
-            found[tool.tool] = database.execute(connection, "release_first_texts", **of_tool, texts=texts[tool.tool])
+            found[tool.tool] = database.execute(
+                connection, queries.choosing.first_texts, **of_tool, texts=texts[tool.tool]
+            )
         of_any = members_of_run(next(iter(runs.values())))
-        database.execute(connection, "release_texts_to_choose_from", **of_any)
+        database.execute(connection, queries.choosing.texts_to_choose_from, **of_any)
         for tool in tools:
             of_tool = {**vars(tool), "reads_record": runs[tool.tool].reads_record}
-            database.execute(connection, "release_kept_calls", **of_tool)
+            database.execute(connection, queries.choosing.kept_calls, **of_tool)
         # 2. The best at each place, and the first texts of each tool.
-        database.execute(connection, "release_choose_calls", max_examples=max_examples)
-        counts = {row.tool: row for row in database.fetch_all(connection, "release_left_out")}
+        database.execute(connection, queries.choosing.choose_calls, max_examples=max_examples)
+        counts = {row.tool: row for row in database.fetch_all(connection, queries.choosing.left_out)}
         # 3. A tool that lost more places to others than expected needs more texts, if there are more.
         unread = [tool for tool, number in found.items() if number == texts[tool]]
         best_texts = {tool: counts[tool].best_texts if tool in counts else 0 for tool in unread}
@@ -120,7 +122,7 @@ def choose_calls(
         if not short:
             break
         texts |= {tool: more_than(found[tool] * max_examples // max(number, 1)) for tool, number in short.items()}
-    database.execute(connection, "release_index_chosen_calls")
+    database.execute(connection, queries.choosing.index_chosen_calls)
     # 4. What is left out.
     left_out: dict[str, dict[str, int]] = {}
     for tool, row in counts.items():  # those with a call that could be released
@@ -136,11 +138,11 @@ def choose_calls(
 def chosen_texts(connection: Connection, tools: Sequence[ReleaseTool]) -> Iterator[ChosenText]:
     """The texts that hold a chosen call, in the order of their ids, after `choose_calls` with the same tools."""
     after = uuid.UUID(int=0)
-    while page := database.fetch_all(connection, "release_texts", after=after, page_size=PAGE_TEXTS):
+    while page := database.fetch_all(connection, queries.choosing.texts, after=after, page_size=PAGE_TEXTS):
         until = page[-1].document_id
         rows = database.fetch_all(
             connection,
-            "release_calls_of_texts",
+            queries.choosing.calls_of_texts,
             sampling_recipe_ids=[tool.sampling_recipe_id for tool in tools],
             scoring_recipe_ids=[tool.scoring_recipe_id for tool in tools],
             after=after,

@@ -23,7 +23,7 @@ from toolformer_ops.artifacts.downloading import download as download_parts
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import BusyError, ConfigurationError, ModelHubError, ParameterError, ToolformerError
 from toolformer_ops.models.identity import hub_failed
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import Manifest, file_sha256, registered_sha256, require_registered
 from toolformer_ops.tools.languages import identify
@@ -302,7 +302,7 @@ def _runs(settings: Settings, manifest: Manifest) -> list[Any]:
         return []
     uri = ObjectStore(settings).uri(manifest.prefix)
     with database.transaction(database.connect(settings, writes=False)) as connection:
-        return list(database.fetch_all(connection, "publication_sources", uri=uri))
+        return list(database.fetch_all(connection, queries.releases.sources, uri=uri))
 
 
 def _require_there(api: "HfApi", repo: str, repo_type: RepoType, revision: str, files: dict[str, Path]) -> None:

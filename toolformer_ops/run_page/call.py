@@ -19,6 +19,7 @@ from toolformer_ops.run_page.reading import Page, answer
 from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep
 from toolformer_ops.run_page.shown_runs import ShownRun, load_run
 from toolformer_ops.runs.run_tools import below_ordinal
+from toolformer_ops.storage import queries
 from toolformer_ops.storage.database import fetch_all
 
 router = APIRouter()
@@ -84,7 +85,7 @@ def _page(
         "below_ordinal": below_ordinal(run.ordinal_limit),
         "document_id": str(document_id),
     }
-    documents = fetch_all(connection, "page_document", **place, first=0, at_most=0)
+    documents = fetch_all(connection, queries.page_calls.document, **place, first=0, at_most=0)
     if tool is None or not documents:
         raise HTTPException(404)
     calls = calls_of_text(connection, run, documents[0])
@@ -94,14 +95,14 @@ def _page(
     # 2. The text, or the part around the call.
     is_cut = documents[0].characters > TEXT_CHARACTERS
     first = max(call["position_char"] - TEXT_CHARACTERS // 2, 0) if is_cut else 0
-    [document] = fetch_all(connection, "page_document", **place, first=first, at_most=TEXT_CHARACTERS)
+    [document] = fetch_all(connection, queries.page_calls.document, **place, first=first, at_most=TEXT_CHARACTERS)
     # 3. Where its numbers come from, and the same call in other runs.
     variant_id = str(call["variant_id"])
     row = {"scoring_recipe_id": tool.scoring_recipe_id, "document_id": variant_id, "call_id": str(call_id)}
-    tokens = fetch_all(connection, "page_call_tokens", **row)
+    tokens = fetch_all(connection, queries.page_calls.call_tokens, **row)
     others = fetch_all(
         connection,
-        "page_call_in_runs",
+        queries.page_calls.call_in_runs,
         scoring_recipe_id=tool.scoring_recipe_id,
         run_id=run.run_id,
         corpus_id=run.corpus_id,
@@ -122,7 +123,7 @@ def _page(
         "document": document,
         "pieces": pieces(document.text, first, calls),
         "is_cut": is_cut,
-        "recipes": fetch_all(connection, "page_recipes", recipe_ids=recipe_ids),
+        "recipes": fetch_all(connection, queries.page_calls.recipes, recipe_ids=recipe_ids),
         "tokens": token_rows(tokens[0].log_probabilities, tokens[0].scored_tokens) if tokens else [],
         "token_columns": TOKEN_COLUMNS,
         "others": [
@@ -135,7 +136,7 @@ def _page(
 
 
 def calls_of_text(connection: Connection, run: ShownRun, document: Row[Any]) -> list[dict[str, Any]]:
-    """Every candidate call in a text (a row of `page_document.sql`), of all tools of the run, in the order of their places."""
+    """Every candidate call in a text (a row of `page_calls.document`), of all tools of the run, in the order of their places."""
     found = []
     for tool in run.tools:
         variant_id = str(document.variant_id if tool.reads_record else document.document_id)

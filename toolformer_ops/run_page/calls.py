@@ -1,8 +1,8 @@
 """Calls: every candidate call of a run in its text, with what happened to it; filtered, sorted, and page by page by keyset.
 
 Which calls are shown, and in which order, is one statement over the view `candidates`: the page runs it, and shows it for psql.
-So that page 1,000 of a large run costs what page 1 costs, the page runs it on a few calls at a time: `page_scan.sql`, or in the
-order of the corpus `page_scan_in_text_order.sql`, finds the next keys by an index, from the place where the page before ended. No
+So that page 1,000 of a large run costs what page 1 costs, the page runs it on a few calls at a time: `page_calls.scan`, or in the
+order of the corpus `page_calls.scan_in_text_order`, finds the next keys by an index, from the place where the page before ended. No
 index serves a filter by text: such a page looks at calls for `SECONDS_TO_LOOK`, shows what it found, and says how far it came.
 """
 
@@ -23,6 +23,7 @@ from toolformer_ops.run_page.reading import Page, answer
 from toolformer_ops.run_page.rights import AskedRun, VisitorDep
 from toolformer_ops.run_page.shown_runs import RunTool, ShownRun, find_run, load_run
 from toolformer_ops.runs.run_tools import below_ordinal
+from toolformer_ops.storage import queries
 from toolformer_ops.storage.database import fetch_all, raw_cursor, translating
 
 router = APIRouter()
@@ -83,7 +84,7 @@ LOSSES = ("loss_without_call", "loss_without_result", "loss_with_result", "loss_
 """The bars of a call."""
 Key = tuple[Any, ...]
 UNASKED: Mapping[str, None] = MappingProxyType({"after_loss_reduction": None, "after_variant_id": None})
-"""Parameters of `page_scan.sql` that not every order compares with."""
+"""Parameters of `page_calls.scan` that not every order compares with."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Asked:
 
     @property
     def order(self) -> str:
-        """The order in which the calls come: one of `page_scan.sql`, or that of the corpus."""
+        """The order in which the calls come: one of `page_calls.scan`, or that of the corpus."""
         if self.document_id or self.sort == "text_order" or self.status == PRUNED:
             return "in_text_order"
         if self.reason:
@@ -171,7 +172,7 @@ async def show(
 
     def make(connection: Connection) -> Page:
         # The newest runs that the visitor may see, for the choice of one.
-        rows = fetch_all(connection, "page_runs", dag_ids=sorted(visitor.dag_ids))
+        rows = fetch_all(connection, queries.page.runs, dag_ids=sorted(visitor.dag_ids))
         runs = [dict(row._mapping) for row in rows]
         if dag_id or run_id:
             run = load_run(connection, AskedRun(dag_id, run_id, visitor.name))
@@ -188,7 +189,7 @@ async def show(
 
 def _page(connection: Connection, run: ShownRun, asked: Asked, runs: Sequence[Mapping[str, Any]]) -> Page:
     recipes = [tool.scoring_recipe_id for tool in run.tools]
-    reasons = [row.reason for row in fetch_all(connection, "page_reasons", scoring_recipe_ids=recipes)]
+    reasons = [row.reason for row in fetch_all(connection, queries.page_calls.reasons, scoring_recipe_ids=recipes)]
     if any(tool.prune_below > 0 for tool in run.tools):
         reasons.append("pruned_below")
     found = find_calls(connection, run, asked)
@@ -349,7 +350,7 @@ def _scan(
             f"after_{name}": str(value) if isinstance(value, uuid.UUID) else value
             for name, value in zip(order.columns, after, strict=True)
         }
-        name = "page_scan_in_text_order" if in_text_order else "page_scan"
+        name = queries.page_calls.scan_in_text_order if in_text_order else queries.page_calls.scan
         scanned = fetch_all(connection, name, **{**values, **place}, scanned=look)
         looked_at += len(scanned)
         # 2. Of these the calls that are asked for.

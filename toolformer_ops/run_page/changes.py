@@ -13,6 +13,7 @@ from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep
 from toolformer_ops.run_page.shown_runs import find_run, load_run
 from toolformer_ops.runs.changes import REASONS, previous_run
+from toolformer_ops.storage import queries
 from toolformer_ops.storage.database import fetch_all
 
 router = APIRouter()
@@ -43,7 +44,7 @@ async def show(
         run = load_run(connection, asked)
         # 1. The run that it is compared with: one that the visitor may see.
         wanted = before or previous_run(connection, run.run_id)
-        if before and (named := fetch_all(connection, "changes_run_named", name=before)):
+        if before and (named := fetch_all(connection, queries.changes.run_named, name=before)):
             wanted = named[0].run_id
         other = find_run(connection, wanted, visitor.dag_ids) if wanted else None
         is_later = other is not None and (other.started_at, other.run_id) > (run.started_at, run.run_id)
@@ -61,12 +62,12 @@ async def show(
             compared = reader.counted(
                 ("changes", *question.values(), after),
                 lambda connection: fetch_all(
-                    connection, "page_changes", **question, **place, at_most=PLACES_A_PAGE + 1
+                    connection, queries.page.changes, **question, **place, at_most=PLACES_A_PAGE + 1
                 ),
             )
             rows = compared.values if compared else []
         released = {
-            one.run_id: bool(fetch_all(connection, "release_of_run", run_id=one.run_id))
+            one.run_id: bool(fetch_all(connection, queries.releases.of_run, run_id=one.run_id))
             for one in (earlier, later)
             if one
         }
@@ -83,7 +84,7 @@ async def show(
             "reason": reason,
             "change": change,
             "after": after,
-            "runs": fetch_all(connection, "page_runs", dag_ids=sorted(visitor.dag_ids)),
+            "runs": fetch_all(connection, queries.page.runs, dag_ids=sorted(visitor.dag_ids)),
             "is_compared": compared is not None or not earlier,
             "released": released,
             "counts": counts,

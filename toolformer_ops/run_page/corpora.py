@@ -19,7 +19,7 @@ from toolformer_ops.run_page import pages
 from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.reviewing import ReleaseQuery, find_release
 from toolformer_ops.run_page.rights import Visitor, VisitorDep
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import fetch_all
 from toolformer_ops.storage.object_store import ObjectStore
 
@@ -97,7 +97,7 @@ async def show(request: Request, visitor: VisitorDep, corpus: Annotated[str, Que
     def make(connection: Connection) -> Page:
         corpora = [
             row
-            for row in fetch_all(connection, "corpora_newest", at_most=MOST_CORPORA)
+            for row in fetch_all(connection, queries.corpora.newest, at_most=MOST_CORPORA)
             if any(_may_see(visitor, run["schedule"], annotates=run["annotates"]) for run in row.schedules)
         ]
         chosen = (
@@ -108,10 +108,10 @@ async def show(request: Request, visitor: VisitorDep, corpus: Annotated[str, Que
         of_corpus = {"corpus_id": chosen.corpus_id if chosen else None}
         runs = [
             row
-            for row in fetch_all(connection, "corpora_runs", **of_corpus, at_most=MOST_RUNS)
+            for row in fetch_all(connection, queries.corpora.runs, **of_corpus, at_most=MOST_RUNS)
             if _may_see(visitor, row.schedule, annotates=row.annotates)
         ]
-        versions = fetch_all(connection, "corpora_versions", **of_corpus, at_most=MOST_VERSIONS)
+        versions = fetch_all(connection, queries.corpora.versions, **of_corpus, at_most=MOST_VERSIONS)
         values = {
             "corpora": corpora,
             "corpus": chosen,

@@ -19,7 +19,9 @@ from toolformer_ops.run_page.calls import Asked, find_calls
 from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.rights import AskedRunDep
 from toolformer_ops.run_page.shown_runs import SECONDS_WHILE_RUNNING, ShownRun, load_run
+from toolformer_ops.storage import queries
 from toolformer_ops.storage.database import fetch_all
+from toolformer_ops.storage.queries import Statement
 from toolformer_ops.tools.registry import tools_on_device
 
 router = APIRouter()
@@ -130,10 +132,15 @@ class Numbers:
 def count_numbers(connection: Connection, run: ShownRun) -> Numbers:
     """The numbers of a run, stored or counted."""
 
-    def rows(name: str) -> list[Any]:
-        return fetch_all(connection, name, run_id=run.run_id) if run.tools else []
+    def rows(statement: Statement) -> list[Any]:
+        return fetch_all(connection, statement, run_id=run.run_id) if run.tools else []
 
-    return Numbers(rows("page_progress"), rows("page_yield"), rows("page_thresholds"), rows("page_given_up"))
+    return Numbers(
+        rows(queries.page.progress),
+        rows(queries.page.yield_by_stage),
+        rows(queries.page.thresholds),
+        rows(queries.page.given_up),
+    )
 
 
 @router.get("/run")
@@ -152,11 +159,11 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
             counted = reader.counted(("numbers", run.run_id), lambda connection: count_numbers(connection, run))
             numbers = counted.values if counted else None
         # 2. What the run did itself, and what it made.
-        work = fetch_all(connection, "page_work", **ours, recent_seconds=RECENT_SECONDS)
+        work = fetch_all(connection, queries.page.work, **ours, recent_seconds=RECENT_SECONDS)
         tools = tool_progress(run, numbers.progress if numbers else None, work)
-        outputs = fetch_all(connection, "page_outputs", **ours)
-        checks = fetch_all(connection, "page_quality", **ours)
-        counts = funnel(numbers.funnel if numbers else fetch_all(connection, "page_own_counts", **ours))
+        outputs = fetch_all(connection, queries.page.outputs, **ours)
+        checks = fetch_all(connection, queries.page.quality, **ours)
+        counts = funnel(numbers.funnel if numbers else fetch_all(connection, queries.page.own_counts, **ours))
         values = {
             "run": run,
             "view": "run",
@@ -166,11 +173,11 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
             "stages": list(dict.fromkeys(stage.stage for tool in tools for stage in tool.stages)),
             "is_counted": numbers is not None,
             "counted": counted,
-            "seconds_left": seconds_left(tools, work, fetch_all(connection, "page_at_work", **ours))
+            "seconds_left": seconds_left(tools, work, fetch_all(connection, queries.page.at_work, **ours))
             if run.state == "running"
             else None,
             "funnel": counts,
-            "lost_samples": fetch_all(connection, "page_lost_samples", **ours),
+            "lost_samples": fetch_all(connection, queries.page.lost_samples, **ours),
             "found_by_tool": {row.reason: row.counts for row in counts if not row.is_loss and row.stage != "placebo"},
             "thresholds": numbers.thresholds if numbers else None,
             "output": outputs[0] if outputs else None,

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, Engine
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import BusyError, ToolformerError
 from toolformer_ops.run_page import pages
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 logger = logging.getLogger(__name__)
 
@@ -178,7 +178,9 @@ class Reader:
             began, started = time.time(), time.monotonic()
             try:
                 with database.transaction(self.engine()) as connection:
-                    database.execute(connection, "page_time_limit", milliseconds=f"{1000 * SECONDS_TO_COUNT:.0f}ms")
+                    database.execute(
+                        connection, queries.locks.statement_time_limit, milliseconds=f"{1000 * SECONDS_TO_COUNT:.0f}ms"
+                    )
                     values = count(connection)
                 state.newest = Counted(values, began, time.monotonic() - started)
             except ToolformerError as error:

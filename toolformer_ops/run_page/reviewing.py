@@ -27,7 +27,7 @@ from toolformer_ops.orchestration.run_ids import dag_of
 from toolformer_ops.run_page import pages
 from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.rights import Visitor, VisitorDep, WriterDep
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import fetch_all
 
 router = APIRouter()
@@ -67,7 +67,7 @@ class Sample:
     def draw(self, connection: Connection) -> list[Row[Any]]:
         """The calls in their order, each with whether it is to be a placebo."""
         values = {"release_id": self.release_id, "tool": self.tool or None, "seed": self.seed, "calls": self.calls}
-        return fetch_all(connection, "review_sample", **values)
+        return fetch_all(connection, queries.reviewing.sample, **values)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Writer:
                 dsn = self.settings.reviewer_dsn.get_secret_value()
                 self._engine = database.connect_dsn(dsn, REVIEWER_SETTING, connections=WRITER_CONNECTIONS)
         with database.transaction(self._engine) as connection:
-            database.execute(connection, "review_insert", **values)
+            database.execute(connection, queries.reviewing.insert, **values)
 
 
 @router.get("/review")
@@ -112,7 +112,7 @@ async def show(request: Request, visitor: VisitorDep, release: ReleaseQuery = ""
     """The releases that can be judged; of one of them what reviewers said, and the form that starts a review."""
 
     def make(connection: Connection) -> Page:
-        rows = fetch_all(connection, "review_releases", at_most=MOST_RELEASES)
+        rows = fetch_all(connection, queries.reviewing.releases, at_most=MOST_RELEASES)
         releases = [row for row in rows if dag_of(row.schedule, annotates=row.annotates) in visitor.dag_ids]
         chosen = find_release(connection, release, visitor) if release else None
         judged = judgements_of(connection, chosen.release_id) if chosen else []
@@ -146,7 +146,7 @@ async def judge(
     def make(connection: Connection) -> Page:
         chosen = find_release(connection, release, visitor)
         drawn = sample.draw(connection)
-        judged = fetch_all(connection, "review_judged", release_id=release, reviewer=visitor.name)
+        judged = fetch_all(connection, queries.reviewing.judged, release_id=release, reviewer=visitor.name)
         said = {(row.call_id, row.is_placebo): row.verdict for row in judged}
         # A call to which there was no other result was shown with its own.
         said |= {(row.call_id, True): row.verdict for row in judged if row.seed == seed and not row.is_placebo}
@@ -210,7 +210,7 @@ def find_release(connection: Connection, release_id: str, visitor: Visitor) -> R
     Raises:
         HTTPException: 404.
     """
-    found = fetch_all(connection, "review_release", release_id=release_id)
+    found = fetch_all(connection, queries.reviewing.release, release_id=release_id)
     if not found or dag_of(found[0].schedule, annotates=found[0].annotates) not in visitor.dag_ids:
         raise HTTPException(404, NO_SUCH_RELEASE)
     return found[0]
@@ -218,7 +218,7 @@ def find_release(connection: Connection, release_id: str, visitor: Visitor) -> R
 
 def _shown(connection: Connection, sample: Sample, drawn: Row[Any]) -> ShownCall:
     values = {"release_id": sample.release_id, **drawn._asdict()}
-    found = fetch_all(connection, "review_call", **values)
+    found = fetch_all(connection, queries.reviewing.call, **values)
     if not found:
         raise HTTPException(
             410, "The rows of this call were deleted since the release was made. Draw a sample with another seed."
@@ -228,7 +228,7 @@ def _shown(connection: Connection, sample: Sample, drawn: Row[Any]) -> ShownCall
     if drawn.is_placebo:
         others = fetch_all(
             connection,
-            "review_placebo",
+            queries.reviewing.placebo,
             **values,
             seed=sample.seed,
             result=call.result,

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row
 from toolformer_ops.errors import NoSuchRunError
 from toolformer_ops.orchestration.run_ids import dag_of, dag_run_of, is_ours
 from toolformer_ops.run_page.rights import AskedRun
+from toolformer_ops.storage import queries
 from toolformer_ops.storage.database import fetch_all
 
 SECONDS_WHILE_RUNNING = 4.0
@@ -92,10 +93,10 @@ def load_run(connection: Connection, asked: AskedRun) -> ShownRun:
     """
     if not is_ours(asked.dag_id):
         raise NoSuchRunError(f"The DAG {asked.dag_id} annotates nothing, so that its runs have no such page.")
-    found = fetch_all(connection, "page_run", run_id=asked.run_id)
+    found = fetch_all(connection, queries.page.run, run_id=asked.run_id)
     run = _shown(found[0]) if found else None
     if run is None or run.dag_id != asked.dag_id:
-        for ended in fetch_all(connection, "runs_not_started", run_id=asked.run_id, at_most=1):
+        for ended in fetch_all(connection, queries.runs.not_started, run_id=asked.run_id, at_most=1):
             raise NoSuchRunError(
                 f"The run {asked.dag_run_id} never started; {ended.problem} Open the log of the first task that failed, mend its "
                 "cause, and clear it."
@@ -109,7 +110,7 @@ def load_run(connection: Connection, asked: AskedRun) -> ShownRun:
 
 def find_run(connection: Connection, run_id: str, dag_ids: Collection[str]) -> ShownRun | None:
     """The annotation run of this id, where it belongs to one of these DAGs."""
-    found = fetch_all(connection, "page_run", run_id=run_id)
+    found = fetch_all(connection, queries.page.run, run_id=run_id)
     run = _shown(found[0]) if found else None
     return run if run is not None and run.dag_id in dag_ids else None
 

@@ -23,6 +23,7 @@ from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.rights import AskedRunDep
 from toolformer_ops.run_page.shown_runs import RunTool, ShownRun, load_run
 from toolformer_ops.runs.placebo_rates import Rate, kept_by_chance, share_of_calls
+from toolformer_ops.storage import queries
 from toolformer_ops.storage.database import fetch_all
 
 router = APIRouter()
@@ -113,9 +114,9 @@ class Counts:
     at_own: Mapping[str, Kept]
     """By tool, at its own keep threshold."""
     histogram: Mapping[str, Sequence[Any]]
-    """By tool, rows of `page_histogram.sql`: calls by what they save."""
+    """By tool, rows of `page.histogram`: calls by what they save."""
     placebos: Mapping[str, Any]
-    """By tool with placebos, the row of `page_false_discovery.sql`."""
+    """By tool with placebos, the row of `page.false_discovery`."""
 
     def at(self, tool: str, place: int) -> Kept:
         """What a tool keeps at a slider's place, `place / PLACES_A_NAT` nats."""
@@ -131,9 +132,9 @@ class Counts:
 
 def load_counts(connection: Connection, run: ShownRun) -> Counts:
     """The counts of a run, stored or counted."""
-    own = fetch_all(connection, "page_thresholds", run_id=run.run_id)
+    own = fetch_all(connection, queries.page.thresholds, run_id=run.run_id)
     histogram: dict[str, list[Any]] = {}
-    for row in fetch_all(connection, "page_histogram", run_id=run.run_id):
+    for row in fetch_all(connection, queries.page.histogram, run_id=run.run_id):
         histogram.setdefault(row.tool, []).append(row)
     return Counts(
         {
@@ -142,7 +143,7 @@ def load_counts(connection: Connection, run: ShownRun) -> Counts:
             if row.is_keep_threshold
         },
         histogram,
-        {row.tool: row for row in fetch_all(connection, "page_false_discovery", run_id=run.run_id)},
+        {row.tool: row for row in fetch_all(connection, queries.page.false_discovery, run_id=run.run_id)},
     )
 
 
@@ -154,7 +155,7 @@ def _of_tool(
     counts: Counts | None,
 ) -> ToolThreshold:
     # 1. The places of the slider: from the first one at which all calls were computed.
-    [found] = fetch_all(connection, "page_largest_reduction", scoring_recipe_id=tool.scoring_recipe_id)
+    [found] = fetch_all(connection, queries.page.largest_reduction, scoring_recipe_id=tool.scoring_recipe_id)
     tau = tool.keep_threshold
     first = round(tool.prune_below * PLACES_A_NAT)
     first += first / PLACES_A_NAT < tool.prune_below

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 REASONS: Mapping[str, str] = MappingProxyType(
     {
@@ -130,7 +130,7 @@ def previous_run(connection: Connection, run_id: str) -> str | None:
 
     A run that no schedule started is compared with one of the same model. None where there is no such run.
     """
-    found = database.fetch_all(connection, "changes_previous_run", run_id=run_id)
+    found = database.fetch_all(connection, queries.changes.previous_run, run_id=run_id)
     return found[0].run_id if found else None
 
 
@@ -144,7 +144,7 @@ def find_changes(connection: Connection, run_id: str, other: str | None = None) 
     """
     ids: list[str] = []
     for name in [run_id] if other is None else [run_id, other]:
-        named = database.fetch_all(connection, "changes_run_named", name=name)
+        named = database.fetch_all(connection, queries.changes.run_named, name=name)
         if not named:
             raise ParameterError(
                 f"expected the id of a run or a release, found {name!r}. `toolformer-ops runs` lists them."
@@ -152,13 +152,13 @@ def find_changes(connection: Connection, run_id: str, other: str | None = None) 
         ids.append(named[0].run_id)
     if other is None and (before_id := previous_run(connection, ids[0])) is not None:
         ids.insert(0, before_id)
-    rows = database.fetch_all(connection, "changes_runs", run_ids=ids)
+    rows = database.fetch_all(connection, queries.changes.runs, run_ids=ids)
     if other is None:  # the stored previous run may have been started in the same instant
         rows.sort(key=lambda row: row.run_id == ids[-1])
     now, before = rows[-1], rows[0] if len(rows) > 1 else None
     pair = {"run_id": now.run_id, "before_run_id": before.run_id if before else None}
-    database.execute(connection, "changes_find", **pair)
-    [texts] = database.fetch_all(connection, "changes_texts", **pair)
+    database.execute(connection, queries.changes.find, **pair)
+    [texts] = database.fetch_all(connection, queries.changes.texts, **pair)
     return ReleaseChanges(
         before=_compared(before) if before else None,
         now=_compared(now),
@@ -171,12 +171,12 @@ def find_changes(connection: Connection, run_id: str, other: str | None = None) 
 
 def change_counts(connection: Connection) -> tuple[ChangeCount, ...]:
     """How many calls joined or left by tool and reason, in the comparison that `find_changes` made in this transaction."""
-    return tuple(ChangeCount(**row._asdict()) for row in database.fetch_all(connection, "changes_by_reason"))
+    return tuple(ChangeCount(**row._asdict()) for row in database.fetch_all(connection, queries.changes.by_reason))
 
 
 def changed_calls(connection: Connection, at_most: int | None = None) -> list[ChangedCall]:
     """The calls of the comparison that `find_changes` made in this transaction, text by text."""
-    rows = database.fetch_all(connection, "changes_calls", at_most=at_most)
+    rows = database.fetch_all(connection, queries.changes.calls, at_most=at_most)
     return [ChangedCall(**row._asdict()) for row in rows]
 
 

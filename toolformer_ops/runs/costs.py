@@ -25,7 +25,7 @@ from typing import Any
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.tools.registry import get_tool
 
 logger = logging.getLogger(__name__)
@@ -111,9 +111,9 @@ def _fixed_seconds(settings: Settings, tool: str, version: str) -> float:
     """The seconds of a call, as the first run that asked for them measured them."""
     key = {"tool": tool, "tool_version": version}
     with database.transaction(database.connect(settings)) as connection:
-        fixed = database.fetch_all(connection, "call_seconds_fixed", **key)
+        fixed = database.fetch_all(connection, queries.costs.fixed_call_seconds, **key)
         if not fixed:
-            measured = database.fetch_all(connection, "call_seconds_measured", **key)
+            measured = database.fetch_all(connection, queries.costs.measured_call_seconds, **key)
             if not measured:
                 raise ParameterError(
                     f"nats_per_second: expected executed calls of {tool} to measure, found none. Give what a call takes, as "
@@ -122,13 +122,13 @@ def _fixed_seconds(settings: Settings, tool: str, version: str) -> float:
             [found] = measured
             database.execute(
                 connection,
-                "call_seconds_fix",
+                queries.costs.fix_call_seconds,
                 **key,
                 seconds=float(f"{found.seconds:.2g}"),
                 calls=found.calls,
                 measured_version=found.measured_version,
             )
             # Another run may have been first.
-            fixed = database.fetch_all(connection, "call_seconds_fixed", **key)
+            fixed = database.fetch_all(connection, queries.costs.fixed_call_seconds, **key)
             logger.info("a call of %s takes %g s, the median of %d", tool, fixed[0].seconds, found.calls)
     return float(fixed[0].seconds)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row
 
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 MOST_CALLS = 50
 
@@ -36,7 +36,7 @@ def explain_stored(
             raise ParameterError(f"--{name}: expected a UUID, found {value!r}.") from error
     rows = database.fetch_all(
         connection,
-        "explained_calls",
+        queries.explaining.calls,
         run_id=run_id,
         call_id=ids["call-id"],
         document_id=ids["document"],

@@ -34,7 +34,7 @@ from toolformer_ops.runs.feeding import FeedingTimes, feed
 from toolformer_ops.runs.run_tools import RunTool, Shard, kept_tokens
 from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, PlannedBatch, Tries, plan_batches
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class LedgerRow(TableRow):
     seconds: float
     batch_id: int
     rows_hash: uuid.UUID
-    """Of the rows that the stage has for the document, as they are in Postgres (sql/queries/rows_hash_*.sql)."""
+    """Of the rows that the stage has for the document, as they are in Postgres (sql/queries/micro_batches.sql)."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ class _ShardAtWork(Generic[Loaded]):
         with database.transaction(self.engine) as connection:
             rows = database.fetch_all(
                 connection,
-                "documents_without_ledger",
+                queries.undone.without_ledger,
                 stage=self.work.stage,
                 recipe_id=self.work.recipe_id,
                 document_ids=list(planned.document_ids),
@@ -345,7 +345,7 @@ def write_ledger(
     tokens = kept_tokens(connection, run, [outcome.document_id for outcome in outcomes])
     [batch] = database.fetch_all(
         connection,
-        "insert_micro_batch",
+        queries.micro_batches.insert,
         run_id=run.run_id,
         tool=run.tool,
         stage=stage,
@@ -357,7 +357,7 @@ def write_ledger(
         row.document_id: row.rows_hash
         for row in database.fetch_all(
             connection,
-            f"rows_hash_{stage}",
+            queries.micro_batches[f"{stage}_hashes"],
             document_ids=[outcome.document_id for outcome in outcomes],
             filter_recipe_id=run.filter_recipe_id,
             sampling_recipe_id=run.sampling_recipe_id,
@@ -383,7 +383,7 @@ def write_ledger(
     if database.insert_rows(connection, ledger) < len(ledger):
         rows = database.fetch_all(
             connection,
-            "ledger_of_micro_batch",
+            queries.micro_batches.ledger,
             stage=stage,
             recipe_id=run.recipe_of(stage),
             document_ids=[outcome.document_id for outcome in outcomes],
@@ -392,7 +392,7 @@ def write_ledger(
         own = {row.document_id for row in rows}
         database.execute(
             connection,
-            "correct_micro_batch",
+            queries.micro_batches.correct,
             batch_id=batch.batch_id,
             **sums_of([outcome for outcome in outcomes if outcome.document_id in own], tokens),
         )

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from toolformer_ops.runs.changes import previous_run
 from toolformer_ops.runs.run_tools import below_ordinal
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 logger = logging.getLogger(__name__)
 
@@ -28,21 +28,21 @@ def store_numbers(connection: Connection, run_id: str) -> None:
     there at its first end, and the release may be another.
     """
     # Another run may end now, and find this one without numbers.
-    database.execute(connection, "lock_name", name=f"numbers {run_id}")
-    [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
+    database.execute(connection, queries.locks.name, name=f"numbers {run_id}")
+    [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
     previous_run_id = previous_run(connection, run_id)
-    database.execute(connection, "numbers_forget", run_id=run_id)
-    for tool in database.fetch_all(connection, "numbers_tools", run_id=run_id):
-        bases = database.fetch_all(connection, "numbers_base", run_id=run_id, tool=tool.tool)
+    database.execute(connection, queries.numbers.forget, run_id=run_id)
+    for tool in database.fetch_all(connection, queries.numbers.tools, run_id=run_id):
+        bases = database.fetch_all(connection, queries.numbers.base, run_id=run_id, tool=tool.tool)
         if not bases:
-            database.execute(connection, "numbers_compute", run_id=run_id, tool=tool.tool)
-            database.execute(connection, "numbers_compute_reductions", run_id=run_id, tool=tool.tool)
+            database.execute(connection, queries.numbers.compute, run_id=run_id, tool=tool.tool)
+            database.execute(connection, queries.numbers.compute_reductions, run_id=run_id, tool=tool.tool)
             logger.info("numbers of run %s, %s: counted over all documents", run_id, tool.tool)
             continue
         [base] = bases
         database.execute(
             connection,
-            "numbers_count_documents",
+            queries.numbers.count_documents,
             corpus_id=run.corpus_id,
             version=run.corpus_version,
             ordinal_limit=below_ordinal(run.ordinal_limit),
@@ -60,9 +60,9 @@ def store_numbers(connection: Connection, run_id: str) -> None:
         }
         kept = {name: recipes[name] for name in ("sampling_recipe_id", "scoring_recipe_id", "placebo_recipe_id")}
         kept["tau_information"] = tool.tau_information
-        database.execute(connection, "numbers_add_thresholds", **places, **kept)
-        database.execute(connection, "numbers_add_reductions", **places, **kept, prune_below=tool.prune_below)
-        database.execute(connection, "numbers_add_progress", **places, **recipes)
-        database.execute(connection, "numbers_add_yield", **places, **recipes, keep_threshold=tool.keep_threshold)
+        database.execute(connection, queries.numbers.add_thresholds, **places, **kept)
+        database.execute(connection, queries.numbers.add_reductions, **places, **kept, prune_below=tool.prune_below)
+        database.execute(connection, queries.numbers.add_progress, **places, **recipes)
+        database.execute(connection, queries.numbers.add_yield, **places, **recipes, keep_threshold=tool.keep_threshold)
         logger.info("numbers of run %s, %s: those of run %s and what changed", run_id, tool.tool, base.run_id)
-    database.execute(connection, "numbers_store", run_id=run_id, previous_run_id=previous_run_id)
+    database.execute(connection, queries.numbers.store, run_id=run_id, previous_run_id=previous_run_id)

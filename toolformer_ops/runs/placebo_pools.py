@@ -27,7 +27,7 @@ from toolformer_ops.errors import QualityError
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.recipes import placebo_recipe, store_recipe
 from toolformer_ops.runs.run_tools import RunTool, members_of_run, unfinished_documents
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def known_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) ->
     """Take the pool of an earlier run, if one fits; returns the recipe of its placebos."""
     rows = database.fetch_all(
         connection,
-        "placebo_pool_known",
+        queries.placebo_pools.known,
         **members_of_run(run),
         **_numbers(choices),
         scoring_recipe_id=run.scoring_recipe_id,
@@ -100,7 +100,9 @@ def known_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) ->
     if not rows:
         return None
     recipe_id = str(rows[0].placebo_recipe_id)
-    database.execute(connection, "placebo_pool_use", run_id=run.run_id, tool=run.tool, placebo_recipe_id=recipe_id)
+    database.execute(
+        connection, queries.placebo_pools.use, run_id=run.run_id, tool=run.tool, placebo_recipe_id=recipe_id
+    )
     return recipe_id
 
 
@@ -112,8 +114,8 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
     Raises:
         QualityError: documents of the run are not scored, so that the pool is not whole.
     """
-    database.execute(connection, "lock_name", name=f"placebo pool {run.scoring_recipe_id} {run.corpus_id}")
-    [now] = database.fetch_all(connection, "run_tool_by_id", run_id=run.run_id, tool=run.tool)
+    database.execute(connection, queries.locks.name, name=f"placebo pool {run.scoring_recipe_id} {run.corpus_id}")
+    [now] = database.fetch_all(connection, queries.runs.tool, run_id=run.run_id, tool=run.tool)
     if now.placebo_recipe_id is not None:
         return str(now.placebo_recipe_id)
     unfiltered, unscored, _ = unfinished_documents(connection, run)
@@ -126,11 +128,13 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
         return known
     # 1. The pool, and the share of the calls that is sampled.
     of_run = {**members_of_run(run), "scoring_recipe_id": run.scoring_recipe_id}
-    [size] = database.fetch_all(connection, "placebo_pool_size", **of_run)
+    [size] = database.fetch_all(connection, queries.placebo_pools.size, **of_run)
     share = sample_share(choices, size.calls)
     drawn = [
         PooledResult(source, row.call_id, row.document_id, row.result)
-        for source, row in enumerate(database.fetch_all(connection, "placebo_pool_draw", **of_run, calls=POOL_CALLS))
+        for source, row in enumerate(
+            database.fetch_all(connection, queries.placebo_pools.draw, **of_run, calls=POOL_CALLS)
+        )
     ]
     # 2. Its recipe.
     content = json.dumps([[str(one.call_id), str(one.document_id), one.result] for one in drawn])
@@ -141,7 +145,7 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
     # 3. Its rows.
     database.execute(
         connection,
-        "placebo_pool_insert",
+        queries.placebo_pools.insert,
         placebo_recipe_id=recipe.recipe_id,
         scoring_recipe_id=run.scoring_recipe_id,
         corpus_id=run.corpus_id,
@@ -153,7 +157,7 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
     database.insert_rows(connection, [PooledResultRow(recipe.recipe_id, **vars(one)) for one in drawn])
     database.ensure_partition(connection, "placebo_losses", recipe.recipe_id)
     database.execute(
-        connection, "placebo_pool_use", run_id=run.run_id, tool=run.tool, placebo_recipe_id=recipe.recipe_id
+        connection, queries.placebo_pools.use, run_id=run.run_id, tool=run.tool, placebo_recipe_id=recipe.recipe_id
     )
     logger.info(
         "placebos of %s are drawn from %d of %d calls with a result; %.3g of them are sampled for the false-discovery rate",
@@ -164,8 +168,8 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
 
 def load_pool(connection: Connection, placebo_recipe_id: str) -> Pool:
     """The pool of a recipe."""
-    [pool] = database.fetch_all(connection, "placebo_pool_by_id", placebo_recipe_id=placebo_recipe_id)
-    rows = database.fetch_all(connection, "placebo_pool_results", placebo_recipe_id=placebo_recipe_id)
+    [pool] = database.fetch_all(connection, queries.placebo_pools.by_id, placebo_recipe_id=placebo_recipe_id)
+    rows = database.fetch_all(connection, queries.placebo_pools.results, placebo_recipe_id=placebo_recipe_id)
     return Pool(
         placebos=pool.placebos,
         sample_share=pool.sample_share,

@@ -23,7 +23,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from toolformer_ops.runs.run_tools import RunTool, members_of_run, unfinished_documents
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
     """
     if run.placebo_recipe_id is None:
         return {}
-    database.execute(connection, "placebo_rates_forget", run_id=run.run_id, tool=run.tool)
+    database.execute(connection, queries.placebos.forget_rates, run_id=run.run_id, tool=run.tool)
     thresholds = sorted({t for t in THRESHOLDS if t >= run.choices.prune_below} | {run.keep_threshold})
     of_tool = {
         **members_of_run(run),
@@ -131,13 +131,13 @@ def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
         "scoring_recipe_id": run.scoring_recipe_id,
     }
     # 1. What an earlier run counted, if one did, and what joined and left the corpus since.
-    bases = database.fetch_all(connection, "placebo_counts_base", **of_tool)
+    bases = database.fetch_all(connection, queries.placebos.base_counts, **of_tool)
     base = bases[0]._asdict() if bases else {"base_run_id": None, "counted_version": 0, "counted_ordinal": 0}
-    database.execute(connection, "placebo_counts_add", **of_tool, **base, thresholds=thresholds)
-    [sample] = database.fetch_all(connection, "placebo_sample_size", **of_tool, **base)
-    [pool] = database.fetch_all(connection, "placebo_pool_by_id", placebo_recipe_id=run.placebo_recipe_id)
+    database.execute(connection, queries.placebos.add_counts, **of_tool, **base, thresholds=thresholds)
+    [sample] = database.fetch_all(connection, queries.placebos.sample_size, **of_tool, **base)
+    [pool] = database.fetch_all(connection, queries.placebo_pools.by_id, placebo_recipe_id=run.placebo_recipe_id)
     # 2. The rates.
-    rows = database.fetch_all(connection, "placebo_counts_of_run", run_id=run.run_id, tool=run.tool)
+    rows = database.fetch_all(connection, queries.placebos.counts_of_run, run_id=run.run_id, tool=run.tool)
     rates: dict[float, Rate] = {}
     for threshold in thresholds:
         counted = [CountedDocuments(r.placebos, r.calls, r.documents) for r in rows if r.threshold == threshold]
@@ -145,7 +145,7 @@ def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
         rates[threshold] = rate
         database.execute(
             connection,
-            "placebo_rates_insert",
+            queries.placebos.insert_rates,
             run_id=run.run_id,
             tool=run.tool,
             threshold=threshold,
@@ -161,7 +161,7 @@ def store_missing_rates(connection: Connection, run: RunTool) -> None:
     if run.placebo_recipe_id is None:
         return
     of_run = {"run_id": run.run_id, "tool": run.tool, "placebo_recipe_id": run.placebo_recipe_id}
-    if database.fetch_all(connection, "placebo_rates_of_run", **of_run):
+    if database.fetch_all(connection, queries.placebos.rates_of_run, **of_run):
         return
     if any(unfinished_documents(connection, run)):
         logger.warning("%s of run %s has no false-discovery rate: not all placebos are scored", run.tool, run.run_id)
@@ -199,15 +199,15 @@ def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) 
         "counted_version": 0,
         "counted_ordinal": 0,
     }
-    [sample] = database.fetch_all(connection, "placebo_sample_size", **of_tool)
-    [pool] = database.fetch_all(connection, "placebo_pool_by_id", placebo_recipe_id=run.placebo_recipe_id)
+    [sample] = database.fetch_all(connection, queries.placebos.sample_size, **of_tool)
+    [pool] = database.fetch_all(connection, queries.placebo_pools.by_id, placebo_recipe_id=run.placebo_recipe_id)
     if not sample.scored:
         return HeldThreshold(
             run.tool, None, why_not="no placebo is possible: no call of another text has another result"
         )
     calls_represented = sample.sampled / pool.sample_share
     # Between two placebos: how many calls, and the smallest of them.
-    between = database.fetch_all(connection, "placebo_thresholds", **of_tool)
+    between = database.fetch_all(connection, queries.placebos.thresholds, **of_tool)
     calls = sum(row.calls for row in between)
     if not calls:
         return HeldThreshold(run.tool, None, why_not=f"no call saves {run.choices.prune_below:g} nats")
@@ -216,7 +216,7 @@ def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) 
         expected = (placebos - row.placebos_at_lower_end) * calls_represented / sample.scored
         if row.calls and share_of_calls(expected, calls) <= largest_rate:
             threshold = shortest_between(row.lower_end, row.smallest_call, is_open=row.placebos_at_lower_end > 0)
-            counted = database.fetch_all(connection, "placebo_counts_at", **of_tool, threshold=threshold)
+            counted = database.fetch_all(connection, queries.placebos.counts_at, **of_tool, threshold=threshold)
             documents = [CountedDocuments(one.placebos, one.calls, one.documents) for one in counted]
             return HeldThreshold(run.tool, threshold, calls, rate_of(documents, calls_represented, sample.scored))
         calls -= row.calls

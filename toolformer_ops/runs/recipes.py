@@ -17,7 +17,7 @@ from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.retrieval import own_text
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.tools.base import ToolSpec
 
 RECIPE_ID_CHARACTERS = 16
@@ -71,7 +71,7 @@ def store_recipe(connection: Connection, recipe: Recipe) -> bool:
     return bool(
         database.execute(
             connection,
-            "insert_recipe",
+            queries.runs.insert_recipe,
             recipe_id=recipe.recipe_id,
             stage=recipe.stage,
             tool=recipe.tool,

@@ -23,7 +23,7 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError
 from toolformer_ops.records import PlacedCall, VerifyInFloat32
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.shared_files import replace_file
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
 
@@ -56,13 +56,13 @@ def allow_measured_rounding(settings: Settings, model: "LanguageModel", verify: 
     }
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
-        stored = database.fetch_all(connection, "rounding_margin", **key)
+        stored = database.fetch_all(connection, queries.costs.rounding_margin, **key)
     verifies = model.verifies(verify)
     if not stored and verifies:
         measured = _measured(model)
         with database.transaction(engine) as connection:
-            database.execute(connection, "insert_rounding_margin", **key, **measured)
-            stored = database.fetch_all(connection, "rounding_margin", **key)
+            database.execute(connection, queries.costs.insert_rounding_margin, **key, **measured)
+            stored = database.fetch_all(connection, queries.costs.rounding_margin, **key)
     if stored:
         model.rounding_nats = stored[0].margin
 

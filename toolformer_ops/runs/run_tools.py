@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row
 from toolformer_ops.config import MAX_SHARDS
 from toolformer_ops.errors import ParameterError, ToolError
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 NO_LIMIT = 2**31 - 1
 """The exclusive bound of a run without a document limit; no ordinal reaches it."""
@@ -111,7 +111,7 @@ def require_run(connection: Connection, run_id: str) -> Row[Any]:
     Raises:
         ParameterError: there is no such run.
     """
-    runs = database.fetch_all(connection, "run_by_id", run_id=run_id)
+    runs = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
     if not runs:
         raise ParameterError(
             f"expected a started run, found {run_id!r}. `toolformer-ops stage start-run` starts one; the table annotation_runs "
@@ -133,7 +133,7 @@ def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
         ToolError: the run was started without this tool.
     """
     run = require_run(connection, run_id)
-    rows = database.fetch_all(connection, "run_tool_by_id", run_id=run_id, tool=tool)
+    rows = database.fetch_all(connection, queries.runs.tool, run_id=run_id, tool=tool)
     if not rows:
         raise ToolError(f"run {run_id} was started with {', '.join(run.tools)}, not with {tool!r}.")
     row = rows[0]
@@ -181,7 +181,7 @@ def members_beyond_finished(
     members = members_of_run(run)
     bases = database.fetch_all(
         connection,
-        "finished_base",
+        queries.runs.finished_base,
         recipe_ids=recipe_ids,
         corpus_id=run.corpus_id,
         at_version=run.corpus_version,
@@ -198,7 +198,7 @@ def unfinished_documents(connection: Connection, run: RunTool) -> tuple[int, int
     """
     [found] = database.fetch_all(
         connection,
-        "unfinished_documents",
+        queries.undone.unfinished,
         **members_beyond_finished(connection, run, *run.recipe_ids),
         filter_recipe_id=run.filter_recipe_id,
         scoring_recipe_id=run.scoring_recipe_id,
@@ -213,7 +213,7 @@ def documents_after(
     """A shard's documents with a kept paragraph that the previous stage has finished and this one has not, in their order."""
     rows = database.fetch_all(
         connection,
-        "documents_after_stage",
+        queries.undone.after_stage,
         **members_beyond_finished(connection, run, run.recipe_of(stage)),
         filter_recipe_id=run.filter_recipe_id,
         stage=stage,
@@ -229,6 +229,6 @@ def documents_after(
 def kept_tokens(connection: Connection, run: RunTool, document_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, int]:
     """About how many tokens the filter kept of each document, by its characters: no tokenizer is loaded for it."""
     rows = database.fetch_all(
-        connection, "kept_tokens", filter_recipe_id=run.filter_recipe_id, document_ids=list(document_ids)
+        connection, queries.undone.kept_tokens, filter_recipe_id=run.filter_recipe_id, document_ids=list(document_ids)
     )
     return {row.document_id: row.tokens for row in rows}

@@ -14,7 +14,7 @@ from toolformer_ops.call_syntax import call_with_result, parse_call
 from toolformer_ops.runs.changes import ReleaseChanges, find_changes
 from toolformer_ops.runs.placebo_rates import kept_by_chance
 from toolformer_ops.runs.run_tools import below_ordinal
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.tools.registry import tools_on_device
 
 BEST_CALLS = 3
@@ -248,7 +248,7 @@ class ListedRun:
 
 def list_runs(connection: Connection, at_most: int) -> list[ListedRun]:
     """The newest runs, the newest first."""
-    rows = database.fetch_all(connection, "summary_runs", at_most=at_most, device_tools=tools_on_device())
+    rows = database.fetch_all(connection, queries.summary.runs, at_most=at_most, device_tools=tools_on_device())
     return [ListedRun(**row._asdict()) for row in rows]
 
 
@@ -262,14 +262,14 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
     """
     changes = find_changes(connection, run_id, other)
     run_id = changes.now.run_id
-    [run] = database.fetch_all(connection, "changes_runs", run_ids=[run_id])
+    [run] = database.fetch_all(connection, queries.changes.runs, run_ids=[run_id])
     # 1. The corpus, compared with the run before; the first run has all its documents anew.
     moved = Counter[str]()
     if changes.before is not None:
-        [before] = database.fetch_all(connection, "changes_runs", run_ids=[changes.before.run_id])
+        [before] = database.fetch_all(connection, queries.changes.runs, run_ids=[changes.before.run_id])
         [counted] = database.fetch_all(
             connection,
-            "summary_corpus_changes",
+            queries.summary.corpus_changes,
             corpus_id=run.corpus_id,
             version=run.corpus_version,
             ordinal_limit=below_ordinal(run.ordinal_limit),
@@ -278,13 +278,15 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
         )
         moved.update(counted._asdict())
     # 2. The tools.
-    found = database.fetch_all(connection, "summary_tools", run_id=run_id, device_tools=tools_on_device())
+    found = database.fetch_all(connection, queries.summary.tools, run_id=run_id, device_tools=tools_on_device())
     rows = {row.tool: row for row in found}
-    rates = {row.tool: row for row in database.fetch_all(connection, "summary_rates", run_id=run_id)}
+    rates = {row.tool: row for row in database.fetch_all(connection, queries.summary.rates, run_id=run_id)}
     before_run_id = changes.before.run_id if changes.before else None
     failed = Counter[tuple[str, str]]()
-    for earlier in database.fetch_all(connection, "summary_failed_runs", run_id=run_id, before_run_id=before_run_id):
-        work = database.fetch_all(connection, "summary_failed_work", run_id=run_id, failed_run_id=earlier.run_id)
+    for earlier in database.fetch_all(
+        connection, queries.summary.failed_runs, run_id=run_id, before_run_id=before_run_id
+    ):
+        work = database.fetch_all(connection, queries.summary.failed_work, run_id=run_id, failed_run_id=earlier.run_id)
         failed.update({(row.tool, row.stage): row.documents for row in work})
     tools = []
     for tool in sorted({*rows, *(one.tool for one in changes.counts)}):  # also a tool that only the run before has
@@ -309,15 +311,15 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
     documents = max((row.documents for row in rows.values()), default=0)
     added = documents if changes.before is None else moved["added"]
     # 3. What a reader must know.
-    checks = database.fetch_all(connection, "summary_warnings", run_id=run_id)
+    checks = database.fetch_all(connection, queries.summary.warnings, run_id=run_id)
     warnings = [f"{row.subject}: {row.message or row.check_name}" for row in checks]
     warnings += [f"the release lacks {tool}" for tool in changes.now.lacking_tools]
     if added and not changes.calls(is_added=True):
         warnings.append(f"{added:,} new documents, but no new kept call")
     # 4. The model, and how it does.
-    models = database.fetch_all(connection, "summary_model", run_id=run_id)
-    scores = database.fetch_all(connection, "summary_scores", run_id=run_id)
-    best = database.fetch_all(connection, "summary_best_calls", at_most=BEST_CALLS)
+    models = database.fetch_all(connection, queries.summary.model, run_id=run_id)
+    scores = database.fetch_all(connection, queries.summary.scores, run_id=run_id)
+    best = database.fetch_all(connection, queries.summary.best_calls, at_most=BEST_CALLS)
     return RunSummary(
         run_id=run_id,
         state=run.state,

@@ -27,7 +27,7 @@ from sqlalchemy import Connection, Engine
 from toolformer_ops import termination
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ParameterError, ToolformerError
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
 
 logger = logging.getLogger(__name__)
@@ -153,13 +153,13 @@ class Tries:
 
     def left(self, connection: Connection) -> list[Try]:
         """The tries whose rows were left behind, oldest first."""
-        found = database.fetch_all(connection, "tries_left", recipe_id=self.recipe_id, stage=self.stage)
+        found = database.fetch_all(connection, queries.tries.left, recipe_id=self.recipe_id, stage=self.stage)
         return [Try(row.try_id, row.document_ids) for row in found]
 
     def forget_done(self) -> None:
         """Delete the tries whose documents are all done by now."""
         with database.transaction(self.engine) as connection:
-            database.execute(connection, "tries_forget_done", recipe_id=self.recipe_id, stage=self.stage)
+            database.execute(connection, queries.tries.forget_done, recipe_id=self.recipe_id, stage=self.stage)
 
     @contextlib.contextmanager
     def begun(self, document_ids: Sequence[uuid.UUID]) -> Iterator[int]:
@@ -170,7 +170,7 @@ class Tries:
         with database.transaction(self.engine) as connection:
             [begun] = database.fetch_all(
                 connection,
-                "tries_begin",
+                queries.tries.begin,
                 run_id=self.run_id,
                 tool=self.tool,
                 stage=self.stage,
@@ -186,7 +186,7 @@ class Tries:
 
     def end(self, connection: Connection, try_id: int) -> None:
         """Delete a try with the commit of its work."""
-        database.execute(connection, "tries_end", try_id=try_id)
+        database.execute(connection, queries.tries.end, try_id=try_id)
 
     def withdraw(self, try_id: int) -> None:
         """Delete a try of this process, which ends and can say so. Where Postgres is away the try counts as a death."""
@@ -203,7 +203,9 @@ class Tries:
             DeviceMemoryError: none was ever done, so that no text is to blame.
         """
         with database.transaction(self.engine) as connection:
-            if here or database.fetch_all(connection, "recipe_has_done", recipe_id=self.recipe_id, stage=self.stage):
+            if here or database.fetch_all(
+                connection, queries.tries.recipe_has_done, recipe_id=self.recipe_id, stage=self.stage
+            ):
                 return
         raise DeviceMemoryError(
             f"{self.stage}: expected memory for a text, found too little for document {document_id} alone ({reason}), and no "
@@ -232,7 +234,7 @@ def retry_failed(settings: Settings, run_id: str) -> list[FailedDocument]:
         ParameterError: there is no such run.
     """
     with database.transaction(database.connect(settings)) as connection:
-        if not database.fetch_all(connection, "run_by_id", run_id=run_id):
+        if not database.fetch_all(connection, queries.runs.by_id, run_id=run_id):
             raise ParameterError(f"--run: expected a run, found {run_id!r}. The view run_failed_documents names them.")
-        rows = database.fetch_all(connection, "retry_failed", run_id=run_id)
+        rows = database.fetch_all(connection, queries.tries.retry_failed, run_id=run_id)
     return [FailedDocument(row.tool, row.stage, row.document_id, row.reason) for row in rows]

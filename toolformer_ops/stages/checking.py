@@ -42,7 +42,7 @@ from toolformer_ops.release.choosing import PAGE_TEXTS, KeptCounts, count_kept
 from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, store_rates
 from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_beyond_finished
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.object_store import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -146,8 +146,8 @@ def check_tool(settings: Settings, run_id: str, tool: str, *, with_page: bool = 
 
     def record_passed(connection: Connection) -> None:
         bounds = {name: members[name] for name in ("corpus_id", "at_version", "below_ordinal")}
-        database.execute(connection, "check_finished", run_id=run_id, recipe_ids=run.recipe_ids, **bounds)
-        database.execute(connection, "check_yield_record", run_id=run_id, tool=run.tool, **vars(counted[0]))
+        database.execute(connection, queries.checks.finished, run_id=run_id, recipe_ids=run.recipe_ids, **bounds)
+        database.execute(connection, queries.checks.yield_record, run_id=run_id, tool=run.tool, **vars(counted[0]))
 
     return conclude(engine, run_id, tool, results, record_passed)
 
@@ -173,16 +173,23 @@ def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, objec
         "fewest_placebos": FEWEST_PLACEBOS,
     }
     with database.transaction(engine) as connection:
-        database.execute(connection, "check_memory")
+        database.execute(connection, queries.checks.memory)
         # 1. The documents to check and their calls, each read once.
-        database.execute(connection, "check_members", call_opening=call_opening(run.tool), **members)
-        database.execute(connection, "check_members_statistics")
-        database.execute(connection, "check_calls", not_in_a_call=NOT_IN_A_CALL, **parameters)
+        database.execute(connection, queries.checks.members, call_opening=call_opening(run.tool), **members)
+        database.execute(connection, queries.checks.members_statistics)
+        database.execute(connection, queries.checks.calls, not_in_a_call=NOT_IN_A_CALL, **parameters)
         # 2. What else there is to compare them with.
         counted = count_kept(connection, run)
         parameters.update(vars(counted))
-        for query in ("check_recipes", "check_ledger", "check_pruned", "check_rates", "check_yield", "check_texts"):
-            database.execute(connection, query, **parameters)
+        for statement in (
+            queries.checks.recipes,
+            queries.checks.ledger,
+            queries.checks.pruned,
+            queries.checks.rates,
+            queries.checks.counted_yields,
+            queries.checks.texts,
+        ):
+            database.execute(connection, statement, **parameters)
         # 3. The texts of which Postgres cannot tell that they come back.
         rows = ((str(document_id), gives_back) for document_id, gives_back in texts_in_doubt(connection, run))
         database.copy_insert(connection, "checked_texts", ("document_id", "gives_text_back"), rows)
@@ -190,10 +197,12 @@ def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, objec
 
 
 def texts_in_doubt(connection: Connection, run: RunTool) -> Iterator[tuple[uuid.UUID, bool]]:
-    """The texts that `check_texts.sql` left out, and whether each comes back after its calls are put in and taken out again."""
+    """The texts that `checks.texts` left out, and whether each comes back after its calls are put in and taken out again."""
     after = uuid.UUID(int=0)
     recipes = {"sampling_recipe_id": run.sampling_recipe_id, "scoring_recipe_id": run.scoring_recipe_id}
-    while page := database.fetch_all(connection, "check_texts_in_doubt", after=after, page_size=PAGE_TEXTS, **recipes):
+    while page := database.fetch_all(
+        connection, queries.checks.texts_in_doubt, after=after, page_size=PAGE_TEXTS, **recipes
+    ):
         for row in page:
             calls = [
                 WovenCall(position, Call(run.tool, call_input), result)
@@ -217,7 +226,7 @@ def check_release(settings: Settings, run_id: str, *, with_page: bool = False) -
     """
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
-        releases = database.fetch_all(connection, "release_of_run", run_id=run_id)
+        releases = database.fetch_all(connection, queries.releases.of_run, run_id=run_id)
     if not releases:
         raise ParameterError(f"run {run_id}: expected a release, found none. Run `toolformer-ops stage release` first.")
     [release] = releases
@@ -251,8 +260,8 @@ CALL_COLUMNS = (
 def write_rows_of_release(engine: Engine, run_id: str, folder: Path, manifest_sha256: str) -> None:
     """Write the temporary tables of `RELEASE_CHECKS` on the single connection of `engine`, from a release's files."""
     with database.transaction(engine) as connection:
-        database.execute(connection, "check_released")
-        [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
+        database.execute(connection, queries.checks.released)
+        [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
         chained = run.chained_release_id is not None
         texts = (
             (str(text.document_id), len(text.calls), text.gives_text_back(run.tools, chained=chained))
@@ -265,8 +274,8 @@ def write_rows_of_release(engine: Engine, run_id: str, folder: Path, manifest_sh
             for call in text.calls
         )
         database.copy_insert(connection, "checked_calls", ("text_length", *CALL_COLUMNS), calls)
-        database.execute(connection, "check_released_tools", run_id=run_id)
-        database.execute(connection, "check_registration", run_id=run_id, manifest_sha256=manifest_sha256)
+        database.execute(connection, queries.checks.released_tools, run_id=run_id)
+        database.execute(connection, queries.checks.registration, run_id=run_id, manifest_sha256=manifest_sha256)
 
 
 @dataclass(frozen=True)
@@ -466,7 +475,7 @@ def conclude(
         for result in results:
             database.execute(
                 connection,
-                "check_record",
+                queries.checks.record,
                 run_id=run_id,
                 subject=subject,
                 check_name=result.check.name,

@@ -23,7 +23,7 @@ from toolformer_ops.evaluation.suites import PERPLEXITY
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import require_identity
 from toolformer_ops.runs.run_tools import require_run
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.object_store import ObjectStore
 
 if TYPE_CHECKING:
@@ -142,8 +142,8 @@ def load_evaluation_run(settings: Settings, run_id: str, suite: str) -> Evaluati
     """
     with database.transaction(database.connect(settings)) as connection:
         run = require_run(connection, run_id)
-        finetuned = database.fetch_all(connection, "models_of_run", run_id=run_id)
-        known = database.fetch_all(connection, "evaluation_known_scores", run_id=run_id, suite=suite)
+        finetuned = database.fetch_all(connection, queries.evaluation.models_of_run, run_id=run_id)
+        known = database.fetch_all(connection, queries.evaluation.known_scores, run_id=run_id, suite=suite)
     choices = RunChoices.parse(run.parameters)
     if not choices.evaluation_data:
         raise ParameterError(

@@ -21,7 +21,7 @@ from toolformer_ops.retrieval.wiki_index import with_index_of
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.run_tools import Shard, documents_after, load_run_tool
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import ToolOutput, ToolRunner, run_tool
 from toolformer_ops.tools.registry import get_tool
@@ -79,7 +79,7 @@ class ExecuteWork(StageWork[Asked]):
         """The documents' calls, and which of their inputs are answered already."""
         rows = database.fetch_all(
             connection,
-            "calls_of_documents",
+            queries.undone.calls,
             sampling_recipe_id=self.run.sampling_recipe_id,
             document_ids=[item.document_id for item in documents],
         )
@@ -89,7 +89,7 @@ class ExecuteWork(StageWork[Asked]):
         inputs = {row.input_key: row.effective_input for row in rows}
         known = database.fetch_all(
             connection,
-            "known_results",
+            queries.undone.known_results,
             tool=self.run.tool,
             tool_version=self.run.tool_version,
             input_keys=list(inputs),

@@ -18,7 +18,7 @@ from toolformer_ops.records import Document, document_id_of
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.run_tools import Shard, load_run_tool, members_beyond_finished
 from toolformer_ops.runs.start_up import StartUp
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool, tool_names
@@ -61,7 +61,7 @@ class FilterWork(StageWork[Sequence[Document]]):
         """The shard's documents that this filter has not judged."""
         rows = database.fetch_all(
             connection,
-            "documents_to_filter",
+            queries.undone.to_filter,
             **members_beyond_finished(connection, self.run, self.recipe_id),
             recipe_id=self.recipe_id,
             shard_index=self.shard.index,

@@ -7,7 +7,7 @@ of their manifest, which nothing reads as a model; `publish` writes the manifest
 machines, and either may be killed and run again: training continues from its last checkpoint, in the state folder or on S3. A
 model whose files are not all on S3 any more is trained again, and published anew unless the training makes the very bytes that are
 missing.
-Every text of the release is trained on (`release_choose_calls.sql` bounds them). Training itself is in `finetuning/`.
+Every text of the release is trained on (`choosing.choose_calls` bounds them). Training itself is in `finetuning/`.
 """
 
 import json
@@ -24,7 +24,7 @@ from toolformer_ops.finetuning.snapshots import Snapshots
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 from toolformer_ops.runs.models import require_identity, split_revision
 from toolformer_ops.runs.run_tools import require_run
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.forgetting import TRAININGS, training_release
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import MANIFEST, registered_sha256, require_registered
@@ -65,7 +65,7 @@ def load_finetuning_run(
     """
     with database.transaction(database.connect(settings)) as connection:
         run = require_run(connection, run_id)
-        releases = database.fetch_all(connection, "release_of_run", run_id=run_id)
+        releases = database.fetch_all(connection, queries.releases.of_run, run_id=run_id)
     if not releases or not releases[0].documents:
         found = "one without texts" if releases else "none"
         raise NothingToReleaseError(
@@ -130,7 +130,7 @@ def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) ->
             manifest = store.upload(prefix, files)
             if earlier is not None or registered is not None:
                 with database.transaction(database.connect(settings)) as connection:
-                    database.execute(connection, "forget_withdraw_model", publication_id=model_id)
+                    database.execute(connection, queries.forgetting.withdraw_model, publication_id=model_id)
                 store.delete(f"{prefix}/{MANIFEST}")
                 store.delete(f"{prefix}/{DRAFT}")
             store.put_if_absent(f"{prefix}/{DRAFT}", manifest.to_bytes())
@@ -169,7 +169,7 @@ def development_texts(settings: Settings, recipe: FinetuningRecipe) -> list[str]
     with database.transaction(database.connect(settings)) as connection:
         rows = database.fetch_all(
             connection,
-            "finetune_development_documents",
+            queries.finetuning.development_documents,
             release_id=recipe.release_id,
             seed=recipe.choices.seed,
             documents=recipe.choices.finetune_dev_documents,
@@ -206,7 +206,7 @@ def publish(settings: Settings, run_id: str, *, without_calls: bool = False) -> 
     with database.transaction(database.connect(settings)) as connection:
         database.execute(
             connection,
-            "finetune_register",
+            queries.finetuning.register,
             model_id=run.recipe.model_id,
             release_id=run.recipe.release_id,
             run_id=run_id,
@@ -220,7 +220,7 @@ def publish(settings: Settings, run_id: str, *, without_calls: bool = False) -> 
         )
         database.execute(
             connection,
-            "finetune_model_of_run_set",
+            queries.finetuning.model_of_run_set,
             run_id=run_id,
             model_id=run.recipe.model_id,
             without_calls=without_calls,

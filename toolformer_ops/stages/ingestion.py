@@ -3,7 +3,7 @@
 Owns `documents`, `corpora`, `corpus_versions`, `corpus_version_files`, `corpus_files`, `corpus_documents`, `corpus_spare_records`
 and `rejected_documents`. An ingestion reads the files whose bytes have changed, writes new texts in micro-batches, and collects the
 records in temporary tables. One transaction then compares them with the newest version and makes the next one
-(sql/queries/ingestion_compare.sql, ingestion_apply.sql): until its end everybody sees the version before. A killed ingestion leaves
+(`compare` and `apply` of sql/queries/ingestion.sql): until its end everybody sees the version before. A killed ingestion leaves
 the texts that it wrote; the next one reads the changed files again. Two ingestions of one corpus wait for each other.
 
 Which records count, over all files in the order of their names and lines: of those with the same id the last one, then of those
@@ -27,7 +27,7 @@ from toolformer_ops.corpus.files import CorpusFile, OpenedFile, UnpackingLimits,
 from toolformer_ops.corpus.records import Record, Rejection, read_records
 from toolformer_ops.errors import CorpusError, DatabaseError
 from toolformer_ops.records import corpus_id_of, normal_uri, variant_id_of
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.copy_format import copy_text
 
 logger = logging.getLogger(__name__)
@@ -108,11 +108,11 @@ def ingest_corpus(
     with database.session(engine) as session:
         lock = f"ingestion of {uri}"
         with database.transaction(session) as connection:
-            [attempt] = database.fetch_all(connection, "try_session_lock", name=lock)
+            [attempt] = database.fetch_all(connection, queries.locks.try_session, name=lock)
         if not attempt.locked:
             logger.info("another ingestion of %s is at work: waiting for its end", uri)
             with database.transaction(session) as connection:
-                database.fetch_all(connection, "session_lock", name=lock)
+                database.fetch_all(connection, queries.locks.session, name=lock)
         reading = Reading(
             session=session,
             corpus_id=corpus_id,
@@ -146,7 +146,7 @@ class HeldLines:
     """The lines of a file as its newest version holds them: which of them the file has still, and which are gone.
 
     Args:
-        lines: 12 bytes for each, in order: its number and its hash, as ingestion_held_lines.sql returns them.
+        lines: 12 bytes for each, in order: its number and its hash, as ingestion.held_lines returns them.
     """
 
     def __init__(self, lines: bytes) -> None:
@@ -200,8 +200,8 @@ class Reading:
             CorpusError: a file breaks off or holds too much, or a known one lost more than half of its records.
         """
         with database.transaction(self.session) as connection:
-            database.execute(connection, "ingestion_begin")
-            rows = database.fetch_all(connection, "ingestion_known_files", corpus_id=self.corpus_id)
+            database.execute(connection, queries.ingestion.begin)
+            rows = database.fetch_all(connection, queries.ingestion.known_files, corpus_id=self.corpus_id)
         known = {row.file_uri: row for row in rows}
         for number, file in enumerate(files):
             before = known.pop(file.uri, None)
@@ -212,7 +212,7 @@ class Reading:
                 self.read_files += 1
         with database.transaction(self.session) as connection:
             for number, file_uri in enumerate(known, len(files)):
-                database.execute(connection, "ingestion_file_removed", file=number, file_uri=file_uri)
+                database.execute(connection, queries.ingestion.file_removed, file=number, file_uri=file_uri)
                 self.read_files += 1
 
     def _is_unchanged(self, file: CorpusFile, before: Row[Any]) -> bool:
@@ -226,7 +226,7 @@ class Reading:
         with database.transaction(self.session) as connection:
             database.execute(
                 connection,
-                "stamp_corpus_file",
+                queries.corpora.stamp_file,
                 corpus_id=self.corpus_id,
                 file_uri=file.uri,
                 size_bytes=file.size,
@@ -244,7 +244,7 @@ class Reading:
             if compared:
                 with database.transaction(self.session) as connection:
                     [row] = database.fetch_all(
-                        connection, "ingestion_held_lines", corpus_id=self.corpus_id, file_uri=file.uri
+                        connection, queries.ingestion.held_lines, corpus_id=self.corpus_id, file_uri=file.uri
                     )
                 held = HeldLines(row.lines or b"")
             # 1. Read and write.
@@ -280,7 +280,7 @@ class Reading:
             database.copy_rows(connection, "read_gone", ("file", "line"), gone)
             database.execute(
                 connection,
-                "ingestion_file_read",
+                queries.ingestion.file_read,
                 file=number,
                 file_uri=file.uri,
                 change="added" if before is None else "changed",
@@ -304,8 +304,8 @@ class Reading:
         rejections: list[tuple[Any, ...]] = []
         with database.transaction(self.session) as connection:
             missing, forgotten = (
-                {row.document_id for row in database.fetch_all(connection, name, document_ids=asked)}
-                for name in ("ingestion_missing_documents", "forgotten_documents")
+                {row.document_id for row in database.fetch_all(connection, statement, document_ids=asked)}
+                for statement in (queries.ingestion.missing_documents, queries.corpora.forgotten_documents)
             )
             for line, found, line_hash in batch:
                 record = Rejection("forgotten", FORGOTTEN) if ids.get(line) in forgotten else found
@@ -347,18 +347,20 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
         DatabaseError: the tables do not add up.
     """
     corpus_id = reading.corpus_id
-    versions = database.fetch_all(connection, "newest_corpus_version", corpus_id=corpus_id)
+    versions = database.fetch_all(connection, queries.corpora.newest_version, corpus_id=corpus_id)
     newest = versions[0] if versions else None
     version = 1 if newest is None else newest.version + 1
     changes = {"added": 0, "removed": 0, "corrected": 0, "changed": 0}
     is_new = False
     if newest is None or reading.read_files:
         # 1. What has changed, and the tables as they are now.
-        database.execute(connection, "insert_corpus", corpus_id=corpus_id, uri=uri)
-        database.execute(connection, "ingestion_compare", corpus_id=corpus_id)
-        [counts] = database.fetch_all(connection, "ingestion_counts", corpus_id=corpus_id)
-        database.execute(connection, "ingestion_apply", corpus_id=corpus_id, version=version, read_as=READING_VERSION)
-    [sums] = database.fetch_all(connection, "ingestion_file_sums", corpus_id=corpus_id)
+        database.execute(connection, queries.corpora.insert, corpus_id=corpus_id, uri=uri)
+        database.execute(connection, queries.ingestion.compare, corpus_id=corpus_id)
+        [counts] = database.fetch_all(connection, queries.ingestion.counts, corpus_id=corpus_id)
+        database.execute(
+            connection, queries.ingestion.apply, corpus_id=corpus_id, version=version, read_as=READING_VERSION
+        )
+    [sums] = database.fetch_all(connection, queries.ingestion.file_sums, corpus_id=corpus_id)
     if newest is None or reading.read_files:
         # 2. Documents that were forgotten since the newest version are no longer in the tables, and have left, too.
         held = 0 if newest is None else newest.documents
@@ -381,10 +383,15 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
         )
         if is_new:
             database.execute(
-                connection, "insert_corpus_version", corpus_id=corpus_id, version=version, **changes, **sums._asdict()
+                connection,
+                queries.corpora.insert_version,
+                corpus_id=corpus_id,
+                version=version,
+                **changes,
+                **sums._asdict(),
             )
-            database.execute(connection, "insert_corpus_version_files", corpus_id=corpus_id, version=version)
-    reasons = database.fetch_all(connection, "rejection_counts", corpus_id=corpus_id)
+            database.execute(connection, queries.corpora.insert_version_files, corpus_id=corpus_id, version=version)
+    reasons = database.fetch_all(connection, queries.corpora.rejection_counts, corpus_id=corpus_id)
     return IngestReport(
         corpus_id=corpus_id,
         uri=uri,

@@ -42,7 +42,7 @@ from toolformer_ops.runs.run_tools import (
     require_run,
     unfinished_documents,
 )
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.registry import get_tool
 
@@ -97,7 +97,7 @@ class PlaceboWork(StageWork[Loaded]):
         """The documents' calls that have a result and losses."""
         rows = database.fetch_all(
             connection,
-            "placebo_calls_of_documents",
+            queries.placebos.calls,
             filter_recipe_id=self.run.filter_recipe_id,
             sampling_recipe_id=self.run.sampling_recipe_id,
             scoring_recipe_id=self.run.scoring_recipe_id,
@@ -289,7 +289,7 @@ def placebos_of_run(settings: Settings, run_id: str, choices: PlaceboChoices) ->
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
         run = require_run(connection, run_id)
-        tools = [row.tool for row in database.fetch_all(connection, "numbers_tools", run_id=run_id)]
+        tools = [row.tool for row in database.fetch_all(connection, queries.numbers.tools, run_id=run_id)]
     model = RunModel(settings)
     own = RunChoices.parse(run.parameters).part(PlaceboChoices)
     rates: dict[str, dict[float, Rate]] = {}

@@ -22,7 +22,7 @@ from toolformer_ops.runs.run_tools import (
     require_run,
     unfinished_documents,
 )
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.tools.registry import get_tool
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
         run = load_run_tool(connection, run_id, get_tool(tool_name).spec.name)
         [work] = database.fetch_all(
             connection,
-            "remaining_work",
+            queries.planning.remaining_work,
             **members_beyond_finished(connection, run, run.scoring_recipe_id),
             filter_recipe_id=run.filter_recipe_id,
             sampling_recipe_id=run.sampling_recipe_id,
@@ -82,14 +82,16 @@ def tools_to_do(settings: Settings, run_id: str) -> ToDo:
     documents = 0
     with database.transaction(database.connect(settings)) as connection:
         asked_for = require_run(connection, run_id).tools
-        checked = {row.tool for row in database.fetch_all(connection, "tools_checked", run_id=run_id)}
+        checked = {row.tool for row in database.fetch_all(connection, queries.planning.tools_checked, run_id=run_id)}
         for tool in asked_for:
             run = load_run_tool(connection, run_id, tool)
             unfiltered, unscored, without_placebos = unfinished_documents(connection, run)
             pool_is_missing = run.placebo_recipe_id is None and wants_placebos(run.choices.part(PlaceboChoices))
             if tool in checked and not any((unfiltered, unscored, without_placebos, pool_is_missing)):
                 continue
-            [lately] = database.fetch_all(connection, "filter_seconds", filter_recipe_id=run.filter_recipe_id)
+            [lately] = database.fetch_all(
+                connection, queries.planning.filter_seconds, filter_recipe_id=run.filter_recipe_id
+            )
             tools.append(tool)
             filtering.append(unfiltered * (lately.seconds_per_document or FILTER_SECONDS_PER_DOCUMENT))
             documents = max(documents, unfiltered)
@@ -122,5 +124,5 @@ def filter_shard_count(
 
 def _start_up_seconds(connection: Connection, guess: float, model_identity: str | None = None) -> float:
     """What a process takes to start that loads this model, or that filters: the median of the newest, or the guess."""
-    [lately] = database.fetch_all(connection, "start_up_seconds", model_identity=model_identity)
+    [lately] = database.fetch_all(connection, queries.planning.start_up_seconds, model_identity=model_identity)
     return guess if lately.seconds is None else float(lately.seconds)

@@ -37,7 +37,7 @@ from toolformer_ops.runs.changes import previous_run
 from toolformer_ops.runs.choices import ReleaseChoices, RunChoices
 from toolformer_ops.runs.placebo_rates import store_missing_rates
 from toolformer_ops.runs.run_tools import load_run_tool, require_run, unfinished_documents
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import Manifest, file_sha256, registered_sha256, require_registered
 
@@ -121,7 +121,7 @@ def _release(settings: Settings, run_id: str) -> tuple[str, str | None]:
     engine = database.connect(settings)
     # 1. The tools, and whether anything changed. A night without new texts skips the checks, which count the rates.
     with database.transaction(engine) as connection:
-        for tool in database.fetch_all(connection, "numbers_tools", run_id=run_id):
+        for tool in database.fetch_all(connection, queries.numbers.tools, run_id=run_id):
             store_missing_rates(connection, load_run_tool(connection, run_id, tool.tool))
         tools = tools_of_run(connection, run_id)
         earlier = unchanged_release(connection, run_id, tools)
@@ -129,7 +129,7 @@ def _release(settings: Settings, run_id: str) -> tuple[str, str | None]:
         with database.transaction(engine) as connection:
             database.execute(
                 connection,
-                "release_of_run_set",
+                queries.releases.set_of_run,
                 run_id=run_id,
                 release_id=earlier.release_id,
                 left_out=earlier.left_out,
@@ -149,7 +149,7 @@ def _release(settings: Settings, run_id: str) -> tuple[str, str | None]:
         with database.transaction(engine) as connection:
             database.execute(
                 connection,
-                "release_register",
+                queries.releases.register,
                 release_id=written.release_id,
                 run_id=run_id,
                 uri=store.uri(manifest.prefix),
@@ -165,7 +165,7 @@ def _release(settings: Settings, run_id: str) -> tuple[str, str | None]:
             database.copy_insert(connection, "release_calls", CALL_COLUMNS, rows)
             database.execute(
                 connection,
-                "release_of_run_set",
+                queries.releases.set_of_run,
                 run_id=run_id,
                 release_id=written.release_id,
                 left_out=written.left_out,
@@ -190,10 +190,10 @@ def unchanged_release(connection: Connection, run_id: str, tools: ToolsOfRun) ->
     """
     if (before := previous_run(connection, run_id)) is None:
         return None
-    [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
+    [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
     choices = RunChoices.parse(run.parameters).part(ReleaseChoices)
     definition = json.loads(json.dumps(release_definition(tools, choices, run.chained_release_id)))
-    found = database.fetch_all(connection, "release_unchanged", run_id=run_id, before_run_id=before)
+    found = database.fetch_all(connection, queries.releases.unchanged, run_id=run_id, before_run_id=before)
     return found[0] if found and found[0].definition == definition else None
 
 
@@ -217,13 +217,13 @@ def release_of_run(settings: Settings, run_id: str) -> ReleaseOfRun:
         release_id, unchanged_since = _release(settings, run_id)
     except NoKeptCallError as error:
         with database.transaction(engine) as connection:
-            [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
+            [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
         if run.schedule is None:
             raise
         logger.warning("%s", error)
         return ReleaseOfRun(None)
     with database.transaction(engine) as connection:
-        [changed] = database.fetch_all(connection, "release_changed_examples", run_id=run_id)
+        [changed] = database.fetch_all(connection, queries.releases.changed_examples, run_id=run_id)
     return ReleaseOfRun(release_id, changed.examples, unchanged_since)
 
 
@@ -252,7 +252,7 @@ def publish(settings: Settings, store: ObjectStore, written: WrittenRelease) -> 
             ", ".join(file.name for file in lost),
         )
         with database.transaction(database.connect(settings)) as connection:
-            database.execute(connection, "forget_withdraw_release", publication_id=written.release_id)
+            database.execute(connection, queries.forgetting.withdraw_release, publication_id=written.release_id)
         store.delete(manifest.key)
     try:
         return store.publish(prefix, files)
@@ -268,7 +268,7 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
         NothingToReleaseError: no tool is complete.
     """
     model_identity = require_run(connection, run_id).model_identity
-    rows = database.fetch_all(connection, "release_tools", run_id=run_id)
+    rows = database.fetch_all(connection, queries.releases.tools, run_id=run_id)
     present: list[ReleaseTool] = []
     rates: dict[str, Mapping[str, Any]] = {}
     lacking: dict[str, str] = {}
@@ -329,7 +329,7 @@ def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder
         NoKeptCallError: no call was kept.
         QualityError: a text does not come back when its calls are taken out.
     """
-    [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
+    [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
     choices = RunChoices.parse(run.parameters).part(ReleaseChoices)
     definition = release_definition(tools, choices, run.chained_release_id)
     digest = hashlib.sha256(json.dumps(definition, sort_keys=True).encode("ascii"))
@@ -358,7 +358,7 @@ def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder
             "lower thresholds would keep (releasable_calls), down to the run's prune_below; start a run with those."
         )
     release_id = digest.hexdigest()[:16]
-    registered = database.fetch_all(connection, "release_rates", release_id=release_id)
+    registered = database.fetch_all(connection, queries.releases.rates, release_id=release_id)
     rates: Rates = registered[0].rates if registered else tools.rates
     card = folder / CARD
     card.write_text(dataset_card(release_id, definition, counts, rates), encoding="utf-8")

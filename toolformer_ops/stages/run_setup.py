@@ -27,7 +27,7 @@ from toolformer_ops.runs.placebo_rates import store_missing_rates
 from toolformer_ops.runs.recipes import ToolRecipes, store_recipe, tool_recipes
 from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.runs.summary import summarise
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.tools.base import ToolSpec
 from toolformer_ops.tools.registry import get_tool, tools_on_device
@@ -104,7 +104,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
         if choices.document_limit:
             beyond = database.fetch_all(
                 connection,
-                "ordinal_limit",
+                queries.runs.ordinal_limit,
                 corpus_id=corpus_id_of(uri),
                 version=newest.version,
                 document_limit=choices.document_limit,
@@ -129,7 +129,9 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
     if schedule:
         # A schedule has one run at a time: another that is open here is over in Airflow, and was ended before it was finished.
         with database.transaction(database.connect(settings)) as connection:
-            left_open = database.fetch_all(connection, "running_of_schedule", schedule=schedule, run_id=run_id)
+            left_open = database.fetch_all(
+                connection, queries.runs.running_of_schedule, schedule=schedule, run_id=run_id
+            )
         for row in left_open:
             close_run(settings, row.run_id)
     return list(tools)
@@ -141,7 +143,7 @@ def _require_corpus(connection: Connection, uri: str) -> Row[Any]:
     Raises:
         CorpusError: there is none.
     """
-    corpora = database.fetch_all(connection, "corpus_by_id", corpus_id=corpus_id_of(uri))
+    corpora = database.fetch_all(connection, queries.corpora.by_id, corpus_id=corpus_id_of(uri))
     if not corpora:
         raise CorpusError(
             f"expected an ingested corpus {uri}, found none. Run `toolformer-ops stage ingest --corpus {uri}` first."
@@ -150,7 +152,7 @@ def _require_corpus(connection: Connection, uri: str) -> Row[Any]:
         raise CorpusError(
             f"expected at least one usable record in {uri}, found none; rejected_documents says why each was refused."
         )
-    [newest] = database.fetch_all(connection, "newest_corpus_version", corpus_id=corpus_id_of(uri))
+    [newest] = database.fetch_all(connection, queries.corpora.newest_version, corpus_id=corpus_id_of(uri))
     return newest
 
 
@@ -173,7 +175,7 @@ def _register_tool(connection: Connection, run_id: str, choices: RunChoices, too
     }
     database.execute(
         connection,
-        "insert_run_tool",
+        queries.runs.insert_tool,
         run_id=run_id,
         tool=name,
         tool_version=tool.version,
@@ -184,8 +186,8 @@ def _register_tool(connection: Connection, run_id: str, choices: RunChoices, too
         **ids,
     )
     if tool.cost is not None:
-        database.execute(connection, "insert_call_cost", run_id=run_id, tool=name, **tool.cost.as_row())
-    [row] = database.fetch_all(connection, "run_tool_by_id", run_id=run_id, tool=name)
+        database.execute(connection, queries.runs.insert_call_cost, run_id=run_id, tool=name, **tool.cost.as_row())
+    [row] = database.fetch_all(connection, queries.runs.tool, run_id=run_id, tool=name)
     changed = [column for column, value in ids.items() if getattr(row, column) != value]
     if changed:
         raise RecipeMismatchError(
@@ -212,7 +214,9 @@ def chained_release(settings: Settings, corpus_uri: str) -> str:
         CorpusError: its files are not those of the release.
     """
     with database.transaction(database.connect(settings)) as connection:
-        found = database.fetch_all(connection, "chained_release", uri=corpus_uri, corpus_id=corpus_id_of(corpus_uri))
+        found = database.fetch_all(
+            connection, queries.runs.chained_release, uri=corpus_uri, corpus_id=corpus_id_of(corpus_uri)
+        )
     if not found:
         raise ParameterError(
             f"chains: expected the s3:// address of a release as the corpus, found {corpus_uri}. `dataset_releases.uri` holds the "
@@ -255,7 +259,7 @@ def start_finetuning(settings: Settings, run_id: str, release_id: str, parameter
         )
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
-        found = database.fetch_all(connection, "finetune_release", release_id=release_id)
+        found = database.fetch_all(connection, queries.finetuning.release, release_id=release_id)
     if not found:
         raise ParameterError(
             f"--release: expected the id of a registered release, found {release_id!r}. The table dataset_releases lists them."
@@ -270,12 +274,12 @@ def start_finetuning(settings: Settings, run_id: str, release_id: str, parameter
             corpus_id=release.corpus_id, corpus_uri=release.corpus_uri, corpus_version=release.corpus_version,
             ordinal_limit=release.ordinal_limit, model_identity=identity,
         )  # fmt: skip
-        before = database.fetch_all(connection, "release_of_run", run_id=run_id)
+        before = database.fetch_all(connection, queries.releases.of_run, run_id=run_id)
         if any(row.release_id != release_id for row in before):
             raise RecipeMismatchError(
                 f"run {run_id} was started on another release. Take another run id, or the release that run_releases holds for it."
             )
-        database.execute(connection, "release_of_run_set", run_id=run_id, release_id=release_id, left_out={})
+        database.execute(connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out={})
     logger.info("run %s finetunes on release %s of run %s", run_id, release_id, release.run_id)
     return choices
 
@@ -296,7 +300,7 @@ def _register_run(
 ) -> None:
     database.execute(
         connection,
-        "insert_annotation_run",
+        queries.runs.insert,
         run_id=run_id,
         corpus_id=corpus_id,
         corpus_uri=corpus_uri,
@@ -311,8 +315,8 @@ def _register_run(
         schedule=schedule,
         chained_release_id=chained_release,
     )
-    database.execute(connection, "run_started_after_all", run_id=run_id)
-    [run] = database.fetch_all(connection, "run_by_id", run_id=run_id)
+    database.execute(connection, queries.runs.started_after_all, run_id=run_id)
+    [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
     # Parsed, so that a run from before a choice existed is the same run with that choice's default.
     if RunChoices.parse(run.parameters) != choices:
         raise RecipeMismatchError(
@@ -328,9 +332,13 @@ def close_run(settings: Settings, run_id: str, *, is_failure: bool = True, probl
     `problem` says how it was ended.
     """
     with database.transaction(database.connect(settings)) as connection:
-        runs = database.fetch_all(connection, "run_by_id", run_id=run_id)
-        if is_failure and not runs and not database.fetch_all(connection, "runs_not_started", run_id=run_id, at_most=1):
-            database.execute(connection, "run_not_started", run_id=run_id, problem=problem)
+        runs = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
+        if (
+            is_failure
+            and not runs
+            and not database.fetch_all(connection, queries.runs.not_started, run_id=run_id, at_most=1)
+        ):
+            database.execute(connection, queries.runs.insert_not_started, run_id=run_id, problem=problem)
     if runs and runs[0].state == RUNNING:
         logger.warning("run %s was ended before it was finished", run_id)
         finish_run(settings, run_id, "failed", problem)
@@ -350,15 +358,15 @@ def finish_run(settings: Settings, run_id: str, state: str, problem: str = "") -
         raise ParameterError(f"--state: expected one of {', '.join(RUN_STATES)}, found {state!r}.")
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
-        if not database.execute(connection, "finish_run", run_id=run_id, state=state, problem=problem):
-            database.execute(connection, "run_not_started", run_id=run_id, problem=problem or ENDED)
+        if not database.execute(connection, queries.runs.finish, run_id=run_id, state=state, problem=problem):
+            database.execute(connection, queries.runs.insert_not_started, run_id=run_id, problem=problem or ENDED)
             logger.info("run %s never started", run_id)
             return ""
-        database.execute(connection, "store_run_cost", run_id=run_id, device_tools=tools_on_device())
+        database.execute(connection, queries.runs.store_cost, run_id=run_id, device_tools=tools_on_device())
     with database.transaction(engine) as connection:
         store_numbers(connection, run_id)
     with database.transaction(engine) as connection:
-        for tool in database.fetch_all(connection, "numbers_tools", run_id=run_id):
+        for tool in database.fetch_all(connection, queries.numbers.tools, run_id=run_id):
             store_missing_rates(connection, load_run_tool(connection, run_id, tool.tool))
     logger.info("run %s ended: %s", run_id, state)
     with database.transaction(engine) as connection:

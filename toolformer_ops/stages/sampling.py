@@ -21,7 +21,7 @@ from toolformer_ops.records import CallPosition, Document, Paragraph, content_uu
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.run_tools import Shard, documents_after, kept_tokens, load_run_tool
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
@@ -180,7 +180,7 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
         """The kept paragraphs of each document."""
         rows = database.fetch_all(
             connection,
-            "kept_paragraphs",
+            queries.undone.kept_paragraphs,
             filter_recipe_id=self.run.filter_recipe_id,
             document_ids=[item.document_id for item in documents],
         )

@@ -21,7 +21,7 @@ from toolformer_ops.records import FLOAT32, Document
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.run_tools import Shard, documents_after, kept_tokens, load_run_tool
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
@@ -74,7 +74,7 @@ class CallLossesRow(TableRow):
 
 
 Loaded = list[tuple[Document, list[Row[Any]]]]
-"""Documents with the rows of `executed_calls_of_documents.sql`."""
+"""Documents with the rows of `undone.executed_calls`."""
 
 
 @dataclass
@@ -98,7 +98,7 @@ class ScoreWork(StageWork[Loaded]):
         """The documents' calls with their results and the bounds of their paragraphs."""
         rows = database.fetch_all(
             connection,
-            "executed_calls_of_documents",
+            queries.undone.executed_calls,
             filter_recipe_id=self.run.filter_recipe_id,
             sampling_recipe_id=self.run.sampling_recipe_id,
             tool=self.run.tool,

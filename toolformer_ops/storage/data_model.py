@@ -11,7 +11,7 @@ from itertools import groupby
 from sqlalchemy import Connection
 
 from toolformer_ops.config import load_settings
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 HEAD = """# The tables and views
 
@@ -25,11 +25,11 @@ def data_model(connection: Connection) -> str:
     """The page, as Markdown."""
     columns = {
         name: list(rows)
-        for name, rows in groupby(database.fetch_all(connection, "described_columns"), key=lambda row: row.relation)
+        for name, rows in groupby(database.fetch_all(connection, queries.schema.columns), key=lambda row: row.relation)
     }
     parts = [HEAD]
     kind = None
-    for relation in database.fetch_all(connection, "described_relations"):
+    for relation in database.fetch_all(connection, queries.schema.relations):
         if relation.is_view != kind:
             kind = relation.is_view
             parts.append("## Views\n" if kind else "## Tables\n")

@@ -1,11 +1,10 @@
 """Postgres: connect, run named SQL, load by COPY, make partitions.
 
-Statements are in `sql/queries/NAME.sql` and take bound parameters (`:name`); nothing here builds SQL from values. The tables are in
+Statements are those of `queries.py`, with bound parameters; nothing here builds SQL from values. The tables are in
 `sql/schema`, which `schema.py` applies. Owns no table.
 """
 
 import dataclasses
-import functools
 import itertools
 import re
 import shutil
@@ -24,7 +23,7 @@ from psycopg2 import sql
 from psycopg2.extensions import cursor as Cursor  # noqa: N812 - a class
 from psycopg2.extensions import parse_dsn
 from psycopg2.extras import Json
-from sqlalchemy import Connection, Engine, Row, TextClause, create_engine, event, text
+from sqlalchemy import Connection, Engine, Row, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
@@ -37,7 +36,9 @@ from toolformer_ops.errors import (
     DatabaseUnreachableError,
     ToolformerError,
 )
+from toolformer_ops.storage import queries
 from toolformer_ops.storage.copy_format import copy_text
+from toolformer_ops.storage.queries import Statement
 
 SQL_DIR = SHIPPED / "sql"
 APPLIED_ONCE = ("schema/", "migrations/")
@@ -117,7 +118,9 @@ def applied_once(engine: Engine) -> set[str]:
     """
     try:
         with transaction(engine) as connection:
-            return {row.name for row in fetch_all(connection, "schema_files") if row.name.startswith(APPLIED_ONCE)}
+            return {
+                row.name for row in fetch_all(connection, queries.schema.files) if row.name.startswith(APPLIED_ONCE)
+            }
     except DatabaseError as error:
         if isinstance(getattr(error.__cause__, "orig", None), psycopg2.errors.UndefinedTable):
             return set()
@@ -231,26 +234,8 @@ def translating(what: str) -> Iterator[None]:
         raise
 
 
-@functools.cache
-def query(name: str) -> str:
-    """The statement in `sql/queries/NAME.sql`.
-
-    Raises:
-        DatabaseError: there is no such file.
-    """
-    path = SQL_DIR / "queries" / f"{name}.sql"
-    if not path.is_file():
-        raise DatabaseError(f"expected a statement in {path}, found no file.")
-    return path.read_text(encoding="utf-8")
-
-
-@functools.cache
-def _statement(name: str) -> TextClause:
-    return text(query(name))
-
-
-def fetch_all(connection: Connection, name: str, /, **parameters: object) -> list[Row[Any]]:
-    """The rows of `sql/queries/NAME.sql` with these parameters; columns are attributes.
+def fetch_all(connection: Connection, statement: Statement, /, **parameters: object) -> list[Row[Any]]:
+    """The rows that the statement returns with these parameters; columns are attributes.
 
     Mappings are bound as JSON, lists and tuples as arrays.
 
@@ -258,21 +243,21 @@ def fetch_all(connection: Connection, name: str, /, **parameters: object) -> lis
         DatabaseError: Postgres refuses the statement.
     """
     try:
-        return list(connection.execute(_statement(name), _bound(parameters)).all())
+        return list(connection.execute(statement.clause, _bound(parameters)).all())
     except DBAPIError as error:
-        raise _translated(f"{name}.sql", error.orig or error) from error
+        raise _translated(statement.name, error.orig or error) from error
 
 
-def execute(connection: Connection, name: str, /, **parameters: object) -> int:
-    """Run `sql/queries/NAME.sql` and return the number of rows it wrote.
+def execute(connection: Connection, statement: Statement, /, **parameters: object) -> int:
+    """Run the statement with these parameters and return the number of rows it wrote.
 
     Raises:
         DatabaseError: Postgres refuses the statement.
     """
     try:
-        return int(connection.execute(_statement(name), _bound(parameters)).rowcount)
+        return int(connection.execute(statement.clause, _bound(parameters)).rowcount)
     except DBAPIError as error:
-        raise _translated(f"{name}.sql", error.orig or error) from error
+        raise _translated(statement.name, error.orig or error) from error
 
 
 def copy_insert(connection: Connection, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
@@ -372,7 +357,7 @@ def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None
         DatabaseError: the table has no partitions, or the recipe id is not 16 hex digits.
     """
     partition = lock_partition(connection, table, recipe_id)
-    if fetch_all(connection, "partition_exists", partition=partition):
+    if fetch_all(connection, queries.schema.partition_exists, partition=partition):
         return
     names = {
         "table": sql.Identifier(table),
@@ -409,7 +394,7 @@ def lock_partition(connection: Connection, table: str, recipe_id: str) -> str:
             f"expected one of {', '.join(PARTITIONED_TABLES)} and a recipe id of 16 hex digits, found {table}, {recipe_id!r}."
         )
     partition = f"{table}_{recipe_id}"
-    execute(connection, "lock_name", name=f"partition {partition}")
+    execute(connection, queries.locks.name, name=f"partition {partition}")
     return partition
 
 
@@ -434,7 +419,7 @@ def analyze_grown(engine: Engine) -> list[str]:
     holds is passed over: this never waits for more than a second.
     """
     with transaction(engine) as connection:
-        grown = fetch_all(connection, "grown_tables", tables=list(GROWING_TABLES))
+        grown = fetch_all(connection, queries.schema.grown_tables, tables=list(GROWING_TABLES))
     analysed: list[str] = []
     for row in grown:
         try:

@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Row
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.records import corpus_id_of
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import CHECKPOINTS, MANIFEST
 
 logger = logging.getLogger(__name__)
@@ -113,43 +113,47 @@ def forget(
         found = _find(connection, document_ids, corpus, record_ids)
         found.trainings = _trainings(settings, [place.publication_id for place in found.places])
         if dry_run:
-            _count(found, database.fetch_all(connection, "forget_count"))
+            _count(found, database.fetch_all(connection, queries.forgetting.count))
             found.rows["rejected_documents"] += len(_quoting_rejections(connection, except_of=corpus_id))
             if corpus_id:
-                _count(found, database.fetch_all(connection, "forget_count_rest_of_corpus", corpus_id=corpus_id))
+                _count(
+                    found, database.fetch_all(connection, queries.forgetting.count_rest_of_corpus, corpus_id=corpus_id)
+                )
             return found
         # 2. Nobody may be at work on them. Mark them.
-        running = database.fetch_all(connection, "forget_running_runs", corpus_id=corpus_id or "")
+        running = database.fetch_all(connection, queries.forgetting.running_runs, corpus_id=corpus_id or "")
         if running:
             raise ParameterError(
                 f"expected texts that no unfinished run uses, found {', '.join(row.run_id for row in running)}. Wait for its "
                 "end; one that was given up ends by `toolformer-ops stage finish-run --run RUN --state failed`."
             )
         if corpus_id or document_ids or record_ids:
-            database.execute(connection, "forget_mark", reason=reason)
+            database.execute(connection, queries.forgetting.mark, reason=reason)
         if corpus_id:
             found.rows["rejected_documents"] += database.execute(
-                connection, "forget_rejections_of_corpus", corpus_id=corpus_id
+                connection, queries.forgetting.rejections_of_corpus, corpus_id=corpus_id
             )
     for folder in found.trainings:
         shutil.rmtree(folder, ignore_errors=True)
     # 3. Delete, in batches. What quotes a text is looked for while the text is there.
     while True:
         with database.transaction(engine) as connection:
-            database.execute(connection, "forget_texts_table")
-            if not database.execute(connection, "forget_interrupted_texts", texts=texts_per_transaction):
+            database.execute(connection, queries.forgetting.texts_table)
+            if not database.execute(connection, queries.forgetting.interrupted_texts, texts=texts_per_transaction):
                 break
-            database.execute(connection, "forget_add_variants")
+            database.execute(connection, queries.forgetting.add_variants)
             for rejection in _quoting_rejections(connection):
-                found.rows["rejected_documents"] += database.execute(connection, "forget_rejection", **rejection)
-            _count(found, database.fetch_all(connection, "forget_delete"))
-            database.execute(connection, "forget_mark_removed")
+                found.rows["rejected_documents"] += database.execute(
+                    connection, queries.forgetting.rejection, **rejection
+                )
+            _count(found, database.fetch_all(connection, queries.forgetting.delete))
+            database.execute(connection, queries.forgetting.mark_removed)
         logger.info("forgotten so far: %s", ", ".join(f"{rows} {table}" for table, rows in found.rows.items() if rows))
     # 4. What no text owns alone.
     with database.transaction(engine) as connection:
-        _count(found, database.fetch_all(connection, "forget_results"))
+        _count(found, database.fetch_all(connection, queries.forgetting.results))
         if corpus_id:
-            _count(found, database.fetch_all(connection, "forget_memberships", corpus_id=corpus_id))
+            _count(found, database.fetch_all(connection, queries.forgetting.memberships, corpus_id=corpus_id))
     return found
 
 
@@ -166,7 +170,7 @@ def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bo
     store = ObjectStore(settings)
     store.require_bucket()
     with database.transaction(engine) as connection:
-        rows = database.fetch_all(connection, "forget_publication", kind=kind, publication_id=publication_id)
+        rows = database.fetch_all(connection, queries.forgetting.publication, kind=kind, publication_id=publication_id)
     if not rows:
         table = "dataset_releases" if kind == "release" else "finetuned_models"
         raise ParameterError(
@@ -187,7 +191,7 @@ def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bo
         for folder in _trainings(settings, [publication_id]):
             shutil.rmtree(folder, ignore_errors=True)
         with database.transaction(engine) as connection:
-            database.execute(connection, f"forget_withdraw_{kind}", publication_id=publication_id)
+            database.execute(connection, queries.forgetting[f"withdraw_{kind}"], publication_id=publication_id)
         logger.info("withdrew %s %s: %d files deleted below %s", kind, publication_id, len(keys), row.uri)
     return keys
 
@@ -208,16 +212,16 @@ def _find(
     connection: Connection, document_ids: Sequence[uuid.UUID], corpus: str, record_ids: Sequence[str]
 ) -> Forgotten:
     """Write the texts into the temporary table texts_to_forget; returns them with their sources and places, without rows."""
-    database.execute(connection, "forget_texts_table")
+    database.execute(connection, queries.forgetting.texts_table)
     if corpus:
         corpus_id = corpus_id_of(corpus)
-        if not database.fetch_all(connection, "corpus_by_id", corpus_id=corpus_id):
+        if not database.fetch_all(connection, queries.corpora.by_id, corpus_id=corpus_id):
             raise ParameterError(
                 f"--corpus: expected an ingested corpus, found {corpus}. The table corpora lists them."
             )
         if record_ids:
             rows = database.fetch_all(
-                connection, "forget_texts_of_records", corpus_id=corpus_id, record_ids=list(record_ids)
+                connection, queries.forgetting.texts_of_records, corpus_id=corpus_id, record_ids=list(record_ids)
             )
             if lacking := sorted({*record_ids} - {row.record_id for row in rows}):
                 raise ParameterError(
@@ -225,13 +229,13 @@ def _find(
                     f"{', '.join(map(repr, lacking))}."
                 )
         else:
-            database.execute(connection, "forget_texts_of_corpus", corpus_id=corpus_id)
+            database.execute(connection, queries.forgetting.texts_of_corpus, corpus_id=corpus_id)
     elif document_ids:
-        database.execute(connection, "forget_named_texts", document_ids=list(document_ids))
+        database.execute(connection, queries.forgetting.named_texts, document_ids=list(document_ids))
     else:
-        database.execute(connection, "forget_all_forgotten_texts")
-    database.execute(connection, "forget_add_variants")
-    [at_hand] = database.fetch_all(connection, "forget_texts_at_hand", document_ids=list(document_ids))
+        database.execute(connection, queries.forgetting.all_forgotten_texts)
+    database.execute(connection, queries.forgetting.add_variants)
+    [at_hand] = database.fetch_all(connection, queries.forgetting.texts_at_hand, document_ids=list(document_ids))
     if at_hand.missing:
         missing = ", ".join(map(str, at_hand.missing))
         raise ParameterError(f"--document: expected ids of texts (the column documents.document_id), found {missing}.")
@@ -239,11 +243,11 @@ def _find(
         texts=at_hand.texts,
         sources=[
             Source(uri=row.file_uri, texts=row.texts, line=row.line)
-            for row in database.fetch_all(connection, "forget_sources")
+            for row in database.fetch_all(connection, queries.forgetting.sources)
         ],
         other_texts=[
             OtherTexts(corpus=row.uri, record_id=row.record_id, texts=row.texts)
-            for row in database.fetch_all(connection, "forget_same_records")
+            for row in database.fetch_all(connection, queries.forgetting.same_records)
         ]
         if document_ids
         else [],
@@ -257,9 +261,9 @@ def _count(found: Forgotten, rows: Sequence[Row[Any]]) -> None:
 
 def _places(connection: Connection) -> list[Place]:
     """The releases that hold one of the texts at hand, each followed by the models that were trained on it."""
-    releases = database.fetch_all(connection, "forget_releases")
+    releases = database.fetch_all(connection, queries.forgetting.releases)
     ids = [release.release_id for release in releases]
-    models = database.fetch_all(connection, "forget_models", release_ids=ids)
+    models = database.fetch_all(connection, queries.forgetting.models, release_ids=ids)
     places: list[Place] = []
     for release in releases:
         of_release: list[tuple[Kind, str, Row[Any]]] = [("release", release.release_id, release)]
@@ -277,7 +281,9 @@ def _quoting_rejections(connection: Connection, except_of: str | None = None) ->
     """Keys of the refused records, in the corpora of the texts at hand, that quote one of the texts; none of one corpus."""
     rejections = [
         row
-        for row in database.fetch_all(connection, "forget_rejections_of_corpora", characters=QUOTED_CHARACTERS)
+        for row in database.fetch_all(
+            connection, queries.forgetting.rejections_of_corpora, characters=QUOTED_CHARACTERS
+        )
         if row.corpus_id != except_of
     ]
     if not rejections:
@@ -287,7 +293,7 @@ def _quoting_rejections(connection: Connection, except_of: str | None = None) ->
         for start in range(len(row.detail) - QUOTED_CHARACTERS + 1):
             quoting.setdefault(row.detail[start : start + QUOTED_CHARACTERS], []).append(row)
     found: dict[tuple[str, str, int], Row[Any]] = {}
-    for [text] in database.fetch_all(connection, "forget_texts_of_batch"):
+    for [text] in database.fetch_all(connection, queries.forgetting.texts_of_batch):
         # As a refused line is quoted (corpus/records.py): the bytes of JSON, with and without escapes.
         written = (text, repr(json.dumps(text).encode()), repr(json.dumps(text, ensure_ascii=False).encode()))
         for form in written:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorruptObjectError
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 MANIFEST = "manifest.json"
 CHECKPOINTS = "checkpoints"
@@ -140,7 +140,7 @@ def registered_sha256(settings: Settings, uri: str) -> str | None:
     if not settings.database_dsn.get_secret_value():
         return None
     with database.transaction(database.connect(settings, writes=False)) as connection:
-        rows = database.fetch_all(connection, "registered_manifest", uri=uri.rstrip("/"))
+        rows = database.fetch_all(connection, queries.artifacts.manifest, uri=uri.rstrip("/"))
     return str(rows[0].manifest_sha256) if rows else None
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from toolformer_ops.config import Settings
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 logger = logging.getLogger(__name__)
 
@@ -88,8 +88,8 @@ def drop_unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], lis
             if not _unused_recipes(connection, uses, recipe.recipe_id):
                 continue
             # 2. Rows first: dropping a partition locks its table, which should be for a short time.
-            database.execute(connection, "retention_drop_rows", recipe_id=recipe.recipe_id)
-            database.fetch_all(connection, "set_time_limits", lock_seconds=LOCK_SECONDS, statement_seconds=0)
+            database.execute(connection, queries.retention.drop_rows, recipe_id=recipe.recipe_id)
+            database.fetch_all(connection, queries.locks.time_limits, lock_seconds=LOCK_SECONDS, statement_seconds=0)
             for table in tables:
                 database.drop_partition(connection, table, recipe.recipe_id)
         dropped.append(recipe)
@@ -97,14 +97,16 @@ def drop_unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], lis
     with database.transaction(engine) as connection:
         results = _unused_results(connection, uses)
         for result in results:
-            database.execute(connection, "retention_drop_results", tool=result.tool, tool_version=result.tool_version)
+            database.execute(
+                connection, queries.retention.drop_results, tool=result.tool, tool_version=result.tool_version
+            )
     return dropped, results
 
 
 def _runs_in_use(connection: Connection, uses: Uses) -> list[str]:
     schedules = None if uses.schedules is None else list(uses.schedules)
     rows = database.fetch_all(
-        connection, "retention_runs_in_use", older_than_days=uses.older_than_days, schedules=schedules
+        connection, queries.retention.runs_in_use, older_than_days=uses.older_than_days, schedules=schedules
     )
     return [row.run_id for row in rows]
 
@@ -112,11 +114,11 @@ def _runs_in_use(connection: Connection, uses: Uses) -> list[str]:
 def _unused_recipes(connection: Connection, uses: Uses, recipe_id: str | None = None) -> list[UnusedRecipe]:
     """All unused recipes, or this one where it is unused."""
     run_ids = _runs_in_use(connection, uses)
-    rows = database.fetch_all(connection, "retention_unused_recipes", run_ids=run_ids, recipe_id=recipe_id)
+    rows = database.fetch_all(connection, queries.retention.unused_recipes, run_ids=run_ids, recipe_id=recipe_id)
     return [UnusedRecipe(**row._mapping) for row in rows]
 
 
 def _unused_results(connection: Connection, uses: Uses) -> list[UnusedResults]:
     run_ids = _runs_in_use(connection, uses)
-    rows = database.fetch_all(connection, "retention_unused_results", run_ids=run_ids)
+    rows = database.fetch_all(connection, queries.retention.unused_results, run_ids=run_ids)
     return [UnusedResults(**row._mapping) for row in rows]

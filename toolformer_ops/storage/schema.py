@@ -17,7 +17,7 @@ from psycopg2 import sql
 from sqlalchemy import Connection, Engine
 
 from toolformer_ops.errors import DatabaseError
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def migrate(
             if not isinstance(error.__cause__, psycopg2.errors.LockNotAvailable):
                 raise
             with database.transaction(engine) as connection:
-                rows = database.fetch_all(connection, "lock_holders")
+                rows = database.fetch_all(connection, queries.locks.holders)
             held = []
             for row in rows:
                 who = f"{row.user_name} ({row.application_name or 'unnamed'})"
@@ -81,12 +81,14 @@ def not_applied(engine: Engine) -> list[str]:
 def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_seconds: float) -> list[str]:
     applied: list[str] = []
     with database.transaction(engine) as connection:
-        database.execute(connection, "lock_name", name="schema")  # waits for another migration as long as that takes
+        database.execute(
+            connection, queries.locks.name, name="schema"
+        )  # waits for another migration as long as that takes
         database.fetch_all(
-            connection, "set_time_limits", lock_seconds=lock_seconds, statement_seconds=statement_seconds
+            connection, queries.locks.time_limits, lock_seconds=lock_seconds, statement_seconds=statement_seconds
         )
-        database.execute(connection, "create_schema_files")
-        known = {row.name: row.sha256 for row in database.fetch_all(connection, "schema_files")}
+        database.execute(connection, queries.schema.create_files)
+        known = {row.name: row.sha256 for row in database.fetch_all(connection, queries.schema.files)}
         # 1. Tables and migrations: each file once.
         database.require_known_tables([name for name in known if name.startswith(database.APPLIED_ONCE)], folder)
         for name, path in _files(folder, *database.APPLIED_ONCE).items():
@@ -110,7 +112,7 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
                     except psycopg2.Error as error:
                         message = " ".join(str(error).split())
                         raise DatabaseError(f"{name}: the old view cannot be replaced: {message}.") from error
-            database.execute(connection, "forget_functions_and_views")
+            database.execute(connection, queries.schema.drop_functions_and_views)
             for name, path in made.items():
                 _apply(connection, name, path)
                 applied.append(name)
@@ -139,7 +141,7 @@ def _files(folder: Path, *kinds: str) -> dict[str, Path]:
 
 def _apply(connection: Connection, name: str, path: Path) -> None:
     _run_script(connection, path)
-    database.execute(connection, "insert_schema_file", name=name, sha256=_sha256(path))
+    database.execute(connection, queries.schema.insert_file, name=name, sha256=_sha256(path))
 
 
 def _run_script(connection: Connection, path: Path) -> None:

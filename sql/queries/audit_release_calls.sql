@@ -1,1 +1,0 @@
-select count(*) as calls from release_calls where release_id = :release_id

@@ -1,1 +1,0 @@
-delete from release_calls where release_id = :release_id

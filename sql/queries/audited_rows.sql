@@ -1,0 +1,654 @@
+-- What an audit reads, a page at a time: one row with `position`, `items`, `unprovable` and `found`, or the rows to compare.
+
+-- name: release_calls
+select count(*) as calls from release_calls where release_id = :release_id
+
+-- name: released
+-- What Postgres says of texts of a release: their calls, and the row that holds url and date in the run that made it (null: not a member).
+select asked.document_id, member.variant_id, member.url,
+       array(
+           select cast(call.call_id as text) || ' ' || call.tool || ' ' || call.scoring_recipe_id
+           from release_calls call
+           where call.release_id = :release_id and call.document_id = asked.document_id
+           order by 1
+       ) as calls
+from unnest(cast(:document_ids as uuid[])) as asked (document_id)
+left join lateral (
+    select held.variant_id, record.url
+    from run_documents held
+    join documents record on record.document_id = held.variant_id
+    where held.run_id = :run_id and held.document_id = asked.document_id
+) member on true
+
+-- name: documents
+-- Audit: the next documents. Their ids are hashes of their texts (those of variants of url and date, too), and a corpus holds each of them.
+with page as materialized (
+    select document_id, text, url, document_date, variant_of, created_at, record_hash
+    from documents document
+    where document_id > cast(:after as uuid)
+      and (cast(:corpus_ids as text[]) is null
+           or exists (select from corpus_documents member
+                      where member.document_id = document.document_id and member.corpus_id = any(cast(:corpus_ids as text[])))
+           or exists (select from corpus_documents member
+                      where member.variant_id = document.document_id and member.corpus_id = any(cast(:corpus_ids as text[]))))
+    order by document_id
+    limit :page_size
+),
+named as materialized (
+    select page.document_id, page.created_at, page.variant_of, page.record_hash <> variant_id_of(document_id, url, document_date) as differs,
+           content_uuid(hashed_part('document') || hashed_part(text)) as by_text,
+           variant_id_of(variant_of, url, document_date) as by_record
+    from page
+),
+found as (
+    select 'changed' as kind, 'documents' as relation, cast(document_id as text) as place,
+           format('expected the content that the id is the hash of, found one with the hash %s', coalesce(by_record, by_text)) as what,
+           'Restore the row from a backup: it is not computed again.' as remedy, cast(null as jsonb) as repair
+    from named
+    where by_text <> coalesce(variant_of, document_id) or (variant_of is not null and by_record <> document_id)
+    union all
+    select 'changed', 'documents', cast(document_id as text), 'expected the url and date that the row was written with, found others',
+           'Restore the row from a backup: it is not computed again.', null
+    from named
+    where differs
+    union all
+    select 'orphaned', 'documents', cast(document_id as text), 'expected a corpus that holds the text, found none',
+           'An ingestion was interrupted. Ingest its corpus again, or delete the row (--repair).',
+           jsonb_build_object('action', 'delete_document', 'document_id', document_id)
+    from named
+    where created_at < now() - make_interval(secs => :orphans_after_seconds)
+      and not exists (select from corpus_documents member where member.document_id = named.document_id)
+      and not exists (select from corpus_documents member where member.variant_id = named.document_id)
+      and not exists (select from corpus_spare_records spare where spare.document_id = named.document_id)
+      and not exists (select from documents variant where variant.variant_of = named.document_id)
+)
+select case when (select count(*) from page) = :page_size
+            then (select cast(document_id as text) from page order by document_id desc limit 1) end as position,
+       (select count(*) from page) as items,
+       (select count(*) from page where variant_of is null and record_hash is null) as unprovable,
+       coalesce((select jsonb_agg(to_jsonb(listed)) from (select * from found limit :most_findings) listed), '[]') as found
+
+-- name: corpus
+-- Audit: the sums of a corpus. What its files are said to hold against the rows; its newest version against its files; documents at each
+-- version against membership. Files with a text that was forgotten since their ingestion, and versions before a text was forgotten, hold
+-- less than they say, rightly.
+with file as materialized (
+    select file_uri, records, accepted, duplicates, rejected, usable, read_as = -1 as has_forgotten
+    from corpus_files
+    where corpus_id = :corpus_id
+),
+held as (
+    select file_uri, count(*) as documents from corpus_documents
+    where corpus_id = :corpus_id and left_version is null group by file_uri
+),
+spare as (
+    select file_uri, count(*) as duplicates from corpus_spare_records
+    where corpus_id = :corpus_id and why = 'duplicate' group by file_uri
+),
+refused as (
+    select file_uri, sum(counted.records) as rejected,
+           sum(case counted.reason when 'same_id_later' then counted.records else least(counted.records, :refused_rows) end) as shown
+    from rejected_records counted
+    where counted.corpus_id = :corpus_id
+    group by file_uri
+),
+shown as (
+    select file_uri, sum(case reason when 'same_id_later' then rows else least(rows, :refused_rows) end) as rows
+    from (
+        select file_uri, reason, count(*) as rows from rejected_documents where corpus_id = :corpus_id group by file_uri, reason
+    ) reasons
+    group by file_uri
+),
+newest as (
+    select * from corpus_versions where corpus_id = :corpus_id order by version desc limit 1
+),
+summed as (
+    select count(*) as files, coalesce(sum(records), 0) as records, coalesce(sum(accepted), 0) as documents,
+           coalesce(sum(duplicates), 0) as duplicates, coalesce(sum(rejected), 0) as rejected, coalesce(bool_or(has_forgotten), false) as has_forgotten
+    from file
+),
+joined as (
+    select first_version as version, count(*) as documents from corpus_documents where corpus_id = :corpus_id group by first_version
+),
+gone as (
+    select left_version as version, count(*) as documents from corpus_documents
+    where corpus_id = :corpus_id and left_version is not null group by left_version
+),
+member as (
+    select made.version, made.documents as said,
+           (select coalesce(sum(documents), 0) from joined where joined.version <= made.version)
+               - (select coalesce(sum(documents), 0) from gone where gone.version <= made.version) as documents
+    from corpus_versions made
+    where made.corpus_id = :corpus_id
+),
+compared as (
+    select 'corpus_files' as relation, file.file_uri as place, sum.name, sum.expected, sum.found
+    from file
+    left join held using (file_uri)
+    left join spare using (file_uri)
+    left join refused using (file_uri)
+    left join shown using (file_uri)
+    cross join lateral (values
+        ('documents', file.accepted, coalesce(held.documents, 0)),
+        ('duplicates', case when file.usable is not null then file.duplicates end, coalesce(spare.duplicates, 0)),
+        ('rejected records', file.rejected, coalesce(refused.rejected, 0)),
+        ('rows of rejected records', coalesce(refused.shown, 0), coalesce(shown.rows, 0))
+    ) as sum (name, expected, found)
+    where not file.has_forgotten
+    union all
+    select 'corpus_versions', format('version %s of corpus %s', newest.version, cast(:corpus_id as text)), sum.name, sum.expected, sum.found
+    from newest
+    cross join summed
+    cross join lateral (values
+        ('files', newest.files, summed.files), ('records', newest.records, summed.records),
+        ('documents', newest.documents, summed.documents), ('duplicates', newest.duplicates, summed.duplicates),
+        ('rejected records', newest.rejected, summed.rejected)
+    ) as sum (name, expected, found)
+    where not summed.has_forgotten
+    union all
+    select 'corpus_versions', format('version %s of corpus %s', member.version, cast(:corpus_id as text)), 'members', member.said, member.documents
+    from member
+    where not exists (select from forgotten_documents)
+      -- A member that is lost from the newest version is found with its file.
+      and not exists (select from file join held using (file_uri) where file.accepted <> held.documents)
+      and (select coalesce(sum(accepted), 0) from file) = (select coalesce(sum(documents), 0) from held)
+),
+found as (
+    select case when bool_or(found < expected) then 'lost' else 'doubled' end as kind, relation, place,
+           'expected ' || string_agg(format('%s %s, found %s', expected, name, found), '; ' order by name) as what,
+           'Read the files again (--repair marks them for the next `toolformer-ops stage ingest`); sums of an older version stay as they are.'
+               as remedy,
+           jsonb_build_object('action', 'read_again', 'corpus_id', cast(:corpus_id as text),
+                              'lacks_members', bool_or(name in ('documents', 'members') and found < expected)) as repair
+    from compared
+    where expected <> found
+    group by relation, place
+)
+select cast(null as text) as position,
+       (select count(*) from file) + (select count(*) from member) as items,
+       (select count(*) from file where has_forgotten) as unprovable,
+       coalesce((select jsonb_agg(to_jsonb(listed)) from (select * from found limit :most_findings) listed), '[]') as found
+
+-- name: recipes
+-- Recipes with their definitions, and what runs name as recipes that are not there.
+select recipe_id, stage, tool, parent_recipe_id, definition, true as is_there
+from recipes
+where cast(:recipe_ids as text[]) is null or recipe_id = any(cast(:recipe_ids as text[]))
+union all
+select distinct used.recipe_id, used.stage, used.tool, null, cast(null as jsonb), false
+from (
+    select tool, unnest(array['filter', 'sample', 'execute', 'score', 'placebo']) as stage,
+           unnest(array[filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, placebo_recipe_id]) as recipe_id
+    from run_tools
+) used
+where used.recipe_id is not null
+  and not exists (select from recipes known where known.recipe_id = used.recipe_id)
+  and (cast(:recipe_ids as text[]) is null or used.recipe_id = any(cast(:recipe_ids as text[])))
+order by recipe_id
+
+-- name: finished
+-- Audit: what finished_work says of the newest version of a corpus that a recipe has finished: each document due has its ledger row.
+with due as (
+    select member.variant_id as document_id
+    from members_beyond(:corpus_id, :version, :ordinal_limit, 0, 0, :reads_record) member
+    where :stage = 'filter'
+       or exists (
+           select from filter_decisions decision
+           where decision.filter_recipe_id = :filter_recipe_id and decision.document_id = member.variant_id and decision.kept
+       )
+),
+found as (
+    select 'lost' as kind, 'stage_ledger' as relation,
+           format('%s of %s under %s', cast(:stage as text), due.document_id, cast(:recipe_id as text)) as place,
+           format('expected a ledger row, since version %s of corpus %s is finished, found none', cast(:version as integer), cast(:corpus_id as text))
+               as what,
+           'Mark the work as unfinished (--repair): the next run with this recipe does it.' as remedy,
+           jsonb_build_object('action', 'rows', 'stage', cast(:stage as text), 'recipe_id', cast(:recipe_id as text), 'document_id', due.document_id,
+                              'unless', format('filter of %s under %s', due.document_id, cast(:filter_recipe_id as text))) as repair
+    from due
+    left join stage_ledger done
+        on done.recipe_id = :recipe_id and done.document_id = due.document_id and done.stage = :stage
+    where done.document_id is null
+)
+select cast(null as text) as position,
+       (select count(*) from due) as items,
+       0 as unprovable,
+       coalesce((select jsonb_agg(to_jsonb(listed)) from (select * from found limit :most_findings) listed), '[]') as found
+
+-- name: finished_newest
+-- Of each recipe the newest version of each corpus that it has finished: as finished_work says, or the numbers of a finished run.
+with said as (
+    select recipe_id, corpus_id, version, ordinal_limit
+    from finished_work
+    union all
+    select stage.recipe_id, run.corpus_id, run.corpus_version, coalesce(run.ordinal_limit, 2147483647)
+    from annotation_runs run
+    join stored_runs stored using (run_id)
+    join run_tools rt using (run_id)
+    cross join lateral (values ('filter', rt.filter_recipe_id), ('sample', rt.sampling_recipe_id), ('execute', rt.execution_recipe_id),
+                               ('score', rt.scoring_recipe_id), ('placebo', rt.placebo_recipe_id)) stage (stage, recipe_id)
+    join finished_run_progress progress
+        on progress.run_id = run.run_id and progress.tool = rt.tool and progress.stage = stage.stage and progress.done = progress.total
+    where not waits_for_work(rt, stored.stored_at)
+)
+select distinct on (recipe_id, corpus_id) recipe_id, corpus_id, version, ordinal_limit
+from said
+where recipe_id = any(cast(:recipe_ids as text[]))
+order by recipe_id, corpus_id, version desc, ordinal_limit desc
+
+-- name: runs
+-- Audit: runs that are said to be running, and gave no sign of life for so long.
+with run as materialized (
+    select annotated.run_id, annotated.numbers_stored_at is not null as has_numbers,
+           greatest(
+               annotated.started_at,
+               (select max(committed_at) from micro_batches done where done.run_id = annotated.run_id),
+               (select max(checked_at) from quality_results result where result.run_id = annotated.run_id),
+               (select max(released_at) from run_releases made where made.run_id = annotated.run_id),
+               (select max(published_at) from run_models made where made.run_id = annotated.run_id),
+               (select max(evaluated_at) from evaluation_scores score where score.run_id = annotated.run_id)
+           ) as last_sign
+    from annotation_runs annotated
+    where annotated.state = 'running' and annotated.run_id = any(cast(:run_ids as text[]))
+),
+found as (
+    select 'orphaned' as kind, 'annotation_runs' as relation, run_id as place,
+           format('expected a sign of life within %s hours of a run that is running, found the last at %s',
+                  cast(:stuck_after_seconds as double precision) / 3600, date_trunc('second', last_sign)) as what,
+           format('See in Airflow that nothing works at it; then `toolformer-ops stage finish-run --run %s --state failed`%s.', run_id,
+                  case when not has_numbers then ' (--repair does that)' end)
+               as remedy,
+           -- One whose numbers are stored has ended: how, a person says.
+           case when not has_numbers then jsonb_build_object('action', 'finish_run', 'run_id', run_id) end as repair
+    from run
+    where last_sign < now() - make_interval(secs => :stuck_after_seconds)
+)
+select cast(null as text) as position,
+       cardinality(cast(:run_ids as text[])) as items,
+       0 as unprovable,
+       coalesce((select jsonb_agg(to_jsonb(listed)) from (select * from found limit :most_findings) listed), '[]') as found
+
+-- name: numbered_runs
+-- Finished runs whose stored numbers can be counted again: all of their documents were done, and nothing was deleted since. Each behind
+-- those that its numbers may follow from.
+select run.run_id
+from annotation_runs run
+join stored_runs stored using (run_id)
+where run.run_id = any(cast(:run_ids as text[]))
+  and exists (select from run_tools tool where tool.run_id = run.run_id)
+  and not exists (select from run_tools rt where rt.run_id = run.run_id and waits_for_work(rt, stored.stored_at))
+  and not exists (select from finished_run_progress where finished_run_progress.run_id = run.run_id and done <> total)
+  and not exists (select from forgotten_documents where coalesce(removed_at, 'infinity') >= stored.stored_at)
+  and not exists (select from run_releases made where made.run_id = run.run_id and made.released_at > stored.stored_at)
+order by run.corpus_id, run.corpus_version, run.started_at, run.run_id
+
+-- name: forget_numbers
+-- Delete the numbers of a run, and of the runs over its corpus that its own must not follow from: those that come later, or (not
+-- from_earlier) all. In a transaction that is rolled back.
+create temporary table unproven on commit drop as
+select other.run_id
+from annotation_runs run
+join annotation_runs other on other.corpus_id = run.corpus_id
+where run.run_id = :run_id
+  and (not :from_earlier
+       or (other.corpus_version, other.started_at, other.run_id) >= (run.corpus_version, run.started_at, run.run_id));
+update annotation_runs set numbers_stored_at = null where run_id in (select run_id from unproven) and numbers_stored_at is not null;
+delete from placebo_counts where run_id in (select run_id from unproven);
+delete from checked_yields where run_id in (select run_id from unproven)
+
+-- name: numbers
+-- The stored numbers of a run, by table.
+select jsonb_build_object(
+    'finished_run_thresholds', (select coalesce(jsonb_agg(to_jsonb(stored)), '[]') from finished_run_thresholds stored where run_id = :run_id),
+    'finished_run_reductions', (select coalesce(jsonb_agg(to_jsonb(stored)), '[]') from finished_run_reductions stored where run_id = :run_id),
+    'finished_run_progress', (select coalesce(jsonb_agg(to_jsonb(stored)), '[]') from finished_run_progress stored where run_id = :run_id),
+    'finished_run_yield', (select coalesce(jsonb_agg(to_jsonb(stored)), '[]') from finished_run_yield stored where run_id = :run_id),
+    'finished_run_work', (select coalesce(jsonb_agg(to_jsonb(stored)), '[]') from finished_run_work stored where run_id = :run_id),
+    'checked_yields', (select coalesce(jsonb_agg(to_jsonb(stored)), '[]') from checked_yields stored where run_id = :run_id),
+    'placebo_counts', (select coalesce(jsonb_agg(to_jsonb(stored)), '[]') from placebo_counts stored where run_id = :run_id),
+    'placebo_rates', (select coalesce(jsonb_agg(to_jsonb(stored)), '[]') from placebo_rates stored where run_id = :run_id)
+) as numbers
+
+-- name: execute
+-- Audit: the results of all inputs that the next documents ask, against their ledger rows, and whether the stage before is in the ledger.
+with page as materialized (
+    select document_id, rows_hash
+    from stage_ledger
+    where stage = 'execute' and recipe_id = :recipe_id and document_id > cast(:after as uuid)
+    order by document_id
+    limit :page_size
+),
+bounds as materialized (
+    select case when (select count(*) from page) = :page_size
+                then (select document_id from page order by document_id desc limit 1)
+                else 'ffffffff-ffff-ffff-ffff-ffffffffffff' end as until
+),
+asked as (
+    select distinct call.document_id, call.input_key
+    from candidate_calls call
+    where call.sampling_recipe_id = :sampling_recipe_id
+      and call.input_key is not null
+      and call.document_id > cast(:after as uuid) and call.document_id <= (select until from bounds)
+),
+answered as (
+    select asked.document_id, count(*) as inputs, count(answer.row_text) as answers,
+           string_agg(answer.row_text, chr(10) order by asked.input_key) as row_texts,
+           bool_or(answer.misnamed) as misnamed
+    from asked
+    left join lateral (
+        select result_row_text(result) as row_text, result.input_key <> content_uuid(hashed_part(result.input)) as misnamed
+        from call_results result
+        where result.tool = :tool and result.tool_version = :tool_version and result.input_key = asked.input_key
+        limit 1  -- by its key
+    ) answer on true
+    group by asked.document_id
+),
+judged as (
+    select page.document_id, coalesce(answered.inputs, 0) as inputs, coalesce(answered.answers, 0) as answers,
+           page.rows_hash <> rows_hash(answered.row_texts) as differs,
+           coalesce(answered.misnamed, false) as misnamed,
+           -- Calls that are lost or changed ask for other inputs: that is found in the stage before.
+           exists (
+               select from stage_ledger before
+               where before.recipe_id = :sampling_recipe_id and before.stage = 'sample' and before.document_id = page.document_id
+           ) as has_sample
+    from page
+    left join answered using (document_id)
+),
+found as (
+    select case when answers < inputs then 'lost' else 'changed' end as kind, 'call_results' as relation,
+           format('execute of %s under %s', document_id, cast(:recipe_id as text)) as place,
+           case when answers < inputs then format('expected results of %s inputs of %s, found %s', inputs, cast(:tool as text), answers)
+                when differs then 'expected the results whose hash the ledger keeps, found others'
+                else 'expected ids of inputs that are the hashes of their content, found others' end as what,
+           'Delete the results and what follows from them (--repair): the next run with this recipe asks the tool again.' as remedy,
+           jsonb_build_object('action', 'rows', 'stage', 'execute', 'recipe_id', cast(:recipe_id as text), 'document_id', document_id,
+                              'unless', format('sample of %s under %s', document_id, cast(:sampling_recipe_id as text))) as repair
+    from judged
+    where has_sample and (answers < inputs or differs or misnamed)
+    union all
+    select 'lost', 'stage_ledger', format('sample of %s under %s', document_id, cast(:sampling_recipe_id as text)),
+           'expected a ledger row before that of execution, found none',
+           'Delete the document''s rows of this and the later stages (--repair): the next run with this recipe computes them again.',
+           jsonb_build_object('action', 'rows', 'stage', 'sample', 'recipe_id', cast(:sampling_recipe_id as text), 'document_id', document_id)
+    from judged
+    where not has_sample
+)
+select case when (select count(*) from page) = :page_size then (select cast(until as text) from bounds) end as position,
+       (select count(*) from page) as items,
+       (select count(*) from page where rows_hash is null) as unprovable,
+       coalesce((select jsonb_agg(to_jsonb(listed)) from (select * from found limit :most_findings) listed), '[]') as found
+
+-- name: filter
+-- Audit: the filter decisions of the next documents against their ledger rows.
+with page as materialized (
+    select document_id, rows_written, rows_hash
+    from stage_ledger
+    where stage = 'filter' and recipe_id = :recipe_id and document_id > cast(:after as uuid)
+    order by document_id
+    limit :page_size
+),
+bounds as materialized (
+    select case when (select count(*) from page) = :page_size
+                then (select document_id from page order by document_id desc limit 1)
+                else 'ffffffff-ffff-ffff-ffff-ffffffffffff' end as until
+),
+written as (
+    select decision.document_id, count(*) as row_count,
+           string_agg(filter_row_text(decision), chr(10) order by decision.paragraph) as row_texts
+    from filter_decisions decision
+    where decision.filter_recipe_id = :recipe_id
+      and decision.document_id > cast(:after as uuid) and decision.document_id <= (select until from bounds)
+    group by decision.document_id
+),
+judged as (
+    select document_id, page.document_id is not null as in_ledger, page.rows_written, coalesce(written.row_count, 0) as row_count,
+           page.rows_hash <> rows_hash(written.row_texts) as differs
+    from page
+    full join written using (document_id)
+),
+found as (
+    select case when not in_ledger or row_count < rows_written then 'lost' when row_count > rows_written then 'doubled' else 'changed' end as kind,
+           case when in_ledger then 'filter_decisions' else 'stage_ledger' end as relation,
+           format('filter of %s under %s', document_id, cast(:recipe_id as text)) as place,
+           case when not in_ledger then format('expected a ledger row beside %s decisions, found none', row_count)
+                when row_count <> rows_written then format('expected %s decisions, as the ledger says, found %s', rows_written, row_count)
+                else 'expected the decisions whose hash the ledger keeps, found others' end as what,
+           'Delete the document''s rows (--repair): the next run with this recipe writes them again.' as remedy,
+           jsonb_build_object('action', 'rows', 'stage', 'filter', 'recipe_id', cast(:recipe_id as text), 'document_id', document_id) as repair
+    from judged
+    where not in_ledger or row_count <> rows_written or differs
+)
+select case when (select count(*) from page) = :page_size then (select cast(until as text) from bounds) end as position,
+       (select count(*) from page) as items,
+       (select count(*) from page where rows_hash is null) as unprovable,
+       coalesce((select jsonb_agg(to_jsonb(listed)) from (select * from found limit :most_findings) listed), '[]') as found
+
+-- name: placebo
+-- Audit: the placebos of the next documents against their ledger rows and against their definitions, and whether the stage before is in the
+-- ledger. prune_below is that of the scoring's recipe; null where it has none.
+with page as materialized (
+    select document_id, rows_written, rows_hash
+    from stage_ledger
+    where stage = 'placebo' and recipe_id = :recipe_id and document_id > cast(:after as uuid)
+    order by document_id
+    limit :page_size
+),
+bounds as materialized (
+    select case when (select count(*) from page) = :page_size
+                then (select document_id from page order by document_id desc limit 1)
+                else 'ffffffff-ffff-ffff-ffff-ffffffffffff' end as until
+),
+written as (
+    select placebo.document_id, count(*) as row_count,
+           string_agg(placebo_row_text(placebo), chr(10) order by placebo.call_id, placebo.number) as row_texts,
+           count(*) filter (
+               where placebo.reason is null and placebo.reduction is distinct from placebo.reduction_bound
+                  or placebo.reason = 'pruned_below' and placebo.reduction_bound >= cast(:prune_below as double precision)) as wrong
+    from placebo_losses placebo
+    where placebo.placebo_recipe_id = :recipe_id
+      and placebo.document_id > cast(:after as uuid) and placebo.document_id <= (select until from bounds)
+    group by placebo.document_id
+),
+judged as (
+    select document_id, page.document_id is not null as in_ledger, page.rows_written, coalesce(written.row_count, 0) as row_count,
+           page.rows_hash <> rows_hash(written.row_texts) as differs, coalesce(written.wrong, 0) as wrong,
+           page.document_id is not null and not exists (
+               select from stage_ledger before
+               where before.recipe_id = :previous_recipe_id and before.stage = 'score' and before.document_id = page.document_id
+           ) as lacks_score
+    from page
+    full join written using (document_id)
+),
+found as (
+    select case when not in_ledger or row_count < rows_written then 'lost' when row_count > rows_written then 'doubled' else 'changed' end as kind,
+           case when in_ledger then 'placebo_losses' else 'stage_ledger' end as relation,
+           format('placebo of %s under %s', document_id, cast(:recipe_id as text)) as place,
+           case when not in_ledger then format('expected a ledger row beside %s placebos, found none', row_count)
+                when row_count <> rows_written then format('expected %s placebos, as the ledger says, found %s', rows_written, row_count)
+                when differs then 'expected the placebos whose hash the ledger keeps, found others'
+                else format('expected placebo reductions that follow from their losses, found %s without', wrong) end as what,
+           'Delete the document''s placebos (--repair): the next run with this recipe computes them again.' as remedy,
+           jsonb_build_object('action', 'rows', 'stage', 'placebo', 'recipe_id', cast(:recipe_id as text), 'document_id', document_id) as repair
+    from judged
+    where not in_ledger or row_count <> rows_written or differs or wrong > 0
+    union all
+    select 'lost', 'stage_ledger', format('score of %s under %s', document_id, cast(:previous_recipe_id as text)),
+           'expected a ledger row before that of placebos, found none',
+           'Delete the document''s rows of this and the later stages (--repair): the next run with this recipe computes them again.',
+           jsonb_build_object('action', 'rows', 'stage', 'score', 'recipe_id', cast(:previous_recipe_id as text), 'document_id', document_id)
+    from judged
+    where lacks_score
+)
+select case when (select count(*) from page) = :page_size then (select cast(until as text) from bounds) end as position,
+       (select count(*) from page) as items,
+       (select count(*) from page where rows_hash is null) as unprovable,
+       coalesce((select jsonb_agg(to_jsonb(listed)) from (select * from found limit :most_findings) listed), '[]') as found
+
+-- name: sample
+-- Audit: the candidate calls and pruned positions of the next documents against their ledger rows, the ids of the calls and of their inputs,
+-- positions against texts, and whether the stage before is in the ledger.
+with page as materialized (
+    select document_id, rows_written, rows_hash, coalesce(cast(counts ->> 'positions_pruned_below' as bigint), 0) as pruned_written
+    from stage_ledger
+    where stage = 'sample' and recipe_id = :recipe_id and document_id > cast(:after as uuid)
+    order by document_id
+    limit :page_size
+),
+bounds as materialized (
+    select case when (select count(*) from page) = :page_size
+                then (select document_id from page order by document_id desc limit 1)
+                else 'ffffffff-ffff-ffff-ffff-ffffffffffff' end as until
+),
+calls as (
+    select call.document_id, count(*) as row_count, max(call.position_char) as last_char,
+           string_agg(call_row_text(call), chr(10) order by call.call_id) as row_texts,
+           count(*) filter (
+               where call.call_id <> content_uuid(
+                         hashed_part(:recipe_id) || hashed_part(cast(call.document_id as text)) || hashed_part(cast(call.paragraph as text))
+                         || hashed_part(cast(call.position_token as text)) || hashed_part(call.call_text))
+                  or call.input_key is distinct from content_uuid(hashed_part(call.effective_input))) as misnamed
+    from candidate_calls call
+    where call.sampling_recipe_id = :recipe_id
+      and call.document_id > cast(:after as uuid) and call.document_id <= (select until from bounds)
+    group by call.document_id
+),
+pruned as (
+    select position.document_id, count(*) as row_count, max(position.position_char) as last_char,
+           string_agg(pruned_row_text(position), chr(10) order by position.paragraph, position.position_token) as row_texts
+    from pruned_positions position
+    where position.sampling_recipe_id = :recipe_id
+      and position.document_id > cast(:after as uuid) and position.document_id <= (select until from bounds)
+    group by position.document_id
+),
+judged as (
+    select document_id, page.document_id is not null as in_ledger,
+           page.rows_written, coalesce(calls.row_count, 0) as row_count,
+           page.pruned_written, coalesce(pruned.row_count, 0) as pruned_count,
+           page.rows_hash <> rows_hash(concat_ws(chr(10), calls.row_texts, pruned.row_texts)) as differs,
+           calls.misnamed > 0 as misnamed,
+           greatest(calls.last_char, pruned.last_char) > char_length(document.text) as beyond,
+           document.document_id is null as is_gone,
+           page.document_id is not null and not exists (
+               select from stage_ledger before
+               where before.recipe_id = :previous_recipe_id and before.stage = 'filter' and before.document_id = page.document_id
+           ) as lacks_filter
+    from page
+    full join calls using (document_id)
+    full join pruned using (document_id)
+    left join documents document using (document_id)
+),
+found as (
+    select case when not in_ledger or row_count < rows_written or pruned_count < pruned_written then 'lost'
+                when is_gone then 'orphaned'
+                when row_count > rows_written or pruned_count > pruned_written then 'doubled'
+                else 'changed' end as kind,
+           case when not in_ledger then 'stage_ledger'
+                when row_count = rows_written and pruned_count <> pruned_written then 'pruned_positions'
+                else 'candidate_calls' end as relation,
+           format('sample of %s under %s', document_id, cast(:recipe_id as text)) as place,
+           case when not in_ledger
+                then format('expected a ledger row beside %s calls and %s pruned positions, found none', row_count, pruned_count)
+                when row_count <> rows_written or pruned_count <> pruned_written
+                then format('expected %s calls and %s pruned positions, as the ledger says, found %s and %s',
+                            rows_written, pruned_written, row_count, pruned_count)
+                when is_gone then 'expected the document of these rows, found none'
+                when differs then 'expected the rows whose hash the ledger keeps, found others'
+                when misnamed then 'expected ids of calls and inputs that are the hashes of their content, found others'
+                else 'expected positions inside the text, found one behind its end' end as what,
+           'Delete the document''s rows of this and the later stages (--repair): the next run with this recipe computes them again.' as remedy,
+           jsonb_build_object('action', 'rows', 'stage', 'sample', 'recipe_id', cast(:recipe_id as text), 'document_id', document_id,
+                              'unless', case when beyond then cast(document_id as text) end) as repair
+    from judged
+    where not in_ledger or row_count <> rows_written or pruned_count <> pruned_written or differs or misnamed or beyond or is_gone
+    union all
+    select 'lost', 'stage_ledger', format('filter of %s under %s', document_id, cast(:previous_recipe_id as text)),
+           'expected a ledger row before that of sampling, found none',
+           'Delete the document''s rows of this and the later stages (--repair): the next run with this recipe computes them again.',
+           jsonb_build_object('action', 'rows', 'stage', 'filter', 'recipe_id', cast(:previous_recipe_id as text), 'document_id', document_id)
+    from judged
+    where lacks_filter
+)
+select case when (select count(*) from page) = :page_size then (select cast(until as text) from bounds) end as position,
+       (select count(*) from page) as items,
+       (select count(*) from page where rows_hash is null) as unprovable,
+       coalesce((select jsonb_agg(to_jsonb(listed)) from (select * from found limit :most_findings) listed), '[]') as found
+
+-- name: score
+-- Audit: the losses of the next documents against their ledger rows and against their definitions, and whether the stage before is in the
+-- ledger. prune_below and weights are those of the recipe; null if it has none.
+with page as materialized (
+    select document_id, rows_written, rows_hash
+    from stage_ledger
+    where stage = 'score' and recipe_id = :recipe_id and document_id > cast(:after as uuid)
+    order by document_id
+    limit :page_size
+),
+bounds as materialized (
+    select case when (select count(*) from page) = :page_size
+                then (select document_id from page order by document_id desc limit 1)
+                else 'ffffffff-ffff-ffff-ffff-ffffffffffff' end as until
+),
+written as (
+    select loss.document_id, count(*) as row_count,
+           string_agg(losses_row_text(loss), chr(10) order by loss.call_id) as row_texts,
+           count(*) filter (
+               where loss.loss_reduction is distinct from loss_reduction(
+                         loss.loss_without_call, loss.loss_without_result, loss.loss_without_call_full_context, loss.loss_with_result)
+                  or loss.reduction_bound is distinct from
+                         least(loss.loss_without_call, loss.loss_without_result, loss.loss_without_call_full_context)
+                         - coalesce(loss.loss_with_result, 0)
+                  -- NaN sorts above Infinity.
+                  or loss.reason is null and (
+                         greatest(loss.loss_without_call, loss.loss_without_result, loss.loss_with_result,
+                                  loss.loss_without_call_full_context) < 'Infinity'
+                         and least(loss.loss_without_call, loss.loss_without_result, loss.loss_with_result,
+                                   loss.loss_without_call_full_context) >= 0
+                         and num_nulls(loss.loss_without_call, loss.loss_without_result, loss.loss_with_result, loss.result) = 0) is not true
+                  or loss.reason = 'pruned_below' and loss.reduction_bound >= cast(:prune_below as double precision)
+                  -- The terms are stored in single precision.
+                  or loss.reason is null and (
+                         abs(loss.loss_without_call - weighted_loss(loss.token_log_probabilities, 1, cast(:weights as double precision[])))
+                         + abs(loss.loss_without_result - weighted_loss(loss.token_log_probabilities, 2, cast(:weights as double precision[])))
+                         + abs(loss.loss_with_result - weighted_loss(loss.token_log_probabilities, 3, cast(:weights as double precision[])))
+                         > 1e-4 * (1 + loss.loss_without_call + loss.loss_without_result + loss.loss_with_result))) as wrong
+    from call_losses loss
+    where loss.scoring_recipe_id = :recipe_id
+      and loss.document_id > cast(:after as uuid) and loss.document_id <= (select until from bounds)
+    group by loss.document_id
+),
+judged as (
+    select document_id, page.document_id is not null as in_ledger, page.rows_written, coalesce(written.row_count, 0) as row_count,
+           page.rows_hash <> rows_hash(written.row_texts) as differs, coalesce(written.wrong, 0) as wrong,
+           page.document_id is not null and not exists (
+               select from stage_ledger before
+               where before.recipe_id = :previous_recipe_id and before.stage = 'execute' and before.document_id = page.document_id
+           ) as lacks_execute
+    from page
+    full join written using (document_id)
+),
+found as (
+    select case when not in_ledger or row_count < rows_written then 'lost' when row_count > rows_written then 'doubled' else 'changed' end as kind,
+           case when in_ledger then 'call_losses' else 'stage_ledger' end as relation,
+           format('score of %s under %s', document_id, cast(:recipe_id as text)) as place,
+           case when not in_ledger then format('expected a ledger row beside the losses of %s calls, found none', row_count)
+                when row_count <> rows_written
+                then format('expected the losses of %s calls, as the ledger says, found %s', rows_written, row_count)
+                when differs then 'expected the losses whose hash the ledger keeps, found others'
+                else format('expected finite losses that follow from their tokens'' log probabilities, and loss reductions that follow from them, found %s calls without', wrong) end as what,
+           'Delete the document''s losses (--repair): the next run with this recipe computes them again.' as remedy,
+           jsonb_build_object('action', 'rows', 'stage', 'score', 'recipe_id', cast(:recipe_id as text), 'document_id', document_id) as repair
+    from judged
+    where not in_ledger or row_count <> rows_written or differs or wrong > 0
+    union all
+    select 'lost', 'stage_ledger', format('execute of %s under %s', document_id, cast(:previous_recipe_id as text)),
+           'expected a ledger row before that of scoring, found none',
+           'Delete the document''s rows of this and the later stages (--repair): the next run with this recipe computes them again.',
+           jsonb_build_object('action', 'rows', 'stage', 'execute', 'recipe_id', cast(:previous_recipe_id as text), 'document_id', document_id)
+    from judged
+    where lacks_execute
+)
+select case when (select count(*) from page) = :page_size then (select cast(until as text) from bounds) end as position,
+       (select count(*) from page) as items,
+       (select count(*) from page where rows_hash is null) as unprovable,
+       coalesce((select jsonb_agg(to_jsonb(listed)) from (select * from found limit :most_findings) listed), '[]') as found

@@ -1,0 +1,224 @@
+-- Which calls a release takes.
+
+-- name: kept_counts_base
+-- The newest earlier passed check of this recipe at this threshold whose counts kept_counts may start from; no row where there is
+-- none.
+select earlier.corpus_version as counted_version, finished.ordinal_limit as counted_ordinal,
+       counted.judged_calls, counted.kept_calls, counted.releasable_calls, counted.kept_texts
+from run_tools asked
+join checked_yields counted on counted.tool = asked.tool
+join annotation_runs earlier on earlier.run_id = counted.run_id
+join finished_work finished
+    on finished.recipe_id = asked.scoring_recipe_id
+   and finished.corpus_id = earlier.corpus_id
+   and finished.version = earlier.corpus_version
+   and finished.ordinal_limit = coalesce(earlier.ordinal_limit, 2147483647)
+join recipes recipe on recipe.recipe_id = asked.scoring_recipe_id
+where asked.run_id = counted.run_id
+  and asked.tool = :tool
+  and asked.scoring_recipe_id = :scoring_recipe_id
+  and asked.keep_threshold = :keep_threshold
+  and asked.tau_information is not distinct from cast(:tau_information as double precision)
+  and (asked.tau_information is null or asked.placebo_recipe_id is not distinct from :placebo_recipe_id)
+  and counted.releasable_calls is not null
+  and earlier.corpus_id = :corpus_id
+  and earlier.corpus_version <= :at_version
+  and finished.finished_at > coalesce(recipe.dropped_at, '-infinity')
+order by earlier.corpus_version desc, earlier.ordinal_limit is not distinct from nullif(:below_ordinal, 2147483647) desc
+limit 1
+
+-- name: kept_counts
+-- How much of one tool's work in one run is judged, kept and releasable. Calls that are never released (input only after) count as kept,
+-- pruned ones as not kept. Counted are the documents that joined or left since an earlier run of the same recipe and threshold whose check
+-- passed (:counted_version, :counted_ordinal; 0 and 0 where there is none), and added to what that check counted.
+with changed as (
+    select case when :reads_record then variant_id else document_id end as variant_id, case when has_joined then 1 else -1 end as sign
+    from differing_members(:corpus_id, :at_version, :below_ordinal, :counted_version, :counted_ordinal)
+),
+by_document as (
+    select
+        changed.sign, loss.document_id,
+        count(*) as judged_calls,
+        count(*) filter (
+            where run_keeps(loss.reason, loss.loss_reduction, :keep_threshold,
+                  :placebo_recipe_id, loss.document_id, loss.call_id, cast(:tau_information as double precision))) as kept_calls
+    from changed
+    join call_losses loss on loss.document_id = changed.variant_id
+    where loss.scoring_recipe_id = :scoring_recipe_id
+      and (loss.reason is null or loss.reason = 'pruned_below')
+    group by changed.sign, loss.document_id
+),
+counted as (
+    select
+        coalesce(sum(sign * judged_calls), 0) as judged_calls,
+        coalesce(sum(sign * kept_calls), 0) as kept_calls,
+        coalesce(sum(sign) filter (where kept_calls > 0), 0) as kept_texts
+    from by_document
+),
+unreleasable as (
+    select coalesce(sum(changed.sign), 0) as calls
+    from changed
+    join candidate_calls call on call.document_id = changed.variant_id
+    join call_losses loss on loss.document_id = call.document_id and loss.call_id = call.call_id
+    where call.sampling_recipe_id = :sampling_recipe_id
+      and call.input_only_after
+      and loss.scoring_recipe_id = :scoring_recipe_id
+      and run_keeps(loss.reason, loss.loss_reduction, :keep_threshold,
+          :placebo_recipe_id, loss.document_id, loss.call_id, cast(:tau_information as double precision))
+)
+select
+    cast(:judged_calls + counted.judged_calls as bigint) as judged_calls,
+    cast(:kept_calls + counted.kept_calls as bigint) as kept_calls,
+    cast(:releasable_calls + counted.kept_calls - unreleasable.calls as bigint) as releasable_calls,
+    cast(:kept_texts + counted.kept_texts as bigint) as kept_texts
+from counted
+cross join unreleasable
+
+-- name: choice_table
+-- first_texts: the first texts of each tool with a kept call, in the order of variant_id, the id under which the tool's rows are.
+-- choosable_calls: the kept calls of all tools in these texts that could be released: those whose input is not only after them.
+set local work_mem = '64MB';
+set local jit = off;
+drop table if exists first_texts, texts_to_choose_from, choosable_calls, releasable_calls;
+create temporary table first_texts (tool text, reads_record boolean, variant_id uuid) on commit drop;
+create temporary table choosable_calls (
+    document_id uuid, position_char integer, call_id uuid, variant_id uuid, tool text, sampling_recipe_id text,
+    execution_recipe_id text, scoring_recipe_id text, loss_reduction double precision
+) on commit drop
+
+-- name: first_texts
+-- The first texts of one tool with a kept call, :texts at most. Only losses are read, in the order of their index; whether a text
+-- is of the run, and what else a call must fulfil, is asked of those that are found.
+insert into first_texts
+select :tool, :reads_record, loss.document_id
+from call_losses loss
+where loss.scoring_recipe_id = :scoring_recipe_id
+  and run_keeps(loss.reason, loss.loss_reduction, :keep_threshold,
+      :placebo_recipe_id, loss.document_id, loss.call_id, cast(:tau_information as double precision))
+group by loss.document_id
+order by loss.document_id
+limit cast(:texts as bigint)
+
+-- name: texts_to_choose_from
+-- The texts of the run that are among first_texts of any tool, each with its variant, which has its url and date. The corpus is read once.
+create temporary table texts_to_choose_from on commit drop as
+select member.document_id, member.variant_id
+from members_beyond(:corpus_id, :at_version, :below_ordinal, :base_version, :base_ordinal, true) member
+where member.document_id in (select variant_id from first_texts where not reads_record)
+   or member.variant_id in (select variant_id from first_texts where reads_record);
+alter table texts_to_choose_from add primary key (document_id);
+analyze texts_to_choose_from
+
+-- name: kept_calls
+-- The kept calls of one tool in texts_to_choose_from that could be released. The recipes are constants, so that only their partitions are read.
+insert into choosable_calls
+select
+    chosen.document_id, call.position_char, call.call_id, loss.document_id, :tool, call.sampling_recipe_id,
+    :execution_recipe_id, loss.scoring_recipe_id, loss.loss_reduction
+from texts_to_choose_from chosen
+join call_losses loss on loss.document_id = case when :reads_record then chosen.variant_id else chosen.document_id end
+join candidate_calls call on call.document_id = loss.document_id and call.call_id = loss.call_id
+where loss.scoring_recipe_id = :scoring_recipe_id
+  and call.sampling_recipe_id = :sampling_recipe_id
+  and run_keeps(loss.reason, loss.loss_reduction, :keep_threshold,
+      :placebo_recipe_id, loss.document_id, loss.call_id, cast(:tau_information as double precision))
+  and not call.input_only_after
+
+-- name: choose_calls
+-- The calls that a release may hold, in the temporary table releasable_calls. Column left_out is null for the calls of the release. The
+-- others leave for one of two reasons:
+--   better_call_at_position   another call at this position of the text saves more (of equal ones: has the smaller id)
+--   above_max_examples        its tool has max_examples texts already, taken in the order of the hashes of what it reads (null: no limit)
+create temporary table releasable_calls on commit drop as
+with placed as (
+    select
+        *,
+        row_number() over (partition by document_id, position_char order by loss_reduction desc, call_id) = 1 as is_best
+    from choosable_calls
+),
+numbered as (
+    select *, dense_rank() over (partition by tool, is_best order by variant_id) as example
+    from placed
+)
+select
+    document_id, position_char, call_id, variant_id, tool, sampling_recipe_id, execution_recipe_id, scoring_recipe_id,
+    case
+        when not is_best then 'better_call_at_position'
+        when example > cast(:max_examples as integer) then 'above_max_examples'
+    end as left_out
+from numbered
+
+-- name: left_out
+-- For each tool: how many of its calls in first_texts the release holds, and leaves out for each reason; and in how many of the tool's own
+-- first texts it has the best call at some place.
+with reached as (
+    select distinct on (tool) tool, variant_id as last_text
+    from first_texts
+    order by tool, variant_id desc
+)
+select
+    reached.tool,
+    count(*) filter (where call.left_out is null) as released,
+    count(*) filter (where call.left_out = 'better_call_at_position') as better_call_at_position,
+    count(*) filter (where call.left_out = 'above_max_examples') as above_max_examples,
+    count(distinct call.document_id) filter (
+        where call.variant_id <= reached.last_text and call.left_out is distinct from 'better_call_at_position') as best_texts
+from reached
+join releasable_calls call on call.tool = reached.tool
+group by reached.tool
+order by reached.tool
+
+-- name: index_chosen_calls
+-- Pages of texts are read by id; without statistics Postgres would read whole partitions for each page.
+create index on releasable_calls (document_id) where left_out is null;
+analyze releasable_calls
+
+-- name: texts
+-- The next texts with a call of the release, in the order of their ids, with the url that the text has in the run: that of its variant.
+select document.document_id, document.text, record.url, member.variant_id
+from (
+    select document_id
+    from releasable_calls
+    where left_out is null and document_id > cast(:after as uuid)
+    group by document_id
+    order by document_id
+    limit :page_size
+) chosen
+join texts_to_choose_from member on member.document_id = chosen.document_id
+join documents document on document.document_id = member.document_id
+join documents record on record.document_id = member.variant_id
+order by document.document_id
+
+-- name: calls_of_texts
+-- The calls of the release in texts with ids in (after, until]: the columns are the fields of release.format.ReleasedCall.
+select
+    chosen.document_id,
+    cast(chosen.call_id as text) as call_id,
+    chosen.tool,
+    call.call_input as input,
+    loss.result,
+    chosen.position_char,
+    call.position_probability,
+    loss.loss_without_call,
+    loss.loss_without_result,
+    loss.loss_with_result,
+    loss.loss_reduction,
+    chosen.sampling_recipe_id,
+    chosen.execution_recipe_id,
+    chosen.scoring_recipe_id,
+    loss.loss_without_call_full_context
+from releasable_calls chosen
+join candidate_calls call
+    on call.sampling_recipe_id = chosen.sampling_recipe_id
+   and call.document_id = chosen.variant_id
+   and call.call_id = chosen.call_id
+join call_losses loss
+    on loss.scoring_recipe_id = chosen.scoring_recipe_id
+   and loss.document_id = chosen.variant_id
+   and loss.call_id = chosen.call_id
+where call.sampling_recipe_id = any (cast(:sampling_recipe_ids as text[]))  -- reads no other partition
+  and loss.scoring_recipe_id = any (cast(:scoring_recipe_ids as text[]))
+  and chosen.left_out is null
+  and chosen.document_id > cast(:after as uuid)
+  and chosen.document_id <= cast(:until as uuid)
+order by chosen.document_id, chosen.position_char, chosen.call_id

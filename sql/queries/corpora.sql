@@ -1,0 +1,92 @@
+-- Corpora and their versions.
+
+-- name: newest_version
+-- The newest version of a corpus; no row before its first.
+select version, documents, added, removed, corrected, changed, kept, files, records, duplicates, rejected
+from corpus_versions
+where corpus_id = :corpus_id
+order by version desc
+limit 1
+
+-- name: newest
+-- The corpora with their newest version and their runs' schedules, which say who may see them; the one that changed last first.
+select corpus.corpus_id, corpus.uri, newest.version, newest.documents, newest.made_at, runs.runs, runs.schedules
+from corpora corpus
+cross join lateral (
+    select version, documents, made_at from corpus_versions where corpus_id = corpus.corpus_id order by version desc limit 1
+) newest
+cross join lateral (
+    select count(*) as runs,
+           coalesce(jsonb_agg(distinct jsonb_build_object(
+               'schedule', run.schedule,
+               'annotates', exists (select from run_tools where run_tools.run_id = run.run_id))), '[]') as schedules
+    from annotation_runs run
+    where run.corpus_id = corpus.corpus_id
+) runs
+order by newest.made_at desc, corpus.corpus_id
+limit :at_most
+
+-- name: runs
+-- The newest finished runs over a corpus: what each kept by tool, as stored with it, and its release.
+select run.run_id, run.schedule, run.state, run.corpus_version, run.started_at,
+       exists (select from run_tools where run_tools.run_id = run.run_id) as annotates,
+       release.release_id, release.uri, release.documents as texts, release.calls, release.lacking_tools, release.withdrawn_at,
+       (select coalesce(jsonb_object_agg(kept.tool, kept.count), '{}')
+        from finished_run_yield kept
+        where kept.run_id = run.run_id and kept.stage = 'keep' and kept.reason = 'kept') as kept
+from annotation_runs run
+left join run_releases made on made.run_id = run.run_id
+left join dataset_releases release on release.release_id = made.release_id
+where run.corpus_id = :corpus_id and run.finished_at is not null
+order by run.started_at desc, run.run_id
+limit :at_most
+
+-- name: versions
+-- The newest versions of a corpus.
+select version, documents, added, removed, corrected, changed, files, duplicates, rejected, made_at
+from corpus_versions
+where corpus_id = :corpus_id
+order by version desc
+limit :at_most
+
+-- name: stamp_file
+-- A file has the bytes of its last ingestion: what its source says of them now.
+update corpus_files
+set size_bytes = :size_bytes, stamp = :stamp
+where corpus_id = :corpus_id and file_uri = :file_uri
+
+-- name: forgotten_documents
+-- Which of these texts were forgotten: no ingestion takes them again.
+select document_id
+from forgotten_documents
+where document_id = any(cast(:document_ids as uuid[]))
+
+-- name: insert
+insert into corpora (corpus_id, uri) values (:corpus_id, :uri) on conflict do nothing
+
+-- name: insert_version
+-- The next version of a corpus: what its files hold now, and what changed since the version before. The sums of the files are a second
+-- way to the number of documents, and a constraint compares them.
+insert into corpus_versions
+    (corpus_id, version, documents, added, removed, corrected, changed, kept, files, records, duplicates, rejected)
+select :corpus_id, :version, :documents, :added, :removed, :corrected, :changed, :documents - :added - :corrected,
+       :files, :records, :duplicates, :rejected
+
+-- name: insert_version_files
+-- From which files a version was made.
+insert into corpus_version_files (corpus_id, version, file_uri, change, content_sha256, records)
+select :corpus_id, :version, file_uri, change, content_sha256, records
+from read_files
+
+-- name: rejection_counts
+select reason, sum(records)::bigint as records
+from rejected_records
+where corpus_id = :corpus_id
+group by reason
+order by reason
+
+-- name: by_id
+select c.corpus_id, c.uri, c.created_at,
+       exists (select from corpus_documents d where d.corpus_id = c.corpus_id and d.left_version is null) as has_documents
+from corpora c
+where c.corpus_id = :corpus_id

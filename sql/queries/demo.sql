@@ -1,0 +1,105 @@
+-- What the demo prints while it runs and at its end.
+
+-- name: kept_nothing
+-- Whether a run has no kept call, though its tools are done.
+select exists (select from run_tools where run_id = :run_id)
+   and not exists (select from kept_calls where run_id = :run_id and releasable) as kept_nothing
+
+-- name: progress
+-- How far each tool of a run is; no rows before the run is registered.
+select tool, stage, done, total, tokens_done, tokens
+from annotation_progress
+where run_id = :run_id
+order by tool, step
+
+-- name: calls_so_far
+-- Distinct calls that were sampled so far for a run's documents.
+select coalesce(sum((l.counts ->> 'candidates')::bigint), 0)::bigint as calls
+from run_tools rt
+join stage_ledger l on l.recipe_id = rt.sampling_recipe_id and l.stage = 'sample'
+join run_tool_documents d on d.run_id = rt.run_id and d.tool = rt.tool and d.variant_id = l.document_id
+where rt.run_id = :run_id
+
+-- name: new_work
+-- Documents of a run by tool: those with a paragraph to annotate, and those of them that were scored since the run began.
+select rt.tool,
+       count(*) as documents,
+       count(*) filter (where l.committed_at >= r.started_at) as annotated_now
+from annotation_runs r
+join run_tools rt on rt.run_id = r.run_id
+join run_tool_documents d on d.run_id = rt.run_id and d.tool = rt.tool
+join stage_ledger l on l.recipe_id = rt.scoring_recipe_id and l.stage = 'score' and l.document_id = d.variant_id
+where r.run_id = :run_id
+group by rt.tool
+order by rt.tool
+
+-- name: threshold_counts
+-- The paper's Table 2 for a run: calls and texts by tool and threshold.
+select tool, threshold, is_keep_threshold, calls, texts, placebos_scored, false_discovery_rate, rate_low, rate_high
+from threshold_counts
+where run_id = :run_id
+order by tool, threshold
+
+-- name: scored_by_tool
+-- Calls of a run that were sampled and scored, by tool.
+select rt.tool, coalesce(sum(y.count) filter (where y.stage = 'sample' and y.reason = 'candidates'), 0)::bigint as calls,
+       coalesce(sum(y.count) filter (where y.stage = 'score' and y.reason = 'scored'), 0)::bigint as scored
+from run_tools rt
+left join yield_by_stage y on y.run_id = rt.run_id and y.tool = rt.tool
+where rt.run_id = :run_id
+group by rt.tool
+order by rt.tool
+
+-- name: best_calls
+-- The kept calls that save most, one a text.
+with best_of_text as (
+    select distinct on (document_id) tool, text_before, call_text, result, text_after, loss_reduction, document_id
+    from kept_calls
+    where run_id = :run_id and releasable
+    order by document_id, loss_reduction desc, call_text
+)
+select tool, text_before, call_text, result, text_after, loss_reduction
+from best_of_text
+order by loss_reduction desc, document_id
+limit :at_most
+
+-- name: nearest_calls
+-- The scored calls that come nearest to the threshold of their tool, one a text.
+with nearest_of_text as (
+    select distinct on (document_id) tool, text_before, call_text, result, text_after, loss_reduction, keep_threshold, document_id
+    from scored_calls
+    where run_id = :run_id and not input_only_after
+    order by document_id, keep_threshold - loss_reduction, call_text
+)
+select tool, text_before, call_text, result, text_after, loss_reduction, keep_threshold
+from nearest_of_text
+order by keep_threshold - loss_reduction, document_id
+limit :at_most
+
+-- name: lower_thresholds
+-- By tool, the thresholds that would keep one, ten and a hundred calls; null where so many do not save anything.
+with ranked as (
+    select tool, loss_reduction, row_number() over (partition by tool order by loss_reduction desc) as place
+    from scored_calls
+    where run_id = :run_id and loss_reduction > 0
+)
+select rt.tool, rt.keep_threshold, rt.prune_below,
+       max(ranked.loss_reduction) filter (where ranked.place = 1) as keeps_1,
+       max(ranked.loss_reduction) filter (where ranked.place = 10) as keeps_10,
+       max(ranked.loss_reduction) filter (where ranked.place = 100) as keeps_100
+from run_tools rt
+left join ranked on ranked.tool = rt.tool
+where rt.run_id = :run_id
+group by rt.tool, rt.keep_threshold, rt.prune_below
+order by rt.tool
+
+-- name: outputs
+-- The release and the finetuned model of a run; null where it has none.
+select r.state, release.uri as release_uri, release.documents as released_texts, release.calls as released_calls,
+       release.lacking_tools, model.uri as model_uri, model.training_loss
+from annotation_runs r
+left join run_releases made on made.run_id = r.run_id
+left join dataset_releases release on release.release_id = made.release_id
+left join run_models trained on trained.run_id = r.run_id and not trained.without_calls
+left join finetuned_models model on model.model_id = trained.model_id
+where r.run_id = :run_id

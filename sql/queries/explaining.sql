@@ -1,0 +1,45 @@
+-- What decided over a call.
+
+-- name: calls
+-- The calls of a run with what is stored of their losses: one by its id, those at an offset of a document, or both.
+select r.run_id, rt.tool, call.*, rt.keep_threshold, rt.tau_information, cast(r.parameters ->> 'scoring_context_tokens' as integer) as context_tokens,
+       substr(document.text, greatest(call.position_char - 60, 0) + 1, least(call.position_char, 60)) as text_before,
+       substr(document.text, call.position_char + 1, 60) as text_after
+from annotation_runs r
+join run_tools rt on rt.run_id = r.run_id
+cross join lateral (
+    -- Planned separately, so that only the partitions of the run's recipes are read.
+    with losses as (
+        select * from call_losses
+        where scoring_recipe_id = rt.scoring_recipe_id
+          and (cast(:document_id as uuid) is null or document_id = cast(:document_id as uuid))
+          and (cast(:call_id as uuid) is null or call_id = cast(:call_id as uuid))
+    )
+    select loss.document_id, loss.call_id, candidate.call_text, candidate.position_char, candidate.position_token,
+           loss.result, loss.reason, loss.loss_without_call, loss.loss_without_result, loss.loss_with_result,
+           loss.loss_without_call_full_context, loss.loss_reduction, loss.reduction_bound, loss.token_log_probabilities, loss.scored_tokens,
+           -- Those that the call's information is measured against; the result is null where its text was forgotten.
+           (select coalesce(jsonb_agg(jsonb_build_object(
+                       'result', source.result, 'loss_with_result', placebo.loss_with_result, 'information', placebo.information)
+                       order by placebo.number), '[]')
+            from placebo_losses placebo
+            left join placebo_pool_results source
+                on source.placebo_recipe_id = rt.placebo_recipe_id and source.source = placebo.source
+            where placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = loss.document_id
+              and placebo.call_id = loss.call_id and placebo.information is not null) as placebos,
+           (select avg(placebo.information)
+            from placebo_losses placebo
+            where placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = loss.document_id
+              and placebo.call_id = loss.call_id) as information,
+           run_keeps(loss.reason, loss.loss_reduction, rt.keep_threshold,
+               rt.placebo_recipe_id, loss.document_id, loss.call_id, rt.tau_information) is true as kept
+    from losses loss
+    join candidate_calls candidate
+        on candidate.sampling_recipe_id = rt.sampling_recipe_id and candidate.document_id = loss.document_id
+       and candidate.call_id = loss.call_id
+    where cast(:at as integer) is null or candidate.position_char = cast(:at as integer)
+) call
+join documents document on document.document_id = call.document_id
+where r.run_id = run_or_newest(:run_id)
+order by call.loss_reduction desc nulls last, rt.tool, call.call_id
+limit :at_most

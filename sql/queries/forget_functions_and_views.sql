@@ -1,1 +1,0 @@
-delete from schema_files where name like 'functions/%' or name like 'views/%'

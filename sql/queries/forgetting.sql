@@ -1,0 +1,489 @@
+-- Texts, publications and rejections that are taken out of the database, with all that was made of them.
+
+-- name: withdraw_model
+update finetuned_models set withdrawn_at = coalesce(withdrawn_at, now()) where model_id = :publication_id
+
+-- name: withdraw_release
+update dataset_releases set withdrawn_at = coalesce(withdrawn_at, now()) where release_id = :publication_id
+
+-- name: count
+-- How many rows forgetting.delete and forgetting.results would delete or change, by table.
+with known_recipes as (
+    select distinct recipe_id
+    from run_tools
+    cross join unnest(array[filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, placebo_recipe_id]) as recipe_id
+    where recipe_id is not null
+),
+calls as materialized (
+    select call.sampling_recipe_id, call.call_id, call.input_key
+    from candidate_calls call
+    join texts_to_forget text on text.document_id = call.document_id
+),
+inputs as (
+    select distinct asked.tool, calls.input_key
+    from calls
+    join run_tools asked on asked.sampling_recipe_id = calls.sampling_recipe_id
+    where calls.input_key is not null
+),
+asked_elsewhere as (
+    select distinct asked.tool, call.input_key
+    from candidate_calls call
+    join run_tools asked on asked.sampling_recipe_id = call.sampling_recipe_id
+    join inputs on inputs.tool = asked.tool and inputs.input_key = call.input_key
+    where call.document_id not in (select document_id from texts_to_forget)
+),
+names as (
+    select document_id as name from texts_to_forget
+    union
+    select call_id from calls
+)
+select 'documents' as table_name, count(*) as rows
+from documents row join texts_to_forget text on text.document_id = row.document_id
+union all
+select 'corpus_documents', count(*)
+from corpus_documents row join texts_to_forget text on text.document_id = row.document_id
+union all
+select 'corpus_spare_records', count(*)
+from corpus_spare_records row join texts_to_forget text on text.document_id = row.document_id
+union all
+select 'filter_decisions', count(*)
+from known_recipes known
+cross join texts_to_forget text
+join filter_decisions row on row.filter_recipe_id = known.recipe_id and row.document_id = text.document_id
+union all
+select 'candidate_calls', count(*) from calls
+union all
+select 'pruned_positions', count(*)
+from pruned_positions row join texts_to_forget text on text.document_id = row.document_id
+union all
+select 'lost_samples', count(*)
+from lost_samples row join texts_to_forget text on text.document_id = row.document_id
+union all
+select 'call_losses', count(*)
+from call_losses row join texts_to_forget text on text.document_id = row.document_id
+union all
+select 'placebo_losses', count(*)
+from placebo_losses row join texts_to_forget text on text.document_id = row.document_id
+union all
+select 'placebo_pool_results', count(*)
+from placebo_pool_results row join texts_to_forget text on text.document_id = row.document_id
+union all
+select 'stage_ledger', count(*)
+from known_recipes known
+cross join texts_to_forget text
+join stage_ledger row on row.recipe_id = known.recipe_id and row.document_id = text.document_id
+union all
+select 'quality_results', count(*)
+from quality_results result
+where not result.success
+  and exists (
+      select
+      from regexp_matches(
+          result.observed::text || result.message,
+          '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}', 'g') as found (parts)
+      join names on names.name = found.parts[1]::uuid
+  )
+union all
+select 'call_results', count(*)
+from call_results result
+join inputs on inputs.tool = result.tool and inputs.input_key = result.input_key
+where not exists (
+    select from asked_elsewhere other where other.tool = result.tool and other.input_key = result.input_key
+)
+
+-- name: count_rest_of_corpus
+-- What a forgotten corpus loses besides the rows of its texts.
+select 'corpus_documents' as table_name, count(*) as rows
+from corpus_documents
+where corpus_id = :corpus_id and document_id not in (select document_id from texts_to_forget)
+union all
+select 'corpus_spare_records', count(*)
+from corpus_spare_records
+where corpus_id = :corpus_id and document_id not in (select document_id from texts_to_forget)
+union all
+select 'rejected_documents', count(*)
+from rejected_documents
+where corpus_id = :corpus_id and detail is not null
+
+-- name: running_runs
+-- Runs that are not finished and are over this corpus, or use one of the texts: by their version of their corpus, by the pool of their
+-- placebos, or by their release.
+select run.run_id
+from annotation_runs run
+where run.state = 'running'
+  and (run.corpus_id = :corpus_id
+       or exists (
+           select
+           from texts_to_forget text
+           join corpus_documents member on member.document_id = text.document_id
+           where member.corpus_id = run.corpus_id
+             and member.first_version <= run.corpus_version
+             and (member.left_version is null or member.left_version > run.corpus_version)
+             and member.ordinal < coalesce(run.ordinal_limit, 2147483647)
+       )
+       or exists (
+           select
+           from run_tools tool
+           join placebo_pool_results pooled on pooled.placebo_recipe_id = tool.placebo_recipe_id
+           join texts_to_forget text on text.document_id = pooled.document_id
+           where tool.run_id = run.run_id
+       )
+       or exists (
+           select
+           from texts_to_forget text
+           join release_calls call on call.document_id = text.document_id
+           where call.release_id = run.chained_release_id
+              or call.release_id = (select used.release_id from run_releases used where used.run_id = run.run_id)
+       ))
+order by run.run_id
+
+-- name: mark
+-- From now on no ingestion takes these texts. A text that was forgotten before is deleted again, in case a stage wrote rows about it
+-- meanwhile.
+insert into forgotten_documents (document_id, reason)
+select distinct text_id, cast(:reason as text) from texts_to_forget
+on conflict (document_id) do update set removed_at = null
+
+-- name: rejections_of_corpus
+-- What was found in the refused records of a forgotten corpus.
+update rejected_documents set detail = null where corpus_id = :corpus_id and detail is not null
+
+-- name: texts_table
+-- The texts at hand: their documents and the variants of these, each with the document that names the text.
+create temporary table texts_to_forget (
+    document_id uuid primary key,
+    text_id     uuid not null
+) on commit drop
+
+-- name: interrupted_texts
+-- Take the next texts whose rows are still to be deleted; another process works on those that are locked.
+insert into texts_to_forget (document_id, text_id)
+select document_id, document_id
+from (
+    select document_id
+    from forgotten_documents
+    where removed_at is null
+    order by forgotten_at, document_id
+    limit :texts
+    for update skip locked
+) pending
+
+-- name: add_variants
+-- With a text all of its variants, and with a variant its text; and the texts of a release over which a run with chains went, which are
+-- this text with calls.
+insert into texts_to_forget (document_id, text_id)
+select document_id, document_id
+from chained_texts
+where source_document_id in (select text_id from texts_to_forget)
+on conflict do nothing;
+insert into texts_to_forget (document_id, text_id)
+select document_id, coalesce(variant_of, document_id)
+from documents
+where document_id in (select text_id from texts_to_forget)
+   or variant_of in (select text_id from texts_to_forget)
+on conflict do nothing;
+analyze texts_to_forget
+
+-- name: rejection
+update rejected_documents set detail = null where corpus_id = :corpus_id and file_uri = :file_uri and line = :line
+
+-- name: delete
+-- Delete the texts at hand and every row derived from them; returns the number of rows by table. The inputs that their calls asked for are
+-- kept in forgotten_inputs until forgetting.results has looked who else asks for them.
+with known_recipes as (
+    select distinct recipe_id
+    from run_tools
+    cross join unnest(array[filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, placebo_recipe_id]) as recipe_id
+    where recipe_id is not null
+),
+calls as (
+    delete from candidate_calls call using texts_to_forget text where call.document_id = text.document_id
+    returning call.sampling_recipe_id, call.call_id, call.input_key
+),
+inputs as (
+    insert into forgotten_inputs (tool, input_key)
+    select distinct asked.tool, calls.input_key
+    from calls
+    join run_tools asked on asked.sampling_recipe_id = calls.sampling_recipe_id
+    where calls.input_key is not null
+    on conflict do nothing
+),
+pruned as (
+    delete from pruned_positions row using texts_to_forget text where row.document_id = text.document_id returning 1
+),
+lost as (
+    delete from lost_samples row using texts_to_forget text where row.document_id = text.document_id returning 1
+),
+losses as (
+    delete from call_losses row using texts_to_forget text where row.document_id = text.document_id returning 1
+),
+placebos as (
+    delete from placebo_losses row using texts_to_forget text where row.document_id = text.document_id returning 1
+),
+-- Placebos of other texts keep their losses, and lose what the result was.
+pooled as (
+    delete from placebo_pool_results row using texts_to_forget text where row.document_id = text.document_id returning 1
+),
+decisions as (
+    delete from filter_decisions row using known_recipes known, texts_to_forget text
+    where row.filter_recipe_id = known.recipe_id and row.document_id = text.document_id
+    returning 1
+),
+ledger as (
+    delete from stage_ledger row using known_recipes known, texts_to_forget text
+    where row.recipe_id = known.recipe_id and row.document_id = text.document_id
+    returning 1
+),
+chained as (
+    delete from chained_texts row using texts_to_forget text where row.document_id = text.document_id
+),
+failed as (
+    delete from failed_documents row using texts_to_forget text where row.document_id = text.document_id
+),
+judged as (
+    delete from judgements row
+    where row.document_id in (select document_id from texts_to_forget) or row.source_call_id in (select call_id from calls)
+),
+tries as (
+    delete from micro_batch_tries row using texts_to_forget text where text.document_id = any (row.document_ids)
+),
+names as (
+    select document_id as name from texts_to_forget
+    union
+    select call_id from calls
+),
+quality as (
+    update quality_results result
+    set observed = result.observed || '{"examples": []}',
+        message = format('%s does not hold; the rows that were named here held a text that is forgotten', result.check_name)
+    where not result.success
+      and exists (
+          select
+          from regexp_matches(
+              result.observed::text || result.message,
+              '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}', 'g') as found (parts)
+          join names on names.name = found.parts[1]::uuid
+      )
+    returning 1
+),
+-- Their files are read again by the next ingestion, which refuses the texts and counts them as removed.
+files as (
+    update corpus_files file set read_as = -1
+    from (
+        select row.corpus_id, row.file_uri from corpus_documents row join texts_to_forget text using (document_id)
+        where row.left_version is null
+        union
+        select row.corpus_id, row.file_uri from corpus_spare_records row join texts_to_forget text using (document_id)
+    ) held
+    where file.corpus_id = held.corpus_id and file.file_uri = held.file_uri
+),
+spare as (
+    delete from corpus_spare_records row using texts_to_forget text where row.document_id = text.document_id returning 1
+),
+-- What a check counted over the corpora that held the texts is counted anew by the next.
+counted_yields as (
+    delete from checked_yields counted
+    using annotation_runs run, corpus_documents member, texts_to_forget text
+    where counted.run_id = run.run_id and run.corpus_id = member.corpus_id and member.document_id = text.document_id
+),
+counted_placebos as (
+    delete from placebo_counts counted
+    using annotation_runs run, corpus_documents member, texts_to_forget text
+    where counted.run_id = run.run_id and run.corpus_id = member.corpus_id and member.document_id = text.document_id
+),
+memberships as (
+    delete from corpus_documents row using texts_to_forget text where row.document_id = text.document_id returning 1
+),
+texts as (
+    delete from documents row using texts_to_forget text where row.document_id = text.document_id returning 1
+)
+select 'documents' as table_name, count(*) as rows from texts
+union all select 'corpus_documents', count(*) from memberships
+union all select 'corpus_spare_records', count(*) from spare
+union all select 'filter_decisions', count(*) from decisions
+union all select 'candidate_calls', count(*) from calls
+union all select 'pruned_positions', count(*) from pruned
+union all select 'lost_samples', count(*) from lost
+union all select 'call_losses', count(*) from losses
+union all select 'placebo_losses', count(*) from placebos
+union all select 'placebo_pool_results', count(*) from pooled
+union all select 'stage_ledger', count(*) from ledger
+union all select 'quality_results', count(*) from quality
+
+-- name: mark_removed
+update forgotten_documents set removed_at = clock_timestamp()
+where document_id in (select text_id from texts_to_forget)
+
+-- name: results
+-- Delete the results that no call asks for any more, of the inputs that forgotten calls asked for. One scan of candidate_calls: there is
+-- no index on the inputs.
+with asked_elsewhere as (
+    select distinct asked.tool, call.input_key
+    from candidate_calls call
+    join run_tools asked on asked.sampling_recipe_id = call.sampling_recipe_id
+    join forgotten_inputs input on input.tool = asked.tool and input.input_key = call.input_key
+),
+results as (
+    delete from call_results result using forgotten_inputs input
+    where input.tool = result.tool
+      and input.input_key = result.input_key
+      and not exists (
+          select from asked_elsewhere other where other.tool = result.tool and other.input_key = result.input_key
+      )
+    returning 1
+),
+inputs as (
+    delete from forgotten_inputs
+)
+select 'call_results' as table_name, count(*) as rows from results
+
+-- name: memberships
+-- A forgotten corpus holds nothing any more, not even the texts that other corpora hold too. Where it is ingested again, its files are read again.
+with files as (
+    update corpus_files set read_as = -1 where corpus_id = :corpus_id
+),
+spare as (
+    delete from corpus_spare_records where corpus_id = :corpus_id returning 1
+),
+memberships as (
+    delete from corpus_documents where corpus_id = :corpus_id returning 1
+)
+select 'corpus_documents' as table_name, count(*) as rows from memberships
+union all
+select 'corpus_spare_records', count(*) from spare
+
+-- name: publication
+-- A release (kind release) or model (kind model) by its id, with the runs that work with it now.
+select publication.uri, publication.withdrawn_at,
+       array(
+           select run.run_id
+           from annotation_runs run
+           where run.state = 'running'
+             and (run.run_id in (select run_id from run_releases where release_id = publication.release_id)
+                  or run.run_id in (select run_id from run_models where model_id = publication.model_id))
+           order by run.run_id
+       ) as running
+from (
+    select release_id, null as model_id, uri, withdrawn_at
+    from dataset_releases where :kind = 'release' and release_id = :publication_id
+    union all
+    select null, model_id, uri, withdrawn_at
+    from finetuned_models where :kind = 'model' and model_id = :publication_id
+) publication
+
+-- name: texts_of_records
+-- Take the texts of these records of a corpus, in each of its versions; returns which records there are.
+with held as (
+    select record_id, document_id from corpus_documents
+    where corpus_id = :corpus_id and record_id = any(cast(:record_ids as text[]))
+    union
+    select record_id, document_id from corpus_spare_records
+    where corpus_id = :corpus_id and record_id = any(cast(:record_ids as text[]))
+),
+taken as (
+    insert into texts_to_forget (document_id, text_id)
+    select distinct document_id, document_id from held
+)
+select distinct record_id from held
+
+-- name: texts_of_corpus
+-- Take the texts that this corpus holds or held and that no other corpus holds at its newest version; and those that were forgotten before
+-- and are in a release of a run over this corpus.
+insert into texts_to_forget (document_id, text_id)
+select member.document_id, member.document_id
+from (
+    select document_id from corpus_documents where corpus_id = :corpus_id
+    union
+    select document_id from corpus_spare_records where corpus_id = :corpus_id
+) member
+where not exists (
+      select from corpus_documents other
+      where other.document_id = member.document_id and other.corpus_id <> :corpus_id and other.left_version is null
+  )
+  and not exists (
+      select from corpus_spare_records other
+      where other.document_id = member.document_id and other.corpus_id <> :corpus_id
+  )
+union
+select forgotten.document_id, forgotten.document_id
+from forgotten_documents forgotten
+join release_calls call on call.document_id = forgotten.document_id
+join dataset_releases release on release.release_id = call.release_id
+join annotation_runs run on run.run_id = release.run_id
+where run.corpus_id = :corpus_id
+
+-- name: named_texts
+-- Take the texts of these documents or variants, and of those that were forgotten before.
+insert into texts_to_forget (document_id, text_id)
+select document_id, coalesce(variant_of, document_id) from documents where document_id = any(cast(:document_ids as uuid[]))
+union
+select document_id, document_id from forgotten_documents where document_id = any(cast(:document_ids as uuid[]))
+
+-- name: all_forgotten_texts
+-- Take every text that was forgotten.
+insert into texts_to_forget (document_id, text_id)
+select document_id, document_id from forgotten_documents
+
+-- name: texts_at_hand
+-- How many texts are at hand, and which of these ids are not among them.
+select (select count(distinct text_id) from texts_to_forget) as texts,
+       array(select unnest(cast(:document_ids as uuid[])) except select document_id from texts_to_forget order by 1) as missing
+
+-- name: sources
+-- The files from which the texts were ingested, with one line of each.
+select member.file_uri, count(distinct member.document_id) as texts, min(member.line) as line
+from corpus_documents member
+where member.document_id in (select document_id from texts_to_forget)
+group by member.file_uri
+order by member.file_uri
+
+-- name: same_records
+-- Records that hold, or held at another version of their corpus, one of the texts at hand and another text besides.
+with held as (
+    select corpus_id, record_id, document_id from corpus_documents where record_id is not null
+    union
+    select corpus_id, record_id, document_id from corpus_spare_records where record_id is not null
+),
+of_texts as (
+    select distinct held.corpus_id, held.record_id from held join texts_to_forget using (document_id)
+)
+select corpora.uri, record_id, count(distinct held.document_id) as texts
+from of_texts
+join held using (corpus_id, record_id)
+join corpora using (corpus_id)
+where held.document_id not in (select document_id from texts_to_forget)
+group by corpora.uri, record_id
+order by corpora.uri, record_id
+
+-- name: releases
+-- Releases that hold one of the texts, the oldest first.
+select release.release_id, release.run_id, release.uri, release.withdrawn_at, held.texts
+from dataset_releases release
+cross join lateral (
+    select count(distinct call.document_id) as texts
+    from release_calls call
+    join texts_to_forget text on text.document_id = call.document_id
+    where call.release_id = release.release_id
+) held
+where held.texts > 0
+order by release.created_at, release.release_id
+
+-- name: models
+-- Models that were trained on one of these releases, the oldest first.
+select model_id, release_id, run_id, uri, withdrawn_at
+from finetuned_models
+where release_id = any(cast(:release_ids as text[]))
+order by created_at, model_id
+
+-- name: rejections_of_corpora
+-- What was found in the refused records of the corpora that hold one of the texts.
+select corpus_id, file_uri, line, detail
+from rejected_documents
+where length(detail) >= :characters
+  and corpus_id in (
+      select corpus_id from corpus_documents where document_id in (select document_id from texts_to_forget)
+  )
+
+-- name: texts_of_batch
+-- The texts themselves, to be looked for in what was found in refused records.
+select text from documents where document_id in (select text_id from texts_to_forget)

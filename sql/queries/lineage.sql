@@ -1,0 +1,23 @@
+-- What OpenLineage is told of a task.
+
+-- name: rows
+-- Rows that the run's tool stages wrote themselves, by stage; `tool` null: of all tools.
+select stage, sum(rows_written)::bigint as rows
+from micro_batches
+where run_id = :run_id and tool = coalesce(cast(:tool as text), tool)
+group by stage
+
+-- name: models
+-- The models that a run published.
+select made.without_calls, model.model_id, model.uri
+from run_models made
+join finetuned_models model on model.model_id = made.model_id
+where made.run_id = :run_id
+order by made.without_calls
+
+-- name: scores
+select count(*) as rows from evaluation_scores where run_id = :run_id and suite = coalesce(cast(:suite as text), suite)
+
+-- name: checks
+-- What the checks of a subject found.
+select check_name, severity, success from quality_results where run_id = :run_id and subject = :subject order by check_name

@@ -1,0 +1,130 @@
+-- The run page's lists of calls, and the page of a call.
+
+-- name: document
+-- A text of a run with its record: the document, and the variant with the url and date of the run's version.
+select document.document_id, coalesce(member.variant_id, member.document_id) as variant_id, member.ordinal, member.title,
+       left(record.url, 2000) as url, record.document_date, length(document.text) as characters,
+       substr(document.text, :first + 1, :at_most) as text
+from documents asked
+join documents document on document.document_id = coalesce(asked.variant_of, asked.document_id)
+join corpus_documents member
+    on member.corpus_id = :corpus_id and member.document_id = document.document_id
+   and member.first_version <= :corpus_version and (member.left_version is null or member.left_version > :corpus_version)
+   and member.ordinal < :below_ordinal
+join documents record on record.document_id = coalesce(member.variant_id, member.document_id)
+where asked.document_id = cast(:document_id as uuid)
+
+-- name: call_tokens
+-- The tokens that a call's losses weight, and their log probabilities, a list for each loss; null where they are not stored.
+select token_log_probabilities as log_probabilities, scored_tokens
+from call_losses
+where scoring_recipe_id = :scoring_recipe_id and document_id = cast(:document_id as uuid) and call_id = cast(:call_id as uuid)
+
+-- name: call_in_runs
+-- The same call (text, place, tool and call) in the newest other runs over the corpus, of these DAGs.
+with others as (
+    select run.run_id, run.started_at, coalesce('nightly_' || run.schedule, 'annotate_corpus') as dag_id
+    from annotation_runs run
+    join run_tools rt on rt.run_id = run.run_id and rt.tool = :tool
+    where run.corpus_id = :corpus_id and run.run_id <> :run_id
+    order by run.started_at desc
+    limit 20
+)
+select others.*, call.call_id, call.result, call.outcome, call.reason, call.release_outcome, call.loss_reduction,
+       call.scoring_recipe_id = :scoring_recipe_id as is_same_row
+from others
+left join lateral (
+    select *
+    from candidates
+    where run_id = others.run_id and tool = :tool and document_id = cast(:document_id as uuid) and variant_id = cast(:variant_id as uuid)
+      and position_char = :position_char
+      and call_text = :call_text
+    limit 1
+) call on true
+where others.dag_id = any (cast(:dag_ids as text[]))
+order by others.started_at desc
+
+-- name: recipes
+-- What the stages of a tool were asked to do: what each recipe's id is the hash of.
+select recipe_id, stage, definition
+from recipes
+where recipe_id = any (cast(:recipe_ids as text[]))
+order by array_position(array['filter', 'sample', 'execute', 'score', 'placebo'], stage)
+
+-- name: reasons
+-- For which reasons calls of these recipes were not scored. Finds one reason after the other in the index call_losses_not_scored, and
+-- pruned_below, which is not in it, by a look for one such call.
+with recursive recipes as (
+    select unnest(cast(:scoring_recipe_ids as text[])) as recipe_id
+),
+found as (
+    select recipe_id, (
+        select min(reason) from call_losses
+        where scoring_recipe_id = recipe_id and reason is not null and reason <> 'pruned_below'
+    ) as reason
+    from recipes
+    union all
+    select found.recipe_id, (
+        select min(loss.reason) from call_losses loss
+        where loss.scoring_recipe_id = found.recipe_id and loss.reason > found.reason and loss.reason <> 'pruned_below'
+    )
+    from found
+    where found.reason is not null
+)
+select distinct reason from found where reason is not null
+order by reason
+
+-- name: scan
+-- Keys of a tool's calls in one of three orders (:sort), from a place in that order on, at most :scanned: scored ones between two loss reductions,
+-- those that save most first or least first; or, by document, those that were not scored for one reason. Of the three scans Postgres runs
+-- the one that is asked for. They may be of other runs with the recipe.
+select coalesce(document.variant_of, found.variant_id) as document_id, found.variant_id, found.call_id, found.loss_reduction
+from (
+    (select document_id as variant_id, call_id, loss_reduction
+     from call_losses
+     where :sort = 'most_saved'
+       and scoring_recipe_id = :scoring_recipe_id
+       and reason is null
+       and loss_reduction >= :at_least
+       and loss_reduction < :below
+       and loss_reduction <= :after_loss_reduction
+       and (loss_reduction < :after_loss_reduction or call_id > cast(:after_call_id as uuid))
+     order by loss_reduction desc, call_id
+     limit :scanned)
+    union all
+    (select document_id, call_id, loss_reduction
+     from call_losses
+     where :sort = 'least_saved'
+       and scoring_recipe_id = :scoring_recipe_id
+       and reason is null
+       and loss_reduction >= :at_least
+       and loss_reduction < :below
+       and loss_reduction >= :after_loss_reduction
+       and (loss_reduction > :after_loss_reduction or call_id > cast(:after_call_id as uuid))
+     order by loss_reduction, call_id
+     limit :scanned)
+    union all
+    (select document_id, call_id, loss_reduction
+     from call_losses
+     where :sort = 'by_reason'
+       and scoring_recipe_id = :scoring_recipe_id
+       and reason = cast(:reason as text)
+       and reason <> 'pruned_below'  -- as the index call_losses_not_scored says
+       and (document_id, call_id) > (cast(:after_variant_id as uuid), cast(:after_call_id as uuid))
+     order by document_id, call_id
+     limit :scanned)
+) found
+join documents document on document.document_id = found.variant_id
+
+-- name: scan_in_text_order
+-- Texts of a run in the order of the corpus, from a place on, at most :scanned, by the id under which a tool's calls are stored.
+select document_id, case when :reads_record then coalesce(variant_id, document_id) else document_id end as variant_id, ordinal
+from corpus_documents
+where corpus_id = :corpus_id
+  and first_version <= :corpus_version
+  and (left_version is null or left_version > :corpus_version)
+  and ordinal >= :after_ordinal
+  and ordinal < :below_ordinal
+  and (cast(:document_id as uuid) is null or document_id = cast(:document_id as uuid) or variant_id = cast(:document_id as uuid))
+order by ordinal
+limit :scanned

@@ -1,0 +1,92 @@
+-- How much work a run has, and how long it takes.
+
+-- name: remaining_work
+-- How many of the run's documents, beyond what is finished, have a kept paragraph and are not scored, and about how many tokens they
+-- have; and what tokens took lately: the seconds of one in sampling, execution and scoring together, over the newest 50 micro-batches
+-- of each; null where none is sampled yet.
+with unscored as (
+    select count(*) as documents, coalesce(sum(kept.tokens), 0)::bigint as tokens
+    from members_beyond(:corpus_id, :at_version, :below_ordinal, :base_version, :base_ordinal, :reads_record) d
+    cross join lateral (
+        select about_tokens(sum(f.end_char - f.start_char)) as tokens
+        from filter_decisions f
+        where f.filter_recipe_id = :filter_recipe_id and f.document_id = d.variant_id and f.kept
+    ) kept
+    where kept.tokens is not null
+      and not exists (
+        select from stage_ledger l
+        where l.recipe_id = :scoring_recipe_id and l.document_id = d.variant_id and l.stage = 'score')
+),
+newest_sampled as (
+    select tokens, seconds from micro_batches
+    where recipe_id = :sampling_recipe_id and tokens > 0
+    order by committed_at desc limit 50
+),
+newest_executed as (
+    select tokens, seconds from micro_batches
+    where recipe_id = :execution_recipe_id and tokens > 0
+    order by committed_at desc limit 50
+),
+newest_scored as (
+    select tokens, seconds from micro_batches
+    where recipe_id = :scoring_recipe_id and tokens > 0
+    order by committed_at desc limit 50
+)
+select unscored.documents, unscored.tokens,
+       (select sum(seconds) / nullif(sum(tokens), 0) from newest_sampled)
+           + coalesce((select sum(seconds) / nullif(sum(tokens), 0) from newest_executed), 0)
+           + coalesce((select sum(seconds) / nullif(sum(tokens), 0) from newest_scored), 0) as seconds_per_token
+from unscored
+
+-- name: tools_checked
+-- The tools of a run for which another run passed the checks of the same rows: those of the same recipe, threshold and bounds for the
+-- documents of the same version of the corpus.
+select asked.tool
+from annotation_runs run
+join run_tools asked on asked.run_id = run.run_id
+where run.run_id = :run_id
+  and exists (
+      select
+      from run_tools other
+      join annotation_runs earlier on earlier.run_id = other.run_id
+      cross join lateral (
+          select bool_and(result.success or result.severity = 'warn') as passed
+          from quality_results result
+          where result.run_id = other.run_id and result.subject = other.tool
+      ) checks
+      where other.run_id <> asked.run_id
+        and other.tool = asked.tool
+        and other.scoring_recipe_id = asked.scoring_recipe_id
+        and other.keep_threshold = asked.keep_threshold
+        and other.tau_information is not distinct from asked.tau_information
+        and other.placebo_recipe_id is not distinct from asked.placebo_recipe_id
+        and earlier.corpus_id = run.corpus_id
+        and earlier.corpus_version = run.corpus_version
+        and earlier.ordinal_limit is not distinct from run.ordinal_limit
+        and earlier.parameters -> 'min_kept_texts' is not distinct from run.parameters -> 'min_kept_texts'
+        and earlier.parameters -> 'max_kept_share' is not distinct from run.parameters -> 'max_kept_share'
+        and earlier.parameters -> 'max_false_discovery_rate' is not distinct from run.parameters -> 'max_false_discovery_rate'
+        and checks.passed)
+
+-- name: filter_seconds
+-- The seconds of a document in the filter of this recipe lately, over the newest 50 micro-batches; null where it has filtered none yet.
+select sum(seconds) / nullif(sum(documents), 0) as seconds_per_document
+from (
+    select documents, seconds from micro_batches
+    where recipe_id = :filter_recipe_id
+    order by committed_at desc limit 50
+) newest
+
+-- name: start_up_seconds
+-- The median of what the newest 20 processes took to start: those that filtered, or those that loaded the model; null where there is none.
+select percentile_cont(0.5) within group (order by start_up_seconds) as seconds
+from (
+    select b.start_up_seconds
+    from micro_batches b
+    join annotation_runs r using (run_id)
+    where b.start_up_seconds is not null
+      and case when cast(:model_identity as text) is null then b.stage = 'filter'
+               else b.stage <> 'filter' and r.model_identity = :model_identity end
+    order by b.batch_id desc
+    limit 20
+) newest

@@ -1,0 +1,129 @@
+-- What `audit --repair` writes.
+
+-- name: accept_numbers
+-- Store numbers of a run that were counted again, in place of those in the tables that are named.
+delete from finished_run_thresholds where run_id = :run_id and 'finished_run_numbers' = any(cast(:relations as text[]));
+insert into finished_run_thresholds select * from jsonb_populate_recordset(cast(null as finished_run_thresholds), cast(:numbers as jsonb) -> 'finished_run_thresholds')
+where 'finished_run_numbers' = any(cast(:relations as text[]));
+delete from finished_run_reductions where run_id = :run_id and 'finished_run_numbers' = any(cast(:relations as text[]));
+insert into finished_run_reductions select * from jsonb_populate_recordset(cast(null as finished_run_reductions), cast(:numbers as jsonb) -> 'finished_run_reductions')
+where 'finished_run_numbers' = any(cast(:relations as text[]));
+delete from finished_run_progress where run_id = :run_id and 'finished_run_numbers' = any(cast(:relations as text[]));
+insert into finished_run_progress select * from jsonb_populate_recordset(cast(null as finished_run_progress), cast(:numbers as jsonb) -> 'finished_run_progress')
+where 'finished_run_numbers' = any(cast(:relations as text[]));
+delete from finished_run_yield where run_id = :run_id and 'finished_run_numbers' = any(cast(:relations as text[]));
+insert into finished_run_yield select * from jsonb_populate_recordset(cast(null as finished_run_yield), cast(:numbers as jsonb) -> 'finished_run_yield')
+where 'finished_run_numbers' = any(cast(:relations as text[]));
+delete from finished_run_work where run_id = :run_id and 'finished_run_numbers' = any(cast(:relations as text[]));
+insert into finished_run_work select * from jsonb_populate_recordset(cast(null as finished_run_work), cast(:numbers as jsonb) -> 'finished_run_work')
+where 'finished_run_numbers' = any(cast(:relations as text[]));
+delete from checked_yields where run_id = :run_id and 'checked_yields' = any(cast(:relations as text[]));
+insert into checked_yields select * from jsonb_populate_recordset(cast(null as checked_yields), cast(:numbers as jsonb) -> 'checked_yields')
+where 'checked_yields' = any(cast(:relations as text[]));
+delete from placebo_counts where run_id = :run_id and 'placebo_counts' = any(cast(:relations as text[]));
+insert into placebo_counts select * from jsonb_populate_recordset(cast(null as placebo_counts), cast(:numbers as jsonb) -> 'placebo_counts')
+where 'placebo_counts' = any(cast(:relations as text[]));
+delete from placebo_rates where run_id = :run_id and 'placebo_rates' = any(cast(:relations as text[]));
+insert into placebo_rates select * from jsonb_populate_recordset(cast(null as placebo_rates), cast(:numbers as jsonb) -> 'placebo_rates')
+where 'placebo_rates' = any(cast(:relations as text[]))
+
+-- name: files
+-- The next ingestion reads all files of a corpus again.
+update corpus_files set read_as = -2 where corpus_id = :corpus_id
+
+-- name: document
+-- Delete a text that no corpus holds, unless a stage has rows of it.
+delete from documents document
+where document.document_id = :document_id
+  and not exists (select from corpus_documents member where member.document_id = document.document_id)
+  and not exists (select from corpus_documents member where member.variant_id = document.document_id)
+  and not exists (select from corpus_spare_records spare where spare.document_id = document.document_id)
+  and not exists (select from documents variant where variant.variant_of = document.document_id)
+  and not exists (
+      select
+      from recipes recipe
+      join stage_ledger done on done.recipe_id = recipe.recipe_id and done.document_id = document.document_id
+  )
+
+-- name: release_again
+-- The files of a release were written again, with other bytes than the registered ones.
+update dataset_releases set manifest_sha256 = :manifest_sha256, withdrawn_at = null where release_id = :release_id
+
+-- name: release_calls
+delete from release_calls where release_id = :release_id
+
+-- name: runs_at_work
+-- Unfinished runs that work by one of these recipes.
+select distinct run.run_id
+from annotation_runs run
+join run_tools tool on tool.run_id = run.run_id
+where run.state = 'running'
+  and array[tool.filter_recipe_id, tool.sampling_recipe_id, tool.execution_recipe_id, tool.scoring_recipe_id, tool.placebo_recipe_id]
+      && cast(:recipe_ids as text[])
+order by run.run_id
+
+-- name: rows
+-- Delete what stages wrote for documents under these recipes, with the marks that the work is finished: the next run does it again. Of
+-- results (deletes_results) those of the inputs that no other document asks which is done.
+with inputs as (
+    select distinct call.input_key
+    from candidate_calls call
+    where :deletes_results and call.sampling_recipe_id = :asked_in and call.document_id = any(cast(:document_ids as uuid[]))
+      -- A result that another document asks for, and is done with, is sound: were it not, that document's hash would differ as well.
+      and not exists (
+          select
+          from candidate_calls other
+          join recipes execution
+              on execution.parent_recipe_id = other.sampling_recipe_id and execution.stage = 'execute' and execution.tool = :tool
+             and execution.definition ->> 'tool_version' = :tool_version
+          join stage_ledger done
+              on done.recipe_id = execution.recipe_id and done.stage = 'execute' and done.document_id = other.document_id
+          where other.input_key = call.input_key
+            and not (other.document_id = any(cast(:document_ids as uuid[])) and execution.recipe_id = any(cast(:recipe_ids as text[]))))
+),
+results as (
+    delete from call_results result using inputs
+    where result.tool = :tool and result.tool_version = :tool_version and result.input_key = inputs.input_key
+),
+decisions as (
+    delete from filter_decisions
+    where filter_recipe_id = any(cast(:filter_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
+),
+calls as (
+    delete from candidate_calls
+    where sampling_recipe_id = any(cast(:sampling_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
+),
+pruned as (
+    delete from pruned_positions
+    where sampling_recipe_id = any(cast(:sampling_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
+),
+lost as (
+    delete from lost_samples
+    where sampling_recipe_id = any(cast(:sampling_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
+),
+losses as (
+    delete from call_losses
+    where scoring_recipe_id = any(cast(:scoring_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
+),
+placebos as (
+    delete from placebo_losses
+    where placebo_recipe_id = any(cast(:placebo_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
+),
+given_up as (
+    delete from failed_documents where recipe_id = any(cast(:recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
+),
+marks as (
+    delete from finished_work where recipe_id = any(cast(:recipe_ids as text[]))
+)
+delete from stage_ledger where recipe_id = any(cast(:recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
+
+-- name: later_recipes
+-- A recipe and all that are built on it.
+with recursive later as (
+    select recipe_id, stage, tool, parent_recipe_id, definition from recipes where recipe_id = :recipe_id
+    union all
+    select next.recipe_id, next.stage, next.tool, next.parent_recipe_id, next.definition
+    from recipes next
+    join later on next.parent_recipe_id = later.recipe_id
+)
+select recipe_id, stage, tool, parent_recipe_id, definition from later

@@ -1,1 +1,0 @@
-delete from runs_not_started where run_id = :run_id

@@ -1,0 +1,151 @@
+-- Runs: their tools, recipes, states and costs.
+
+-- name: not_started
+-- The newest runs that ended before they started, or the one of this id.
+select run_id, problem, ended_at
+from runs_not_started
+where :run_id = '' or run_id = :run_id
+order by ended_at desc, run_id
+limit :at_most
+
+-- name: store_estimate
+-- What the run is expected to take; a later estimate replaces an earlier one.
+update annotation_runs set estimate = cast(:estimate as jsonb) where run_id = :run_id
+
+-- name: by_id
+select run_id, corpus_id, corpus_uri, corpus_version, ordinal_limit, tools, document_limit, parameters, model_identity, code_version, image,
+       state, started_at, finished_at, schedule, chained_release_id
+from annotation_runs
+where run_id = :run_id
+
+-- name: tool
+select run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, tool_version, keep_threshold,
+       prune_below, reads_record, placebo_recipe_id, tau_information
+from run_tools
+where run_id = :run_id and tool = :tool
+
+-- name: insert_recipe
+insert into recipes (recipe_id, stage, tool, parent_recipe_id, definition)
+values (:recipe_id, :stage, :tool, :parent_recipe_id, cast(:definition as jsonb))
+on conflict do nothing
+
+-- name: finished_base
+-- The version and ordinal up to which all these recipes have finished a corpus, of those that leave the fewest members of the given version:
+-- an ordinal limit as high as the run's first, then the newest. No row where there is none. Rows that were dropped since do not count, nor
+-- what one run, which checks its work again, has finished itself.
+select finished.version, finished.ordinal_limit
+from finished_work finished
+join recipes recipe on recipe.recipe_id = finished.recipe_id
+where finished.recipe_id = any(cast(:recipe_ids as text[]))
+  and finished.corpus_id = :corpus_id
+  and finished.version <= :at_version
+  and finished.run_id is distinct from :but_of_run
+  and finished.finished_at > coalesce(recipe.dropped_at, '-infinity')
+group by finished.version, finished.ordinal_limit
+having count(*) = cardinality(cast(:recipe_ids as text[]))
+order by least(finished.ordinal_limit, :below_ordinal) desc, finished.version desc
+limit 1
+
+-- name: ordinal_limit
+-- The ordinal below which a corpus at a version holds the first so many documents; no row where it holds no more than these.
+select ordinal
+from corpus_documents
+where corpus_id = :corpus_id
+  and first_version <= :version
+  and (left_version is null or left_version > :version)
+order by ordinal
+offset :document_limit
+limit 1
+
+-- name: running_of_schedule
+-- The other runs of a schedule that nobody has closed.
+select run_id from annotation_runs
+where schedule = :schedule and run_id <> :run_id and state = 'running'
+order by started_at
+
+-- name: insert_tool
+insert into run_tools
+    (run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, tool_version, keep_threshold,
+     prune_below, reads_record, tau_information)
+values
+    (:run_id, :tool, :filter_recipe_id, :sampling_recipe_id, :execution_recipe_id, :scoring_recipe_id, :tool_version,
+     :keep_threshold, :prune_below, :reads_record, :tau_information)
+on conflict do nothing
+
+-- name: insert_call_cost
+insert into call_costs (run_id, tool, seconds, nats_per_second, price, price_unit, nats_per_price, cost_threshold)
+values (:run_id, :tool, :seconds, :nats_per_second, :price, :price_unit, :nats_per_price, :cost_threshold)
+on conflict do nothing
+
+-- name: chained_release
+-- The release at the address of a corpus, and the files of the corpus as they were ingested.
+select release.release_id, release.manifest_sha256, run.chained_release_id,
+       array(select content_sha256 from corpus_files where corpus_id = :corpus_id) as files
+from dataset_releases release
+join annotation_runs run on run.run_id = release.run_id
+where release.uri = :uri and release.withdrawn_at is null
+
+-- name: insert
+-- Registering a run twice leaves the first registration, which is hashed.
+insert into annotation_runs
+    (run_id, corpus_id, corpus_uri, corpus_version, ordinal_limit, tools, document_limit, parameters, model_identity, code_version, image,
+     schedule, chained_release_id)
+values
+    (:run_id, :corpus_id, :corpus_uri, :corpus_version, :ordinal_limit, cast(:tools as text[]), :document_limit, cast(:parameters as jsonb),
+     :model_identity, :code_version, nullif(:image, ''), :schedule, :chained_release_id)
+on conflict do nothing;
+update annotation_runs run set registered_hash = registration_hash(run) where run_id = :run_id and registered_hash is null
+
+-- name: started_after_all
+delete from runs_not_started where run_id = :run_id
+
+-- name: insert_not_started
+-- Nothing for a run that has started.
+insert into runs_not_started (run_id, problem)
+select :run_id, :problem
+where not exists (select from annotation_runs where run_id = :run_id)
+on conflict (run_id) do update set problem = excluded.problem, ended_at = excluded.ended_at
+
+-- name: finish
+-- Where the clock was set back meanwhile, the run took no time.
+update annotation_runs
+set state = :state, finished_at = greatest(now(), started_at), problem = nullif(:problem, '')
+where run_id = :run_id
+
+-- name: store_cost
+-- What the run took, in the terms of `toolformer-ops estimate`: the work that it did itself, by its micro-batches.
+-- On the device: sampling and scoring, and the execution of the tools in :device_tools.
+with work as (
+    select t.tool, s.stage, coalesce(sum(b.rows_written), 0) as rows, coalesce(sum(b.seconds), 0) as seconds,
+           coalesce(sum((b.counts ->> 'paragraphs')::bigint), 0) as texts,
+           coalesce(sum((b.counts ->> 'positions')::bigint), 0) as positions,
+           coalesce(sum((b.counts ->> 'positions_pruned_below')::bigint), 0) as positions_pruned,
+           coalesce(sum((b.counts ->> 'candidates')::bigint), 0) as calls
+    from run_tools t
+    cross join (values ('filter'), ('sample'), ('execute'), ('score'), ('placebo')) s (stage)
+    left join micro_batches b on b.run_id = t.run_id and b.tool = t.tool and b.stage = s.stage
+    where t.run_id = :run_id
+    group by t.tool, s.stage
+),
+by_tool as (
+    select tool,
+           sum(texts) filter (where stage = 'sample') as texts,
+           sum(positions) as positions,
+           sum(calls) as calls,
+           sum(rows) + sum(positions_pruned) as rows,
+           sum(seconds) filter (
+               where stage in ('sample', 'score', 'placebo') or stage = 'execute' and tool = any(cast(:device_tools as text[]))
+           ) / 3600 as device_hours,
+           jsonb_object_agg(stage, round(seconds::numeric, 3)) as seconds
+    from work
+    group by tool
+)
+update annotation_runs
+set cost = (
+    select jsonb_build_object(
+        'tools', coalesce(jsonb_agg(to_jsonb(by_tool) order by tool), '[]'),
+        'total', jsonb_build_object(
+            'texts', sum(texts), 'positions', sum(positions), 'calls', sum(calls), 'rows', sum(rows),
+            'device_hours', sum(device_hours)))
+    from by_tool)
+where run_id = :run_id

@@ -1,2 +1,0 @@
--- The files of a version of the schedules.
-select name, content from schedule_versions where version = :version order by name

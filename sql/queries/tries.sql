@@ -1,0 +1,113 @@
+-- Tries: documents at which a process died or failed.
+
+-- name: left
+-- The tries of a stage under a recipe whose rows are left, oldest first.
+select try_id, document_ids
+from micro_batch_tries
+where recipe_id = :recipe_id and stage = :stage
+order by try_id
+
+-- name: forget_done
+-- Tries of a stage under a recipe whose documents are all done by now.
+delete from micro_batch_tries tried
+where tried.recipe_id = :recipe_id
+  and tried.stage = :stage
+  and not exists (
+      select from unnest(tried.document_ids) as asked (document_id)
+      where not exists (
+          select from stage_ledger done
+          where done.recipe_id = tried.recipe_id and done.document_id = asked.document_id and done.stage = tried.stage))
+
+-- name: begin
+-- A micro-batch that is about to be worked on; returns the number of the try. The row must outlive the client, not Postgres's machine: the
+-- commit does not wait until it is on the disk.
+insert into micro_batch_tries (run_id, tool, stage, recipe_id, document_ids)
+select :run_id, :tool, :stage, :recipe_id, cast(:document_ids as uuid[])
+where set_config('synchronous_commit', 'off', true) = 'off'
+returning try_id
+
+-- name: end
+-- A try that has ended: its micro-batch is committed with this statement, or its process ends in order.
+delete from micro_batch_tries where try_id = :try_id
+
+-- name: recipe_has_done
+-- A row where the stage has done any document under the recipe, rather than given it up.
+select 1
+from stage_ledger done
+where done.recipe_id = :recipe_id
+  and done.stage = :stage
+  and not exists (
+      select from failed_documents failed
+      where failed.recipe_id = done.recipe_id and failed.document_id = done.document_id and failed.stage = done.stage)
+limit 1
+
+-- name: retry_failed
+-- Delete what a run's stages wrote for the documents that they gave up, and that later stages made of it, so that the next run tries them
+-- again; returns the documents. Results that stand for a killed process are shared: every document that asked for one is executed again.
+with given_up as (
+    delete from failed_documents failed
+    using run_tools rt
+    where rt.run_id = :run_id
+      and failed.recipe_id in (rt.filter_recipe_id, rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, rt.placebo_recipe_id)
+    returning failed.recipe_id, failed.document_id, failed.stage, failed.tool, failed.reason
+),
+results as (
+    delete from call_results result
+    using given_up, run_tools rt
+    where rt.run_id = :run_id and rt.tool = given_up.tool and given_up.stage = 'execute'
+      and result.tool = rt.tool and result.tool_version = rt.tool_version and result.reason = given_up.reason
+    returning result.tool, result.input_key
+),
+-- The stage that is to be done again, by document.
+again as (
+    select tool, document_id, stage from given_up
+    union
+    select results.tool, call.document_id, 'execute'
+    from results
+    join run_tools rt on rt.run_id = :run_id and rt.tool = results.tool
+    join candidate_calls call on call.sampling_recipe_id = rt.sampling_recipe_id and call.input_key = results.input_key
+),
+-- That stage, and those after it: of the run, and under all recipes that follow from the run's.
+work as (
+    select again.document_id, recipe.recipe_id, recipe.stage
+    from again
+    join run_tools rt on rt.run_id = :run_id and rt.tool = again.tool
+    cross join lateral (
+        with recursive own (step, stage, recipe_id) as (
+            values (1, 'filter', rt.filter_recipe_id), (2, 'sample', rt.sampling_recipe_id),
+                   (3, 'execute', rt.execution_recipe_id), (4, 'score', rt.scoring_recipe_id),
+                   (5, 'placebo', rt.placebo_recipe_id)
+        ),
+        later as (
+            select recipe_id, stage from own where step >= (select step from own where stage = again.stage)
+            union
+            select next.recipe_id, next.stage from recipes next join later on next.parent_recipe_id = later.recipe_id
+        )
+        select recipe_id, stage from later
+    ) recipe
+),
+ledger as (
+    delete from stage_ledger done using work
+    where done.recipe_id = work.recipe_id and done.document_id = work.document_id and done.stage = work.stage
+),
+decisions as (
+    delete from filter_decisions decision using work
+    where decision.filter_recipe_id = work.recipe_id and decision.document_id = work.document_id
+),
+losses as (
+    delete from call_losses loss using work
+    where loss.scoring_recipe_id = work.recipe_id and loss.document_id = work.document_id and work.stage = 'score'
+),
+placebos as (
+    delete from placebo_losses placebo using work
+    where placebo.placebo_recipe_id = work.recipe_id and placebo.document_id = work.document_id and work.stage = 'placebo'
+),
+tries as (
+    delete from micro_batch_tries tried using work
+    where tried.recipe_id = work.recipe_id and work.document_id = any (tried.document_ids)
+),
+-- What was finished is not any more: the next run looks at all documents.
+finished as (
+    delete from finished_work finished using work where finished.recipe_id = work.recipe_id
+)
+select stage, tool, document_id, reason from given_up order by tool, stage, document_id

@@ -1,0 +1,54 @@
+"""Every statement that the code names is in `sql/queries`, and every statement there is named by the code."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from toolformer_ops.config import REPOSITORY
+from toolformer_ops.storage import queries
+
+FOLDER = REPOSITORY / "sql" / "queries"
+
+
+def named(folder: str) -> Iterator[tuple[str, str]]:
+    """`queries.TOPIC.NAME` of all programs below the folder; of `queries.TOPIC[...]` with an empty name."""
+    for path in (REPOSITORY / folder).rglob("*.py"):
+        program = path.read_text(encoding="utf-8")
+        if "toolformer_ops.storage import" in program:  # queries of attention are in other programs
+            yield from re.findall(r"\bqueries\.([a-z_]+)(?:\.([a-z_]+)\b|\[)", program)
+
+
+def stored() -> set[tuple[str, str]]:
+    """Topic and name of each heading, as a reader of the files finds them."""
+    return {
+        (path.stem, line.removeprefix("-- name:").strip())
+        for path in FOLDER.glob("*.sql")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.startswith("-- name")
+    }
+
+
+def test_every_statement_is_named_by_the_code_and_every_name_has_a_statement() -> None:
+    in_package = set(named("toolformer_ops"))
+    for_any_name = {topic for topic, name in in_package if not name}
+    asked = {(topic, name) for topic, name in in_package | set(named("tests")) | set(named("benchmarks")) if name}
+    assert asked - stored() == set(), "no such statement"
+    assert {(topic, name) for topic, name in stored() - in_package if topic not in for_any_name} == set(), "never used"
+
+
+def test_a_statement_has_its_name_its_text_and_nothing_of_its_neighbours() -> None:
+    for topic, name in stored():
+        statement = getattr(queries, topic)[name]
+        assert statement.name == f"{topic}.{name}"
+        assert re.search(r"^-- name", statement.sql, re.MULTILINE) is None
+        assert statement.sql in (FOLDER / f"{topic}.sql").read_text(encoding="utf-8")
+        assert statement.sql == statement.sql.strip() != ""
+
+
+@pytest.mark.parametrize("name", ["no_topic.by_id", "runs.no_statement"])
+def test_a_name_that_is_not_there_is_an_attribute_error_with_the_file(name: str) -> None:
+    topic, statement = name.split(".")
+    with pytest.raises(AttributeError, match=str(Path("queries") / f"{topic}.sql")):
+        getattr(getattr(queries, topic), statement)
