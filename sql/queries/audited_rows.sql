@@ -443,8 +443,7 @@ written as (
     select placebo.document_id, count(*) as row_count,
            string_agg(placebo_row_text(placebo), chr(10) order by placebo.call_id, placebo.number) as row_texts,
            count(*) filter (
-               where placebo.reason is null and placebo.reduction is distinct from placebo.reduction_bound
-                  or placebo.reason = 'pruned_below' and placebo.reduction_bound >= cast(:prune_below as double precision)) as wrong
+               where placebo.reason = 'pruned_below' and placebo.reduction_bound >= cast(:prune_below as double precision)) as wrong
     from placebo_losses placebo
     where placebo.placebo_recipe_id = :recipe_id
       and placebo.document_id > cast(:after as uuid) and placebo.document_id <= (select until from bounds)
@@ -467,7 +466,7 @@ found as (
            case when not in_ledger then format('expected a ledger row beside %s placebos, found none', row_count)
                 when row_count <> rows_written then format('expected %s placebos, as the ledger says, found %s', rows_written, row_count)
                 when differs then 'expected the placebos whose hash the ledger keeps, found others'
-                else format('expected placebo reductions that follow from their losses, found %s without', wrong) end as what,
+                else format('expected bounds below prune_below of pruned placebos, found %s without', wrong) end as what,
            'Delete the document''s placebos (--repair): the next run with this recipe computes them again.' as remedy,
            jsonb_build_object('action', 'rows', 'stage', 'placebo', 'recipe_id', cast(:recipe_id as text), 'document_id', document_id) as repair
     from judged
@@ -593,19 +592,7 @@ written as (
     select loss.document_id, count(*) as row_count,
            string_agg(losses_row_text(loss), chr(10) order by loss.call_id) as row_texts,
            count(*) filter (
-               where loss.loss_reduction is distinct from loss_reduction(
-                         loss.loss_without_call, loss.loss_without_result, loss.loss_without_call_full_context, loss.loss_with_result)
-                  or loss.reduction_bound is distinct from
-                         least(loss.loss_without_call, loss.loss_without_result, loss.loss_without_call_full_context)
-                         - coalesce(loss.loss_with_result, 0)
-                  -- NaN sorts above Infinity.
-                  or loss.reason is null and (
-                         greatest(loss.loss_without_call, loss.loss_without_result, loss.loss_with_result,
-                                  loss.loss_without_call_full_context) < 'Infinity'
-                         and least(loss.loss_without_call, loss.loss_without_result, loss.loss_with_result,
-                                   loss.loss_without_call_full_context) >= 0
-                         and num_nulls(loss.loss_without_call, loss.loss_without_result, loss.loss_with_result, loss.result) = 0) is not true
-                  or loss.reason = 'pruned_below' and loss.reduction_bound >= cast(:prune_below as double precision)
+               where loss.reason = 'pruned_below' and loss.reduction_bound >= cast(:prune_below as double precision)
                   -- The terms are stored in single precision.
                   or loss.reason is null and (
                          abs(loss.loss_without_call - weighted_loss(loss.token_log_probabilities, 1, cast(:weights as double precision[])))
@@ -635,7 +622,7 @@ found as (
                 when row_count <> rows_written
                 then format('expected the losses of %s calls, as the ledger says, found %s', rows_written, row_count)
                 when differs then 'expected the losses whose hash the ledger keeps, found others'
-                else format('expected finite losses that follow from their tokens'' log probabilities, and loss reductions that follow from them, found %s calls without', wrong) end as what,
+                else format('expected losses that follow from their tokens'' log probabilities, and of pruned calls bounds below prune_below, found %s calls without', wrong) end as what,
            'Delete the document''s losses (--repair): the next run with this recipe computes them again.' as remedy,
            jsonb_build_object('action', 'rows', 'stage', 'score', 'recipe_id', cast(:recipe_id as text), 'document_id', document_id) as repair
     from judged

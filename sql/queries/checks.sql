@@ -62,15 +62,9 @@ select
     judged.document_id is not null as is_judged,
     result.input_key is not null as is_answered,
     candidate.position_char,
-    candidate.position_probability,
     candidate.text_length,
     judged.reason,
     judged.reduction_bound,
-    judged.loss_without_call,
-    judged.loss_without_result,
-    judged.loss_without_call_full_context,
-    judged.loss_with_result,
-    judged.loss_reduction,
     run_keeps(judged.reason, judged.loss_reduction, :keep_threshold,
             :placebo_recipe_id, judged.document_id, judged.call_id, cast(:tau_information as double precision))
         and not candidate.input_only_after as is_releasable,
@@ -86,14 +80,7 @@ left join call_results result
 
 -- Rows to check: the candidate calls, with the length of their texts.
 create temporary view checked_calls as
-select call_id, position_char, text_length, position_probability from checked_work where is_candidate;
-
--- Rows to check: the scored calls with their losses.
-create temporary view checked_losses as
-select
-    call_id, loss_without_call, loss_without_result, loss_without_call_full_context, loss_with_result, loss_reduction
-from checked_work
-where is_judged and reason is null
+select call_id, position_char, text_length from checked_work where is_candidate
 
 -- name: counted_yields
 -- Row to check: how much of one tool's work in one run was kept (kept_counts), the bounds of the run, and how many

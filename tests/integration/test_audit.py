@@ -37,7 +37,7 @@ from toolformer_ops.release.format import ReleaseWriter, read_release
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 from toolformer_ops.runs.placebo_rates import store_rates
 from toolformer_ops.runs.run_tools import load_run_tool, members_of_run
-from toolformer_ops.stages.checking import TOOL_CHECKS, Check, CheckResult, conclude
+from toolformer_ops.stages.checking import CheckResult, conclude
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
@@ -47,6 +47,7 @@ from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
 from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.claims import claims_of
 from toolformer_ops.storage.forgetting import forget, withdraw
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import Manifest
@@ -113,10 +114,8 @@ def annotate(settings: Settings, run_id: str = RUN) -> None:
             counted = vars(count_kept(connection, run))
             database.execute(connection, queries.checks.yield_record, run_id=run_id, tool=tool, **counted)
     for tool in TOOLS:
-        names = dict.fromkeys(name for names in TOOL_CHECKS.values() for name in names)
-        conclude(
-            database.connect(settings), run_id, tool, [CheckResult(Check.load(name), True, {}, "so") for name in names]
-        )
+        results = [CheckResult(claim, True, {}, "so") for claim in claims_of("tool")]
+        conclude(database.connect(settings), run_id, tool, results)
 
 
 def choices(state: State) -> RunChoices:

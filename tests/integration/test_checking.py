@@ -1,15 +1,16 @@
 """The quality gates: right data passes, and each check fails on data that break its claim, naming the row."""
 
+import functools
 import sys
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, make_url
+from sqlalchemy import Engine, make_url
 from sqlalchemy import text as sql_text
 from sqlalchemy.engine import CursorResult
+from sqlalchemy.exc import DBAPIError
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.config import Settings
@@ -24,17 +25,10 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.evaluation_report.contents import page_key
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter, read_release
-from toolformer_ops.stages.checking import (
-    RELEASE_CHECKS,
-    TOOL_CHECKS,
-    Check,
-    CheckResult,
-    check_release,
-    check_tool,
-    run_checks,
-)
+from toolformer_ops.stages.checking import CheckResult, check_release, check_tool, run_checks
 from toolformer_ops.stages.release import release, release_prefix
 from toolformer_ops.storage import database
+from toolformer_ops.storage.claims import Claim, all_claims, claims_of
 from toolformer_ops.storage.object_store import ObjectStore
 
 TEXT = "Out of 1400 people, 400 passed, that is 29 %."
@@ -72,16 +66,6 @@ def _change(run: AnnotatedRun, *statements: str) -> None:
             connection.execute(sql_text(statement))
 
 
-def _drop_constraints(connection: Connection) -> None:
-    """Take all CHECK constraints off the calls and losses, so that a test can break the data behind them."""
-    for parent in ("candidate_calls", "call_losses"):
-        partitions = "select cast(cast(inhrelid as regclass) as text) from pg_inherits where inhparent = cast(:parent as regclass)"
-        for table in (parent, *connection.execute(sql_text(partitions), {"parent": parent}).scalars()):
-            constraints = "select conname from pg_constraint where conrelid = cast(:name as regclass) and contype = 'c'"
-            for name in connection.execute(sql_text(constraints), {"name": table}).scalars().all():
-                connection.execute(sql_text(f'alter table {table} drop constraint "{name}"'))
-
-
 def _failing(settings: Settings, run: AnnotatedRun) -> dict[str, str]:
     """Messages of the checks of `TOOL` that do not hold, by name, as they are stored."""
     with pytest.raises(QualityError):
@@ -96,12 +80,6 @@ def _stored(run: AnnotatedRun, subject: str) -> dict[str, str]:
     return {row.check_name: row.message for row in rows}
 
 
-def _first_call(run: AnnotatedRun) -> uuid.UUID:
-    with database.transaction(run.engine) as connection:
-        statement = "select cast(min(cast(call_id as text)) as uuid) from candidate_calls"
-        return connection.execute(sql_text(statement)).scalar_one()
-
-
 def test_right_data_pass_every_check_and_the_results_are_stored(settings: Settings, run: AnnotatedRun) -> None:
     results = check_tool(settings, run.run_id, TOOL)
     assert all(result.success for result in results)
@@ -112,11 +90,7 @@ def test_right_data_pass_every_check_and_the_results_are_stored(settings: Settin
         "every_sample_is_accounted_for",
         "every_pruned_position_is_stored",
         "what_was_pruned_cannot_be_kept",
-        "call_ids_are_unique",
         "positions_lie_inside_the_text",
-        "probabilities_are_probabilities",
-        "losses_are_finite",
-        "reduction_equals_its_definition",
         "calls_removed_give_the_text_back",
         "false_discovery_rate_is_low",
         "false_discovery_rate_is_allowed",
@@ -127,16 +101,16 @@ def test_right_data_pass_every_check_and_the_results_are_stored(settings: Settin
     }
     with database.transaction(run.engine) as connection:
         rows = connection.execute(sql_text("select success, message, observed from quality_results")).all()
-    assert len(rows) == 18
+    assert len(rows) == 14
     assert all(row.success for row in rows)
-    by_name = {result.check.name: result for result in results}
-    assert by_name["call_ids_are_unique"].observed["rows"] == 3
+    by_name = {result.claim.name: result for result in results}
+    assert by_name["positions_lie_inside_the_text"].observed["rows"] == 3
     assert by_name["calls_removed_give_the_text_back"].observed["rows"] == 2
     assert by_name["every_document_is_in_the_ledger"].observed["rows"] == 2 * 4
 
 
 def _names(results: list[CheckResult]) -> set[str]:
-    return {result.check.name for result in results}
+    return {result.claim.name for result in results}
 
 
 BROKEN: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -172,24 +146,6 @@ BROKEN: dict[str, tuple[str, tuple[str, ...]]] = {
     "position behind the end": (
         "positions_lie_inside_the_text", ("update candidate_calls set position_char = 45 where call_input = '1 + 1'",),
     ),
-    "probability above 1": (
-        "probabilities_are_probabilities", ("update candidate_calls set position_probability = 1.01",),
-    ),
-    "probability below 0": (
-        "probabilities_are_probabilities", ("update candidate_calls set position_probability = -0.01",),
-    ),
-    "probability that is not a number": (
-        "probabilities_are_probabilities", ("update candidate_calls set position_probability = 'NaN'",),
-    ),
-    "loss that is not a number": ("losses_are_finite", ("update call_losses set loss_with_result = 'NaN'",)),
-    "infinite loss": ("losses_are_finite", ("update call_losses set loss_without_call = 'Infinity'",)),
-    "missing loss": ("losses_are_finite", ("update call_losses set loss_without_result = null",)),
-    "negative loss": ("losses_are_finite", ("update call_losses set loss_without_result = -0.5",)),
-    "reduction of another definition": (
-        "reduction_equals_its_definition",
-        ("alter table call_losses alter column loss_reduction drop expression",
-         "update call_losses set loss_reduction = loss_without_call - loss_with_result + 0.001"),
-    ),
     "text that already holds a call": (
         "calls_removed_give_the_text_back",
         ("update documents set text = text || ' [Calculator(1) -> 1]' where text like 'Out of%'",),
@@ -200,19 +156,12 @@ BROKEN: dict[str, tuple[str, tuple[str, ...]]] = {
     "released position behind the end": (
         "calls_removed_give_the_text_back", ("update candidate_calls set position_char = 100 where call_input = '2 * 21'",),
     ),
-    "same call id twice": (
-        "call_ids_are_unique",
-        (f"drop index candidate_calls_{recipe_id('sample', TOOL)}_document_id_call_id_idx",
-         "insert into candidate_calls select * from candidate_calls where call_input = '1 + 1'"),
-    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("damage", BROKEN)
 def test_check_fails_on_broken_data_and_names_a_row(settings: Settings, run: AnnotatedRun, damage: str) -> None:
     expected, statements = BROKEN[damage]
-    with database.transaction(run.engine) as connection:
-        _drop_constraints(connection)
     _change(run, *statements)
     failing = _failing(settings, run)
     assert expected in failing
@@ -222,26 +171,74 @@ def test_check_fails_on_broken_data_and_names_a_row(settings: Settings, run: Ann
         "calls_removed_give_the_text_back": "document_id ",
         "what_was_pruned_cannot_be_kept": "pruned call ",
     }
-    of_ledger = (*TOOL_CHECKS["checked_ledger"], *TOOL_CHECKS["checked_samples"])
-    key = "stage_of_document " if expected in of_ledger else keys.get(expected, "call_id ")
+    of_ledger = Claim.load(expected).scopes["tool"] in ("checked_ledger", "checked_samples")
+    key = "stage_of_document " if of_ledger else keys.get(expected, "call_id ")
     assert key in failing[expected]
 
 
 def test_a_text_that_only_looks_as_if_it_held_a_call_passes(settings: Settings, run: AnnotatedRun) -> None:
     _change(run, "update documents set text = text || ' [Calculator(1) gives 1]'")
-    results = {result.check.name: result for result in check_tool(settings, run.run_id, TOOL)}
+    results = {result.claim.name: result for result in check_tool(settings, run.run_id, TOOL)}
     assert results["calls_removed_give_the_text_back"].observed["rows"] == 2
 
 
-def test_message_names_the_very_row_and_its_value(settings: Settings, run: AnnotatedRun) -> None:
+CONSTRAINTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "call_ids_are_unique": (
+        "candidate_calls_{sample}_document_id_call_id_idx", ("insert into candidate_calls select * from candidate_calls",)
+    ),
+    "call ids are there": ("call_id", ("update candidate_calls set call_id = null",)),
+    "probabilities_are_probabilities": (
+        "candidate_calls_position_probability_check",
+        tuple(f"update candidate_calls set position_probability = {value}" for value in ("1.01", "-0.01", "'NaN'", "'Infinity'")),
+    ),
+    "probabilities are there": ("position_probability", ("update candidate_calls set position_probability = null",)),
+    "losses_are_finite": (
+        "a_scored_call_has_a_result_and_three_finite_losses",
+        tuple(
+            f"update call_losses set {column} = {value} where reason is null"
+            for column in ("loss_without_call", "loss_without_result", "loss_with_result")
+            for value in ("'NaN'", "'Infinity'", "null")
+        ),
+    ),
+    "no loss without a call is negative": (
+        "call_losses_loss_without_call_check", ("update call_losses set loss_without_call = -0.5",)
+    ),
+    "no loss without a result is negative": (
+        "call_losses_loss_without_result_check", ("update call_losses set loss_without_result = -0.5",)
+    ),
+    "no loss with a result is negative": (
+        "call_losses_loss_with_result_check", ("update call_losses set loss_with_result = -0.5",)
+    ),
+    "losses of the whole text are finite": (
+        "call_losses_loss_without_call_full_context_check",
+        tuple(f"update call_losses set loss_without_call_full_context = {value}" for value in ("-0.5", "'NaN'", "'Infinity'")),
+    ),
+    "reduction_equals_its_definition": (
+        "loss_reduction", ("update call_losses set loss_reduction = loss_without_call - loss_with_result + 0.001",)
+    ),
+    "bounds equal their definition": ("reduction_bound", ("update call_losses set reduction_bound = 9",)),
+    "reductions of placebos are their bounds": ("reduction", ("update placebo_losses set reduction = 9",)),
+}  # fmt: skip
+"""Claims about stored rows that nobody asks again, with what makes them true: a constraint, an index, or a column that is generated
+or never null; and statements that it refuses."""
+
+
+@pytest.mark.parametrize("claim", CONSTRAINTS)
+def test_what_no_check_asks_of_stored_rows_is_made_true_by_a_constraint(run: AnnotatedRun, claim: str) -> None:
+    name, statements = CONSTRAINTS[claim]
+    name = name.format(sample=recipe_id("sample", TOOL))
     with database.transaction(run.engine) as connection:
-        _drop_constraints(connection)
-    call_id = _first_call(run)
-    statement = "update candidate_calls set position_probability = 1.5 where call_id = :call_id"
-    with database.transaction(run.engine) as connection:
-        connection.execute(sql_text(statement), {"call_id": call_id})
-    with pytest.raises(QualityError, match=rf"in 1 of 3 rows: call_id {call_id} \(position_probability 1\.5\)"):
-        check_tool(settings, run.run_id, TOOL)
+        known = (
+            "select conname from pg_constraint where convalidated and contype = 'c' union "
+            "select cast(cast(indexrelid as regclass) as text) from pg_index where indisunique and indisvalid union "
+            "select attname from pg_attribute where attnotnull or attgenerated = 's'"
+        )
+        assert name in connection.execute(sql_text(known)).scalars().all()
+    for statement in statements:
+        with pytest.raises(DBAPIError) as refused, run.engine.begin() as connection:
+            connection.execute(sql_text(statement))
+        said: Any = refused.value.orig
+        assert name in (said.diag.constraint_name, said.diag.column_name) or f'column "{name}"' in str(said), statement
 
 
 @pytest.mark.parametrize(
@@ -274,7 +271,7 @@ def test_keeping_nothing_is_a_warning_and_does_not_stop(settings: Settings) -> N
     run.complete(TOOL)
     _describe(run)
     results = check_tool(settings, run.run_id, TOOL)
-    assert [result.check.name for result in results if not result.success] == ["some_call_is_kept"]
+    assert [result.claim.name for result in results if not result.success] == ["some_call_is_kept"]
     assert list(_stored(run, TOOL)) == ["some_call_is_kept"]
 
 
@@ -349,7 +346,7 @@ def test_what_was_found_is_a_page_on_s3_without_data_and_logins(settings: Settin
             check_tool(where, run.run_id, TOOL, with_page=True)
     with pytest.raises(BucketNotFoundError):  # nor was one made by the page
         ObjectStore(settings.model_copy(update={"s3_bucket": "nowhere"})).require_bucket()
-    assert "losses_are_finite" in store.get(page_key(run.run_id, TOOL)).decode("utf-8")
+    assert "ledger_equals_rows" in store.get(page_key(run.run_id, TOOL)).decode("utf-8")
 
 
 def _with(call: ReleasedCall, **changes: object) -> ReleasedCall:
@@ -483,16 +480,14 @@ def test_a_check_returns_exactly_the_rows_that_break_its_claim(postgres_dsn: str
     batch = f"(select * from (values {rows}) as rows_to_check ({columns})) as subselect"
     with engine.connect() as connection:
         connection.execute(sql_text("create temporary table checked_tools as select 'QA' as tool"))
-        found = connection.execute(sql_text(Check.load(name).statement.replace("{batch}", batch))).all()
+        found = connection.execute(sql_text(Claim.load(name).statement.replace("{batch}", batch))).all()
     keys = [row.split(",")[0].strip("'") for row in breaking]
     assert sorted(str(row[0]) for row in found) == sorted(key.replace("null", "None") for key in keys)
 
 
-def test_every_check_has_a_file_a_table_and_a_test() -> None:
-    files = {path.stem for path in (database.SQL_DIR / "checks").glob("*.sql")}
-    used = {name for checks in (TOOL_CHECKS, RELEASE_CHECKS) for names in checks.values() for name in names}
-    assert files == used == set(HOLDS_AND_BREAKS)
-    assert {name for name in files if Check.load(name).severity == "warn"} == {
+def test_every_check_has_a_test_and_four_of_them_only_warn() -> None:
+    assert {claim.name for scope in ("tool", "files") for claim in claims_of(scope)} == set(HOLDS_AND_BREAKS)
+    assert {claim.name for claim in all_claims() if claim.severity == "warn"} == {
         "some_call_is_kept",
         "most_samples_have_an_end",
         "every_tool_is_present",
@@ -500,32 +495,50 @@ def test_every_check_has_a_file_a_table_and_a_test() -> None:
     }
 
 
-def test_a_check_without_a_severity_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "checks").mkdir()
-    (tmp_path / "checks" / "odd.sql").write_text("-- perhaps: every call id once\nselect 1\n")
+@pytest.mark.parametrize(
+    "head",
+    [
+        "-- perhaps: every call id once\n-- tool: checked_calls\n-- remedy: none",
+        "-- fail: every call id once\n-- remedy: none",
+        "-- fail: every call id once\n-- nobody: checked_calls\n-- remedy: none",
+        "-- fail: every call id once\n-- tool: checked_calls",
+    ],
+)
+def test_a_claim_without_a_severity_a_scope_or_a_remedy_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str
+) -> None:
+    (tmp_path / "audits").mkdir()
+    (tmp_path / "audits" / "odd.sql").write_text(f"{head}\nselect 1\n")
     monkeypatch.setattr(database, "SQL_DIR", tmp_path)
-    with pytest.raises(DatabaseError, match=r"odd\.sql: expected a first line '-- fail: claim' or '-- warn: claim'"):
-        Check.load("odd")
+    with pytest.raises(DatabaseError, match=r"odd\.sql: expected lines '-- fail: CLAIM' \(or warn\)"):
+        Claim.load("odd")
 
 
-def _probabilities(dsn: str, rows: str) -> CheckResult:
+def _of_probabilities(monkeypatch: pytest.MonkeyPatch, dsn: str, rows: str) -> CheckResult:
     """The result of the check of probabilities on rows with these columns."""
 
     def write_rows(engine: Engine) -> None:
         with database.transaction(engine) as connection:
             connection.execute(sql_text(f"create temporary table checked_calls as {rows}"))
 
+    claim = Claim.load("probabilities_are_probabilities")
+    monkeypatch.setattr("toolformer_ops.stages.checking.claims_of", lambda _: (claim,))
     engine = database.connect_dsn(dsn, database.DSN_SETTING)
-    [result] = run_checks(engine, write_rows, {"checked_calls": ("probabilities_are_probabilities",)})
+    [result] = run_checks(engine, write_rows, "files")
     return result
 
 
-def test_message_counts_the_rows_and_names_the_first_few(postgres_dsn: str) -> None:
+@pytest.fixture
+def probabilities(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], CheckResult]:
+    return functools.partial(_of_probabilities, monkeypatch, postgres_dsn)
+
+
+def test_message_counts_the_rows_and_names_the_first_few(probabilities: Callable[[str], CheckResult]) -> None:
     rows = (
         "select 'r' || n as call_id, cast(case when n < 10 then 0.5 else 2.5 end as double precision) as position_probability "
         "from generate_series(0, 19) n"
     )
-    result = _probabilities(postgres_dsn, rows)
+    result = probabilities(rows)
     assert not result.success
     assert result.message == (
         "expected position probabilities in [0, 1], found otherwise in 10 of 20 rows: "
@@ -537,18 +550,20 @@ def test_message_counts_the_rows_and_names_the_first_few(postgres_dsn: str) -> N
     assert result.observed["examples"][0] == {"call_id": "r10", "position_probability": 2.5}
 
 
-def test_no_rows_fulfil_every_check(postgres_dsn: str) -> None:
-    result = _probabilities(postgres_dsn, "select '' as call_id, 0.5 as position_probability where false")
+def test_no_rows_fulfil_every_check(probabilities: Callable[[str], CheckResult]) -> None:
+    result = probabilities("select '' as call_id, 0.5 as position_probability where false")
     assert result.success
     assert result.observed == {"rows": 0, "unexpected": 0, "examples": []}
 
 
-def test_check_that_cannot_be_run_is_an_error_and_not_a_pass(postgres_dsn: str) -> None:
+def test_check_that_cannot_be_run_is_an_error_and_not_a_pass(probabilities: Callable[[str], CheckResult]) -> None:
     with pytest.raises(DatabaseError, match=r"check probabilities_are_probabilities: .*position_probability"):
-        _probabilities(postgres_dsn, "select 'r1' as call_id")
+        probabilities("select 'r1' as call_id")
 
 
-def test_only_the_first_offending_rows_leave_postgres(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_offending_rows_leave_postgres(
+    probabilities: Callable[[str], CheckResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
     fetched: list[int] = []
 
     def counted(cursor: Any, size: int = 1) -> Any:
@@ -559,7 +574,7 @@ def test_only_the_first_offending_rows_leave_postgres(postgres_dsn: str, monkeyp
     fetchmany = CursorResult.fetchmany
     monkeypatch.setattr(CursorResult, "fetchmany", counted)
     rows = "select 'r' || n as call_id, 2.5 as position_probability from generate_series(1, 400000) n"
-    result = _probabilities(postgres_dsn, rows)
+    result = probabilities(rows)
     assert result.observed["unexpected"] == 400_000
     assert fetched == [5]
 
@@ -567,8 +582,8 @@ def test_only_the_first_offending_rows_leave_postgres(postgres_dsn: str, monkeyp
 def test_a_check_that_is_repeated_finds_what_the_first_one_did(settings: Settings, run: AnnotatedRun) -> None:
     first = check_tool(settings, run.run_id, TOOL)
     again = check_tool(settings, run.run_id, TOOL)
-    assert [(result.check.name, result.message) for result in again] == [
-        (result.check.name, result.message) for result in first
+    assert [(result.claim.name, result.message) for result in again] == [
+        (result.claim.name, result.message) for result in first
     ]
 
 
@@ -578,10 +593,10 @@ def test_a_connection_that_breaks_in_the_middle_is_an_outage_and_no_wrong_check(
     """The tables to check are temporary: another session has none of them."""
     sessions = iter((1, 2))
 
-    def no_such_table(_name: str) -> None:
+    def no_such_table(_scope: str) -> None:
         raise DatabaseError("relation does not exist")
 
-    monkeypatch.setattr("toolformer_ops.stages.checking.Check.load", no_such_table)
+    monkeypatch.setattr("toolformer_ops.stages.checking.claims_of", no_such_table)
     with pytest.raises(DatabaseError, match="relation does not exist"):
         check_tool(settings, run.run_id, TOOL)
     monkeypatch.setattr("toolformer_ops.stages.checking._backend_of", lambda _connection: next(sessions))

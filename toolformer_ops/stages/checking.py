@@ -1,7 +1,7 @@
 """Quality gates: test a tool's rows after scoring, and the release (table `quality_results`).
 
-A check is a file of `sql/checks`. Its first line says what happens where it does not hold (`fail` stops the run with a message
-that names rows, `warn` is reported) and what is expected; its statement returns the offending rows. Great Expectations runs it.
+A check is a claim of `sql/audits` with the scope `tool` or `files` (`storage/claims.py`); its statement returns the offending rows.
+One with severity `fail` stops the run with a message that names rows, `warn` is reported. Great Expectations runs it.
 
 Only what is new is read: the documents that no earlier passed check of the same recipes covers (`finished_work`). A check of a tool
 that passes writes `finished_work` and `checked_yields` in one transaction with its results.
@@ -43,6 +43,7 @@ from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, store_rates
 from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_beyond_finished
 from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.claims import Claim, claims_of
 from toolformer_ops.storage.object_store import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -53,71 +54,12 @@ FIRST_ROWS = """create temporary table found_{name} as
 select count(*) over () as unexpected, offending.* from (\n{statement}\n) as offending limit 5"""
 """The rows that a message names, each with the number of all offending rows."""
 
-TOOL_CHECKS: Mapping[str, Sequence[str]] = {
-    "checked_recipes": ("recipes_are_described",),
-    "checked_ledger": ("every_document_is_in_the_ledger", "ledger_equals_rows"),
-    "checked_samples": ("every_sample_is_accounted_for", "every_pruned_position_is_stored"),
-    "checked_calls": ("call_ids_are_unique", "positions_lie_inside_the_text", "probabilities_are_probabilities"),
-    "checked_losses": ("losses_are_finite", "reduction_equals_its_definition"),
-    "checked_pruned": ("what_was_pruned_cannot_be_kept",),
-    "checked_texts": ("calls_removed_give_the_text_back",),
-    "checked_rates": ("false_discovery_rate_is_low", "false_discovery_rate_is_allowed"),
-    "checked_yield": (
-        "enough_texts_are_kept",
-        "kept_share_is_plausible",
-        "some_call_is_kept",
-        "most_samples_have_an_end",
-    ),
-}
-"""The tables of rows to check of a tool, and the checks on each."""
-
-RELEASE_CHECKS: Mapping[str, Sequence[str]] = {
-    "checked_registration": ("release_is_what_is_registered",),
-    "checked_texts": ("document_ids_are_unique", "calls_removed_give_the_text_back", "every_text_has_a_call"),
-    "checked_calls": (
-        *TOOL_CHECKS["checked_calls"],
-        *TOOL_CHECKS["checked_losses"],
-        "tools_are_those_of_the_run",
-    ),
-    "checked_tools": ("every_tool_is_present",),
-}
-"""The same of a release."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """A claim about all rows of a table, and what happens where it does not hold."""
-
-    name: str
-    """The name of its file, and in `quality_results`."""
-    severity: str
-    """`fail` or `warn`."""
-    expected: str
-    """The claim in words, such as `position probabilities in [0, 1]`."""
-    statement: str
-    """Returns the rows of `{batch}` that break the claim; the first column names a row."""
-
-    @classmethod
-    def load(cls, name: str) -> "Check":
-        """The check in `sql/checks/NAME.sql`.
-
-        Raises:
-            DatabaseError: the file does not begin with `-- fail: ...` or `-- warn: ...`.
-        """
-        path = database.SQL_DIR / "checks" / f"{name}.sql"
-        first, *lines = path.read_text(encoding="utf-8").splitlines()
-        severity, _, expected = first.removeprefix("-- ").partition(": ")
-        if severity not in ("fail", "warn") or not expected:
-            raise DatabaseError(f"{path}: expected a first line '-- fail: claim' or '-- warn: claim', found {first!r}.")
-        statement = "\n".join(line for line in lines if not line.startswith("--"))
-        return cls(name, severity, expected, statement)
-
 
 @dataclass(frozen=True)
 class CheckResult:
     """What a check found."""
 
-    check: Check
+    claim: Claim
     success: bool
     observed: Mapping[str, Any]
     """`rows`, `unexpected` and `examples`; JSON values only."""
@@ -142,7 +84,7 @@ def check_tool(settings: Settings, run_id: str, tool: str, *, with_page: bool = 
         store_rates(connection, run)
     counted: list[KeptCounts] = []
     page = Page(settings, run_id, tool) if with_page else None
-    results = run_checks(engine, lambda own: counted.append(write_rows_of_tool(own, run, members)), TOOL_CHECKS, page)
+    results = run_checks(engine, lambda own: counted.append(write_rows_of_tool(own, run, members)), "tool", page)
 
     def record_passed(connection: Connection) -> None:
         bounds = {name: members[name] for name in ("corpus_id", "at_version", "below_ordinal")}
@@ -153,7 +95,7 @@ def check_tool(settings: Settings, run_id: str, tool: str, *, with_page: bool = 
 
 
 def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, object]) -> KeptCounts:
-    """Write the temporary tables of `TOOL_CHECKS` on the single connection of `engine`; returns how much was kept.
+    """Write the tables that claims with the scope `tool` name, on the single connection of `engine`; returns how much was kept.
 
     `members` are the arguments of the SQL function `members_beyond`.
     """
@@ -237,7 +179,7 @@ def check_release(settings: Settings, run_id: str, *, with_page: bool = False) -
         results = run_checks(
             engine,
             lambda own: write_rows_of_release(own, run_id, Path(folder), manifest.sha256),
-            RELEASE_CHECKS,
+            "files",
             Page(settings, run_id, RELEASE) if with_page else None,
         )
     return conclude(engine, run_id, RELEASE, results)
@@ -258,7 +200,7 @@ CALL_COLUMNS = (
 
 
 def write_rows_of_release(engine: Engine, run_id: str, folder: Path, manifest_sha256: str) -> None:
-    """Write the temporary tables of `RELEASE_CHECKS` on the single connection of `engine`, from a release's files."""
+    """Write the tables that claims with the scope `files` name, on the single connection of `engine`, from a release's files."""
     with database.transaction(engine) as connection:
         database.execute(connection, queries.checks.released)
         [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
@@ -313,12 +255,12 @@ class Page:
 def run_checks(
     engine: Engine,
     write_rows: Callable[[Engine], None],
-    checks: Mapping[str, Sequence[str]],
+    scope: str,
     page: Page | None = None,
 ) -> list[CheckResult]:
-    """Run checks by Great Expectations on tables of rows; one result a check, in order.
+    """Run the checks of a scope by Great Expectations on tables of rows; one result a check, in the order of their names.
 
-    `write_rows` writes the tables that `checks` names, as temporary tables of the engine that it is given.
+    `write_rows` writes the tables that their claims name, as temporary tables of the engine that it is given.
 
     Raises:
         DatabaseError: a statement could not be run, or the connection broke; nothing is known then, and no check counts as passed.
@@ -331,18 +273,20 @@ def run_checks(
         # 1. The rows to check.
         write_rows(own_engine)
         # 2. Each check reads its table once.
-        loaded = {(table, name): Check.load(name) for table, names in checks.items() for name in names}
-        counts: dict[str, int] = {}
+        claims = claims_of(scope)
+        tables = {claim.scopes[scope] for claim in claims}
         with database.transaction(own_engine) as connection:
-            for table in checks:
-                counts[table] = connection.execute(select(func.count()).select_from(sql_table(table))).scalar_one()
-            for (table, name), check in loaded.items():
-                statement = FIRST_ROWS.format(name=f"{table}_{name}", statement=check.statement)
-                with database.translating(f"check {name}"):
-                    connection.execute(text(statement.replace("{batch}", table)))
+            counts = {
+                table: connection.execute(select(func.count()).select_from(sql_table(table))).scalar_one()
+                for table in tables
+            }
+            for claim in claims:
+                statement = claim.statement.replace("{batch}", claim.scopes[scope])
+                with database.translating(f"check {claim.name}"):
+                    connection.execute(text(FIRST_ROWS.format(name=claim.name, statement=statement)))
         # 3. One validation of all that was found.
-        found = _validated(context, source, loaded, page.subject if page else "found")
-        results = [result_of(check, counts[table], found[table, name]) for (table, name), check in loaded.items()]
+        found = _validated(context, source, claims, page.subject if page else "found")
+        results = [result_of(claim, counts[claim.scopes[scope]], found[claim.name]) for claim in claims]
         if page is not None:
             page.write(context)
     except DatabaseError as error:
@@ -387,9 +331,9 @@ def _great_expectations(engine: Engine) -> tuple[Any, Any]:
 
 
 def _validated(
-    context: Any, source: Any, checks: Mapping[tuple[str, str], Check], suite_name: str
-) -> dict[tuple[str, str], Sequence[Mapping[str, Any]]]:
-    """The rows that Great Expectations finds in `found_TABLE_CHECK`, by table and check.
+    context: Any, source: Any, claims: Sequence[Claim], suite_name: str
+) -> dict[str, Sequence[Mapping[str, Any]]]:
+    """The rows that Great Expectations finds in `found_CHECK`, by check.
 
     Raises:
         DatabaseError: it could not run a check.
@@ -400,20 +344,22 @@ def _validated(
     expectations = [
         expect.UnexpectedRowsExpectation(
             # GX wants its batch, of one row, in the query.
-            unexpected_rows_query=f"select found.* from found_{table}_{name} found cross join {{batch}}",  # noqa: S608
-            description=html.escape(f"{name}: {check.expected}; found otherwise, of at most 5 rows that are named"),
-            severity="critical" if check.severity == "fail" else "warning",
-            meta={"check": [table, name]},
+            unexpected_rows_query=f"select found.* from found_{claim.name} found cross join {{batch}}",  # noqa: S608
+            description=html.escape(
+                f"{claim.name}: {claim.sentence}; found otherwise, of at most 5 rows that are named"
+            ),
+            severity="critical" if claim.severity == "fail" else "warning",
+            meta={"check": claim.name},
         )
-        for (table, name), check in checks.items()
+        for claim in claims
     ]
     batches = source.add_query_asset("found", query="select 1 as one").add_batch_definition_whole_table("found")
     suite = context.suites.add(gx.ExpectationSuite(name=suite_name, expectations=expectations))
     definition = context.validation_definitions.add(gx.ValidationDefinition(name="found", data=batches, suite=suite))
-    found: dict[tuple[str, str], Sequence[Mapping[str, Any]]] = {}
+    found: dict[str, Sequence[Mapping[str, Any]]] = {}
     # GX reports an error inside an expectation flat or by metric, and its results in an order that it chooses.
     for result in definition.run(result_format="COMPLETE").results:
-        table, name = result.expectation_config.meta["check"]
+        name = result.expectation_config.meta["check"]
         information = result.exception_info or {}
         entries = [information] if "raised_exception" in information else information.values()
         if raised := [entry for entry in entries if entry.get("raised_exception")]:
@@ -424,7 +370,7 @@ def _validated(
                     f"{message}. Postgres cannot serve now: try again; what is committed stays."
                 )
             raise DatabaseError(message)
-        found[table, name] = result.result["details"]["unexpected_rows"]
+        found[name] = result.result["details"]["unexpected_rows"]
     return found
 
 
@@ -434,7 +380,7 @@ def _backend_of(connection: Connection) -> int:
     return int(driver.get_backend_pid())
 
 
-def result_of(check: Check, rows: int, offending: Sequence[Mapping[str, Any]]) -> CheckResult:
+def result_of(claim: Claim, rows: int, offending: Sequence[Mapping[str, Any]]) -> CheckResult:
     """The result of a check on so many rows, by the first rows that break it; each says in `unexpected` how many there are."""
 
     def json_value(value: object) -> object:
@@ -447,14 +393,14 @@ def result_of(check: Check, rows: int, offending: Sequence[Mapping[str, Any]]) -
     examples = [{name: json_value(value) for name, value in row.items() if name != "unexpected"} for row in offending]
     observed = {"rows": rows, "unexpected": unexpected, "examples": examples}
     if not offending:
-        return CheckResult(check, True, observed, f"{check.expected}: so in all {rows} rows")
+        return CheckResult(claim, True, observed, f"{claim.sentence}: so in all {rows} rows")
     named = []
     for example in examples:
         (key, value), *others = example.items()
         details = ", ".join(f"{name} {other}" for name, other in others)
         named.append(f"{key} {value} ({details})" if details else f"{key} {value}")
-    message = f"expected {check.expected}, found otherwise in {unexpected} of {rows} rows: {'; '.join(named)}"
-    return CheckResult(check, False, observed, message)
+    message = f"expected {claim.sentence}, found otherwise in {unexpected} of {rows} rows: {'; '.join(named)}"
+    return CheckResult(claim, False, observed, message)
 
 
 def conclude(
@@ -478,24 +424,24 @@ def conclude(
                 queries.checks.record,
                 run_id=run_id,
                 subject=subject,
-                check_name=result.check.name,
-                severity=result.check.severity,
+                check_name=result.claim.name,
+                severity=result.claim.severity,
                 success=result.success,
                 observed=dict(result.observed),
                 message=result.message,
             )
-        stopping = [result for result in results if not result.success and result.check.severity == "fail"]
+        stopping = [result for result in results if not result.success and result.claim.severity == "fail"]
         if not stopping:
             record_passed(connection)
     failed = [result for result in results if not result.success]
     for result in failed:
-        level = logging.ERROR if result.check.severity == "fail" else logging.WARNING
-        logger.log(level, "%s: %s: %s", subject, result.check.name, result.message)
+        level = logging.ERROR if result.claim.severity == "fail" else logging.WARNING
+        logger.log(level, "%s: %s: %s. %s", subject, result.claim.name, result.message, result.claim.remedy)
     logger.info("checked %s: %d of %d checks hold", subject, len(results) - len(failed), len(results))
     if stopping:
-        found = "; ".join(f"{result.check.name}: {result.message}" for result in stopping)
+        found = "; ".join(f"{result.claim.name}: {result.message}. {result.claim.remedy}" for result in stopping)
         raise QualityError(
-            f"{len(stopping)} of {len(results)} checks of {subject} failed in run {run_id}. {found}. "
+            f"{len(stopping)} of {len(results)} checks of {subject} failed in run {run_id}. {found} "
             "The table quality_results holds all of them."
         )
     return results
