@@ -530,7 +530,7 @@ def measure_size(size: int, folder: Path) -> dict[str, float]:
         bench.start("done")
         bench.finish_everything("done")
         bench.placebos("done")
-        checking.run_checks(engine, lambda _: None, scope="none")  # importing Great Expectations is not the database's work
+        checking.run_checks(engine, lambda _: None, "none")  # importing Great Expectations is no work of the database
         if size > CHECKED_DOCUMENTS:
             bench.start("limited", document_limit=CHECKED_DOCUMENTS)
             bench.measure("check of 100,000", lambda: checking.check_tool(settings, "limited", TOOL))

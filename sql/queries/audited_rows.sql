@@ -309,12 +309,32 @@ select jsonb_build_object(
     'placebo_rates', (select coalesce(jsonb_agg(to_jsonb(stored)), '[]') from placebo_rates stored where run_id = :run_id)
 ) as numbers
 
--- name: execute
--- Audit: the results of all inputs that the next documents ask, against their ledger rows, and whether the stage before is in the ledger.
-with page as materialized (
-    select document_id, rows_hash
+-- name: stage_rows
+-- Audit: the rows of the next documents of a stage against the number and the hash that the ledger keeps, and whether the stage before is in the
+-- ledger. In `written` stands the stage's own statement below, which returns of each document
+--   found, expected  numbers of rows; expected where the ledger does not say it
+--   row_texts        what the ledger's hash is made of
+--   wrong, unless    what else is wrong, in a sentence; a place that explains it if something is wrong there, too
+with stage (stage, relation, before, work, nothing, counted, hashed, remedy) as (values
+    ('filter', 'filter_decisions', null, 'filtering', cast('{0}' as integer[]), '%s decisions', 'decisions',
+     'Delete the document''s rows (--repair): the next run with this recipe writes them again.'),
+    ('sample', 'candidate_calls', 'filter', 'sampling', '{0,0}', '%s calls and %s pruned positions', 'rows',
+     'Delete the document''s rows of this and the later stages (--repair): the next run with this recipe computes them again.'),
+    ('execute', 'call_results', 'sample', 'execution', '{0}', 'results of %s inputs', 'results',
+     'Delete the results and what follows from them (--repair): the next run with this recipe asks the tool again.'),
+    ('score', 'call_losses', 'execute', 'scoring', '{0}', 'the losses of %s calls', 'losses',
+     'Delete the document''s losses (--repair): the next run with this recipe computes them again.'),
+    ('placebo', 'placebo_losses', 'score', 'placebos', '{0}', '%s placebos', 'placebos',
+     'Delete the document''s placebos (--repair): the next run with this recipe computes them again.')
+),
+page as materialized (
+    select document_id, rows_hash,
+           case cast(:stage as text)
+               when 'sample' then array[rows_written, coalesce(cast(counts ->> 'positions_pruned_below' as integer), 0)]
+               when 'execute' then null  -- results are shared, so that the ledger's own number is smaller
+               else array[rows_written] end as expected
     from stage_ledger
-    where stage = 'execute' and recipe_id = :recipe_id and document_id > cast(:after as uuid)
+    where stage = :stage and recipe_id = :recipe_id and document_id > cast(:after as uuid)
     order by document_id
     limit :page_size
 ),
@@ -323,56 +343,60 @@ bounds as materialized (
                 then (select document_id from page order by document_id desc limit 1)
                 else 'ffffffff-ffff-ffff-ffff-ffffffffffff' end as until
 ),
-asked as (
-    select distinct call.document_id, call.input_key
-    from candidate_calls call
-    where call.sampling_recipe_id = :sampling_recipe_id
-      and call.input_key is not null
-      and call.document_id > cast(:after as uuid) and call.document_id <= (select until from bounds)
+recipe as materialized (
+    select cast(definition ->> 'prune_below' as double precision) as prune_below,
+           (select array_agg(cast(weight as double precision) order by place)
+            from jsonb_array_elements_text(definition -> 'weights') with ordinality listed (weight, place)) as weights
+    from recipes
+    where recipe_id = case cast(:stage as text) when 'placebo' then :previous_recipe_id else :recipe_id end
 ),
-answered as (
-    select asked.document_id, count(*) as inputs, count(answer.row_text) as answers,
-           string_agg(answer.row_text, chr(10) order by asked.input_key) as row_texts,
-           bool_or(answer.misnamed) as misnamed
-    from asked
-    left join lateral (
-        select result_row_text(result) as row_text, result.input_key <> content_uuid(hashed_part(result.input)) as misnamed
-        from call_results result
-        where result.tool = :tool and result.tool_version = :tool_version and result.input_key = asked.input_key
-        limit 1  -- by its key
-    ) answer on true
-    group by asked.document_id
+written as (
+{rows}
 ),
 judged as (
-    select page.document_id, coalesce(answered.inputs, 0) as inputs, coalesce(answered.answers, 0) as answers,
-           page.rows_hash <> rows_hash(answered.row_texts) as differs,
-           coalesce(answered.misnamed, false) as misnamed,
-           -- Calls that are lost or changed ask for other inputs: that is found in the stage before.
-           exists (
+    select stage.*, document_id, page.document_id is not null as in_ledger, written.wrong, written.unless,
+           coalesce(page.expected, written.expected, nothing) as expected, coalesce(written.found, nothing) as found,
+           page.rows_hash <> rows_hash(written.row_texts) as differs,
+           stage.stage = 'sample' and not exists (select from documents document where document.document_id = coalesce(page.document_id, written.document_id))
+               as is_gone,
+           page.document_id is not null and stage.before is not null and not exists (
                select from stage_ledger before
-               where before.recipe_id = :sampling_recipe_id and before.stage = 'sample' and before.document_id = page.document_id
-           ) as has_sample
+               where before.recipe_id = :previous_recipe_id and before.stage = stage.before and before.document_id = page.document_id
+           ) as lacks_before
     from page
-    left join answered using (document_id)
+    full join written using (document_id)
+    join stage on stage.stage = :stage
+),
+compared as (
+    select *, found[1] < expected[1] or found[2] < expected[2] as lacks, found[1] > expected[1] or found[2] > expected[2] as exceeds from judged
 ),
 found as (
-    select case when answers < inputs then 'lost' else 'changed' end as kind, 'call_results' as relation,
-           format('execute of %s under %s', document_id, cast(:recipe_id as text)) as place,
-           case when answers < inputs then format('expected results of %s inputs of %s, found %s', inputs, cast(:tool as text), answers)
-                when differs then 'expected the results whose hash the ledger keeps, found others'
-                else 'expected ids of inputs that are the hashes of their content, found others' end as what,
-           'Delete the results and what follows from them (--repair): the next run with this recipe asks the tool again.' as remedy,
-           jsonb_build_object('action', 'rows', 'stage', 'execute', 'recipe_id', cast(:recipe_id as text), 'document_id', document_id,
-                              'unless', format('sample of %s under %s', document_id, cast(:sampling_recipe_id as text))) as repair
-    from judged
-    where has_sample and (answers < inputs or differs or misnamed)
+    select case when not in_ledger or lacks then 'lost' when is_gone then 'orphaned' when exceeds then 'doubled' else 'changed' end as kind,
+           case when not in_ledger then 'stage_ledger'
+                when found[1] = expected[1] and found[2] <> expected[2] then 'pruned_positions'
+                else relation end as relation,
+           format('%s of %s under %s', stage, document_id, cast(:recipe_id as text)) as place,
+           case when not in_ledger then format('expected a ledger row beside ' || counted || ', found none', variadic found)
+                when lacks or exceeds
+                then format('expected ' || counted, variadic expected)
+                     || case stage when 'execute' then ' of ' || cast(:tool as text) else ', as the ledger says' end
+                     || ', found ' || array_to_string(found, ' and ')
+                when is_gone then 'expected the document of these rows, found none'
+                when differs then format('expected the %s whose hash the ledger keeps, found others', hashed)
+                else wrong end as what,
+           remedy,
+           jsonb_build_object('action', 'rows', 'stage', stage, 'recipe_id', cast(:recipe_id as text), 'document_id', document_id,
+                              'unless', unless) as repair
+    from compared
+    -- Calls that are lost or changed ask for other inputs: that is found in the stage before.
+    where (not in_ledger or lacks or exceeds or is_gone or differs or wrong is not null) and not (stage = 'execute' and lacks_before)
     union all
-    select 'lost', 'stage_ledger', format('sample of %s under %s', document_id, cast(:sampling_recipe_id as text)),
-           'expected a ledger row before that of execution, found none',
+    select 'lost', 'stage_ledger', format('%s of %s under %s', before, document_id, cast(:previous_recipe_id as text)),
+           format('expected a ledger row before that of %s, found none', work),
            'Delete the document''s rows of this and the later stages (--repair): the next run with this recipe computes them again.',
-           jsonb_build_object('action', 'rows', 'stage', 'sample', 'recipe_id', cast(:sampling_recipe_id as text), 'document_id', document_id)
-    from judged
-    where not has_sample
+           jsonb_build_object('action', 'rows', 'stage', before, 'recipe_id', cast(:previous_recipe_id as text), 'document_id', document_id)
+    from compared
+    where lacks_before
 )
 select case when (select count(*) from page) = :page_size then (select cast(until as text) from bounds) end as position,
        (select count(*) from page) as items,
@@ -380,127 +404,24 @@ select case when (select count(*) from page) = :page_size then (select cast(unti
        coalesce((select jsonb_agg(to_jsonb(listed)) from (select * from found limit :most_findings) listed), '[]') as found
 
 -- name: filter
--- Audit: the filter decisions of the next documents against their ledger rows.
-with page as materialized (
-    select document_id, rows_written, rows_hash
-    from stage_ledger
-    where stage = 'filter' and recipe_id = :recipe_id and document_id > cast(:after as uuid)
-    order by document_id
-    limit :page_size
-),
-bounds as materialized (
-    select case when (select count(*) from page) = :page_size
-                then (select document_id from page order by document_id desc limit 1)
-                else 'ffffffff-ffff-ffff-ffff-ffffffffffff' end as until
-),
-written as (
-    select decision.document_id, count(*) as row_count,
-           string_agg(filter_row_text(decision), chr(10) order by decision.paragraph) as row_texts
-    from filter_decisions decision
-    where decision.filter_recipe_id = :recipe_id
-      and decision.document_id > cast(:after as uuid) and decision.document_id <= (select until from bounds)
-    group by decision.document_id
-),
-judged as (
-    select document_id, page.document_id is not null as in_ledger, page.rows_written, coalesce(written.row_count, 0) as row_count,
-           page.rows_hash <> rows_hash(written.row_texts) as differs
-    from page
-    full join written using (document_id)
-),
-found as (
-    select case when not in_ledger or row_count < rows_written then 'lost' when row_count > rows_written then 'doubled' else 'changed' end as kind,
-           case when in_ledger then 'filter_decisions' else 'stage_ledger' end as relation,
-           format('filter of %s under %s', document_id, cast(:recipe_id as text)) as place,
-           case when not in_ledger then format('expected a ledger row beside %s decisions, found none', row_count)
-                when row_count <> rows_written then format('expected %s decisions, as the ledger says, found %s', rows_written, row_count)
-                else 'expected the decisions whose hash the ledger keeps, found others' end as what,
-           'Delete the document''s rows (--repair): the next run with this recipe writes them again.' as remedy,
-           jsonb_build_object('action', 'rows', 'stage', 'filter', 'recipe_id', cast(:recipe_id as text), 'document_id', document_id) as repair
-    from judged
-    where not in_ledger or row_count <> rows_written or differs
-)
-select case when (select count(*) from page) = :page_size then (select cast(until as text) from bounds) end as position,
-       (select count(*) from page) as items,
-       (select count(*) from page where rows_hash is null) as unprovable,
-       coalesce((select jsonb_agg(to_jsonb(listed)) from (select * from found limit :most_findings) listed), '[]') as found
-
--- name: placebo
--- Audit: the placebos of the next documents against their ledger rows and against their definitions, and whether the stage before is in the
--- ledger. prune_below is that of the scoring's recipe; null where it has none.
-with page as materialized (
-    select document_id, rows_written, rows_hash
-    from stage_ledger
-    where stage = 'placebo' and recipe_id = :recipe_id and document_id > cast(:after as uuid)
-    order by document_id
-    limit :page_size
-),
-bounds as materialized (
-    select case when (select count(*) from page) = :page_size
-                then (select document_id from page order by document_id desc limit 1)
-                else 'ffffffff-ffff-ffff-ffff-ffffffffffff' end as until
-),
-written as (
-    select placebo.document_id, count(*) as row_count,
-           string_agg(placebo_row_text(placebo), chr(10) order by placebo.call_id, placebo.number) as row_texts,
-           count(*) filter (
-               where placebo.reason = 'pruned_below' and placebo.reduction_bound >= cast(:prune_below as double precision)) as wrong
-    from placebo_losses placebo
-    where placebo.placebo_recipe_id = :recipe_id
-      and placebo.document_id > cast(:after as uuid) and placebo.document_id <= (select until from bounds)
-    group by placebo.document_id
-),
-judged as (
-    select document_id, page.document_id is not null as in_ledger, page.rows_written, coalesce(written.row_count, 0) as row_count,
-           page.rows_hash <> rows_hash(written.row_texts) as differs, coalesce(written.wrong, 0) as wrong,
-           page.document_id is not null and not exists (
-               select from stage_ledger before
-               where before.recipe_id = :previous_recipe_id and before.stage = 'score' and before.document_id = page.document_id
-           ) as lacks_score
-    from page
-    full join written using (document_id)
-),
-found as (
-    select case when not in_ledger or row_count < rows_written then 'lost' when row_count > rows_written then 'doubled' else 'changed' end as kind,
-           case when in_ledger then 'placebo_losses' else 'stage_ledger' end as relation,
-           format('placebo of %s under %s', document_id, cast(:recipe_id as text)) as place,
-           case when not in_ledger then format('expected a ledger row beside %s placebos, found none', row_count)
-                when row_count <> rows_written then format('expected %s placebos, as the ledger says, found %s', rows_written, row_count)
-                when differs then 'expected the placebos whose hash the ledger keeps, found others'
-                else format('expected bounds below prune_below of pruned placebos, found %s without', wrong) end as what,
-           'Delete the document''s placebos (--repair): the next run with this recipe computes them again.' as remedy,
-           jsonb_build_object('action', 'rows', 'stage', 'placebo', 'recipe_id', cast(:recipe_id as text), 'document_id', document_id) as repair
-    from judged
-    where not in_ledger or row_count <> rows_written or differs or wrong > 0
-    union all
-    select 'lost', 'stage_ledger', format('score of %s under %s', document_id, cast(:previous_recipe_id as text)),
-           'expected a ledger row before that of placebos, found none',
-           'Delete the document''s rows of this and the later stages (--repair): the next run with this recipe computes them again.',
-           jsonb_build_object('action', 'rows', 'stage', 'score', 'recipe_id', cast(:previous_recipe_id as text), 'document_id', document_id)
-    from judged
-    where lacks_score
-)
-select case when (select count(*) from page) = :page_size then (select cast(until as text) from bounds) end as position,
-       (select count(*) from page) as items,
-       (select count(*) from page where rows_hash is null) as unprovable,
-       coalesce((select jsonb_agg(to_jsonb(listed)) from (select * from found limit :most_findings) listed), '[]') as found
+-- Of stage_rows: filter decisions.
+select decision.document_id, array[cast(count(*) as integer)] as found, cast(null as integer[]) as expected,
+       string_agg(filter_row_text(decision), chr(10) order by decision.paragraph) as row_texts,
+       cast(null as text) as wrong, cast(null as text) as unless
+from filter_decisions decision
+where decision.filter_recipe_id = :recipe_id
+  and decision.document_id > cast(:after as uuid) and decision.document_id <= (select until from bounds)
+group by decision.document_id
 
 -- name: sample
--- Audit: the candidate calls and pruned positions of the next documents against their ledger rows, the ids of the calls and of their inputs,
--- positions against texts, and whether the stage before is in the ledger.
-with page as materialized (
-    select document_id, rows_written, rows_hash, coalesce(cast(counts ->> 'positions_pruned_below' as bigint), 0) as pruned_written
-    from stage_ledger
-    where stage = 'sample' and recipe_id = :recipe_id and document_id > cast(:after as uuid)
-    order by document_id
-    limit :page_size
-),
-bounds as materialized (
-    select case when (select count(*) from page) = :page_size
-                then (select document_id from page order by document_id desc limit 1)
-                else 'ffffffff-ffff-ffff-ffff-ffffffffffff' end as until
-),
-calls as (
-    select call.document_id, count(*) as row_count, max(call.position_char) as last_char,
+-- Of stage_rows: candidate calls and pruned positions; ids of the calls and of their inputs, positions inside the text.
+select document_id, array[coalesce(calls.row_count, 0), coalesce(pruned.row_count, 0)] as found, cast(null as integer[]) as expected,
+       concat_ws(chr(10), calls.row_texts, pruned.row_texts) as row_texts,
+       case when calls.misnamed > 0 then 'expected ids of calls and inputs that are the hashes of their content, found others'
+            when beyond.is_beyond then 'expected positions inside the text, found one behind its end' end as wrong,
+       case when beyond.is_beyond then cast(document_id as text) end as unless
+from (
+    select call.document_id, cast(count(*) as integer) as row_count, max(call.position_char) as last_char,
            string_agg(call_row_text(call), chr(10) order by call.call_id) as row_texts,
            count(*) filter (
                where call.call_id <> content_uuid(
@@ -511,131 +432,74 @@ calls as (
     where call.sampling_recipe_id = :recipe_id
       and call.document_id > cast(:after as uuid) and call.document_id <= (select until from bounds)
     group by call.document_id
-),
-pruned as (
-    select position.document_id, count(*) as row_count, max(position.position_char) as last_char,
+) calls
+full join (
+    select position.document_id, cast(count(*) as integer) as row_count, max(position.position_char) as last_char,
            string_agg(pruned_row_text(position), chr(10) order by position.paragraph, position.position_token) as row_texts
     from pruned_positions position
     where position.sampling_recipe_id = :recipe_id
       and position.document_id > cast(:after as uuid) and position.document_id <= (select until from bounds)
     group by position.document_id
-),
-judged as (
-    select document_id, page.document_id is not null as in_ledger,
-           page.rows_written, coalesce(calls.row_count, 0) as row_count,
-           page.pruned_written, coalesce(pruned.row_count, 0) as pruned_count,
-           page.rows_hash <> rows_hash(concat_ws(chr(10), calls.row_texts, pruned.row_texts)) as differs,
-           calls.misnamed > 0 as misnamed,
-           greatest(calls.last_char, pruned.last_char) > char_length(document.text) as beyond,
-           document.document_id is null as is_gone,
-           page.document_id is not null and not exists (
-               select from stage_ledger before
-               where before.recipe_id = :previous_recipe_id and before.stage = 'filter' and before.document_id = page.document_id
-           ) as lacks_filter
-    from page
-    full join calls using (document_id)
-    full join pruned using (document_id)
-    left join documents document using (document_id)
-),
-found as (
-    select case when not in_ledger or row_count < rows_written or pruned_count < pruned_written then 'lost'
-                when is_gone then 'orphaned'
-                when row_count > rows_written or pruned_count > pruned_written then 'doubled'
-                else 'changed' end as kind,
-           case when not in_ledger then 'stage_ledger'
-                when row_count = rows_written and pruned_count <> pruned_written then 'pruned_positions'
-                else 'candidate_calls' end as relation,
-           format('sample of %s under %s', document_id, cast(:recipe_id as text)) as place,
-           case when not in_ledger
-                then format('expected a ledger row beside %s calls and %s pruned positions, found none', row_count, pruned_count)
-                when row_count <> rows_written or pruned_count <> pruned_written
-                then format('expected %s calls and %s pruned positions, as the ledger says, found %s and %s',
-                            rows_written, pruned_written, row_count, pruned_count)
-                when is_gone then 'expected the document of these rows, found none'
-                when differs then 'expected the rows whose hash the ledger keeps, found others'
-                when misnamed then 'expected ids of calls and inputs that are the hashes of their content, found others'
-                else 'expected positions inside the text, found one behind its end' end as what,
-           'Delete the document''s rows of this and the later stages (--repair): the next run with this recipe computes them again.' as remedy,
-           jsonb_build_object('action', 'rows', 'stage', 'sample', 'recipe_id', cast(:recipe_id as text), 'document_id', document_id,
-                              'unless', case when beyond then cast(document_id as text) end) as repair
-    from judged
-    where not in_ledger or row_count <> rows_written or pruned_count <> pruned_written or differs or misnamed or beyond or is_gone
-    union all
-    select 'lost', 'stage_ledger', format('filter of %s under %s', document_id, cast(:previous_recipe_id as text)),
-           'expected a ledger row before that of sampling, found none',
-           'Delete the document''s rows of this and the later stages (--repair): the next run with this recipe computes them again.',
-           jsonb_build_object('action', 'rows', 'stage', 'filter', 'recipe_id', cast(:previous_recipe_id as text), 'document_id', document_id)
-    from judged
-    where lacks_filter
-)
-select case when (select count(*) from page) = :page_size then (select cast(until as text) from bounds) end as position,
-       (select count(*) from page) as items,
-       (select count(*) from page where rows_hash is null) as unprovable,
-       coalesce((select jsonb_agg(to_jsonb(listed)) from (select * from found limit :most_findings) listed), '[]') as found
+) pruned using (document_id)
+left join lateral (
+    select greatest(calls.last_char, pruned.last_char) > char_length(document.text) as is_beyond
+    from documents document
+    where document.document_id = coalesce(calls.document_id, pruned.document_id)
+) beyond on true
+
+-- name: execute
+-- Of stage_rows: the results of all inputs that a document asks; ids of inputs.
+select asked.document_id, array[cast(count(answer.row_text) as integer)] as found, array[cast(count(*) as integer)] as expected,
+       string_agg(answer.row_text, chr(10) order by asked.input_key) as row_texts,
+       case when bool_or(answer.misnamed) then 'expected ids of inputs that are the hashes of their content, found others' end as wrong,
+       format('sample of %s under %s', asked.document_id, cast(:previous_recipe_id as text)) as unless
+from (
+    select distinct call.document_id, call.input_key
+    from candidate_calls call
+    join page using (document_id)
+    where call.sampling_recipe_id = :previous_recipe_id
+      and call.input_key is not null
+      and call.document_id > cast(:after as uuid) and call.document_id <= (select until from bounds)
+) asked
+left join lateral (
+    select result_row_text(result) as row_text, result.input_key <> content_uuid(hashed_part(result.input)) as misnamed
+    from call_results result
+    where result.tool = :tool and result.tool_version = :tool_version and result.input_key = asked.input_key
+    limit 1  -- by its key
+) answer on true
+group by asked.document_id
 
 -- name: score
--- Audit: the losses of the next documents against their ledger rows and against their definitions, and whether the stage before is in the
--- ledger. prune_below and weights are those of the recipe; null if it has none.
-with page as materialized (
-    select document_id, rows_written, rows_hash
-    from stage_ledger
-    where stage = 'score' and recipe_id = :recipe_id and document_id > cast(:after as uuid)
-    order by document_id
-    limit :page_size
-),
-bounds as materialized (
-    select case when (select count(*) from page) = :page_size
-                then (select document_id from page order by document_id desc limit 1)
-                else 'ffffffff-ffff-ffff-ffff-ffffffffffff' end as until
-),
-written as (
-    select loss.document_id, count(*) as row_count,
-           string_agg(losses_row_text(loss), chr(10) order by loss.call_id) as row_texts,
-           count(*) filter (
-               where loss.reason = 'pruned_below' and loss.reduction_bound >= cast(:prune_below as double precision)
-                  -- The terms are stored in single precision.
-                  or loss.reason is null and (
-                         abs(loss.loss_without_call - weighted_loss(loss.token_log_probabilities, 1, cast(:weights as double precision[])))
-                         + abs(loss.loss_without_result - weighted_loss(loss.token_log_probabilities, 2, cast(:weights as double precision[])))
-                         + abs(loss.loss_with_result - weighted_loss(loss.token_log_probabilities, 3, cast(:weights as double precision[])))
-                         > 1e-4 * (1 + loss.loss_without_call + loss.loss_without_result + loss.loss_with_result))) as wrong
-    from call_losses loss
-    where loss.scoring_recipe_id = :recipe_id
-      and loss.document_id > cast(:after as uuid) and loss.document_id <= (select until from bounds)
-    group by loss.document_id
-),
-judged as (
-    select document_id, page.document_id is not null as in_ledger, page.rows_written, coalesce(written.row_count, 0) as row_count,
-           page.rows_hash <> rows_hash(written.row_texts) as differs, coalesce(written.wrong, 0) as wrong,
-           page.document_id is not null and not exists (
-               select from stage_ledger before
-               where before.recipe_id = :previous_recipe_id and before.stage = 'execute' and before.document_id = page.document_id
-           ) as lacks_execute
-    from page
-    full join written using (document_id)
-),
-found as (
-    select case when not in_ledger or row_count < rows_written then 'lost' when row_count > rows_written then 'doubled' else 'changed' end as kind,
-           case when in_ledger then 'call_losses' else 'stage_ledger' end as relation,
-           format('score of %s under %s', document_id, cast(:recipe_id as text)) as place,
-           case when not in_ledger then format('expected a ledger row beside the losses of %s calls, found none', row_count)
-                when row_count <> rows_written
-                then format('expected the losses of %s calls, as the ledger says, found %s', rows_written, row_count)
-                when differs then 'expected the losses whose hash the ledger keeps, found others'
-                else format('expected losses that follow from their tokens'' log probabilities, and of pruned calls bounds below prune_below, found %s calls without', wrong) end as what,
-           'Delete the document''s losses (--repair): the next run with this recipe computes them again.' as remedy,
-           jsonb_build_object('action', 'rows', 'stage', 'score', 'recipe_id', cast(:recipe_id as text), 'document_id', document_id) as repair
-    from judged
-    where not in_ledger or row_count <> rows_written or differs or wrong > 0
-    union all
-    select 'lost', 'stage_ledger', format('execute of %s under %s', document_id, cast(:previous_recipe_id as text)),
-           'expected a ledger row before that of scoring, found none',
-           'Delete the document''s rows of this and the later stages (--repair): the next run with this recipe computes them again.',
-           jsonb_build_object('action', 'rows', 'stage', 'execute', 'recipe_id', cast(:previous_recipe_id as text), 'document_id', document_id)
-    from judged
-    where lacks_execute
-)
-select case when (select count(*) from page) = :page_size then (select cast(until as text) from bounds) end as position,
-       (select count(*) from page) as items,
-       (select count(*) from page where rows_hash is null) as unprovable,
-       coalesce((select jsonb_agg(to_jsonb(listed)) from (select * from found limit :most_findings) listed), '[]') as found
+-- Of stage_rows: losses; those of scored calls follow from their tokens' log probabilities, and bounds of pruned calls are below prune_below.
+select loss.document_id, array[cast(count(*) as integer)] as found, cast(null as integer[]) as expected,
+       string_agg(losses_row_text(loss), chr(10) order by loss.call_id) as row_texts,
+       'expected losses that follow from their tokens'' log probabilities, and of pruned calls bounds below prune_below, found '
+           || nullif(count(*) filter (
+                  where loss.reason = 'pruned_below' and loss.reduction_bound >= recipe.prune_below
+                     -- The terms are stored in single precision.
+                     or loss.reason is null and (
+                            abs(loss.loss_without_call - weighted_loss(loss.token_log_probabilities, 1, recipe.weights))
+                            + abs(loss.loss_without_result - weighted_loss(loss.token_log_probabilities, 2, recipe.weights))
+                            + abs(loss.loss_with_result - weighted_loss(loss.token_log_probabilities, 3, recipe.weights))
+                            > 1e-4 * (1 + loss.loss_without_call + loss.loss_without_result + loss.loss_with_result))), 0)
+           || ' calls without' as wrong,
+       cast(null as text) as unless
+from call_losses loss
+left join recipe on true
+where loss.scoring_recipe_id = :recipe_id
+  and loss.document_id > cast(:after as uuid) and loss.document_id <= (select until from bounds)
+group by loss.document_id
+
+-- name: placebo
+-- Of stage_rows: placebos; bounds of pruned ones are below the prune_below of the scoring's recipe.
+select placebo.document_id, array[cast(count(*) as integer)] as found, cast(null as integer[]) as expected,
+       string_agg(placebo_row_text(placebo), chr(10) order by placebo.call_id, placebo.number) as row_texts,
+       'expected bounds below prune_below of pruned placebos, found '
+           || nullif(count(*) filter (where placebo.reason = 'pruned_below' and placebo.reduction_bound >= recipe.prune_below), 0)
+           || ' without' as wrong,
+       cast(null as text) as unless
+from placebo_losses placebo
+left join recipe on true
+where placebo.placebo_recipe_id = :recipe_id
+  and placebo.document_id > cast(:after as uuid) and placebo.document_id <= (select until from bounds)
+group by placebo.document_id

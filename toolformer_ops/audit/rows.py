@@ -25,6 +25,7 @@ from toolformer_ops.runs.recipes import Recipe
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool
 from toolformer_ops.stages.ingestion import REFUSED_ROWS
 from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.queries import Statement
 
 
 def documents(auditing: Auditing, _: str, position: str) -> Page:
@@ -83,38 +84,22 @@ def recipe_ids(auditing: Auditing, _: str, __: str) -> Page:
 
 def stage_rows(stage: str) -> Callable[[Auditing, str, str], Page]:
     """The check of one stage: its rows against their hashes in the ledger, and against their definitions."""
+    rows = queries.audited_rows[stage]
+    statement = Statement(rows.name, queries.audited_rows.stage_rows.sql.replace("{rows}", rows.sql))
+    before = {"sample": "filter", "execute": "sample", "score": "execute", "placebo": "score"}.get(stage)
 
     def page(auditing: Auditing, recipe_id: str, position: str) -> Page:
         tool = next(tool for tool in auditing.subjects.tools if _recipe(tool, stage) == recipe_id)
-        parameters: dict[str, object] = {}
-        if stage != "filter":
-            stages = list(RECIPE_OF_STAGE)
-            parameters["previous_recipe_id"] = _recipe(tool, stages[stages.index(stage) - 1])
-        with database.transaction(auditing.engine) as connection:
-            known = database.fetch_all(connection, queries.audited_rows.recipes, recipe_ids=[recipe_id])
-        definition = known[0].definition if known and known[0].is_there else {}
-        if stage == "execute":
-            parameters |= {
-                "sampling_recipe_id": tool.sampling_recipe_id,
-                "tool": tool.tool,
-                "tool_version": tool.tool_version,
-            }
-        elif stage == "score":
-            parameters |= {name: definition.get(name) for name in ("prune_below", "weights")}
-        elif stage == "placebo":
-            with database.transaction(auditing.engine) as connection:
-                parents = database.fetch_all(
-                    connection, queries.audited_rows.recipes, recipe_ids=[tool.scoring_recipe_id]
-                )
-            parent = parents[0].definition if parents and parents[0].is_there else {}
-            parameters["prune_below"] = parent.get("prune_below")
         return statement_page(
             auditing,
-            queries.audited_rows[stage],
+            statement,
+            stage=stage,
             recipe_id=recipe_id,
+            previous_recipe_id=_recipe(tool, before) if before else None,
+            tool=tool.tool,
+            tool_version=tool.tool_version,
             after=position or NO_DOCUMENT,
             page_size=auditing.page_documents,
-            **parameters,
         )
 
     return page
