@@ -1,6 +1,7 @@
 """The FastAPI application of the page: routes, assets, and what an error looks like. Nobody gets anything without signing in."""
 
 import logging
+from http import HTTPStatus
 
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -61,12 +62,11 @@ async def _say(request: Request, error: Exception) -> Response:
         case StarletteHTTPException(status_code=403):
             status, title = 403, "No right to see this"
             text = "In Airflow you may not see the runs of this DAG, and so not what they found."
-        case StarletteHTTPException(status_code=404) | StarletteHTTPException(status_code=405):
-            status, title, text = (
-                404,
-                "Nothing here",
-                "There is no such page. The tabs of a DAG run lead to those that there are.",
-            )
+        case StarletteHTTPException(status_code=404 | 405):
+            status, title = 404, "Nothing here"
+            text = "There is no such page. The tabs of a DAG run lead to those that there are."
+            if error.detail != HTTPStatus(error.status_code).phrase:  # a view says more
+                text = error.detail
         case StarletteHTTPException():
             status, title, text = error.status_code, "Not possible", str(error.detail)
         case RequestValidationError():
