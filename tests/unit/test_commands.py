@@ -1,0 +1,214 @@
+"""The command line: what is typed, and the status, what is printed and what is said of it; requests that are wrong among them."""
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.annotated_runs import AnnotatedRun
+from toolformer_ops import __main__ as command_line
+from toolformer_ops import termination
+from toolformer_ops.__main__ import app
+from toolformer_ops.commands.command_line import PANELS
+from toolformer_ops.config import Settings
+
+Run = Callable[..., tuple[int | str | None, str, str]]
+NO_MODEL = "--model: expected a language model, found none, and TOOLFORMER_DEFAULT_MODEL is not set."
+SUM = "Out of 1400 people, 400 passed, that is 29 %."
+
+
+@pytest.fixture
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> Run:
+    """`toolformer-ops` with these words, in a folder with two texts: the status, stdout, and stderr with the errors of the log."""
+    monkeypatch.chdir(tmp_path)
+    Path("posts.jsonl").write_text(f'{{"text": "{SUM}"}}\n{{"text": "None here."}}\n')
+    monkeypatch.setattr(termination, "install", lambda: None)
+
+    def made(*words: str) -> tuple[int | str | None, str, str]:
+        caplog.clear()
+        monkeypatch.setattr(sys, "argv", ["toolformer-ops", *words])
+        with pytest.raises(SystemExit) as ended:
+            command_line.main()
+        printed = capsys.readouterr()
+        errors = [record.message for record in caplog.records if record.levelno == logging.ERROR]
+        said = " ".join(re.sub("[│╭╮╰╯─]", " ", printed.err).split())  # without Typer's boxes
+        return ended.value.code, printed.out, "\n".join([said, *errors])
+
+    return made
+
+
+TYPED: list[tuple[list[str], int, str, str]] = [
+    # An input may begin with a minus sign, and with what asks other commands for help.
+    (["call", "Calculator", "-3"], 0, "-3\n", ""),
+    (["call", "Calculator", "-3 + 5"], 0, "2\n", ""),
+    (["call", "Calculator", "--3"], 0, "3\n", ""),
+    (["call", "Calculator", "-(2 + 3)"], 0, "-5\n", ""),
+    (["call", "Calculator", "-half"], 3, "", "no result: "),
+    (["call", "--help"], 0, "Usage", ""),
+    (["call", "Calculator", "--modle=smol"], 2, "", "expected an option of `call` (--date, --model) or an input, found --modle"),
+    (["call", "Calculator", "1", "2"], 2, "", "Got unexpected extra argument"),
+    (["call"], 2, "", "Missing argument"),
+    (["call", "Abacus", "1"], 2, "", "found 'Abacus'"),
+    (["call", "--date", "2023-01-30", "Calendar"], 0, "Today is Monday, January 30, 2023.\n", ""),
+    (["call", "Calendar", "--date=2023-01-30"], 0, "Today is Monday, January 30, 2023.\n", ""),
+    (["call", "Calendar"], 3, "", "no result: document_has_no_date"),
+    (["call", "MT", "sûreté nucléaire"], 2, "", NO_MODEL),
+    (["filter", "--tol", "MT", "x"], 2, "", "No such option"),
+    (["filter", "none.jsonl", "--tool", "Calculator"], 2, "", "none.jsonl, found nothing"),
+    (["filter", "posts.jsonl", "--tool", "Calculator"], 0, '"kept": false, "reason": "rule_iii_not_sampled"}', ""),
+    (["filter", "posts.jsonl", "--tool", "QA"], 0, '"kept": true, "reason": "every_text"', ""),
+    (["explain"], 2, "", "expected --text, --at and --call, or a stored call"),
+    (["explain", "--text", "a", "--call", "QA(x)"], 2, "", "expected --text, --at and --call, or a stored call"),
+    (["explain", "--run", "r", "--text", "a"], 2, "", "or one that you write (--text, --at, --call), found both."),
+    (["explain", "--text", "a", "--at", "0", "--call", "QA(x)"], 2, "", NO_MODEL),
+    (["annotate", "posts.jsonl", "--tool", "Calculator"], 2, "", NO_MODEL),
+    (["estimate", "posts.jsonl"], 2, "", NO_MODEL),
+    (["parameters"], 0, '"sampling_threshold"', ""),
+    (["export", "release", "out", "--format", "csv"], 2, "", "--format: expected one of chat, found 'csv'."),
+    (["export", "release", "out"], 2, "", "expected"),
+    (["run", "posts.jsonl", "--attach", "run-1"], 2, "", "--attach"),
+    (["stage", "no-such-stage"], 2, "", "No such command 'no-such-stage'"),
+    (["stage", "start-run", "--run", "r", "--parameters", "[1]"], 2, "", "expected"),
+    # Housekeeping.
+    (["forget", "--corpus", "x", "--release", "y"], 2, "", "expected one of --document, --corpus, --release and --model"),
+    (["forget", "--record", "7"], 2, "", "--record: expected --corpus with the address of the record's corpus"),
+    (["forget", "--document", "x"], 2, "", "Invalid value for '--document'"),
+    (["audit", "--accept-numbers", "r", "--repair"], 2, "", "expected --accept-numbers alone"),
+    (["audit", "--accept-numbers", "r", "--run", "r"], 2, "", "expected --accept-numbers alone"),
+    (["audit", "--run", "r", "--model", "m"], 2, "", "expected one of --corpus, --run, --release and --model"),
+    (["audit", "--yes"], 2, "", "expected --yes with --repair, found it alone."),
+    # Tools of servers.
+    (["new-tool", "--tool", "t", "--examples", "e"], 2, "", "expected --mcp or --openapi, found both or neither."),
+    (["new-tool", "--tool", "t", "--examples", "e", "--mcp", "m", "--openapi", "o"], 2, "", "found both or neither."),
+    (["new-tool", "--tool", "t", "--examples", "e", "--mcp", "m", "--header", "a"], 2, "", "a name, a colon and a value"),
+    (["new-tool", "--tool", "t", "--examples", "e", "--openapi", "o"], 2, "", "--mcp, --openapi, --url, --secret, --header: "),
+    (["refresh-tool", "t.txt"], 2, "", "t.txt: expected a tool file, NAME.toml, found another name."),
+    # Writing and evaluating.
+    (["generate", "--date", "May", "x"], 2, "", "--date: expected a date such as 2023-01-30, found 'May'."),
+    (["generate", "x", "--file", "posts.jsonl"], 2, "", "either as arguments or with --file, found both."),
+    (["generate", "--file", "none.txt"], 2, "", "--file: expected a text file in UTF-8 at none.txt"),
+    (["generate", "x"], 2, "", NO_MODEL),
+    (["evaluate", "--model", "m", "--suite", "qa", "--data", ".", "--k", "x"], 2, "", "--k: expected whole numbers from 0"),
+    (["evaluate", "--model", "m", "--suite", "qa", "--data", ".", "--base", "m"], 2, "", "expected --compare with them"),
+    (["evaluate", "--model", "m", "--suite", "qa", "--data", ".", "--compare"], 2, "", "expected the model before finetuning"),
+    (["evaluate", "--model", "m", "--suite", "qa", "--data", ".", "--out", "."], 2, "", "--out: expected a file that can be"),
+    # Without Postgres and S3.
+    (["runs"], 2, "", "TOOLFORMER_DATABASE_DSN"),
+    (["doctor"], 1, "missing Postgres: ", ""),
+]  # fmt: skip
+"""What is typed, the status, what stdout begins with or holds, and what stderr holds."""
+
+
+@pytest.mark.parametrize(("words", "status", "printed", "said"), TYPED, ids=[" ".join(item[0])[:60] for item in TYPED])
+def test_what_is_typed_has_its_status_and_its_words(
+    run: Run, words: list[str], status: int, printed: str, said: str
+) -> None:
+    found_status, out, error = run(*words)
+    assert (found_status, printed in out, said in error) == (status, True, True), (out, error)
+    assert printed or not out
+    assert "Traceback" not in error
+
+
+def test_help_shows_every_command_once_in_panels_by_purpose() -> None:
+    lines = CliRunner().invoke(app, ["-h"], env={"COLUMNS": "300", "TERMINAL_WIDTH": "300"}).stdout.splitlines()
+    shown: dict[str, list[str]] = {}
+    for line in lines:
+        if line.startswith("╭─"):
+            shown[panel := line.strip("╭╮─ ")] = []
+        elif line.startswith("│ "):
+            shown[panel].append(line.split()[1])
+    assert list(shown) == ["Options", *PANELS]
+    assert {panel: tuple(names) for panel, names in shown.items() if panel != "Options"} == dict(PANELS)
+    assert "--version" in shown["Options"]
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["stage"], ["stage", "sample"]], ids=str)
+def test_h_asks_for_help_too(command: list[str]) -> None:
+    asked, briefly = (CliRunner().invoke(app, [*command, option]) for option in ("--help", "-h"))
+    assert (briefly.exit_code, briefly.stdout) == (0, asked.stdout)
+    assert "Usage" in briefly.stdout
+
+
+def test_it_says_its_version(run: Run) -> None:
+    assert run("--version")[:2] == (0, f"{version('toolformer-ops')}\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"), [("ru", {"run", "runs"}), ("run --at", {"--attach"}), ("stage sc", {"score"})]
+)
+def test_a_shell_completes_commands_and_options(typed: str, offered: set[str]) -> None:
+    line = f"toolformer-ops {typed}"
+    asked = {
+        "_TOOLFORMER_OPS_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1),
+    }  # fmt: skip
+    done = CliRunner().invoke(app, env=asked, prog_name="toolformer-ops")
+    assert set(done.stdout.split()) == offered
+    assert "--install-completion" in CliRunner().invoke(app, ["--help"]).stdout
+
+
+OF_A_RUN: list[tuple[list[str], int, str, str]] = [
+    (["doctor"], 0, "ok      Postgres: answers", ""),
+    (["runs"], 0, "run-1", ""),
+    (["runs", "--json"], 0, '"run_id": "run-1"', ""),
+    (["changes", "run-1", "--calls", "9"], 0, "Corpus: ", ""),
+    (["changes", "run-1", "--json"], 0, '"summary"', ""),
+    (["changes", "nobody"], 2, "", "nobody"),
+    (["thresholds", "run-1"], 3, "Calculator: none (", ""),
+    (["thresholds", "nobody"], 2, "", "nobody"),
+    (["placebo", "nobody"], 2, "", "nobody"),
+    (["retry-failed", "--run", "run-1"], 0, "0 documents are tried again by the next run", ""),
+    (["retry-failed", "--run", "nobody"], 2, "", "nobody"),
+    (["retention"], 0, "recipes would be dropped (--yes does it): ", ""),
+    (["explain", "--call-id", "0" * 32], 2, "", "expected"),
+    (["report", "--run", "run-1"], 2, "", "run-1"),
+    (["download", "nobody", "folder"], 2, "", "nobody"),
+    (["push", "nobody", "owner/name"], 2, "", "nobody"),
+    (["publish-model", "none"], 2, "", "none"),
+    (["export-judgements", "nobody"], 2, "", "nobody"),
+    (["stage", "tools-to-do", "--run", "run-1"], 0, '{"tools": [', ""),
+    (["stage", "plan", "--run", "run-1", "--tool", "Calculator"], 0, "[", ""),
+    (["stage", "plan", "--run", "nobody", "--tool", "Calculator"], 2, "", "nobody"),
+    (["stage", "filter", "--run", "run-1", "--tool", "Abacus"], 2, "", "Abacus"),
+    (["stage", "execute", "--run", "run-1", "--tool", "Calculator"], 2, "", "run run-1 was started with Calculator version 1"),
+    (["stage", "score", "--run", "run-1", "--tool", "Calculator", "--shard", "1/1"], 2, "", "1/1"),
+    (["stage", "release", "--run", "run-1"], 0, '{"release_id": "', ""),
+    (["stage", "check-release", "--run", "run-1"], 0, "", ""),
+    (["stage", "check", "--run", "run-1", "--tool", "Calculator"], 3, "", "recipes_are_described"),
+    (["stage", "release", "--run", "run-1"], 3, "", "recipes_are_described"),
+    (["stage", "finetune", "--run", "nobody"], 2, "", "nobody"),
+    (["stage", "publish", "--run", "nobody"], 2, "", "nobody"),
+    (["stage", "evaluate", "--run", "nobody", "--suite", "qa"], 2, "", "nobody"),
+    (["stage", "report-evaluation", "--run", "nobody"], 2, "", "nobody"),
+    (["stage", "start-finetuning", "--run", "t", "--release", "0" * 16, "--parameters", "{}"], 2, "", "0" * 16),
+    (["stage", "start-run", "--run", "n", "--parameters", '{"corpus": "c", "model": "hub/m@1"}'], 2, "", "expected"),
+    (["stage", "ingest", "--corpus", "none.jsonl"], 2, "", "none.jsonl, found nothing"),
+    (["stage", "build-index", "--source", "none.json"], 2, "", "none.json"),
+    (["stage", "finish-run", "--run", "run-1"], 0, '{"summary": "', ""),
+]  # fmt: skip
+"""In this order, on a run with one call in one text."""
+
+
+def test_every_command_of_a_run_has_its_status_and_its_words(run: Run, settings: Settings) -> None:
+    made = AnnotatedRun(settings, {"Calculator": 0.5})
+    made.add_call("Calculator", made.add_text(SUM), " 29", "400 / 1400", "0.29", saves=1.25)
+    made.complete("Calculator")
+    released = ""
+    for words, status, printed, said in OF_A_RUN:
+        found_status, out, error = run(*words)
+        assert (found_status, printed in out, said in error) == (status, True, True), (words, out, error)
+        assert printed or not out, words
+        if printed.startswith('{"release_id"'):
+            released = json.loads(out)["release_id"]
+    status, out, _ = run("download", released, "folder", "--license", "cc-by-sa-4.0")
+    assert (status, out.startswith("folder: "), Path("folder/README.md").is_file()) == (0, True, True)
