@@ -82,17 +82,13 @@ def test_the_preset_that_is_chosen_fills_the_empty_fields(local_dags: dict[str, 
     )
 
 
-def test_several_tools_are_offered_for_choice(local_dags: dict[str, DAG]) -> None:
-    schema = local_dags["annotate_corpus"].params.get_param("tools").schema
-    assert schema["examples"] == ["Calculator", "Calendar", "WikiSearch", "QA", "MT"]
-    assert validated(local_dags["annotate_corpus"], **GIVEN, tools=["MT", "QA"])["tools"] == ["MT", "QA"]
-
-
-def test_several_suites_are_offered_and_none_is_chosen(local_dags: dict[str, DAG]) -> None:
+def test_tools_and_suites_are_offered_for_choice(local_dags: dict[str, DAG]) -> None:
+    assert local_dags["annotate_corpus"].params.get_param("tools").schema["examples"] == list(PAPER_TOOLS)
+    assert PAPER_TOOLS == ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
     for dag_id in ("annotate_corpus", "finetune_release"):
         param = local_dags[dag_id].params.get_param("evaluation_suites")
         assert param.schema["examples"] == ["lama", "math", "qa", "mlqa", "temporal", "perplexity"]
-        assert param.value == []
+        assert param.value == []  # none is chosen
 
 
 GOOD = [
@@ -101,6 +97,7 @@ GOOD = [
     {"document_limit": 1},
     {"document_limit": None},
     {"tools": ["Calendar"]},
+    {"tools": ["MT", "QA"]},
     {"keep_threshold_Calculator": 0.5, "keep_threshold_MT": 0, "keep_threshold_QA": None},
     {"call_prefix": "tool_name"},
     {"sampling_threshold": 0.0},

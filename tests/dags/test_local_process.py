@@ -53,13 +53,6 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_both_streams_become_log_lines() -> None:
-    log: Log = []
-    program = "import sys; print('on stdout'); print('on stderr: 3 calls, ünïcode', file=sys.stderr)"
-    task(program, log).execute(context())
-    assert sorted(log) == ["on stderr: 3 calls, ünïcode", "on stdout"]
-
-
 @pytest.mark.parametrize(
     ("answer", "starts", "said"),
     [
@@ -97,57 +90,54 @@ def test_lines_come_while_the_stage_runs() -> None:
     reader.join()
 
 
-def test_bytes_that_are_no_utf_8_do_not_break_the_log() -> None:
+ECHO = "import json, sys; print(json.dumps(sys.argv[1:]))"
+RETURNED: list[tuple[str, dict[str, Any], object, list[str]]] = [
+    # Both streams are log lines; the last line of stdout is the result, if there is to be one.
+    ("import sys; print('out', flush=True); print('3 calls, ünïcode', file=sys.stderr)", {}, None, ["3 calls, ünïcode", "out"]),
+    ("import sys; sys.stdout.buffer.write(b'\\xff\\n')", {}, None, ["\\xff"]),
+    ("print('[\"0/1\"]')", {}, None, ['["0/1"]']),
+    ("print('3 shards'); print('[1, 2]'); import sys; print('done', file=sys.stderr)", {"returns_result": True}, [1, 2],
+     ["done", "3 shards", "[1, 2]"]),
+    (ECHO, {"shard": "1/3", "returns_result": True}, ["stage", "sample", "--shard", "1/3"],
+     ['["stage", "sample", "--shard", "1/3"]']),
+]  # fmt: skip
+"""A program, the task's options, what the task returns, and the lines of its log in any order."""
+
+
+@pytest.mark.parametrize(("program", "options", "returned", "lines"), RETURNED)
+def test_what_a_stage_prints_is_the_log_and_its_last_line_the_result(
+    program: str, options: dict[str, Any], returned: object, lines: list[str]
+) -> None:
     log: Log = []
-    task("import sys; sys.stdout.buffer.write(b'\\xff\\n')", log).execute(context())
-    assert log == ["\\xff"]
+    assert task(program, log, **options).execute(context()) == returned
+    assert sorted(log) == sorted(lines)
 
 
 def test_arguments_reach_the_program_as_they_are_without_a_shell() -> None:
     arguments = ["stage", "start-run", "--parameters", '{"corpus": "it\'s $(id) `id` *; a b"}']
-    made = task("import json, sys; print(json.dumps(sys.argv[1:]))", arguments=arguments, returns_result=True)
-    assert made.execute(context()) == arguments
+    assert task(ECHO, arguments=arguments, returns_result=True).execute(context()) == arguments
 
 
-def test_a_shard_is_added_to_the_arguments() -> None:
-    made = task("import json, sys; print(json.dumps(sys.argv[1:]))", shard="1/3", returns_result=True)
-    assert made.execute(context()) == ["stage", "sample", "--shard", "1/3"]
+KILL = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+SAY = "import sys; print('CorpusError: expected x.jsonl, found none.', file=sys.stderr); sys.exit({})"
+FAILURES = [
+    ("print('three')", True, True, r"expected ids or counts as the last line on stdout, found 'three'"),
+    # A wrong request and a failed gate are not tried again.
+    (SAY.format(2), False, False, r"stage sample: .* CorpusError: expected x.jsonl, found none\."),
+    (SAY.format(3), False, False, r"stage sample: .* CorpusError: expected x.jsonl, found none\."),
+    (SAY.format(1), False, True, r"CorpusError: expected x.jsonl, found none\."),
+    (KILL, False, True, r"stage sample: killed by SIGKILL \(the machine may be out of memory\)"),
+]
+"""A program, whether it is asked for a result, whether the task may be tried again, and what it says."""
 
 
-def test_only_the_last_line_on_stdout_is_returned() -> None:
-    program = 'import sys; print("3 shards"); print(\'["0/2", "1/2"]\'); print("done", file=sys.stderr)'
-    assert task(program, returns_result=True).execute(context()) == ["0/2", "1/2"]
-
-
-def test_nothing_is_returned_where_no_result_is_asked_for() -> None:
-    assert task("print('[\"0/1\"]')").execute(context()) is None
-
-
-def test_a_last_line_that_is_no_json_is_an_error() -> None:
-    with pytest.raises(AirflowException, match="expected ids or counts as the last line on stdout, found 'three'"):
-        task("print('three')", returns_result=True).execute(context())
-
-
-@pytest.mark.parametrize("status", [2, 3])
-def test_a_wrong_request_and_a_failed_gate_are_not_retried_and_say_the_stages_last_line(status: int) -> None:
-    program = f"import sys; print('CorpusError: expected x.jsonl, found none.', file=sys.stderr); sys.exit({status})"
-    with pytest.raises(AirflowFailException, match=r"stage sample: .* CorpusError: expected x.jsonl, found none\."):
-        task(program).execute(context())
-
-
-def test_another_error_may_be_retried() -> None:
-    with pytest.raises(AirflowException) as caught:
-        task("import sys; print('connection lost', file=sys.stderr); sys.exit(1)").execute(context())
-    assert not isinstance(caught.value, AirflowFailException)
-    assert "connection lost" in str(caught.value)
-
-
-def test_a_killed_stage_may_be_retried_and_says_which_signal_it_was() -> None:
-    with pytest.raises(
-        AirflowException, match=r"stage sample: killed by SIGKILL \(the machine may be out of memory\)"
-    ) as caught:
-        task("import os, signal; os.kill(os.getpid(), signal.SIGKILL)").execute(context())
-    assert not isinstance(caught.value, AirflowFailException)
+@pytest.mark.parametrize(("program", "returns_result", "may_be_retried", "said"), FAILURES)
+def test_a_stage_that_fails_says_why_and_whether_it_may_be_retried(
+    program: str, returns_result: bool, may_be_retried: bool, said: str
+) -> None:
+    with pytest.raises(AirflowException, match=said) as caught:
+        task(program, returns_result=returns_result).execute(context())
+    assert isinstance(caught.value, AirflowFailException) is not may_be_retried
 
 
 def test_killing_the_task_ends_the_stage_and_its_children() -> None:

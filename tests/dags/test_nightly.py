@@ -1,7 +1,9 @@
 """The DAGs of schedule files, as Airflow parses them, and when they start."""
 
 import datetime as dt
+import functools
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +15,12 @@ import pytest
 from airflow.dag_processing.dagbag import BundleDagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
+from airflow.serialization.encoders import coerce_to_core_timetable
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables import trigger
 from airflow.timetables.base import TimeRestriction
 
-from tests.dags.test_schedules import written
+from tests.dags.test_schedules import toml, written
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ConfigurationError, DatabaseError
 from toolformer_ops.orchestration import annotation_dag
@@ -75,9 +78,10 @@ def bag(bundle: Callable[..., ScheduleBundle]) -> Callable[[], BundleDagBag]:
     return read
 
 
-def made(folder: Path, sections: str = "", **values: str | None) -> DAG:
-    path = written(folder, sections, **values)
-    return nightly_dag(str(path), path.read_bytes())
+@functools.cache
+def made(sections: str = "", **values: str | None) -> DAG:
+    """The DAG of a schedule file. No test changes what another reads of it, and making it takes a second."""
+    return nightly_dag("/schedules/posts.toml", toml(sections, **values).encode())
 
 
 def test_each_file_is_a_dag_and_a_bad_one_fails_alone_with_its_name(
@@ -175,46 +179,36 @@ def test_a_version_follows_from_the_contents_alone_and_is_stored_before_airflow_
     assert dags_of(here).dags["nightly_other"].dagrun_timeout == dt.timedelta(hours=24)
 
 
-def test_a_night_has_the_tasks_of_annotate_corpus(schedules: Path, local_dags: dict[str, DAG]) -> None:
-    dag, by_hand = made(schedules), local_dags["annotate_corpus"]
+def test_a_night_has_the_tasks_of_annotate_corpus(local_dags: dict[str, DAG]) -> None:
+    dag, by_hand = made(), local_dags["annotate_corpus"]
     assert {task.task_id: task.downstream_task_ids for task in dag.tasks} == {
         task.task_id: task.downstream_task_ids for task in by_hand.tasks
     }
 
 
-def test_the_form_is_filled_in_from_the_file_and_asks_for_nothing(schedules: Path) -> None:
-    dag = made(schedules, '[run]\ntools = ["MT"]\nevaluation_data = "s3://data"\nkeep_thresholds = {MT = 0.9}\n')
+def test_a_night_is_what_its_file_says_and_asks_for_nothing() -> None:
+    sections = '[run]\ntools = ["MT"]\nevaluation_data = "s3://data"\nkeep_thresholds = {MT = 0.9}\n'
+    sections += f"{NOTIFY}every_morning = true\n"
+    dag = made(sections, hours="2.5", owner='"data-team"', accept_shrink="true")
     params = dag.params.validate()
     assert (params["corpus"], params["model"]) == ("s3://corpora/posts", "models/m")
     assert (params["tools"], params["evaluation_data"], params["keep_threshold_MT"]) == (["MT"], "s3://data", 0.9)
     assert params["seed"] == 0
-
-
-def test_one_run_at_a_time_with_a_limit_and_an_owner_and_nothing_is_left_to_the_dag_processor(schedules: Path) -> None:
-    dag = made(schedules, f"{NOTIFY}every_morning = true\n", hours="2.5", owner='"data-team"')
     assert (dag.max_active_runs, dag.catchup, dag.is_paused_upon_creation) == (1, False, False)
     assert dag.dagrun_timeout == dt.timedelta(hours=2.5)
     assert {task.owner for task in dag.tasks} == {"data-team"}
-    assert not dag.on_failure_callback
-    assert not dag.on_success_callback
+    assert "--accept-shrink" in dag.get_task("ingest").arguments
+    assert "--accept-shrink" not in made().get_task("ingest").arguments
+    # Nothing is left to the DAG processor.
+    assert (bool(dag.on_failure_callback), bool(dag.on_success_callback)) == (False, False)
+    for words in ('tools = ["MT"]', "**How to trigger.**", "**What it costs.**", "**When it is red.**"):
+        assert words in (dag.doc_md or "")
 
 
-def test_the_page_of_the_dag_shows_the_file(schedules: Path) -> None:
-    dag = made(schedules, "[run]\nseed = 7\n")
-    assert "seed = 7" in (dag.doc_md or "")
-    for question in ("**How to trigger.**", "**What it costs.**", "**When it is red.**"):
-        assert question in (dag.doc_md or "")
-
-
-def test_a_shrunken_corpus_is_taken_over_only_where_the_file_says_so(schedules: Path) -> None:
-    assert "--accept-shrink" not in made(schedules).get_task("ingest").arguments
-    assert "--accept-shrink" in made(schedules, accept_shrink="true").get_task("ingest").arguments
-
-
-def test_runs_of_two_schedules_at_the_same_minute_have_different_ids(schedules: Path) -> None:
+def test_runs_of_two_schedules_at_the_same_minute_have_different_ids() -> None:
     from airflow.sdk.definitions._internal.templater import SandboxedEnvironment
 
-    start = made(schedules).get_task("start_run")
+    start = made().get_task("start_run")
     template = SandboxedEnvironment().from_string(start.arguments[3])
     run_id = "scheduled__2026-11-22T02:00:00+00:00"
     rendered = [
@@ -227,13 +221,9 @@ def test_runs_of_two_schedules_at_the_same_minute_have_different_ids(schedules: 
 # When it starts
 
 
-def timetable(dag: DAG) -> Any:
-    return DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag)))).timetable
-
-
 def dates(dag: DAG, monkeypatch: pytest.MonkeyPatch, start: pendulum.DateTime, minutes: range) -> list[str]:
     """The local times of the runs that a scheduler makes, which looks at these minutes after `start`, and parses each time."""
-    clock, runs, last = timetable(dag), [], None
+    clock, runs, last = coerce_to_core_timetable(dag.timetable), [], None
     for minute in minutes:
         now = start.add(minutes=minute)
         monkeypatch.setattr(trigger, "utcnow", lambda now=now: now)
@@ -249,9 +239,9 @@ def dates(dag: DAG, monkeypatch: pytest.MonkeyPatch, start: pendulum.DateTime, m
 @pytest.mark.parametrize("hour", [1, 2, 3])
 @pytest.mark.parametrize(("month", "day"), [(10, 25), (3, 29)])
 def test_a_night_on_which_clocks_change_has_one_run(
-    schedules: Path, monkeypatch: pytest.MonkeyPatch, hour: int, month: int, day: int
+    monkeypatch: pytest.MonkeyPatch, hour: int, month: int, day: int
 ) -> None:
-    dag = made(schedules, cron=f'"30 {hour} * * *"', time_zone='"Europe/Berlin"')
+    dag = made(cron=f'"30 {hour} * * *"', time_zone='"Europe/Berlin"')
     start = pendulum.datetime(2026, month, day, tz="Europe/Berlin").subtract(days=1)
     runs = dates(dag, monkeypatch, start, range(0, 3 * 24 * 60, 15))
     assert len({run[:10] for run in runs}) == len(runs) == 3
@@ -259,60 +249,65 @@ def test_a_night_on_which_clocks_change_has_one_run(
 
 
 def test_after_a_week_without_a_scheduler_the_last_missed_date_is_run_once(
-    schedules: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    dag = made(schedules, time_zone='"Europe/Berlin"')
+    dag = made(time_zone='"Europe/Berlin"')
     start = pendulum.datetime(2026, 6, 1, 1, 59, tz="Europe/Berlin")
     before, off = range(0, 10), 7 * 24 * 60 + 60
     runs = dates(dag, monkeypatch, start, [*before, *range(off, off + 20)])
     assert runs == ["2026-06-01 02:00", "2026-06-08 02:00"]
 
 
-def started(dag: DAG, days_late: float, **values: Any) -> dict[str, Any]:
-    """The context of a run for two at night on June 1 that started so many days late."""
-    date = pendulum.datetime(2026, 6, 1, 2)
-    run = {"run_type": "scheduled", "run_after": date, "start_date": date.add(hours=days_late * 24), "clear_number": 0}
-    return {"dag": dag, "dag_run": SimpleNamespace(**(run | values)), "ti": SimpleNamespace(try_number=1)}
+LATE = "the run for 2026-06-01 02:00:00+00:00 started when 2026-06-02 02:00:00+00:00 was due, too: its run does the work of both."
 
 
 @pytest.mark.parametrize("after", ["[]", '["wiki_index"]'])
-def test_a_run_for_a_date_before_the_last_missed_one_is_skipped_and_its_note_says_why(
-    schedules: Path, monkeypatch: pytest.MonkeyPatch, after: str
+@pytest.mark.parametrize(
+    ("days_late", "run", "tries", "is_skipped"),
+    [
+        (0.0, {}, 1, False),
+        (0.99, {}, 1, False),
+        (1.0, {}, 1, True),
+        (7.2, {}, 1, True),
+        # Somebody wants it.
+        (3.0, {"clear_number": 1}, 1, False),
+        (3.0, {"run_type": "asset_triggered"}, 1, False),
+        (3.0, {"run_type": "manual"}, 1, False),
+        (3.0, {}, 2, False),  # a retry
+    ],
+)
+def test_a_scheduled_run_is_skipped_if_the_next_is_due_and_its_note_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+    days_late: float,
+    run: Any,
+    tries: int,
+    is_skipped: bool,
+    after: str,
 ) -> None:
     notes: list[str] = []
     monkeypatch.setattr(annotation_dag, "set_note", lambda context, text: notes.append(text))
-    dag = made(schedules, after=after)
-    for days_late in (1.0, 7.2):
-        with pytest.raises(AirflowSkipException, match="its run does the work of both"):
-            skip_missed_night(started(dag, days_late))
-    assert (
-        notes
-        == [
-            "Skipped: the run for 2026-06-01 02:00:00+00:00 started when 2026-06-02 02:00:00+00:00 was due, too: "
-            "its run does the work of both."
-        ]
-        * 2
-    )
-    skip_missed_night(started(dag, 0.0))
-    skip_missed_night(started(dag, 0.99))
-    assert len(notes) == 2
+    date = pendulum.datetime(2026, 6, 1, 2)
+    start = date.add(hours=days_late * 24)
+    found = {"run_type": "scheduled", "run_after": date, "start_date": start, "clear_number": 0} | run
+    context: Any = {"dag": made(after=after), "dag_run": SimpleNamespace(**found)}
+    context["ti"] = SimpleNamespace(try_number=tries)
+    if is_skipped:
+        with pytest.raises(AirflowSkipException, match=re.escape(LATE)):
+            skip_missed_night(context)
+    else:
+        skip_missed_night(context)
+    assert notes == ([f"Skipped: {LATE}"] if is_skipped else [])
 
 
-def test_a_run_that_somebody_wants_is_not_skipped_however_late(schedules: Path) -> None:
-    dag = made(schedules, after='["wiki_index"]')
-    skip_missed_night(started(dag, 3.0, clear_number=1))
-    skip_missed_night(started(dag, 3.0, run_type="asset_triggered"))
-    skip_missed_night(started(dag, 3.0, run_type="manual"))
-
-
-def test_an_asset_starts_it_alone_or_beside_the_clock(schedules: Path) -> None:
-    both = timetable(made(schedules, after='["wiki_index", "s3://models/base"]'))
+def test_an_asset_starts_it_alone_or_beside_the_clock() -> None:
+    dag = made(after='["wiki_index", "s3://models/base"]')
+    both: Any = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag)))).timetable
     assert [(type(ref).__name__, getattr(ref, "name", None) or ref.uri) for ref in both.asset_condition.objects] == [
         ("SerializedAssetNameRef", "wiki_index"),
         ("SerializedAssetUriRef", "s3://models/base"),
     ]
     assert type(both.asset_condition).__name__ == "SerializedAssetAny"
-    alone = timetable(made(schedules, cron=None, after='["wiki_index"]'))
+    alone = coerce_to_core_timetable(made(cron=None, after='["wiki_index"]').timetable)
     assert alone.asset_condition.name == "wiki_index"
 
 
@@ -337,8 +332,8 @@ def ran(
         return task.execute(context), pushed
 
 
-def test_tools_without_work_are_skipped_before_their_tasks_start(schedules: Path) -> None:
-    dag = made(schedules)
+def test_tools_without_work_are_skipped_before_their_tasks_start() -> None:
+    dag = made()
     shards = ["0/2", "1/2"]
     returned, pushed = ran(
         dag, "tools_to_do", {"tools": ["Calendar"], "filter_shards": shards}, tools=["Calendar", "QA"]
@@ -358,60 +353,34 @@ def test_tools_without_work_are_skipped_before_their_tasks_start(schedules: Path
 
 
 MODELS = {"finetune", "finetune_without_calls", "evaluation.report", *(f"evaluation.{suite}" for suite in SUITES)}
+CHECK = "check_release"
+TOO_FEW = "{} examples differ from the release that was finetuned on last; the schedule asks for 500"
+NO_RELEASE = "no call was kept, so there is no release to check, and nothing to finetune on"
+CHECKED = "nothing changed since run nightly_posts.before: its release 4f0c was checked then"
+AFTER_A_RELEASE: list[tuple[Any, int, str, dict[str, bool], dict[str, str]]] = [
+    ("4f0c", 500, "scheduled", {}, {}),
+    ("4f0c", 499, "scheduled", {}, dict.fromkeys(MODELS, TOO_FEW.format(499))),
+    ("4f0c", 0, "manual", {}, {}),
+    ("4f0c", 500, "scheduled", {"finetune": False}, dict.fromkeys(MODELS, "not asked for: finetune is false")),
+    ("4f0c", 500, "manual", {"finetune_baseline": False},
+     {"finetune_without_calls": "not asked for: finetune_baseline is false"}),
+    (None, 0, "manual", {}, dict.fromkeys({CHECK, *MODELS}, NO_RELEASE)),
+    # Released and checked by an earlier run, whose finetuning may have failed.
+    ("checked", 0, "scheduled", {}, {CHECK: CHECKED} | dict.fromkeys(MODELS, TOO_FEW.format(0))),
+    ("checked", 500, "scheduled", {}, {CHECK: CHECKED}),
+]  # fmt: skip
+"""The release, how many of its examples are new, who started the run, its choices, and what is skipped for which reason."""
 
 
-@pytest.mark.parametrize(
-    ("changed", "run_type", "params", "skipped", "reason"),
-    [
-        (500, "scheduled", {}, set(), ""),
-        (
-            499,
-            "scheduled",
-            {},
-            MODELS,
-            "499 examples differ from the release that was finetuned on last; the schedule asks for 500",
-        ),
-        (0, "manual", {}, set(), ""),
-        (500, "scheduled", {"finetune": False}, MODELS, "not asked for: finetune is false"),
-        (
-            500,
-            "manual",
-            {"finetune_baseline": False},
-            {"finetune_without_calls"},
-            "not asked for: finetune_baseline is false",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("release_id", "changed", "run_type", "choices", "skipped"), AFTER_A_RELEASE)
 def test_a_night_starts_no_task_of_what_it_need_not_do_after_its_release(
-    schedules: Path, changed: int, run_type: str, params: dict[str, Any], skipped: set[str], reason: str
+    release_id: str | None, changed: int, run_type: str, choices: Any, skipped: dict[str, str]
 ) -> None:
-    dag = made(schedules, "[finetune]\nmin_changed_examples = 500\n")
-    release = {"release_id": "4f0c91b2d4a7e633", "changed_examples": changed, "unchanged_since": None}
-    returned, pushed = ran(dag, "release", release, run_type, **params)
+    dag = made("[finetune]\nmin_changed_examples = 500\n")
+    release = {"release_id": release_id and "4f0c", "changed_examples": changed, "unchanged_since": None}
+    if release_id == "checked":
+        release["unchanged_since"] = "nightly_posts.before"
+    returned, pushed = ran(dag, "release", release, run_type, **choices)
     assert returned == release
-    assert pushed["skipped"] == dict.fromkeys(skipped, reason)
-    assert skipped <= dag.get_task("release").downstream_task_ids  # the scheduler skips no others
-
-
-def test_without_a_release_there_is_nothing_to_check(schedules: Path) -> None:
-    _, pushed = ran(made(schedules), "release", {"release_id": None}, "manual")
-    assert set(pushed["skipped"]) == {"check_release", *MODELS}
-    assert set(pushed["skipped"].values()) == {
-        "no call was kept, so there is no release to check, and nothing to finetune on"
-    }
-
-
-@pytest.mark.parametrize(("changed", "is_finetuned"), [(0, False), (500, True)])
-def test_a_release_that_was_checked_before_is_not_checked_again_and_still_finetuned_on(
-    schedules: Path, changed: int, is_finetuned: bool
-) -> None:
-    """As after a night whose finetuning failed."""
-    dag = made(schedules, "[finetune]\nmin_changed_examples = 500\n")
-    release = {"release_id": "4f0c", "changed_examples": changed, "unchanged_since": "nightly_posts.before"}
-    _, pushed = ran(dag, "release", release)
-    skipped = pushed["skipped"]
-    assert (
-        skipped.pop("check_release")
-        == "nothing changed since run nightly_posts.before: its release 4f0c was checked then"
-    )
-    assert ("finetune" not in skipped) == is_finetuned
+    assert pushed["skipped"] == skipped
+    assert set(skipped) <= dag.get_task("release").downstream_task_ids  # the scheduler skips no others

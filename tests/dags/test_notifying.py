@@ -2,7 +2,6 @@
 
 import datetime as dt
 import hashlib
-import json
 import logging
 import re
 from contextlib import contextmanager
@@ -42,6 +41,7 @@ EVERY_MORNING = f"{NOTIFY}every_morning = true\n"
 DAG_RUN = "scheduled__2026-11-22T02:00:00+00:00"
 RUN = f"nightly_posts.{DAG_RUN}"
 MESSAGE = Message("nightly_posts: nothing new", "- Nothing new", "http://airflow.example/run")
+BEARER = {"Authorization": f"Bearer {SECRET}"}
 TOOL = Tool("Calculator")
 
 
@@ -322,25 +322,25 @@ def test_a_mail_server_with_or_without_tls_takes_a_mail_or_the_note_says_what_it
 # Webhooks
 
 
-def test_a_token_is_put_into_the_address(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    webhook = Webhook(monkeypatch)
-    send_to_webhook("chat", MESSAGE)
-    [(url, request)] = webhook.posted
-    assert url == f"https://hooks.example/services/{SECRET}"
-    assert request["json"] == {"text": "nightly_posts: nothing new\n\n- Nothing new\n\nhttp://airflow.example/run"}
-    assert request["headers"] == {}
-
-
-def test_a_password_that_is_no_part_of_the_address_is_a_bearer_token(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("connection", "url", "headers"),
+    [
+        ({}, f"https://hooks.example/services/{SECRET}", {}),  # the token is part of the address
+        ({"host": "own.example", "schema": "http", "port": 8099}, "http://own.example:8099", BEARER),
+        ({"host": "own.example"}, "https://own.example", BEARER),
+        ({"host": "own.example", "password": None}, "https://own.example", {}),
+    ],
+)
+def test_a_webhook_is_posted_to_with_its_token(
+    world: World, monkeypatch: pytest.MonkeyPatch, connection: dict[str, Any], url: str, headers: dict[str, str]
 ) -> None:
     webhook = Webhook(monkeypatch, 204)
-    chat = world.connections["chat"]
-    chat.host, chat.schema, chat.port = "own.example", "http", 8099
+    for name, value in connection.items():
+        setattr(world.connections["chat"], name, value)
     send_to_webhook("chat", MESSAGE)
-    [(url, request)] = webhook.posted
-    assert url == "http://own.example:8099"
-    assert request["headers"] == {"Authorization": f"Bearer {SECRET}"}
+    [(found, request)] = webhook.posted
+    assert (found, request["headers"]) == (url, headers)
+    assert request["json"] == {"text": "nightly_posts: nothing new\n\n- Nothing new\n\nhttp://airflow.example/run"}
 
 
 @pytest.mark.parametrize("answer", [404, 500, httpx.ConnectTimeout(SECRET), httpx.InvalidURL(SECRET)])
@@ -358,23 +358,22 @@ def test_a_webhook_that_does_not_take_it_is_named_without_its_address(
 # Notes
 
 
-def test_a_note_is_set_where_the_worker_reaches_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_is_set_where_the_worker_reaches_airflow_and_one_that_is_refused_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     notes: list[tuple[str, ...]] = []
+
+    def take(client: AirflowClient, *note: str) -> None:
+        notes.append((client.url, *note))
+        if len(notes) > 1:
+            raise AirflowError("Airflow refused PATCH: 401.")
+
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTION_API_SERVER_URL", "http://api-server:8080/execution/")
-    monkeypatch.setattr(AirflowClient, "set_note", lambda self, *note: notes.append((self.url, *note)))
+    monkeypatch.setattr(AirflowClient, "set_note", take)
     run: Any = {"ti": SimpleNamespace(dag_id="nightly_posts", run_id=DAG_RUN)}
     set_note(run, "text")
     assert notes == [("http://api-server:8080", "nightly_posts", DAG_RUN, "text")]
-
-
-def test_a_note_that_airflow_refuses_is_a_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(*_: Any) -> None:
-        raise AirflowError("Airflow refused PATCH: 401.")
-
-    monkeypatch.setattr(AirflowClient, "set_note", refuse)
-    run: Any = {"ti": SimpleNamespace(dag_id="nightly_posts", run_id=DAG_RUN)}
+    assert caplog.text == ""
     set_note(run, "text")
     assert "TOOLFORMER_AIRFLOW_USERNAME" in caplog.text
 
@@ -388,21 +387,3 @@ def test_a_long_note_keeps_its_first_lines() -> None:
     assert note.endswith("\n…")
     alone = shortened("x" * (NOTE_CHARACTERS + 1))
     assert (len(alone), alone[-3:]) == (NOTE_CHARACTERS, "x\n…")
-
-
-def test_the_runs_that_have_ended_are_asked_for_page_by_page() -> None:
-    asked: list[httpx.URL] = []
-    runs = [{"dag_id": f"nightly_{n}", "dag_run_id": "r", "state": "failed"} for n in range(130)]
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        if request.url.path.endswith("/auth/token"):
-            return httpx.Response(201, json={"access_token": "t"})
-        asked.append(request.url)
-        start = int(request.url.params["offset"])
-        return httpx.Response(200, content=json.dumps({"dag_runs": runs[start : start + 100], "total_entries": 130}))
-
-    with AirflowClient("http://airflow", transport=httpx.MockTransport(answer)) as client:
-        found = client.ended_runs("nightly_", dt.datetime(2026, 11, 20, tzinfo=dt.UTC))
-    assert found == [(f"nightly_{n}", "r", "failed") for n in range(130)]
-    assert dict(asked[1].params.multi_items())["end_date_gte"] == "2026-11-20T00:00:00+00:00"
-    assert asked[0].params.get_list("state") == ["failed", "success"]

@@ -10,7 +10,6 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
-from toolformer_ops.config import load_settings
 from toolformer_ops.orchestration import requests as checks
 from toolformer_ops.orchestration.requests import check_before_first_task
 from toolformer_ops.orchestration.run_outcome import note_why_not_started
@@ -35,7 +34,7 @@ def check(dag: DAG, sent: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def corpus(tmp_path: Any) -> str:
+def corpus(tmp_path: Path) -> str:
     (tmp_path / "posts.jsonl").write_text('{"text": "One."}\n')
     return str(tmp_path / "posts.jsonl")
 
@@ -49,86 +48,39 @@ def test_the_first_task_of_each_dag_checks_its_form_and_notes_why_it_failed(loca
     assert list(local_dags["annotate_corpus"].task_dict["start_run"].on_failure_callback) == [note_why_not_started]
 
 
-@pytest.mark.parametrize(
-    ("conf", "said"),
-    [
-        (
-            {"corpus": "/nowhere/posts.jsonl"},
-            "corpus: expected files at /nowhere/posts.jsonl, found nothing. Correct it",
-        ),
-        ({"model": "/nowhere/model"}, "model: expected files at /nowhere/model, found nothing"),
-        ({"max_position": 3}, r"found max_position \(did you mean max_positions\?\)"),
-        ({"keep_threshold_Abacus": 1.0}, "found keep_threshold_Abacus"),
-        ({"keep_thresholds": {"Calculator": -0.1}}, "keep_thresholds.Calculator: .* greater than or equal to 0"),
-        (
-            {"keep_threshold_MT": 0.25},
-            "at least prune_below, 0.5 nats, found 0.25 for MT .* Set prune_below to 0.25 or lower",
-        ),
-        ({"prune_below": 0.75}, r"found 0.5 for Calculator \(the tool's own\)"),
-        ({"sampling_threshold": 1.0}, "sampling_threshold"),
-        ({"tools": ["MT"], "keep_threshold_QA": 2.0}, "expected chosen tools, found QA"),
-        ({"evaluation_suites": ["math"]}, "evaluation_data must name the folder of the data sets that math read"),
-        ({"evaluation_suites": ["math"], "evaluation_data": "/nowhere"}, "evaluation_data: expected files at /nowhere"),
-    ],
-    ids=str,
-)
+ANNOTATE, FINETUNE, INGEST = "annotate_corpus", "finetune_release", "ingest_corpus"
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    (ANNOTATE, {"corpus": "/nowhere/a.jsonl"}, "corpus: expected files at /nowhere/a.jsonl, found nothing. Correct it"),
+    (ANNOTATE, {"corpus": "/etc/passwd"}, "corpus: expected files that may be read, found .*, which is in a folder of the system"),
+    (ANNOTATE, {"model": "/nowhere/model"}, "model: expected files at /nowhere/model, found nothing"),
+    (ANNOTATE, {"max_position": 3}, r"found max_position \(did you mean max_positions\?\)"),
+    (ANNOTATE, {"keep_threshold_Abacus": 1.0}, "found keep_threshold_Abacus"),
+    (ANNOTATE, {"keep_thresholds": {"Calculator": -0.1}}, "keep_thresholds.Calculator: .* greater than or equal to 0"),
+    (ANNOTATE, {"keep_threshold_MT": 0.25},
+     "at least prune_below, 0.5 nats, found 0.25 for MT .* Set prune_below to 0.25 or lower"),
+    (ANNOTATE, {"prune_below": 0.75}, r"found 0.5 for Calculator \(the tool's own\)"),
+    (ANNOTATE, {"sampling_threshold": 1.0}, "sampling_threshold"),
+    (ANNOTATE, {"tools": ["MT"], "keep_threshold_QA": 2.0}, "expected chosen tools, found QA"),
+    (ANNOTATE, {"evaluation_suites": ["math"]}, "evaluation_data must name the folder of the data sets that math read"),
+    (ANNOTATE, {"evaluation_suites": ["math"], "evaluation_data": "/nowhere"}, "evaluation_data: expected files at /nowhere"),
+    (INGEST, {"corpus": "/nowhere"}, "corpus: expected files at /nowhere"),
+    (INGEST, {"corpus": "/etc/passwd"}, "which is in a folder of the system"),
+    (INGEST, {"corpus": ".", "shrink": True}, r"found shrink \(did you mean accept_shrink\?\)"),
+    ("build_wiki_index", {"source": "/nowhere"}, "source: expected files at /nowhere"),
+    ("build_wiki_index", {"source": "/etc/passwd"}, "which is in a folder of the system"),
+    (FINETUNE, {"release": RELEASE, "evaluation_suites": ["qa"]}, "that qa read"),
+    (FINETUNE, {"release": RELEASE, "evaluation_suites": ["qa"], "evaluation_data": "/etc"}, "which is in a folder of the system"),
+    (FINETUNE, {"release": RELEASE, "corpus": "posts.jsonl"}, "found corpus"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dag_id", "conf", "said"), REFUSED, ids=str)
 def test_a_form_that_cannot_become_a_run_ends_it_with_the_reason(
-    local_dags: dict[str, DAG], corpus: str, conf: dict[str, Any], said: str
+    local_dags: dict[str, DAG], corpus: str, dag_id: str, conf: dict[str, Any], said: str
 ) -> None:
+    good = {"corpus": corpus, "model": "hub/m@1"} if dag_id == ANNOTATE else {}
     with pytest.raises(AirflowFailException, match=said):  # which Airflow does not try again
-        check(local_dags["annotate_corpus"], {"corpus": corpus, "model": "hub/m@1", **conf})
-
-
-@pytest.mark.parametrize(
-    ("dag_id", "conf", "said"),
-    [
-        ("ingest_corpus", {"corpus": "/nowhere"}, "corpus: expected files at /nowhere"),
-        ("ingest_corpus", {"corpus": ".", "shrink": True}, r"found shrink \(did you mean accept_shrink\?\)"),
-        ("build_wiki_index", {"source": "/nowhere"}, "source: expected files at /nowhere"),
-        ("finetune_release", {"release": RELEASE, "evaluation_suites": ["qa"]}, "that qa read"),
-        ("finetune_release", {"release": RELEASE, "corpus": "posts.jsonl"}, "found corpus"),
-    ],
-    ids=str,
-)
-def test_so_does_one_of_every_other_dag_with_a_form(
-    local_dags: dict[str, DAG], dag_id: str, conf: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(AirflowFailException, match=said):
-        check(local_dags[dag_id], conf)
-
-
-@pytest.mark.parametrize(
-    ("dag_id", "conf"),
-    [
-        ("ingest_corpus", {"corpus": "{secrets}"}),
-        ("ingest_corpus", {"corpus": "file://{link}"}),
-        ("annotate_corpus", {"corpus": "{state}", "model": "hub/m@1"}),
-        ("annotate_corpus", {"corpus": "s3://corpora/posts", "model": "{state}"}),
-        (
-            "annotate_corpus",
-            {"corpus": "s3://corpora/posts", "model": "hub/m@1", "evaluation_suites": ["math"], "evaluation_data": "{state}"},
-        ),
-        ("finetune_release", {"release": RELEASE, "evaluation_suites": ["math"], "evaluation_data": "{secrets}"}),
-        ("build_wiki_index", {"source": "{secrets}"}),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_no_address_in_a_form_leads_to_a_password(
-    local_dags: dict[str, DAG], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dag_id: str, conf: dict[str, Any]
-) -> None:
-    monkeypatch.setattr(ObjectStore, "is_there", lambda store, uri: True)
-    state = load_settings().state_dir
-    state.mkdir()
-    secrets, link = state / "secrets.json", tmp_path / "link.jsonl"
-    secrets.write_text('{"text": "hush-hush"}')
-    link.symlink_to(secrets)
-    sent = {
-        name: value.format(secrets=secrets, link=link, state=state) if isinstance(value, str) else value
-        for name, value in conf.items()
-    }
-    with pytest.raises(AirflowFailException, match="which is where passwords are kept") as caught:
-        check(local_dags[dag_id], sent)
-    assert "hush-hush" not in str(caught.value)
+        check(local_dags[dag_id], good | conf)
 
 
 def test_the_reason_stands_outside_of_the_log_lines_that_airflows_ui_folds(

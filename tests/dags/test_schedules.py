@@ -12,11 +12,16 @@ from toolformer_ops.runs.choices import RunChoices
 GOOD = {"corpus": '"s3://corpora/posts"', "model": '"models/m"', "cron": '"0 2 * * *"'}
 
 
-def written(folder: Path, sections: str = "", name: str = "posts", **values: str | None) -> Path:
-    """A schedule file with these keys (None leaves one out) and sections."""
-    path = folder / f"{name}.toml"
+def toml(sections: str = "", **values: str | None) -> str:
+    """A schedule with these keys (None leaves one out) and sections."""
     keys = {key: value for key, value in {**GOOD, **values}.items() if value is not None}
-    path.write_text("".join(f"{key} = {value}\n" for key, value in keys.items()) + sections, encoding="utf-8")
+    return "".join(f"{key} = {value}\n" for key, value in keys.items()) + sections
+
+
+def written(folder: Path, sections: str = "", name: str = "posts", **values: str | None) -> Path:
+    """A schedule file with these keys and sections."""
+    path = folder / f"{name}.toml"
+    path.write_text(toml(sections, **values), encoding="utf-8")
     return path
 
 
@@ -50,8 +55,8 @@ def test_every_choice_of_a_run_can_be_written_down(tmp_path: Path, name: str) ->
         "scoring_context_tokens": 64, "evaluation_inputs": 5, "keep_thresholds": "{MT = 0.9}", "max_false_discovery_rate": 0.1,
     }  # fmt: skip
     value = examples.get(name, usual)
-    toml = str(value).lower() if isinstance(value, bool) else value if name == "keep_thresholds" else repr(value)
-    loaded = load_schedule(written(tmp_path, f"[run]\n{name} = {toml}\n")).run
+    shown = str(value).lower() if isinstance(value, bool) else value if name == "keep_thresholds" else repr(value)
+    loaded = load_schedule(written(tmp_path, f"[run]\n{name} = {shown}\n")).run
     assert loaded.model_dump(mode="json")[name] == ({"MT": 0.9} if name == "keep_thresholds" else value)
 
 

@@ -1,5 +1,6 @@
 """The REST client against a scripted Airflow: what it asks, what it repeats, what it refuses."""
 
+import datetime as dt
 import json
 from collections.abc import Callable
 from typing import Any
@@ -67,14 +68,33 @@ def test_a_wrong_password_is_refused_at_once() -> None:
         client.run_state("d", "r")
 
 
-def test_a_token_that_ran_out_is_renewed() -> None:
-    airflow = ScriptedAirflow(
-        GET=[(200, {"state": "running"}), (401, {"detail": "expired"}), (200, {"state": "success"})]
-    )
-    client = airflow.client()
-    assert client.run_state("d", "r") == "running"
-    assert client.run_state("d", "r") == "success"
-    assert airflow.requests[-1].headers["Authorization"] == "Bearer token 4"
+SLOW = httpx.ReadTimeout("timed out")
+ASKED = [
+    ([(401, {"detail": "expired"}), (200, {"state": "success"})], 5.0, "success"),
+    ([(503, {"detail": "starting"}), (200, {"state": "queued"})], 5.0, "queued"),
+    ([SLOW, SLOW, (200, {"state": "running"})], 5.0, "running"),
+    (SLOW, 0.0, "within 30 s, found none: it runs, and is busy or stuck"),
+    ((404, {"detail": "not found"}), 5.0, "expected a run r of d, found none"),
+    (httpx.ConnectError("refused"), 0.05, r"expected Airflow at http://airflow, found: refused.*toolformer-ops up"),
+]
+"""What Airflow answers, for how long the client asks again, and the state or the error that it returns."""
+
+
+@pytest.mark.parametrize(
+    ("answers", "patience", "outcome"), ASKED,
+    ids=["a token that ran out is renewed", "an error of the server", "slow", "never", "no run", "not there"],
+)  # fmt: skip
+def test_a_state_is_asked_for_again_while_it_may_come(answers: Any, patience: float, outcome: str) -> None:
+    airflow = ScriptedAirflow(GET=answers)
+    asked_for = len(answers) if isinstance(answers, list) else 1  # the list is used up
+    client = airflow.client(patience_seconds=patience)
+    if isinstance(answers, list):
+        assert client.run_state("d", "r") == outcome
+        assert len(airflow.sent()) == asked_for
+        assert len(airflow.requests) - asked_for == 1 + (outcome == "success")  # asked for a token
+    else:
+        with pytest.raises(AirflowError, match=outcome):
+            client.run_state("d", "r")
 
 
 def test_a_dag_is_opened_as_soon_as_airflow_has_parsed_it() -> None:
@@ -91,35 +111,21 @@ def import_errors(*files: str) -> dict[str, Any]:
     return {"import_errors": [{"filename": file, "stack_trace": trace} for file in files]}
 
 
-def test_a_dag_that_cannot_be_imported_is_an_error_at_once_that_says_why() -> None:
-    airflow = ScriptedAirflow(
-        PATCH=(404, {"detail": "not found"}), GET=(200, import_errors("other.py", "dags/annotate_corpus.py"))
-    )
-    with pytest.raises(AirflowError, match=r"import dags/annotate_corpus\.py, found: ImportError: no module named x"):
-        airflow.client().open_dag("annotate_corpus")
-
-
-def test_a_dag_that_is_never_parsed_is_an_error_that_points_to_the_dag_processor(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (["other.py", "dags/annotate_corpus.py"], r"import dags/annotate_corpus\.py, found: ImportError: no module named x"),
+        ([], r"neither the DAG nor an import error\. Look at the DAG processor's log"),
+    ],
+)  # fmt: skip
+def test_a_dag_that_cannot_be_imported_or_is_never_parsed_is_an_error_that_says_why(
+    monkeypatch: pytest.MonkeyPatch, files: list[str], said: str
 ) -> None:
-    monkeypatch.setattr(airflow_client, "_SECONDS_TO_PARSE", 0.0)
-    airflow = ScriptedAirflow(PATCH=(404, {"detail": "not found"}), GET=(200, import_errors()))
-    with pytest.raises(AirflowError, match=r"neither the DAG nor an import error\. Look at the DAG processor's log"):
+    if not files:
+        monkeypatch.setattr(airflow_client, "_SECONDS_TO_PARSE", 0.0)
+    airflow = ScriptedAirflow(PATCH=(404, {"detail": "not found"}), GET=(200, import_errors(*files)))
+    with pytest.raises(AirflowError, match=said):
         airflow.client().open_dag("annotate_corpus")
-
-
-def test_a_run_that_there_is_not_is_named() -> None:
-    airflow = ScriptedAirflow(GET=(404, {"detail": "not found"}))
-    with pytest.raises(AirflowError, match="expected a run run-1 of annotate_corpus, found none"):
-        airflow.client().run_state("annotate_corpus", "run-1")
-
-
-def test_a_server_that_is_slow_is_asked_again_and_not_called_stopped() -> None:
-    slow = httpx.ReadTimeout("timed out")
-    airflow = ScriptedAirflow(GET=[slow, slow, (200, {"state": "running"})])
-    assert airflow.client().run_state("d", "r") == "running"
-    with pytest.raises(AirflowError, match="within 30 s, found none: it runs, and is busy or stuck"):
-        ScriptedAirflow(GET=slow).client(patience_seconds=0.0).run_state("d", "r")
 
 
 def test_a_trigger_without_an_answer_is_repeated_and_is_one_run() -> None:
@@ -138,17 +144,6 @@ def test_parameters_that_airflow_refuses_are_not_sent_again() -> None:
     assert len(airflow.sent()) == 1
 
 
-def test_a_server_error_is_repeated() -> None:
-    airflow = ScriptedAirflow(GET=[(503, {"detail": "starting"}), (200, {"state": "queued"})])
-    assert airflow.client().run_state("d", "r") == "queued"
-
-
-def test_an_airflow_that_is_not_there_is_an_error_with_the_remedy() -> None:
-    airflow = ScriptedAirflow(GET=httpx.ConnectError("refused"))
-    with pytest.raises(AirflowError, match=r"expected Airflow at http://airflow, found: refused.*toolformer-ops up"):
-        airflow.client(patience_seconds=0.05).run_state("d", "r")
-
-
 def test_tasks_of_all_pages_come_in_the_order_of_their_ends() -> None:
     def task(name: str, ended: str | None) -> dict[str, Any]:
         return {"task_id": name, "map_index": -1, "state": "failed", "try_number": 1, "end_date": ended}
@@ -161,6 +156,17 @@ def test_tasks_of_all_pages_come_in_the_order_of_their_ends() -> None:
     found = airflow.client().tasks("d", "r", "failed")
     assert (len(found), found[0].name, found[1].name) == (101, "early", "late")
     assert [request.url.params["offset"] for request in airflow.sent()] == ["0", "100"]
+
+
+def test_the_runs_that_have_ended_are_asked_for_page_by_page() -> None:
+    runs = [{"dag_id": f"nightly_{number}", "dag_run_id": "r", "state": "failed"} for number in range(130)]
+    pages = [(200, {"dag_runs": part, "total_entries": 130}) for part in (runs[:100], runs[100:])]
+    airflow = ScriptedAirflow(GET=pages)
+    found = airflow.client().ended_runs("nightly_", dt.datetime(2026, 11, 20, tzinfo=dt.UTC))
+    assert found == [(f"nightly_{number}", "r", "failed") for number in range(130)]
+    first, second = (request.url.params for request in airflow.sent())
+    assert (first["offset"], second["offset"], first.get_list("state")) == ("0", "100", ["failed", "success"])
+    assert second["end_date_gte"] == "2026-11-20T00:00:00+00:00"
 
 
 def test_the_end_of_a_log_is_read_from_structured_and_plain_lines() -> None:

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from toolformer_ops.call_syntax import (
@@ -150,6 +150,7 @@ def test_the_two_places_around_a_space_are_one() -> None:
     ]
 
 
+@settings(derandomize=True, deadline=None)
 @example(" 1", [(0, "QA", "x", "9"), (1, "QA", "y", "9"), (1, "QA", "z", "9")])
 @given(
     texts,
@@ -173,6 +174,7 @@ def test_taking_all_calls_out_gives_the_text_back_byte_for_byte(
     assert "".join(woven[end:start] for end, start in zip(ends, starts, strict=True)) == text
 
 
+@settings(derandomize=True, deadline=None)
 @given(
     st.lists(st.sampled_from(["a", " ", "\n", "[", "]", "QA", "[QA(", "[QA(1) -> 2]"]), max_size=12).map("".join),
     st.lists(st.tuples(st.integers(0, 60), st.text(st.sampled_from("a[]()-> \n9"), max_size=6), results), max_size=4),

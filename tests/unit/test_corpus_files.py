@@ -22,6 +22,9 @@ from toolformer_ops.errors import CorpusError, ExpandsTooFarError, ObjectStoreEr
 from toolformer_ops.records import normal_uri
 
 LIMIT = 1000
+PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
+"""By the ending of a file's name."""
+packed = pytest.mark.parametrize("suffix", [".gz", ".zst"])
 UNLIMITED = UnpackingLimits(unpacked_bytes=1e12, ratio=1e6)
 
 
@@ -58,12 +61,9 @@ def test_lines_are_numbered_from_1_and_blank_ones_are_no_records(tmp_path: Path)
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"  \n"])
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
-def test_a_file_without_lines_is_refused_as_empty(
-    tmp_path: Path, content: bytes, pack: Callable[[bytes], bytes]
-) -> None:
-    suffix = {bytes: "", gzip.compress: ".gz", zstandard.compress: ".zst"}[pack]  # type: ignore[index]
-    assert _outcome(_lines(tmp_path / f"a.jsonl{suffix}", pack(content))) == [(0, "empty_file")]
+@pytest.mark.parametrize("suffix", PACK)
+def test_a_file_without_lines_is_refused_as_empty(tmp_path: Path, content: bytes, suffix: str) -> None:
+    assert _outcome(_lines(tmp_path / f"a.jsonl{suffix}", PACK[suffix](content))) == [(0, "empty_file")]
 
 
 def test_a_line_of_exactly_the_limit_is_read_and_one_byte_more_is_refused(tmp_path: Path) -> None:
@@ -80,33 +80,31 @@ def test_a_line_of_50_megabytes_is_never_held(tmp_path: Path) -> None:
         for _ in range(50):
             file.write(b"x" * 1_000_000)
         file.write(b"\nlast\n")
+    _check_never_held(CorpusFile("file://a.jsonl", lambda: path.open("rb")))
+
+
+def _check_never_held(file: CorpusFile) -> None:
     tracemalloc.start()
-    lines = _lines_of(CorpusFile("file://a.jsonl", lambda: path.open("rb")), 1_000_000)
+    lines = _lines_of(file, 1_000_000)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert _outcome(lines) == [(1, b"first"), (2, "line_too_long"), (3, b"last")]
     assert peak < 5_000_000
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@packed
 def test_a_packed_file_that_unpacks_to_a_hundred_megabytes_is_never_held(tmp_path: Path, suffix: str) -> None:
-    pack = {".gz": gzip.compress, ".zst": zstandard.compress}[suffix]
-    content = pack(b"first\n" + b"\x00" * 100_000_000 + b"\nlast\n")
-    file = _file(tmp_path / f"a.jsonl{suffix}", content)
-    tracemalloc.start()
-    lines = _lines_of(file)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert _outcome(lines) == [(1, b"first"), (2, "line_too_long"), (3, b"last")]
-    assert peak < 5_000_000
+    _check_never_held(
+        _file(tmp_path / f"a.jsonl{suffix}", PACK[suffix](b"first\n" + b"\x00" * 100_000_000 + b"\nlast\n"))
+    )
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@packed
 def test_a_small_file_that_holds_megabytes_of_line_ends_is_read_no_further(
     tmp_path: Path, settings: Settings, suffix: str
 ) -> None:
     # 5 MB of line ends, some kB packed; those of 300 MB, which took 400 s, are refused at the same place.
-    content = {".gz": gzip.compress, ".zst": zstandard.compress}[suffix](b"first\n" + b"\n" * 5_000_000 + b"last\n")
+    content = PACK[suffix](b"first\n" + b"\n" * 5_000_000 + b"last\n")
     file = _file(tmp_path / f"a{suffix}", content)
     lines = _lines_of(file, limits=UnpackingLimits.of(settings))
     assert _outcome(lines) == [(1, b"first"), (0, "expands_too_far")]
@@ -118,27 +116,25 @@ def _numbered_lines(count: int) -> bytes:
     return b"".join(b"%d %d\n" % (number, source.getrandbits(256)) for number in range(count))
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("suffix", PACK)
 def test_lines_are_the_same_however_the_file_is_packed(tmp_path: Path, suffix: str) -> None:
     content = _numbered_lines(5000)
-    pack = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}[suffix]
-    lines = _lines(tmp_path / f"a.jsonl{suffix}", pack(content))
+    lines = _lines(tmp_path / f"a.jsonl{suffix}", PACK[suffix](content))
     assert b"".join(line.content + b"\n" for line in lines) == content
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@packed
 def test_files_packed_in_several_parts_are_read_whole(tmp_path: Path, suffix: str) -> None:
-    pack = {".gz": gzip.compress, ".zst": zstandard.compress}[suffix]
-    lines = _lines(tmp_path / f"a.jsonl{suffix}", pack(b"one\ntw") + pack(b"o\nthree\n"))
+    content = PACK[suffix](b"one\ntw") + PACK[suffix](b"o\nthree\n")
+    lines = _lines(tmp_path / f"a.jsonl{suffix}", content)
     assert _outcome(lines) == [(1, b"one"), (2, b"two"), (3, b"three")]
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@packed
 def test_of_a_packed_file_that_breaks_off_the_readable_lines_are_kept(tmp_path: Path, suffix: str) -> None:
     content = _numbered_lines(5000)
-    pack = {".gz": gzip.compress, ".zst": zstandard.compress}[suffix]
-    packed = pack(content)
-    lines = _lines(tmp_path / f"a.jsonl{suffix}", packed[: len(packed) * 3 // 4])
+    whole = PACK[suffix](content)
+    lines = _lines(tmp_path / f"a.jsonl{suffix}", whole[: len(whole) * 3 // 4])
     assert _outcome(lines[-1:]) == [(0, "unreadable_file")]
     kept = b"".join(line.content + b"\n" for line in lines[:-1])
     assert content.startswith(kept)
@@ -146,22 +142,22 @@ def test_of_a_packed_file_that_breaks_off_the_readable_lines_are_kept(tmp_path: 
     assert f"after {len(lines) - 1} lines" in lines[-1].detail
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("suffix", PACK)
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
 def test_a_packed_file_may_have_any_name(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
     assert _outcome(_lines(tmp_path / f"a.jsonl{suffix}", pack(b"one\ntwo\n"))) == [(1, b"one"), (2, b"two")]
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@packed
 def test_a_packed_file_with_damaged_bytes_is_refused_at_that_place(tmp_path: Path, suffix: str) -> None:
-    packed = bytearray({".gz": gzip.compress, ".zst": zstandard.compress}[suffix](_numbered_lines(5000)))
-    packed[len(packed) // 2 : len(packed) // 2 + 50] = b"\xff" * 50
-    lines = _lines(tmp_path / f"a.jsonl{suffix}", bytes(packed))
+    damaged = bytearray(PACK[suffix](_numbered_lines(5000)))
+    damaged[len(damaged) // 2 : len(damaged) // 2 + 50] = b"\xff" * 50
+    lines = _lines(tmp_path / f"a.jsonl{suffix}", bytes(damaged))
     assert lines[-1].number == 0
     assert lines[-1].reason == "unreadable_file"
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@packed
 def test_a_file_that_is_not_packed_as_its_name_says_is_refused(tmp_path: Path, suffix: str) -> None:
     assert _outcome(_lines(tmp_path / f"a.jsonl{suffix}", b'{"text": "plain"}\n' * 10)) == [(0, "unreadable_file")]
 
@@ -199,15 +195,13 @@ def test_a_file_named_itself_may_have_any_name(tmp_path: Path, settings: Setting
     assert _outcome(_lines_of(file)) == [(1, b"one")]
 
 
-def test_a_corpus_that_is_not_there_is_named(tmp_path: Path, settings: Settings) -> None:
-    with pytest.raises(CorpusError, match=f"{tmp_path}/no_such_corpus, found nothing"):
-        find_files(settings, normal_uri(str(tmp_path / "no_such_corpus")))
-
-
-def test_a_folder_without_json_lines_is_an_error(tmp_path: Path, settings: Settings) -> None:
+def test_a_corpus_that_is_not_there_and_a_folder_without_json_lines_are_named(
+    tmp_path: Path, settings: Settings
+) -> None:
     (tmp_path / "README.md").write_bytes(b"")
-    with pytest.raises(CorpusError, match=r"expected files ending in \.jsonl"):
-        find_files(settings, normal_uri(str(tmp_path)))
+    for path, said in ((tmp_path / "none", f"{tmp_path}/none, found nothing"), (tmp_path, r"files ending in \.jsonl")):
+        with pytest.raises(CorpusError, match=said):
+            find_files(settings, normal_uri(str(path)))
 
 
 def test_a_file_name_that_is_no_utf_8_is_shown_with_escapes(tmp_path: Path, settings: Settings) -> None:
@@ -227,47 +221,30 @@ def test_the_content_hash_is_that_of_the_stored_bytes(tmp_path: Path) -> None:
 # Any packed file: `unpacked`
 
 TEXT = b'{"text": "one"}\n' * 50_000  # several buffers long
-PACK: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstandard": zstandard.ZstdCompressor().compress}
-packed_by = pytest.mark.parametrize("pack", PACK.values(), ids=PACK.keys())
 
 
 def _read(data: bytes, limits: UnpackingLimits = UNLIMITED) -> bytes:
     return unpacked(io.BytesIO(data), "corpus.jsonl", limits).read()
 
 
-def test_plain_bytes_come_back() -> None:
-    assert _read(TEXT) == TEXT
-    assert _read(b"") == b""
-    assert _read(b"\x1f") == b"\x1f"
+@pytest.mark.parametrize("suffix", PACK)
+@pytest.mark.parametrize("content", [TEXT, b"", b"\x1f"], ids=["long", "empty", "one byte of gzip's two"])
+def test_bytes_come_back_unpacked(suffix: str, content: bytes) -> None:
+    assert _read(PACK[suffix](content)) == content
 
 
-@packed_by
-def test_packed_bytes_come_back_unpacked(pack: Callable[[bytes], bytes]) -> None:
-    assert _read(pack(TEXT)) == TEXT
-
-
-@packed_by
-def test_packed_members_in_a_row_are_one_text(pack: Callable[[bytes], bytes]) -> None:
-    assert _read(pack(TEXT) + pack(b"last\n")) == TEXT + b"last\n"
-
-
-@packed_by
-@pytest.mark.parametrize("kept_share", [0.2, 0.99])
-def test_a_stream_that_ends_too_early_raises(pack: Callable[[bytes], bytes], kept_share: float) -> None:
-    data = pack(TEXT * 20)
+@packed
+@pytest.mark.parametrize("damage", ["a fifth of it", "all but its end", "rubbish behind it"])
+def test_data_that_ends_too_early_or_too_late_raises(suffix: str, damage: str) -> None:
+    data = PACK[suffix](TEXT * 20)
+    cut = {"a fifth of it": data[: len(data) // 5], "all but its end": data[: int(len(data) * 0.99)]}
     with pytest.raises(CorpusError, match=r"corpus\.jsonl: expected whole packed data"):
-        _read(data[: int(len(data) * kept_share)])
+        _read(cut.get(damage, data + b"rubbish"))
 
 
-@packed_by
-def test_rubbish_after_the_packed_data_raises(pack: Callable[[bytes], bytes]) -> None:
-    with pytest.raises(CorpusError, match=r"corpus\.jsonl"):
-        _read(pack(TEXT) + b"rubbish")
-
-
-@packed_by
-def test_of_a_bomb_only_as_much_is_unpacked_as_is_read(pack: Callable[[bytes], bytes]) -> None:
-    bomb = io.BytesIO(pack(b"\x00" * 200_000_000))
+@packed
+def test_of_a_bomb_only_as_much_is_unpacked_as_is_read(suffix: str) -> None:
+    bomb = io.BytesIO(PACK[suffix](b"\x00" * 50_000_000))
     tracemalloc.start()
     assert unpacked(bomb, "corpus.jsonl", UNLIMITED).read(10) == b"\x00" * 10
     peak = tracemalloc.get_traced_memory()[1]
@@ -275,15 +252,11 @@ def test_of_a_bomb_only_as_much_is_unpacked_as_is_read(pack: Callable[[bytes], b
     assert peak < 5_000_000
 
 
-@packed_by
-def test_lines_can_be_read_one_by_one(pack: Callable[[bytes], bytes]) -> None:
-    assert sum(1 for _ in unpacked(io.BytesIO(pack(TEXT)), "corpus.jsonl", UNLIMITED)) == 50_000
-
-
-@packed_by
-def test_packed_data_above_the_limit_in_all_is_refused_and_at_the_limit_is_read(pack: Callable[[bytes], bytes]) -> None:
-    assert _read(pack(TEXT), UnpackingLimits(unpacked_bytes=len(TEXT), ratio=1e6)) == TEXT
+@packed
+def test_packed_data_above_the_limit_in_all_is_refused_and_at_the_limit_is_read(suffix: str) -> None:
+    content = PACK[suffix](TEXT)
+    assert _read(content, UnpackingLimits(unpacked_bytes=len(TEXT), ratio=1e6)) == TEXT
     with pytest.raises(
         ExpandsTooFarError, match=r"corpus\.jsonl: expected at most .* GiB .*TOOLFORMER_MAX_UNPACKED_GIB"
     ):
-        _read(pack(TEXT), UnpackingLimits(unpacked_bytes=len(TEXT) - 1, ratio=1e6))
+        _read(content, UnpackingLimits(unpacked_bytes=len(TEXT) - 1, ratio=1e6))

@@ -1,18 +1,36 @@
 import datetime
 import json
+from typing import Any
 
 import pytest
 
 from toolformer_ops.corpus.records import Record, Rejection, escape_control_characters, read_record
 
+DAY = datetime.date(2014, 5, 6)
+OF_NO_DAY = ("date_not_understood",)
+NO_ID = ("id_not_a_string_or_whole_number",)
+
+
+def read(**fields: object) -> Record | Rejection:
+    return read_record(json.dumps({"text": "a"} | fields).encode())
+
 
 def test_a_whole_record_is_read() -> None:
     line = b'{"id": 7, "text": "A b.", "url": "https://x.org/2014/05/06/a", "date": "2014-05-06", "title": "T", "other": [1]}'
-    assert read_record(line) == Record("A b.", "https://x.org/2014/05/06/a", datetime.date(2014, 5, 6), "T", "7")
+    assert read_record(line) == Record("A b.", "https://x.org/2014/05/06/a", DAY, "T", "7")
 
 
-def test_text_alone_is_enough_and_keeps_its_white_space() -> None:
-    assert read_record(b'{"text": " a\\r\\n\\tb \\n"}\r') == Record(" a\r\n\tb \n")
+@pytest.mark.parametrize(
+    ("line", "record"),
+    [
+        (b'{"text": " a\\r\\n\\tb \\n"}\r', Record(" a\r\n\tb \n")),
+        (b'{"text": "\\ud83d\\ude00"}', Record("\U0001f600")),
+        (b'{"text": "a\x7f", "title": "b\x7f"}', Record("a\u2421", title="b\u2421", escaped_characters=1)),
+    ],
+    ids=["white space stays", "two surrogates are one character", "delete is escaped where JSON needs no backslash"],
+)
+def test_the_characters_of_a_text_are_those_of_the_line(line: bytes, record: Record) -> None:
+    assert read_record(line) == record
 
 
 @pytest.mark.parametrize(
@@ -67,82 +85,48 @@ def test_control_characters_become_their_pictures_and_are_counted() -> None:
 
 
 def test_a_record_with_control_characters_is_kept_escaped() -> None:
-    record = read_record(json.dumps({"text": "a\x00b\x1b[31m", "title": "t\x07", "url": "u\x00"}).encode())
+    record = read(text="a\x00b\x1b[31m", title="t\x07", url="u\x00")
     assert record == Record("a\u2400b\u241b[31m", url="u\u2400", title="t\u2407", escaped_characters=2)
 
 
-def test_pairs_of_surrogates_are_one_character() -> None:
-    assert read_record(b'{"text": "\\ud83d\\ude00"}') == Record("\U0001f600")
-
-
 @pytest.mark.parametrize(
-    ("value", "day"),
+    ("value", "day", "ignored"),
     [
-        ("2014-05-06", datetime.date(2014, 5, 6)),
-        ("2014-05-06T23:59:59-08:00", datetime.date(2014, 5, 6)),
-        ("2014-05-06 10:00", datetime.date(2014, 5, 6)),
-        (None, None),
-        ("", None),
+        ("2014-05-06", DAY, ()),
+        ("2014-05-06T23:59:59-08:00", DAY, ()),  # the day that is written
+        ("2014-05-06 10:00", DAY, ()),
+        (None, None, ()),
+        ("", None, ()),
+        *((value, None, OF_NO_DAY) for value in ("2014-02-30", "May 6, 2014", "2014", "1611010900000", "2014-05-061")),
+        *((value, None, OF_NO_DAY) for value in (1611010900000, {})),
     ],
 )
-def test_dates_are_read_as_the_day_that_is_written(value: str | None, day: datetime.date | None) -> None:
-    record = read_record(json.dumps({"text": "a", "date": value}).encode())
-    assert record == Record("a", document_date=day)
+def test_a_date_is_the_day_that_is_written_or_left_out_and_said_so(value: object, day: Any, ignored: Any) -> None:
+    assert read(date=value) == Record("a", document_date=day, ignored=ignored)
 
 
 @pytest.mark.parametrize(
-    "value", ["2014-02-30", "May 6, 2014", "2014", "1611010900000", 1611010900000, "2014-05-061", {}]
-)
-def test_dates_that_are_none_are_left_out_and_said_so(value: object) -> None:
-    record = read_record(json.dumps({"text": "a", "date": value}).encode())
-    assert record == Record("a", ignored=("date_not_understood",))
-
-
-def test_urls_and_titles_that_are_no_strings_are_left_out_and_said_so() -> None:
-    record = read_record(b'{"text": "a", "url": 5, "title": ["b"]}')
-    assert record == Record("a", ignored=("url_not_a_string", "title_not_a_string"))
-
-
-@pytest.mark.parametrize(
-    ("value", "record_id"),
+    ("value", "record_id", "ignored"),
     [
-        ("p 1", "p 1"),
-        (7, "7"),
-        (-7, "-7"),
-        ("", None),
-        (None, None),
-        ("a\x00", "a\u2400"),
-        ("x" * 300, "x" * 300),
-        (0, "0"),
+        ("p 1", "p 1", ()),
+        (7, "7", ()),
+        (-7, "-7", ()),
+        (0, "0", ()),
+        ("", None, ()),
+        (None, None, ()),
+        ("a\x00", "a\u2400", ()),
+        ("x" * 300, "x" * 300, ()),
+        ("x" * 301, None, ("id_too_long",)),
+        (10**301, None, ("id_too_long",)),
+        *((value, None, NO_ID) for value in (True, 1.5, [1], {})),
     ],
 )
-def test_an_id_is_a_string_or_a_whole_number(value: object, record_id: str | None) -> None:
-    record = read_record(json.dumps({"text": "a", "id": value}).encode())
-    assert record == Record("a", record_id=record_id)
+def test_an_id_is_a_string_or_a_whole_number_or_left_out_and_said_so(
+    value: object, record_id: Any, ignored: Any
+) -> None:
+    assert read(id=value) == Record("a", record_id=record_id, ignored=ignored)
 
 
-@pytest.mark.parametrize(
-    ("value", "why"),
-    [
-        (True, "id_not_a_string_or_whole_number"),
-        (1.5, "id_not_a_string_or_whole_number"),
-        ([1], "id_not_a_string_or_whole_number"),
-        ({}, "id_not_a_string_or_whole_number"),
-        ("x" * 301, "id_too_long"),
-        (10**301, "id_too_long"),
-    ],
-)
-def test_other_ids_are_left_out_and_said_so(value: object, why: str) -> None:
-    assert read_record(json.dumps({"text": "a", "id": value}).encode()) == Record("a", ignored=(why,))
-
-
-def test_delete_is_escaped_where_json_needs_no_backslash() -> None:
-    assert read_record(b'{"text": "a\x7f", "title": "b\x7f"}') == Record(
-        "a\u2421", title="b\u2421", escaped_characters=1
-    )
-
-
-@pytest.mark.parametrize("value", [0, False, [], {}])
-def test_empty_values_that_are_no_strings_are_left_out_and_said_so(value: object) -> None:
-    record = read_record(json.dumps({"text": "a", "url": value, "title": value}).encode())
-    assert record == Record("a", ignored=("url_not_a_string", "title_not_a_string"))
+@pytest.mark.parametrize("value", [5, ["b"], 0, False, [], {}])
+def test_urls_and_titles_that_are_no_strings_are_left_out_and_said_so(value: object) -> None:
+    assert read(url=value, title=value) == Record("a", ignored=("url_not_a_string", "title_not_a_string"))

@@ -28,7 +28,6 @@ from toolformer_ops.local_services.ports import (
 from toolformer_ops.local_services.postgres import OWNER, Cluster, dsn
 from toolformer_ops.local_services.state_folder import (
     SERVICES,
-    GeneratedSecrets,
     StatePaths,
     load_or_make_secrets,
     write_environment,
@@ -59,25 +58,19 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_first_free_candidate_is_chosen(taken_port: int) -> None:
+def test_the_first_free_port_of_those_asked_for_is_chosen_and_else_another(taken_port: int) -> None:
     free = choose_port()
-    assert choose_port([None, taken_port, free]) == free
-    assert choose_port([free, taken_port]) == free
-
-
-def test_a_taken_port_is_replaced_by_a_free_one(taken_port: int) -> None:
-    chosen = choose_port([taken_port])
-    assert chosen != taken_port
-    assert is_free(chosen)
-
-
-def test_a_port_whose_partner_is_taken_is_not_chosen(taken_port: int) -> None:
-    assert choose_port([taken_port - 10_000], name="admin") != taken_port - 10_000
-
-
-def test_a_port_already_given_away_is_not_chosen() -> None:
-    free = choose_port()
-    assert choose_port([free], avoid=[free]) != free
+    for asked, options, is_found in (
+        ([None, taken_port, free], {}, True),
+        ([free, taken_port], {}, True),
+        ([taken_port], {}, False),
+        ([taken_port - 10_000], {"name": "admin"}, False),  # its partner is taken
+        ([free], {"avoid": [free]}, False),
+    ):
+        chosen = choose_port(asked, **options)
+        assert (chosen == free) == is_found, asked
+        assert chosen not in asked or is_found
+        assert is_free(chosen)
 
 
 def test_a_port_that_one_start_has_chosen_is_not_chosen_by_another_until_its_service_listens() -> None:
@@ -93,40 +86,37 @@ def test_connections_are_accepted_only_where_somebody_listens(taken_port: int) -
     assert not accepts_connections(choose_port())
 
 
-def test_ports_stay_the_same_from_one_start_to_the_next(paths: StatePaths) -> None:
-    first = settle_ports(paths, {}, running=())
-    assert settle_ports(paths, {}, running=()) == first
-    assert recalled_ports(paths) == first
-    assert len(set(first.values())) == len(first)
-
-
-def test_the_port_asked_for_is_taken_over(paths: StatePaths) -> None:
-    settle_ports(paths, {}, running=())
-    asked = choose_port()
-    assert settle_ports(paths, {"postgres": asked}, running=())["postgres"] == asked
-
-
-def test_a_running_service_keeps_its_port(paths: StatePaths, taken_port: int, caplog: pytest.LogCaptureFixture) -> None:
-    paths.ports.write_text(json.dumps({"postgres": taken_port}))
-    asked = choose_port()
-    settled = settle_ports(paths, {"postgres": asked}, running={"postgres"})
-    assert settled["postgres"] == taken_port
-    assert "toolformer-ops down" in caplog.text
-
-
-def test_a_stopped_service_moves_off_a_taken_port_and_says_so(
-    paths: StatePaths, taken_port: int, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("remembered", "asks", "running", "expected", "said"),
+    [
+        ('{{"postgres": {taken}}}', True, {"postgres"}, "taken", "toolformer-ops down"),
+        ('{{"postgres": {taken}}}', False, set(), "another", "port {taken} is taken, so postgres listens on {settled}"),
+        ('{{"postgres": {free}}}', True, set(), "asked", ""),
+        ('{{"postgres": {free}}}', False, set(), "free", ""),
+        ("{{half", False, set(), "another", ""),
+    ],
+    ids=["it runs", "taken by somebody", "another is asked for", "the same as before", "a broken memory"],
+)
+def test_a_service_keeps_its_port_unless_it_is_taken_or_another_is_asked_for(
+    paths: StatePaths,
+    taken_port: int,
+    caplog: pytest.LogCaptureFixture,
+    remembered: str,
+    asks: bool,
+    running: set[str],
+    expected: str,
+    said: str,
 ) -> None:
-    paths.ports.write_text(json.dumps({"postgres": taken_port}))
-    settled = settle_ports(paths, {}, running=())
-    assert settled["postgres"] != taken_port
-    assert f"port {taken_port} is taken, so postgres listens on {settled['postgres']}" in caplog.text
-
-
-def test_a_broken_memory_of_ports_is_replaced(paths: StatePaths) -> None:
-    paths.ports.write_text("{half")
-    assert recalled_ports(paths) == {}
-    assert settle_ports(paths, {}, running=()) == recalled_ports(paths)
+    free, asked = choose_port(), choose_port()
+    paths.ports.write_text(remembered.format(taken=taken_port, free=free))
+    settled = settle_ports(paths, {"postgres": asked} if asks else {}, running=running)
+    known = {"taken": taken_port, "free": free, "asked": asked}
+    assert known.get(expected, settled["postgres"]) == settled["postgres"]
+    assert (settled["postgres"] == taken_port) == (expected == "taken")
+    assert said.format(taken=taken_port, settled=settled["postgres"]) in caplog.text
+    assert recalled_ports(paths) == settled
+    assert len(set(settled.values())) == len(settled)
+    assert settle_ports(paths, {}, running=running) == settled
 
 
 def test_environment_file_leads_the_settings_and_keeps_lines_of_the_user(
@@ -160,24 +150,14 @@ def test_secrets_are_made_once_and_only_for_us(tmp_path: Path) -> None:
     made = load_or_make_secrets(path)
     assert load_or_make_secrets(path) == made
     assert mode(path) == 0o600
-    assert len(set(json.loads(path.read_text()).values())) == 12
-
-
-def test_a_secret_that_is_lacking_is_added_to_those_that_are_there(tmp_path: Path) -> None:
-    path = tmp_path / "secrets.json"
+    written = json.loads(path.read_text())
+    assert len(set(written.values())) == 12
+    assert not any(secret in repr(made) for secret in written.values())
+    # One that is lacking is added to those that are there.
     path.write_text(json.dumps({"postgres_owner": "kept"}))
     made = load_or_make_secrets(path)
     assert made.postgres_owner == "kept"
     assert json.loads(path.read_text())["postgres_reader"] == made.postgres_reader != ""
-
-
-def test_secrets_do_not_show_when_printed() -> None:
-    secrets = GeneratedSecrets(postgres_owner="do-not-show-me")
-    assert "do-not-show-me" not in repr(secrets)
-
-
-def test_a_broken_file_of_secrets_is_an_error_with_its_remedy(tmp_path: Path) -> None:
-    path = tmp_path / "secrets.json"
     path.write_text('{"postgres_owner": ')
     with pytest.raises(ServiceError, match=r"toolformer-ops clean"):
         load_or_make_secrets(path)
@@ -207,20 +187,11 @@ def test_supervisor_gets_words_with_blanks_and_percent_signs_whole(tmp_path: Pat
     paths = StatePaths(tmp_path / "a state of 100%")
     paths.make()
     program = configured(paths)["program:postgres"]
-    assert program["command"].endswith(
-        "timezone=UTC -c log_timezone=UTC -c log_min_error_statement=panic -c port=15432"
-    )
-    assert f"'{paths.postgres}/data'".replace("%", "%%") in program["command"]
+    data = f"{paths.postgres}/data".replace("%", "%%")
+    assert f"'{data}'" in program["command"]
     assert "--pdeathsig INT" in program["command"]
-    assert program["directory"] == f"{paths.postgres}/data".replace("%", "%%")
-    assert program["stopsignal"] == "INT"
-
-
-def test_postgres_stops_after_all_that_use_it(paths: StatePaths) -> None:
-    found = configured(paths)
-    priorities = [int(found[f"group:{service}"]["priority"]) for service in SERVICES]
-    assert priorities == sorted(set(priorities))
-    assert SERVICES[0] == "postgres"
+    assert program["command"].endswith(f"-c port={PORTS['postgres']}")
+    assert (program["directory"], program["stopsignal"]) == (data, "INT")
 
 
 def test_configuration_of_the_supervisor_holds_no_secret_and_is_ours_alone(paths: StatePaths) -> None:
@@ -234,6 +205,10 @@ def test_configuration_of_the_supervisor_holds_no_secret_and_is_ours_alone(paths
     }
     assert set(parser["group:airflow"]["programs"].split(",")) == set(airflow.COMMANDS)
     assert "inet_http_server" not in parser
+    # Postgres, the first, stops after all that use it.
+    priorities = [int(parser[f"group:{service}"]["priority"]) for service in SERVICES]
+    assert priorities == sorted(set(priorities))
+    assert SERVICES[0] == "postgres"
 
 
 def test_another_shell_makes_the_same_configuration(paths: StatePaths, monkeypatch: pytest.MonkeyPatch) -> None:

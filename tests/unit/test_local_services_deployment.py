@@ -62,9 +62,11 @@ def test_every_package_is_locked_once_and_torch_apart() -> None:
     assert locked("torch.lock") == ["torch"]
 
 
-def test_every_direct_dependency_is_locked() -> None:
-    direct = requirement_names(REQUIREMENTS / "direct.in")
-    assert sorted(set(direct) - {*locked(*LOCKS, "torch.lock")}) == []
+def test_every_direct_dependency_is_locked_and_says_why_it_is_there() -> None:
+    path = REQUIREMENTS / "direct.in"
+    assert sorted(set(requirement_names(path)) - {*locked(*LOCKS, "torch.lock")}) == []
+    lines = [line for line in path.read_text().splitlines() if line and line[0] != "#"]
+    assert [line for line in lines if not re.search(r"\S\s+# \S", line)] == []
 
 
 def test_what_the_image_installs_is_whole_and_holds_no_test_tool() -> None:
@@ -115,11 +117,6 @@ def test_a_known_weakness_of_a_locked_package_is_an_error(
     assert words in asked.stdout
 
 
-def test_every_direct_dependency_says_why_it_is_there() -> None:
-    lines = [line for line in (REQUIREMENTS / "direct.in").read_text().splitlines() if line and line[0] != "#"]
-    assert [line for line in lines if not re.search(r"\S\s+# \S", line)] == []
-
-
 PINNED = re.compile(r"[a-z/-]+:v?\d+(?:\.\d+)+(?:-[a-z]+)*@sha256:[0-9a-f]{64}")
 """An image that cannot become another: its tag says which it is, its digest decides."""
 
@@ -151,16 +148,12 @@ def test_containers_have_no_rights_a_root_that_is_read_only_and_bounds(compose: 
         assert service["tmpfs"][0] == "/tmp", name  # noqa: S108
         assert re.fullmatch(r"\d+g|\$\{[A-Z]+_MEMORY:-\d+g\}", service["mem_limit"]), name
         assert set(service["logging"]["options"]) == {"max-size", "max-file"}, name
+        assert service.get("restart") == "no" or "test" in service["healthcheck"], name
         # The image of the factory has a user of its own; those of Postgres and SeaweedFS begin as root to change their user.
         assert ("build" in service) != (service.get("user", "").split(":")[0] in ("999", "1000")), name
     dockerfile = (REPOSITORY / "Dockerfile").read_text()
     assert "\nUSER 10001\n" in dockerfile
     assert "    TOOLFORMER_CORPUS_ROOTS=/corpora \\\n" in dockerfile  # what runs in it may name, besides S3
-
-
-def test_without_env_compose_says_one_sentence(compose: dict[str, Any]) -> None:
-    """Compose reads `name` before all else, and a variable that is lacking there ends it; then each service names each variable."""
-    assert re.fullmatch(r"\$\{COMPOSE_PROJECT_NAME:\?run docker/make-env first.*\}", compose["name"])
 
 
 def test_ports_are_published_on_the_loopback_address_alone(compose: dict[str, Any]) -> None:
@@ -179,13 +172,9 @@ def test_no_secret_stands_in_the_compose_file(compose: dict[str, Any]) -> None:
     assert checked > 10
 
 
-def test_every_lasting_service_has_a_healthcheck(compose: dict[str, Any]) -> None:
-    for name, service in compose["services"].items():
-        if service.get("restart") != "no":
-            assert "test" in service["healthcheck"], name
-
-
-def test_make_env_makes_every_variable_that_the_compose_file_asks_for() -> None:
+def test_make_env_makes_every_variable_that_the_compose_file_asks_for(compose: dict[str, Any]) -> None:
+    """Compose reads `name` before all else, and a variable that is lacking there ends it; then each service names each variable."""
+    assert re.fullmatch(r"\$\{COMPOSE_PROJECT_NAME:\?run docker/make-env first.*\}", compose["name"])
     asked = set(re.findall(r"\$\{([A-Z0-9_]+):\?", (REPOSITORY / "docker-compose.yml").read_text()))
     script = (REPOSITORY / "docker" / "make-env").read_text()
     assert sorted(name for name in asked if name not in script) == []

@@ -40,25 +40,26 @@ def test_spans_are_where_the_calls_stand_with_the_one_added_space() -> None:
     ]
 
 
-def test_windows_follow_each_other_and_lose_nothing() -> None:
+@pytest.mark.parametrize(
+    ("calls", "length", "windows"),
+    [
+        ([], 10, [(0, 10), (10, 20), (20, 25)]),
+        ([], 25, [(0, 25)]),
+        # A border inside a call moves to its start: the first would be at token 10, character 20.
+        ([(16, 26)], 10, [(0, 8), (8, 18), (18, 25)]),
+        ([(20, 26)], 10, [(0, 10), (10, 20), (20, 25)]),  # the call starts right there
+        ([(14, 20)], 10, [(0, 10), (10, 20), (20, 25)]),  # the call ends right there
+        # A call that is longer than a window is cut.
+        ([(0, 48)], 10, [(0, 10), (10, 20), (20, 25)]),
+        ([(4, 48)], 10, [(0, 2), (2, 12), (12, 22), (22, 25)]),
+    ],
+)
+def test_windows_follow_each_other_lose_nothing_and_cut_no_call_that_fits(
+    calls: list[tuple[int, int]], length: int, windows: list[tuple[int, int]]
+) -> None:
     starts = list(range(0, 50, 2))  # 25 tokens of 2 characters
-    assert window_bounds(starts, [], 10) == [(0, 10), (10, 20), (20, 25)]
-    assert window_bounds(starts, [], 25) == [(0, 25)]
-    assert window_bounds([], [], 10) == []
-
-
-def test_border_inside_a_call_moves_to_its_start() -> None:
-    starts = list(range(0, 50, 2))
-    # the first border would be at token 10, character 20
-    assert window_bounds(starts, [(16, 26)], 10)[:2] == [(0, 8), (8, 18)]
-    assert window_bounds(starts, [(20, 26)], 10)[0] == (0, 10)  # the call starts right there
-    assert window_bounds(starts, [(14, 20)], 10)[0] == (0, 10)  # the call ends right there
-
-
-def test_call_longer_than_a_window_is_cut_and_still_nothing_is_lost() -> None:
-    starts = list(range(0, 50, 2))
-    assert window_bounds(starts, [(0, 48)], 10) == [(0, 10), (10, 20), (20, 25)]
-    assert window_bounds(starts, [(4, 48)], 10) == [(0, 2), (2, 12), (12, 22), (22, 25)]
+    assert window_bounds(starts, calls, length) == windows
+    assert window_bounds([], calls, length) == []
 
 
 def test_sequences_hold_every_token_of_every_text_once_behind_the_start_token(tokenization: Tokenization) -> None:
@@ -175,8 +176,7 @@ def test_forward_passes_are_exactly_one_effective_batch(batch: int, at_most: int
 )
 def test_effective_batch_stays_the_same_whatever_the_number_of_gpus(gpus: int, processes: int, size: int) -> None:
     recipe = _recipe()
-    assert recipe.processes(gpus) == processes
-    assert recipe.device_batch(8, processes) == size
+    assert (recipe.processes(gpus), recipe.device_batch(8, processes)) == (processes, size)
     assert 128 % (processes * size) == 0
 
 
