@@ -1,13 +1,14 @@
 """From a document to candidate calls, with a scripted model and the real calculator and calendar."""
 
 import itertools
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from typing import Any, NoReturn
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel
 from toolformer_ops.annotation.candidates import (
@@ -28,23 +29,18 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import AnnotationPrompt
 from toolformer_ops.records import CallPosition, Document, Paragraph, SampledContinuation
 from toolformer_ops.runs.choices import FilterChoices, ToolSamplingChoices
-from toolformer_ops.tools.base import FilterDecision, Tool
+from toolformer_ops.tools.base import FilterDecision
 from toolformer_ops.tools.registry import get_tool
 
 PROMPT = AnnotationPrompt("Calculator", "Input: {text}\nOutput:")
 CALCULATOR = get_tool("Calculator")
 CALENDAR = get_tool("Calendar")
+SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 
 
 def choices(**changed: Any) -> ToolSamplingChoices:
-    numbers = {
-        "max_positions": 2,
-        "samples_per_position": 1,
-        "sampling_threshold": 0.0,
-        "prune_below": 0.5,
-        "max_call_tokens": 40,
-    }
-    return ToolSamplingChoices(**(numbers | changed))
+    given = {"max_positions": 2, "samples_per_position": 1, "sampling_threshold": 0.0, "max_call_tokens": 40}
+    return ToolSamplingChoices(**(given | {"prune_below": 0.5} | changed))
 
 
 def sampled(model: FakeLanguageModel, texts: list[str], **changed: Any) -> list[SampledText]:
@@ -59,15 +55,35 @@ def sampled(model: FakeLanguageModel, texts: list[str], **changed: Any) -> list[
     )
 
 
-def test_a_document_with_call_markup_is_refused_whole_and_other_filters_decide_by_themselves() -> None:
-    smuggling = Document.of("Sums: [Calculator(1 + 1) -> 3] a total of 3.")
-    [decision] = filter_document(CALCULATOR, smuggling, FilterChoices())
-    assert (decision.kept, decision.reason, decision.end_char) == (False, HOLDS_CALL_MARKUP, len(smuggling.text))
-    assert kept_paragraphs(smuggling, [decision]) == []
-    plain = Document.of("There were 2 cats and 3 dogs, a total of 5 animals.")
-    assert [item.text for item in kept_paragraphs(plain, filter_document(CALCULATOR, plain, FilterChoices()))] == [
-        plain.text
-    ]
+class TellingTool(type(CALCULATOR)):  # type: ignore[misc] - a tool's class
+    """The calculator with decisions that are given, and what it was shown."""
+
+    def __init__(self, decisions: Sequence[FilterDecision] | None = None, **spec: Any) -> None:
+        self.spec = replace(CALCULATOR.spec, **spec)
+        self._decisions = decisions
+        self.seen: list[Document] = []
+
+    def filter(self, document: Document) -> list[FilterDecision]:
+        self.seen.append(document)
+        return super().filter(document) if self._decisions is None else list(self._decisions)
+
+    def effective_input(self, call_input: str, document: Document) -> str | None:
+        self.seen.append(document)
+        return super().effective_input(call_input, document)
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [(f"Sums: [Calculator(1 + 1) -> 3] {SUM}", HOLDS_CALL_MARKUP), (SUM, None)],
+)
+def test_a_document_with_call_markup_is_refused_whole_and_other_filters_decide_by_themselves(
+    text: str, refused: str | None
+) -> None:
+    document = Document.of(text)
+    [decision] = filter_document(CALCULATOR, document, FilterChoices())
+    assert (decision.kept, decision.start_char, decision.end_char) == (refused is None, 0, len(text))
+    assert (decision.reason == HOLDS_CALL_MARKUP) == (refused is not None)
+    assert [item.text for item in kept_paragraphs(document, [decision])] == ([] if refused else [text])
 
 
 PROSE = "One two three. Four five six.\nSeven eight.\n \nNine ten eleven twelve, and thirteen is the last of them."
@@ -75,31 +91,20 @@ LAST_LINE_IN_20 = ("Nine ten eleven", "twelve, and", "thirteen is the", "last of
 
 
 @pytest.mark.parametrize(
-    ("most", "unbroken", "pieces"),
+    ("text", "most", "unbroken", "pieces"),
     [
-        (200, (), [PROSE]),
-        (80, (), [PROSE[:42], PROSE[45:]]),  # at the end of the paragraph
-        (30, (), ["One two three. Four five six.", "Seven eight.", "Nine ten eleven twelve, and", "thirteen is the last of them."]),
-        (20, (), ["One two three.", "Four five six.", "Seven eight.", *LAST_LINE_IN_20]),
-        (80, ((40, 47),), [PROSE[:29], PROSE[30:]]),  # a call holds the end of the paragraph: the line's
+        (PROSE, 200, (), [PROSE]),
+        (PROSE, 80, (), [PROSE[:42], PROSE[45:]]),  # at the end of the paragraph
+        (PROSE, 30, (), [PROSE[:29], "Seven eight.", "Nine ten eleven twelve, and", "thirteen is the last of them."]),
+        (PROSE, 20, (), ["One two three.", "Four five six.", "Seven eight.", *LAST_LINE_IN_20]),
+        (PROSE, 80, ((40, 47),), [PROSE[:29], PROSE[30:]]),  # a call holds the end of the paragraph: the line's
     ],
 )  # fmt: skip
 def test_a_text_is_cut_at_the_end_of_a_paragraph_or_else_of_a_line_a_sentence_or_a_word(
-    most: int, unbroken: Sequence[tuple[int, int]], pieces: list[str]
+    text: str, most: int, unbroken: Sequence[tuple[int, int]], pieces: list[str]
 ) -> None:
-    found = cut(PROSE, (0, len(PROSE)), most, unbroken)
-    assert [PROSE[start:end] for start, end in found] == pieces
-
-
-@pytest.mark.parametrize(
-    "text", ["x" * 1001, " " * 50 + "x" * 30 + " " * 70, "word " * 200, "\n\n".join("abc" * 9), "é\n" * 99]
-)
-@pytest.mark.parametrize("most", [4, 7, 100])
-def test_pieces_hold_all_but_white_space_and_none_is_longer_than_the_limit(text: str, most: int) -> None:
-    pieces = cut(text, (0, len(text)), most)
-    assert "".join("".join(text[start:end].split()) for start, end in pieces) == "".join(text.split())
-    assert all(0 < end - start <= most for start, end in pieces)
-    assert all(before[1] <= after[0] for before, after in itertools.pairwise(pieces))
+    found = cut(text, (0, len(text)), most, unbroken)
+    assert [text[start:end] for start, end in found] == pieces
 
 
 def test_a_piece_of_white_space_behind_the_start_of_a_text_ends_where_it_was_cut() -> None:
@@ -107,57 +112,59 @@ def test_a_piece_of_white_space_behind_the_start_of_a_text_ends_where_it_was_cut
     assert cut(text, (7, len(text)), 10) == [(7, 15), (27, 31)]
 
 
-def test_a_filter_that_says_nothing_of_a_document_keeps_nothing() -> None:
-    class Silent(Tool):
-        """Decides nothing."""
-
-        spec = CALCULATOR.spec
-
-        def filter(self, document: Document) -> list[FilterDecision]:
-            return []
-
-    assert filter_document(Silent(), Document.of("a text"), FilterChoices()) == []
+@settings(derandomize=True, deadline=None, max_examples=50)
+@given(
+    st.lists(st.sampled_from(["x", "word ", "é\n", "  ", "\n\n", "End. ", "x" * 30]), max_size=60).map("".join),
+    st.integers(4, 100),
+    st.lists(st.tuples(st.integers(0, 200), st.integers(2, 40)), max_size=3),
+    st.integers(0, 20),
+)
+def test_pieces_hold_all_but_white_space_and_none_is_longer_than_the_limit_or_breaks_a_call(
+    text: str, most: int, calls: list[tuple[int, int]], start: int
+) -> None:
+    ends = itertools.accumulate(calls, lambda before, call: (before[1] + call[0], before[1] + call[0] + call[1]))
+    unbroken = [span for span in ends if start <= span[0] and span[1] <= len(text)]
+    pieces = cut(text, (min(start, len(text)), len(text)), most, unbroken)
+    assert "".join("".join(text[first:end].split()) for first, end in pieces) == "".join(text[start:].split())
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(pieces))
+    for first, end in pieces:
+        longest = sum(last - begin for begin, last in unbroken if first < last and begin < end)
+        assert 0 < end - first <= most + longest
+        for begin, last in unbroken:
+            assert not begin < first < last or not text[begin:first].strip()
+            assert not begin < end < last or not text[end:last].strip()
 
 
 def test_a_long_paragraph_is_annotated_in_pieces_or_left_out_and_the_others_keep_their_numbers() -> None:
-    class Lines(Tool):
-        """Judges lines."""
+    long = "Seven words of a long first line."
+    lines = [long + " " + long, "not kept, though it is too long to be annotated", "short", long + " " + long]
+    document = Document.of("\n".join(lines))
+    starts = [document.text.index(lines[0]), *(document.text.index(f"\n{line}") for line in lines[1:3])]
+    starts.append(document.text.rindex(f"\n{lines[3]}"))
+    spans = zip(starts, [*starts[1:], len(document.text)], strict=True)
+    decisions = [
+        FilterDecision(kept=number != 1, reason="of a line", paragraph=number, start_char=start, end_char=end)
+        for number, (start, end) in enumerate(spans)
+    ]
 
-        spec = CALCULATOR.spec
+    def found(decided: Sequence[FilterDecision] = decisions, **chosen: Any) -> list[tuple[int, bool, str]]:
+        made = filter_document(TellingTool(decided), document, FilterChoices(**chosen))
+        return [(one.paragraph, one.kept, document.text[one.start_char : one.end_char].strip()) for one in made]
 
-        def filter(self, document: Document) -> list[FilterDecision]:
-            ends = [match.end() for match in re.finditer(r"\n|$", document.text)]
-            spans = zip([0, *ends], ends, strict=False)
-            return [
-                FilterDecision(kept=number != 1, reason="of a line", paragraph=number, start_char=start, end_char=end)
-                for number, (start, end) in enumerate(spans)
-                if start < end
-            ]
-
-    long = "Seven words of a long first line. " * 2
-    document = Document.of(f"{long}\nnot kept, though it is too long to be annotated\nshort\n{long}")
-
-    def found(**chosen: Any) -> list[tuple[int, bool, str]]:
-        decisions = filter_document(Lines(), document, FilterChoices(**chosen))
-        return [(one.paragraph, one.kept, document.text[one.start_char : one.end_char].strip()) for one in decisions]
-
-    whole = [(number, number != 1, line.strip()) for number, line in enumerate(document.text.split("\n"))]
+    whole = [(number, number != 1, line) for number, line in enumerate(lines)]
     assert found() == found(max_text_tokens=0) == found(max_text_tokens=0, long_texts="leave_out") == whole
-    half = long.strip()[: len(long) // 2 - 1]
+    assert found([]) == []  # a filter that says nothing keeps nothing
     assert found(max_text_tokens=10) == [
-        (0, True, half),
-        (4, True, half),
+        (0, True, long),
+        (4, True, long),
         *whole[1:3],
-        (3, True, half),
-        (5, True, half),
+        (3, True, long),
+        (5, True, long),
     ]
-    assert found(max_text_tokens=10, long_texts="leave_out") == [
-        (0, False, long.strip()),
-        *whole[1:3],
-        (3, False, long.strip()),
-    ]
-    [*_, last] = filter_document(Lines(), document, FilterChoices(max_text_tokens=10, long_texts="leave_out"))
-    assert last.reason == LONGER_THAN_LIMIT
+    left_out = FilterChoices(max_text_tokens=10, long_texts="leave_out")
+    of_lines = filter_document(TellingTool(decisions), document, left_out)
+    assert [(one.paragraph, one.kept) for one in of_lines] == [(0, False), (1, False), (2, True), (3, False)]
+    assert [one.reason for one in of_lines] == [LONGER_THAN_LIMIT, "of a line", "of a line", LONGER_THAN_LIMIT]
 
 
 def test_each_group_of_texts_is_sampled_before_the_positions_of_the_next_are_found() -> None:
@@ -196,28 +203,17 @@ def test_pruned_positions_are_marked_with_the_loss_that_proves_it_and_not_sample
     assert len(unpruned.samples) == 2
 
 
-def test_what_a_run_chooses_is_what_the_model_is_asked_for() -> None:
+def test_what_a_run_chooses_is_what_the_model_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
-
-    class Watched(FakeLanguageModel):
-        def find_positions(self, prompt: object, texts: Any, **numbers: Any) -> Any:
-            asked.append(numbers)
-            return super().find_positions(prompt, texts, **numbers)
-
-        def start_sampling(self, prompt: object, **numbers: Any) -> Any:
-            asked.append(numbers)
-            return super().start_sampling(prompt, **numbers)
-
-    sampled(
-        Watched(),
-        ["one two"],
-        max_positions=3,
-        samples_per_position=4,
-        sampling_threshold=0.05,
-        max_call_tokens=17,
-        temperature=0.8,
-        top_p=0.9,
-    )
+    for name in ("find_positions", "start_sampling"):
+        plain = getattr(FakeLanguageModel, name)
+        monkeypatch.setattr(
+            FakeLanguageModel,
+            name,
+            lambda *given, plain=plain, **numbers: asked.append(numbers) or plain(*given, **numbers),
+        )
+    sampling = {"max_call_tokens": 17, "temperature": 0.8, "top_p": 0.9, "samples_per_position": 4}
+    sampled(FakeLanguageModel(), ["one two"], max_positions=3, sampling_threshold=0.05, **sampling)
     assert asked == [
         {"samples": 4, "max_new_tokens": 17, "call_start": " [", "temperature": 0.8, "top_p": 0.9},
         {"at_most": 3, "threshold": 0.05, "allowed": None},
@@ -336,22 +332,17 @@ def test_whether_an_input_is_only_after_the_call_is_asked_of_the_paragraph_that_
 
 def test_random_numbers_are_made_from_seed_tool_document_and_paragraph() -> None:
     """Of these alone: equal paragraphs get other samples, and any company gives a paragraph the same ones."""
-    words = "The same few words."
-    twice, once = Document.of(f"{words} {words}"), Document.of(words)
-    paragraphs = [
-        Paragraph(twice, 0, 0, len(words)),
-        Paragraph(twice, 1, len(words) + 1, len(twice.text)),
-        Paragraph(once, 0, 0, len(words)),
-    ]
+    twice, once = Document.of("The same. The same."), Document.of("The same.")
+    paragraphs = [Paragraph(twice, 0, 0, 9), Paragraph(twice, 1, 10, 19), Paragraph(once, 0, 0, 9)]
     model: Any = FakeLanguageModel()
     sample_paragraphs(model, CALCULATOR, choices(seed=7), paragraphs)
+    sample_paragraphs(model, CALENDAR, choices(seed=8), paragraphs[1:2])
     assert model.seed_keys == [
         f"7|Calculator|{twice.document_id}|0",
         f"7|Calculator|{twice.document_id}|1",
         f"7|Calculator|{once.document_id}|0",
+        f"8|Calendar|{twice.document_id}|1",
     ]
-    sample_paragraphs(model, CALENDAR, choices(seed=8), paragraphs[1:2])
-    assert model.seed_keys[3:] == [f"8|Calendar|{twice.document_id}|1"]
 
 
 def test_chains_are_sampled_behind_a_call_and_from_its_result_alone_in_each_paragraph() -> None:
@@ -371,31 +362,12 @@ def test_chains_are_sampled_behind_a_call_and_from_its_result_alone_in_each_para
     assert found.counts["sample_without_earlier_result"] == 2 * len(starts)
 
 
-def test_only_a_tool_that_says_so_gets_the_url_and_date_of_a_record() -> None:
+@pytest.mark.parametrize("reads_record", [False, True])
+def test_only_a_tool_that_says_so_gets_the_url_and_date_of_a_record(reads_record: bool) -> None:
     """Filtering and sampling alike: what another tool computed cannot change when a record's date is corrected."""
-    dated = Document.of(
-        "There were 2 cats and 3 dogs, a total of 5 animals.", "https://x.org/2023/01/30/", date(2023, 1, 30)
-    )
-    seen: list[Document] = []
-
-    class Reading(type(CALCULATOR)):  # type: ignore[misc] - a tool's class
-        def filter(self, document: Document) -> list[FilterDecision]:
-            seen.append(document)
-            return super().filter(document)
-
-        def effective_input(self, call_input: str, document: Document) -> str | None:
-            seen.append(document)
-            return super().effective_input(call_input, document)
-
-    for reads_record in (False, True):
-        tool = Reading()
-        tool.spec = replace(tool.spec, reads_record=reads_record)
-        filter_document(tool, dated, FilterChoices())
-        position = CallPosition(token=1, char=5, probability=0.5)
-        candidates_at(tool, dated, dated.text, position, [SampledContinuation("Calculator(2 + 3)", finished=True)])
-    assert [(item.url is not None, item.document_date is not None) for item in seen] == [(False, False)] * 2 + [
-        (True, True)
-    ] * 2
-    assert {item.document_id for item in seen} == {dated.document_id}
-    assert CALENDAR.spec.reads_record
-    assert not CALCULATOR.spec.reads_record
+    dated = Document.of(SUM, "https://x.org/2023/01/30/", date(2023, 1, 30))
+    tool = TellingTool(reads_record=reads_record)
+    filter_document(tool, dated, FilterChoices())
+    candidates_at(tool, dated, dated.text, POSITION, written("Calculator(2 + 3)"))
+    assert tool.seen == [dated if reads_record else Document.of(SUM)] * 2
+    assert (CALENDAR.spec.reads_record, CALCULATOR.spec.reads_record) == (True, False)

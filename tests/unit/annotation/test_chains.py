@@ -1,5 +1,7 @@
 """Which positions and which calls make a chain."""
 
+from dataclasses import replace
+
 import pytest
 
 from toolformer_ops.annotation.candidates import HOLDS_CALL_MARKUP, HOLDS_NO_CALL, TAKES_NO_INPUT, filter_document
@@ -49,87 +51,84 @@ def test_a_second_call_is_sampled_where_text_is_between_and_the_scored_words_bel
     assert not any(earlier().allows(at) for at in words)
 
 
-@pytest.mark.parametrize(
-    ("call_input", "parent"),
-    [
-        ("2020 - 1987", 0),  # a number of the date
-        ("days since November 20", 0),
-        ("33 * 2", 1),  # the whole result of the sum
-        ("1987 + 1", None),  # in the text before
-        ("today is", None),  # words of the date that are in the text, or no pair of it
-        ("2 + 2", None),
-        ("", None),
-    ],
-)
-def test_the_parent_is_the_call_whose_result_alone_gives_the_input(call_input: str, parent: int | None) -> None:
-    plain = "It is Friday. Ada was born in 1987 and is so many years old by now, or soon."
-    at = plain.index(" years")
-    found = earlier(DATE, WovenCall(at, SUM.call, SUM.result), plain=plain)
-    assert found.parent_of(call_input, len(found.text)) == parent
-    assert found.parent_of("33 * 2", found.calls[1].end_char) == 1  # right behind it, too
+SAYS_LITTLE = "Well, this is a text that says little."
+OLD = "It is Friday. Ada was born in 1987 and is so many years old by now, or soon."
+OLD_SUM = replace(SUM, position_char=OLD.index(" years"))
+LATE = replace(DATE, result="Today is Friday, November 5, 2020.")
+ADA = WovenCall(5, Call("WikiSearch", "Ada Lovelace"), "Ada Lovelace was born in 1815.")
 
 
-LATE = "Today is Friday, November 5, 2020."
-ADA = "Ada Lovelace was born in 1815."
+def found_on(asked: str, result: str) -> WovenCall:
+    return WovenCall(5, Call("WikiSearch", asked), result)
 
 
 @pytest.mark.parametrize(
-    ("call", "result", "call_input", "is_parent"),
+    ("plain", "calls", "call_input", "parent"),
     [
-        (Call("Calendar", ""), LATE, "days since November 5", True),  # a name and a number that follow each other
-        (Call("Calendar", ""), LATE, "5 + 2", False),  # a number of one digit
-        (Call("Calculator", "2 + 3"), "5", "5 * 2", True),  # all of the result
-        (Call("WikiSearch", "Ada Lovelace"), ADA, "1815 + 5", True),
-        (Call("WikiSearch", "beans"), "It holds 25 grams.", "25 * 2", True),  # a number of two digits
+        (OLD, [DATE, OLD_SUM], "2020 - 1987", 0),  # a number of the date
+        (OLD, [DATE, OLD_SUM], "days since November 20", 0),
+        (OLD, [DATE, OLD_SUM], "33 * 2", 1),  # the whole result of the sum
+        (OLD, [DATE, OLD_SUM], "1987 + 1", None),  # in the text before
+        (OLD, [DATE, replace(OLD_SUM, result="Born in 1987.")], "1987 + 1", None),  # in the text before the call before
+        (OLD, [DATE, OLD_SUM], "today is", None),  # words of the date that are in the text, or no pair of it
+        (OLD, [DATE, OLD_SUM], "2 + 2", None),
+        (OLD, [DATE, OLD_SUM], "", None),
+        (SAYS_LITTLE, [LATE], "days since November 5", 0),  # a name and a number that follow each other
+        (SAYS_LITTLE, [LATE], "5 + 2", None),  # a number of one digit
+        (SAYS_LITTLE, [WovenCall(5, Call("Calculator", "2 + 3"), "5")], "5 * 2", 0),  # all of the result
+        (SAYS_LITTLE, [ADA], "1815 + 5", 0),
+        (SAYS_LITTLE, [ADA], "Ada Lovelace", None),  # as the call itself has asked
+        (SAYS_LITTLE, [found_on("beans", "It holds 25 grams.")], "25 * 2", 0),  # a number of two digits
         (
-            Call("WikiSearch", "vitamins"),
-            "It holds vitamins b2 D3.",
+            SAYS_LITTLE,
+            [found_on("vitamins", "It holds vitamins b2 D3.")],
             "b2 D3",
-            False,
-        ),  # a name starts with a capital or a digit
-        (Call("WikiSearch", "Ada Lovelace"), ADA, "Ada Lovelace", False),  # as the call itself has asked
+            None,
+        ),  # a name starts with a capital
+        (PLAIN, [DATE, SUM], "33 * 2", None),  # the text says 33 behind the sum
+        (PLAIN, [DATE, SUM], "2020 - 1987", 0),
     ],
 )
-def test_what_is_a_piece_of_a_result(call: Call, result: str, call_input: str, is_parent: bool) -> None:
-    found = earlier(WovenCall(5, call, result), plain="Well, this is a text that says little.")
-    assert found.parent_of(call_input, len(found.text)) == (0 if is_parent else None)
+def test_the_parent_is_the_last_call_of_whose_result_alone_a_piece_is_in_the_input(
+    plain: str, calls: list[WovenCall], call_input: str, parent: int | None
+) -> None:
+    found = earlier(*calls, plain=plain)
+    assert found.parent_of(call_input, len(found.text)) == parent
+
+
+def test_a_parent_is_before_the_call_and_may_be_right_before_it() -> None:
+    found = earlier(DATE, OLD_SUM, plain=OLD)
+    assert found.parent_of("2020 - 1987", found.calls[0].start_char) is None
+    assert found.parent_of("33 * 2", found.calls[1].end_char) == 1
 
 
 def test_of_two_calls_with_the_same_result_the_last_one_before_is_the_parent() -> None:
     twice = [WovenCall(at, Call("Calculator", f"{at} + {2020 - at}"), "2020") for at in (5, 15)]
-    found = earlier(*twice, plain="Well, this is a text that says little.")
+    found = earlier(*twice, plain=SAYS_LITTLE)
     assert found.parent_of("2020 - 1987", len(found.text)) == 1
     assert found.parent_of("2020 - 1987", found.calls[1].start_char) == 0
 
 
-def test_a_result_that_the_text_says_too_makes_no_chain() -> None:
-    found = earlier(DATE, SUM)
-    assert found.parent_of("33 * 2", len(found.text)) is None  # the text says 33 behind the sum
-    assert found.parent_of("2020 - 1987", len(found.text)) == 0
-    assert found.parent_of("2020 - 1987", found.calls[0].start_char) is None  # before the date
+SMUGGLED = "A [Calculator(2 + 2) of 4 " + PLAIN
 
 
-def test_a_text_of_a_chain_holds_calls_and_no_other_markup() -> None:
-    calculator = get_tool("Calculator")
-    woven, smuggled = weave(PLAIN, [DATE]), "A [Calculator(2 + 2) of 4 " + PLAIN
-    assert [item.reason for item in filter_document(calculator, Document.of(woven), FilterChoices())] == [
-        HOLDS_CALL_MARKUP
-    ]
-    assert [item.reason for item in filter_document(calculator, Document.of(PLAIN), FilterChoices(), chains=True)] == [
-        HOLDS_NO_CALL
-    ]
-    assert [
-        item.reason for item in filter_document(calculator, Document.of(smuggled), FilterChoices(), chains=True)
-    ] == [HOLDS_CALL_MARKUP]
-    both = weave(smuggled, [WovenCall(len(smuggled), DATE.call, DATE.result)])
-    assert [item.reason for item in filter_document(calculator, Document.of(both), FilterChoices(), chains=True)] == [
-        HOLDS_CALL_MARKUP
-    ]
-    # The decision is on all of the text, its calls included.
-    assert [
-        (item.reason, item.start_char, item.end_char)
-        for item in filter_document(get_tool("Calendar"), Document.of(woven), FilterChoices(), chains=True)
-    ] == [(TAKES_NO_INPUT, 0, len(woven))]
-    assert not {HOLDS_CALL_MARKUP, HOLDS_NO_CALL} & {
-        item.reason for item in filter_document(calculator, Document.of(woven), FilterChoices(), chains=True)
-    }
+@pytest.mark.parametrize(
+    ("tool", "text", "chains", "refused"),
+    [
+        ("Calculator", weave(PLAIN, [DATE]), False, HOLDS_CALL_MARKUP),
+        ("Calculator", PLAIN, True, HOLDS_NO_CALL),
+        ("Calculator", SMUGGLED, True, HOLDS_CALL_MARKUP),
+        ("Calculator", weave(SMUGGLED, [replace(DATE, position_char=len(SMUGGLED))]), True, HOLDS_CALL_MARKUP),
+        ("Calendar", weave(PLAIN, [DATE]), True, TAKES_NO_INPUT),
+        ("Calculator", weave(PLAIN, [DATE]), True, None),
+    ],
+)
+def test_a_text_of_a_chain_holds_calls_and_no_other_markup(
+    tool: str, text: str, chains: bool, refused: str | None
+) -> None:
+    [found] = filter_document(get_tool(tool), Document.of(text), FilterChoices(), chains=chains)
+    assert (found.start_char, found.end_char) == (0, len(text))  # the calls included
+    if refused:
+        assert (found.kept, found.reason) == (False, refused)
+    else:
+        assert found.reason not in (HOLDS_CALL_MARKUP, HOLDS_NO_CALL, TAKES_NO_INPUT)

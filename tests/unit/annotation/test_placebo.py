@@ -1,14 +1,18 @@
 """A made corpus in which every second result is swapped on purpose: what placebos say of it, and what is true."""
 
+import hashlib
+import itertools
 import math
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 from typing import Any
 
-import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from toolformer_ops.annotation.placebo import (
     NO_OTHER_RESULT,
@@ -26,7 +30,6 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.records import PlacedCall, content_uuid
 from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult
-from toolformer_ops.runs.placebo_rates import Rate
 
 WITHOUT = 3.0
 """L- of every call, nats."""
@@ -40,234 +43,146 @@ RIGHT = 1.0
 DOCUMENTS, CALLS, SEEDS = 80, 4, 20
 
 
-@dataclass
-class MadeModel:
-    """Losses by a formula: a result saves the document's ease, a number made of call and result, and more where it is right."""
-
-    seed: int
-    number_format: str = "float32"
-
-    def loss(self, document: int, call: str, result: str) -> float:
-        noise = np.random.default_rng([self.seed, *f"{call}={result}".encode()]).normal(0.0, SPREAD)
-        right = RIGHT if result == f"result of {call}" else 0.0
-        return float(WITHOUT - EASE[document % len(EASE)] - noise - right)
-
-    def surely_below(self, bound: float, prune_below: float) -> bool:
-        return prune_below > 0 and bound < prune_below
-
-    def losses_with_result(self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **_: Any) -> list[list[float]]:
-        return [[self.loss(int(text), call.call.input, call.result) for call in calls] for text, calls in texts]
+SCORED = ScoredCall(
+    result="7", loss_without_call=WITHOUT, loss_without_result=WITHOUT, loss_with_result=2.5, reduction_bound=0.5,
+    number_format="float32",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What is said of a made corpus."""
-
-    rate: Rate
-    kept: Counter[tuple[str, bool]]
-    """Calls that the paper's rule and the rule with information keep, by whether their result is the right one."""
-    with_information: Rate
+def judged_call(name: str, document: str = "home", **changes: Any) -> JudgedCall:
+    """A call of its name and document, with `SCORED` but for the changes."""
+    scored = replace(SCORED, **changes)
+    return JudgedCall(content_uuid("call", name), content_uuid("document", document), 1, Call("Made", name), scored)
 
 
-def judged(seed: int) -> Judged:
-    model = MadeModel(seed)
-    names = {(document, number): f"{document}.{number}" for document in range(DOCUMENTS) for number in range(CALLS)}
-    # Every second call has the result of another document's call.
-    results = {
-        (document, number): f"result of {names[document if number % 2 else (document + 17) % DOCUMENTS, number]}"
-        for document, number in names
-    }
-    calls: dict[int, list[JudgedCall]] = {document: [] for document in range(DOCUMENTS)}
-    for (document, number), name in names.items():
-        loss = model.loss(document, name, results[document, number])
-        scored = ScoredCall(
-            result=results[document, number],
-            loss_without_call=WITHOUT,
-            loss_without_result=WITHOUT,
-            loss_with_result=loss,
-            number_format="float32",
-            reduction_bound=WITHOUT - loss,
-        )
-        place = content_uuid("document", str(seed), str(document))
-        calls[document].append(JudgedCall(content_uuid("call", str(seed), name), place, 1, Call("Made", name), scored))
-    pool = Pool(
-        placebos=3,
-        sample_share=1.0,
-        results=[
-            PooledResult(source, call.call_id, call.document_id, str(call.scored.result))
-            for source, call in enumerate(call for of_document in calls.values() for call in of_document)
-        ],
-    )
-    draw, choices = PlaceboDraw(pool), ScoringChoices(prune_below=THRESHOLD)
-    texts = [(str(document), of_document) for document, of_document in calls.items()]
-    found = score_placebos(lambda: model, choices, texts, draw)  # type: ignore[arg-type, return-value]
-    with_placebos = [
-        pair
-        for (_, of_document), of_text in zip(texts, found, strict=True)
-        for pair in zip(of_document, of_text, strict=True)
+def results_elsewhere(count: int) -> list[PooledResult]:
+    return [
+        PooledResult(source, content_uuid("pooled", str(source)), content_uuid("elsewhere"), f"result {source}")
+        for source in range(count)
     ]
-    kept: Counter[tuple[str, bool]] = Counter()
-    for call, placebos in with_placebos:
-        if call.scored.is_kept(THRESHOLD):
-            is_right = call.scored.result == f"result of {call.call.input}"
-            kept["paper", is_right] += 1
-            kept["information", is_right] += carries_information(placebos, 0.2)
-    return Judged(
-        rate=false_discovery_rate(with_placebos, pool.sample_share, THRESHOLD, None),
-        kept=kept,
-        with_information=false_discovery_rate(with_placebos, pool.sample_share, THRESHOLD, 0.2),
-    )
-
-
-def normal_above(threshold: float, mean: float) -> float:
-    return 0.5 * math.erfc((threshold - mean) / (SPREAD * math.sqrt(2)))
-
-
-def test_swapped_results_are_recognised() -> None:
-    # The truth, by the formula: of all calls such a share reaches the threshold with any result, and with the right one.
-    by_chance = math.fsum(normal_above(THRESHOLD, ease) for ease in EASE) / len(EASE)
-    with_right = math.fsum(normal_above(THRESHOLD, ease + RIGHT) for ease in EASE) / len(EASE)
-    truth = by_chance / ((by_chance + with_right) / 2)
-    assert truth == pytest.approx(0.47, abs=0.01)
-    found = [judged(seed) for seed in range(SEEDS)]
-    # 1. The interval holds it in 19 of 20 corpora, and is not so wide that it says nothing.
-    rates = [one.rate for one in found]
-    held = [(rate.rate_low or 0.0) <= truth <= (rate.rate_high or 0.0) for rate in rates]
-    assert sum(held) >= SEEDS - 1
-    assert all((rate.rate_low or 0.0) > 0.1 and (rate.rate_high or 1.0) < 0.9 for rate in rates)
-    # 2. The rate bounds the share of swapped results among the kept calls from above, since it counts as many calls again.
-    for one in found:
-        swapped = one.kept["paper", False] / (one.kept["paper", False] + one.kept["paper", True])
-        assert one.rate.rate_high is not None
-        assert swapped < one.rate.rate_high
-    # 3. Information tells the right results from the swapped ones: the rule drops more than a third of these, and its rate says so.
-    total = sum((one.kept for one in found), Counter[tuple[str, bool]]())
-    assert total["information", True] > 0.9 * total["paper", True]
-    assert total["information", False] < 0.65 * total["paper", False]
-    assert all((one.with_information.false_discovery_rate or 0) < (one.rate.false_discovery_rate or 0) for one in found)
-
-
-def test_placebos_are_computed_in_the_format_of_the_calls_own_loss() -> None:
-    asked: list[tuple[str, int]] = []
-
-    class InLowPrecision(MadeModel):
-        def verifies(self, choice: str) -> bool:
-            return choice == "auto"
-
-        def losses_with_result(
-            self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **options: Any
-        ) -> list[list[float]]:
-            asked.append((options["number_format"], sum(len(calls) for _, calls in texts)))
-            return super().losses_with_result(texts)
-
-    calls = [
-        JudgedCall(
-            content_uuid("call", str(number)),
-            content_uuid("document"),
-            1,
-            Call("Made", str(number)),
-            ScoredCall(
-                result="7",
-                loss_without_call=WITHOUT,
-                loss_without_result=WITHOUT,
-                loss_with_result=1.0,
-                number_format=number_format,
-                reduction_bound=WITHOUT - 1.0,
-            ),
-        )
-        for number, number_format in enumerate(["bfloat16", "float32", "bfloat16"])
-    ]
-    pool = Pool(
-        placebos=3,
-        sample_share=0.0,
-        results=[
-            PooledResult(
-                number, content_uuid("other", str(number)), content_uuid("elsewhere", str(number)), f"r{number}"
-            )
-            for number in range(6)
-        ],
-    )
-    model: Any = InLowPrecision(seed=1, number_format="bfloat16")
-    [found] = score_placebos(lambda: model, ScoringChoices(), [("0", calls)], PlaceboDraw(pool))
-    assert asked == [("float32", 3), ("bfloat16", 6)]  # three placebos a call
-    for placebos in found:
-        assert [one.information for one in placebos] == [one.loss_with_result - 1.0 for one in placebos]
-    # Where there are no float32 weights, none are asked for.
-    asked.clear()
-    assert [found] == score_placebos(
-        lambda: model, ScoringChoices(verify_in_float32="off"), [("0", calls)], PlaceboDraw(pool)
-    )
-    assert asked == [("bfloat16", 9)]
-
-
-def test_placebos_of_one_number_format_are_all_computed_before_those_of_the_next() -> None:
-    """Weights may take each other's place, which takes as long as loading."""
-    asked: list[str] = []
-
-    class InLowPrecision(MadeModel):
-        def verifies(self, choice: str) -> bool:
-            return True
-
-        def losses_with_result(
-            self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **options: Any
-        ) -> list[list[float]]:
-            asked.append(options["number_format"])
-            return [
-                [0.25 if call.result else 3.0 for call in calls] for _, calls in texts
-            ]  # each placebo reaches 0.5 nats
-
-    calls = [
-        JudgedCall(
-            content_uuid("call", str(number)),
-            content_uuid("document"),
-            1,
-            Call("Made", str(number)),
-            ScoredCall(
-                result="7",
-                reason=PRUNED,
-                loss_without_call=3.0,
-                loss_with_result=2.75,
-                number_format=number_format,
-                reduction_bound=0.25,
-            ),
-        )
-        for number, number_format in enumerate(["bfloat16", "float32"])
-    ]
-    results = [
-        PooledResult(number, content_uuid("other", str(number)), content_uuid("elsewhere", str(number)), f"r{number}")
-        for number in range(6)
-    ]
-    model: Any = InLowPrecision(seed=1, number_format="bfloat16")
-    pool = Pool(placebos=2, sample_share=1.0, results=results)
-    score_placebos(lambda: model, ScoringChoices(), [("0", calls)], PlaceboDraw(pool))
-    # L(e(c, r')), L(e(c, "")), and what the placebo is measured against.
-    assert asked == ["float32"] * 3 + ["bfloat16"] * 3
 
 
 @dataclass
 class ScriptedModel:
-    """Says the loss of each result, and remembers what it was asked."""
+    """Says the loss of each call, and remembers what it was asked."""
 
-    losses: dict[str, float]
+    loss: Callable[[PlacedCall], float]
     number_format: str = "float32"
     asked: list[str] = field(default_factory=list)
+    """Results."""
+    formats: list[tuple[str, int]] = field(default_factory=list)
+    """Of each question the number format, and how many losses."""
     context_tokens: set[int | None] = field(default_factory=set)
 
     def surely_below(self, bound: float, prune_below: float) -> bool:
         return prune_below > 0 and bound < prune_below
 
+    def verifies(self, choice: str) -> bool:
+        return choice == "auto"
+
     def losses_with_result(
         self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], *, context_tokens: int | None, number_format: str
     ) -> list[list[float]]:
         self.context_tokens.add(context_tokens)
-        self.asked += [call.result for _, calls in texts for call in calls]
-        return [[self.losses[call.result] for call in calls] for _, calls in texts]
+        asked = [call.result for _, calls in texts for call in calls]
+        self.asked += asked
+        self.formats.append((number_format, len(asked)))
+        return [[self.loss(call) for call in calls] for _, calls in texts]
 
 
-OWN = ScoredCall(
-    result="own", loss_without_call=3.0, loss_without_result=3.5, loss_with_result=2.0, reduction_bound=1.0,
-    number_format="float32",
-)  # fmt: skip
+def placebos_of(
+    model: ScriptedModel, calls: Sequence[JudgedCall], pool: Pool, **choices: Any
+) -> list[list[PlaceboLoss]]:
+    """The placebos of each call of one text."""
+    draw = PlaceboDraw(pool)
+    [found] = score_placebos(lambda: model, ScoringChoices(**choices), [("a text", calls)], draw)  # type: ignore[arg-type, return-value]
+    return found
+
+
+def made_loss(seed: int, call: str, result: str) -> float:
+    """A result saves its document's ease, a number made of call and result, and more if it is right."""
+    digest = hashlib.sha256(f"{seed} {call}={result}".encode()).digest()
+    noise = NormalDist(0.0, SPREAD).inv_cdf((int.from_bytes(digest[:6], "big") + 0.5) / 2**48)
+    right = RIGHT if result == f"result of {call}" else 0.0
+    return WITHOUT - EASE[int(call.partition(".")[0]) % len(EASE)] - noise - right
+
+
+def made_corpus(seed: int) -> list[tuple[JudgedCall, list[PlaceboLoss]]]:
+    """Calls with their placebos; every second call has the result of another document's call."""
+    calls = []
+    for document, number in itertools.product(range(DOCUMENTS), range(CALLS)):
+        name = f"{document}.{number}"
+        result = f"result of {name if number % 2 else f'{(document + 17) % DOCUMENTS}.{number}'}"
+        loss = made_loss(seed, name, result)
+        losses = {"result": result, "loss_with_result": loss, "reduction_bound": WITHOUT - loss}
+        calls.append(judged_call(name, f"{document} of {seed}", **losses))
+    pooled = [
+        PooledResult(source, call.call_id, call.document_id, str(call.scored.result))
+        for source, call in enumerate(calls)
+    ]
+    model = ScriptedModel(lambda placed: made_loss(seed, placed.call.input, placed.result))
+    return list(zip(calls, placebos_of(model, calls, Pool(3, 1.0, pooled), prune_below=THRESHOLD), strict=True))
+
+
+def test_swapped_results_are_recognised() -> None:
+    # The truth, by the formula: of all calls such a share reaches the threshold with any result, and with the right one.
+    by_chance = math.fsum(1 - NormalDist(ease, SPREAD).cdf(THRESHOLD) for ease in EASE) / len(EASE)
+    with_right = math.fsum(1 - NormalDist(ease + RIGHT, SPREAD).cdf(THRESHOLD) for ease in EASE) / len(EASE)
+    truth = by_chance / ((by_chance + with_right) / 2)
+    assert truth == pytest.approx(0.47, abs=0.01)
+    held = 0
+    of_all: Counter[tuple[str, bool]] = Counter()
+    for seed in range(SEEDS):
+        calls = made_corpus(seed)
+        rate, informed = (false_discovery_rate(calls, 1.0, THRESHOLD, tau) for tau in (None, 0.2))
+        kept: Counter[tuple[str, bool]] = Counter()  # by the rule, and whether the result is the right one
+        for call, placebos in calls:
+            if call.scored.is_kept(THRESHOLD):
+                is_right = call.scored.result == f"result of {call.call.input}"
+                kept["paper", is_right] += 1
+                kept["information", is_right] += carries_information(placebos, 0.2)
+        of_all += kept
+        # 1. The interval is not so wide that it says nothing.
+        assert rate.rate_low is not None
+        assert rate.rate_high is not None
+        assert 0.1 < rate.rate_low < rate.rate_high < 0.9
+        held += rate.rate_low <= truth <= rate.rate_high
+        # 2. The rate bounds the share of swapped results among the kept calls from above, since it counts as many calls again.
+        assert kept["paper", False] / (kept["paper", False] + kept["paper", True]) < rate.rate_high
+        assert (informed.false_discovery_rate or 0) < (rate.false_discovery_rate or 0)
+    # It holds the truth in 19 of 20 corpora.
+    assert held >= SEEDS - 1
+    # 3. Information tells the right results from the swapped ones: the rule drops more than a third of these.
+    assert of_all["information", True] > 0.9 * of_all["paper", True]
+    assert of_all["information", False] < 0.65 * of_all["paper", False]
+
+
+def test_placebos_are_computed_in_the_format_of_the_calls_own_loss() -> None:
+    model = ScriptedModel(lambda call: 1.5 + int(call.result.removeprefix("result ")), "bfloat16")
+    pool = Pool(placebos=3, sample_share=0.0, results=results_elsewhere(6))
+    calls = [
+        judged_call(str(number), loss_with_result=1.0, reduction_bound=2.0, number_format=number_format)
+        for number, number_format in enumerate(["bfloat16", "float32", "bfloat16"])
+    ]
+    found = placebos_of(model, calls, pool)
+    for placebos in found:
+        assert [one.information for one in placebos] == [(one.loss_with_result or 0.0) - 1.0 for one in placebos]
+    # Where there are no float32 weights, none are asked for.
+    assert found == placebos_of(model, calls, pool, verify_in_float32="off")
+    assert model.formats == [("float32", 3), ("bfloat16", 6), ("bfloat16", 9)]  # three placebos a call
+
+
+def test_placebos_of_one_number_format_are_all_computed_before_those_of_the_next() -> None:
+    """Weights may take each other's place, which takes as long as loading."""
+    model = ScriptedModel(lambda call: 0.25 if call.result else WITHOUT, "bfloat16")  # each placebo reaches 0.5 nats
+    pruned = {"reason": PRUNED, "loss_without_result": None, "loss_with_result": 2.75, "reduction_bound": 0.25}
+    calls = [judged_call(format_, number_format=format_, **pruned) for format_ in ("bfloat16", "float32")]
+    placebos_of(model, calls, Pool(placebos=2, sample_share=1.0, results=results_elsewhere(6)))
+    # L(e(c, r')), L(e(c, "")), and what the placebo is measured against.
+    assert [number_format for number_format, _ in model.formats] == ["float32"] * 3 + ["bfloat16"] * 3
+
+
+OWN = replace(SCORED, result="own", loss_without_result=3.5, loss_with_result=2.0, reduction_bound=1.0)
 SMALL = replace(OWN, loss_with_result=2.75, reduction_bound=0.25)
 UNKNOWN = replace(SMALL, loss_without_result=None, reason=PRUNED)
 """Its own result saves too little, so that L(e(c, "")) was not computed."""
@@ -331,15 +246,11 @@ def test_what_is_stored_of_a_calls_placebos(
 ) -> None:
     call_id = uuid.UUID(int=0 if is_sampled else 2**64 - 1)
     call = JudgedCall(call_id, content_uuid("home"), 1, Call("Made", "in"), own)
-    results = [
-        PooledResult(10 + number, content_uuid("pooled", str(number)), content_uuid("elsewhere"), f"result {number}")
-        for number in range(len(losses))
-    ]
-    draw = PlaceboDraw(Pool(placebos=2, sample_share=0.5, results=results))
-    drawn = draw.of_call(call, len(losses))
-    model = ScriptedModel({"": 2.875, **{one.result: loss for one, loss in zip(drawn, losses, strict=True)}})
-    choices = ScoringChoices(prune_below=0.5, scoring_context_tokens=16)
-    [[found]] = score_placebos(lambda: model, choices, [("a text", [call])], draw)  # type: ignore[arg-type, return-value]
+    pool = Pool(placebos=2, sample_share=0.5, results=results_elsewhere(len(losses)))
+    drawn = PlaceboDraw(pool).of_call(call, len(losses))
+    said = {"": 2.875, **{one.result: loss for one, loss in zip(drawn, losses, strict=True)}}
+    model = ScriptedModel(lambda call: said[call.result])
+    [found] = placebos_of(model, [call], pool, prune_below=0.5, scoring_context_tokens=16)
     assert [
         (one.number, one.is_sampled, one.reason, one.loss_with_result, one.reduction_bound, one.information,
          one.placebo_information)
@@ -366,11 +277,7 @@ def test_a_rate_counts_what_the_rule_keeps_of_calls_and_of_sampled_placebos() ->
     """Each number below is one call with its placebos, in a document of its own."""
 
     def scored_call(name: str, reduction: float) -> JudgedCall:
-        own = ScoredCall(
-            result="7", loss_without_call=WITHOUT, loss_without_result=WITHOUT, loss_with_result=WITHOUT - reduction
-        )
-        own = replace(own, reduction_bound=reduction)
-        return JudgedCall(content_uuid("call", name), content_uuid("document", name), 1, Call("Made", name), own)
+        return judged_call(name, name, loss_with_result=WITHOUT - reduction, reduction_bound=reduction)
 
     sampled = PlaceboLoss(1, 0, is_sampled=True, loss_with_result=2.5, reduction_bound=0.5)
     calls = [
@@ -404,50 +311,53 @@ def test_a_rate_counts_what_the_rule_keeps_of_calls_and_of_sampled_placebos() ->
 
 def test_a_call_without_losses_has_no_placebos_of_its_own_and_is_in_no_pool() -> None:
     draw = PlaceboDraw(Pool(placebos=3, sample_share=0.0, results=[]))
-    reduced = ScoredCall(
-        result="7", loss_without_call=WITHOUT, loss_without_result=WITHOUT, loss_with_result=2.5, reduction_bound=0.5
-    )
-    assert draw.reaches(reduced, 0.5)
-    assert not draw.reaches(reduced, 0.51)
-    assert not draw.reaches(replace(reduced, loss_without_result=None, reason=PRUNED), 0.5)
-    assert not PlaceboDraw(Pool(placebos=0, sample_share=1.0, results=[])).reaches(reduced, 0.5)
-    names = content_uuid("call"), content_uuid("document")
+    assert draw.reaches(SCORED, 0.5)
+    assert not draw.reaches(SCORED, 0.51)
+    assert not draw.reaches(replace(SCORED, loss_without_result=None, reason=PRUNED), 0.5)
+    assert not PlaceboDraw(Pool(placebos=0, sample_share=1.0, results=[])).reaches(SCORED, 0.5)
     in_pool = [
-        JudgedCall(*names, 1, Call("Made", ""), scored).has_losses
-        for scored in (
-            reduced,
-            replace(reduced, reason=PRUNED),
-            replace(reduced, reason=NOT_FINITE),
-            ScoredCall(reason="timed_out"),
-        )
+        judged_call("", **changes).has_losses
+        for changes in ({}, {"reason": PRUNED}, {"reason": NOT_FINITE}, {"reason": "timed_out", "result": None})
     ]
     assert in_pool == [True, True, False, False]
 
 
-def test_a_draw_gives_other_results_of_other_documents_each_once_in_an_order_that_the_call_decides() -> None:
-    def call(name: str) -> JudgedCall:
-        scored = ScoredCall(result="own", loss_with_result=1.0, reduction_bound=1.0)
-        return JudgedCall(content_uuid("call", name), content_uuid("home"), 1, Call("Made", name), scored)
+DRAWING = judged_call("", "0", result="0")
 
-    def pooled(number: int, document: str, result: str) -> PooledResult:
-        return PooledResult(number, content_uuid("pooled", str(number)), content_uuid(document), result)
 
-    useless = [pooled(0, "home", "of the same document"), pooled(1, "elsewhere", "own")]
-    others = [pooled(2 + number, f"document {number % 4}", f"result {number % 8}") for number in range(24)]
-    draw = PlaceboDraw(Pool(placebos=3, sample_share=0.5, results=useless + others))
-    orders = set()
-    for name in map(str, range(40)):
-        drawn = [one.result for one in draw.of_call(call(name), 30)]
-        assert sorted(drawn) == [f"result {number}" for number in range(8)]
-        assert [one.result for one in draw.of_call(call(name), 3)] == drawn[:3]
-        # An equal call elsewhere in the text draws the same: its passes are equal, too.
-        elsewhere = replace(call(name), call_id=content_uuid("another"), token=9)
-        assert [one.result for one in draw.of_call(elsewhere, 30)] == drawn
-        # Neither the order of the pool nor what a call cannot have changes the order of the rest.
-        without = PlaceboDraw(Pool(placebos=3, sample_share=0.5, results=others[::-1]))
-        assert [one.result for one in without.of_call(call(name), 30)] == drawn
-        orders.add(tuple(drawn[:3]))
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=12), st.integers(0, 6), st.integers(0, 11)
+)  # of each pooled result its document and its text
+def test_a_draw_gives_other_results_of_other_documents_each_once_in_an_order_that_the_call_decides(
+    pooled: list[tuple[int, int]], count: int, left: int
+) -> None:
+    pool = [
+        PooledResult(source, content_uuid("pooled", str(source)), content_uuid("document", str(document)), str(result))
+        for source, (document, result) in enumerate(pooled)
+    ]
+
+    def drawn(call: JudgedCall, results: list[PooledResult], count: int = count) -> list[PooledResult]:
+        return PlaceboDraw(Pool(placebos=3, sample_share=0.5, results=results)).of_call(call, count)
+
+    found = drawn(DRAWING, pool)
+    assert set(found) <= {one for one, (document, _) in zip(pool, pooled, strict=True) if document > 0}
+    texts = [one.result for one in found]
+    possible = {str(result) for document, result in pooled if document > 0 and result > 0}
+    assert set(texts) <= possible
+    assert len(set(texts)) == len(texts) == min(count, len(possible))
+    assert drawn(DRAWING, pool, count + 1)[:count] == found
+    # Neither the order of the pool nor a call that was not drawn changes the draw; nor does where in the text an equal call is.
+    assert drawn(DRAWING, pool[::-1]) == found
+    fewer = [one for one in pool if one.source != left]
+    assert (drawn(DRAWING, fewer) == found) == (left not in [one.source for one in found])
+    assert drawn(replace(DRAWING, call_id=content_uuid("another"), token=9), pool) == found
+
+
+def test_each_call_has_an_order_of_its_pool_and_is_sampled_by_its_id_alone() -> None:
+    draw = PlaceboDraw(Pool(placebos=3, sample_share=0.5, results=results_elsewhere(8)))
+    orders = {tuple(one.source for one in draw.of_call(judged_call(str(name)), 3)) for name in range(40)}
     assert len(orders) > 30  # of 336
-    # A call is sampled by its id alone: the smallest ids are.
-    ids = [uuid.UUID(int=last) for last in (0, 2**62, 2**63, 2**64 - 1)]
+    assert {source for order in orders for source in order} == set(range(8))
+    ids = [uuid.UUID(int=last) for last in (0, 2**62, 2**63, 2**64 - 1)]  # the smallest are
     assert [draw.is_sampled(one) for one in ids] == [True, True, False, False]

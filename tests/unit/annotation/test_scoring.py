@@ -41,17 +41,27 @@ def scored(calls: list[ExecutedCall], text: str = SUM, **choices: Any) -> list[S
     return found
 
 
-def test_the_first_result_that_is_neither_empty_nor_a_repetition_is_chosen() -> None:
-    own_text = OwnText(OWN)
-    repeats = "A ball is a round object."
-    assert choose_result(["", " \n", "a sphere"], None, None) == ScoredCall(result_rank=2, result="a sphere")
-    assert choose_result([repeats, "a [round]\nthing"], None, own_text).result == "a (round) thing"
-    assert choose_result([repeats], None, None).result == repeats
-    assert choose_result([repeats, ""], None, own_text).reason == REPEATS_DOCUMENT_TEXT
-    assert choose_result([f"[{repeats}]"], None, own_text).reason == REPEATS_DOCUMENT_TEXT  # as it would be written
-    assert choose_result([" "], None, own_text).reason == choose_result([], None, None).reason == EMPTY_RESULT
-    assert choose_result(None, None, own_text).reason == NOT_EXECUTED
-    assert choose_result([], "timed_out", own_text).reason == "timed_out"
+REPEATS = "A ball is a round object."
+
+
+@pytest.mark.parametrize(
+    ("results", "reason", "own_text", "chosen"),
+    [
+        (["", " \n", "a sphere"], None, None, ScoredCall(result_rank=2, result="a sphere")),
+        ([REPEATS, "a [round]\nthing"], None, OWN, ScoredCall(result_rank=1, result="a (round) thing")),
+        ([REPEATS], None, None, ScoredCall(result_rank=0, result=REPEATS)),
+        ([REPEATS, ""], None, OWN, ScoredCall(reason=REPEATS_DOCUMENT_TEXT)),
+        ([f"[{REPEATS}]"], None, OWN, ScoredCall(reason=REPEATS_DOCUMENT_TEXT)),  # as it would be written
+        ([" "], None, OWN, ScoredCall(reason=EMPTY_RESULT)),
+        ([], None, None, ScoredCall(reason=EMPTY_RESULT)),
+        (None, None, OWN, ScoredCall(reason=NOT_EXECUTED)),
+        (["a sphere"], "timed_out", OWN, ScoredCall(reason="timed_out")),
+    ],
+)
+def test_the_first_result_that_is_neither_empty_nor_a_repetition_is_chosen(
+    results: list[str] | None, reason: str | None, own_text: str | None, chosen: ScoredCall
+) -> None:
+    assert choose_result(results, reason, OwnText(own_text) if own_text else None) == chosen
 
 
 def test_only_a_tool_that_searches_texts_must_not_repeat_the_document() -> None:

@@ -1,5 +1,8 @@
 """What a run accepts, and what it says about what it does not."""
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from toolformer_ops.config import Settings
@@ -16,6 +19,7 @@ from toolformer_ops.runs.choices import (
 from toolformer_ops.tools.base import ToolSpec
 
 LEAST = {"corpus": "posts.jsonl", "model": "models/m"}
+SPEC = ToolSpec(name="T", purpose="p", prompt_file="f")
 
 
 def test_the_defaults_are_the_papers() -> None:
@@ -25,10 +29,7 @@ def test_the_defaults_are_the_papers() -> None:
     assert (choices.finetune_learning_rate, choices.finetune_warmup) == (1e-5, 0.1)
     assert (choices.max_examples_per_tool, choices.call_prefix) == (25_000, "free")
     assert choices.scoring_context_tokens is None  # the whole text
-
-
-def test_what_is_pruned_unless_told_otherwise_is_below_every_threshold_of_the_paper() -> None:
-    assert RunChoices.parse(LEAST).prune_below == 0.5
+    assert choices.prune_below == 0.5  # the lowest threshold of the paper
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,10 @@ def test_what_is_pruned_unless_told_otherwise_is_below_every_threshold_of_the_pa
         ({"scoring_context_tokens": 0}, "scoring_context_tokens"),
         ({"call_prefix": "half"}, "call_prefix"),
         ({"max_position": 5}, "max_position"),
+        ({"tools": ["QA", "qa"]}, "each tool once"),
+        ({"keep_threshold_MT": 0.75, "keep_thresholds": {"mt": 2}}, "both give a threshold; leave one out"),
+        ({"keep_threshold_MT": 21}, r"keep_thresholds\.MT: .* less than or equal to 20"),
+        ({"preset": "large_model"}, "preset"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(change: dict[str, object], named: str) -> None:
@@ -55,8 +60,6 @@ def test_tools_are_taken_in_any_capitals_and_kept_by_their_registered_names() ->
     choices = RunChoices.parse({**LEAST, "tools": ["calculator", "qa"], "keep_thresholds": {"CALCULATOR": 0.5}})
     assert choices.tools == ("Calculator", "QA")
     assert choices.keep_thresholds == {"Calculator": 0.5}
-    with pytest.raises(ParameterError, match="each tool once"):
-        RunChoices.parse({**LEAST, "tools": ["QA", "qa"]})
     assert RunChoices.parse({**LEAST, "tools": ["Abacus"]}).tools == ("Abacus",)  # looked up when the run starts
 
 
@@ -70,9 +73,7 @@ def test_what_is_no_json_object_of_choices_is_refused(text: str, named: str) -> 
 
 
 def test_null_in_json_is_the_default() -> None:
-    assert RunChoices.parse_json('{"corpus": "posts.jsonl", "model": "models/m", "seed": null}') == RunChoices.parse(
-        LEAST
-    )
+    assert RunChoices.parse_json(json.dumps(LEAST | {"seed": None})) == RunChoices.parse(LEAST)
 
 
 def test_a_keep_threshold_may_come_in_a_field_of_its_own() -> None:
@@ -80,18 +81,12 @@ def test_a_keep_threshold_may_come_in_a_field_of_its_own() -> None:
     assert chosen.keep_thresholds == {"Calculator": 0.75}
     both = RunChoices.parse({**LEAST, "keep_threshold_calculator": 0.75, "keep_thresholds": {"MT": 2}})
     assert both.keep_thresholds == {"Calculator": 0.75, "MT": 2.0}
-    with pytest.raises(ParameterError, match="both give a threshold; leave one out"):
-        RunChoices.parse({**LEAST, "keep_threshold_MT": 0.75, "keep_thresholds": {"mt": 2}})
-    with pytest.raises(ParameterError, match=r"keep_thresholds\.MT: .* less than or equal to 20"):
-        RunChoices.parse({**LEAST, "keep_threshold_MT": 21})
     assert RunChoices.parse(chosen.model_dump()) == chosen
 
 
 def test_the_thresholds_of_a_run_are_of_its_tools_and_not_below_what_is_pruned() -> None:
-    assert RunChoices.parse({**LEAST, "tools": ["MT", "QA"], "keep_threshold_QA": 2}).kept_from() == {
-        "MT": 0.5,
-        "QA": 2.0,
-    }
+    chosen = RunChoices.parse({**LEAST, "tools": ["MT", "QA"], "keep_threshold_QA": 2})
+    assert chosen.kept_from() == {"MT": 0.5, "QA": 2.0}
     with pytest.raises(ParameterError, match=r"expected chosen tools, found QA\. Choose the tool"):
         RunChoices.parse({**LEAST, "tools": ["MT"], "keep_threshold_QA": 2}).kept_from()
     with pytest.raises(ParameterError, match=r"found 0\.25 for MT .*Set prune_below to 0.25"):
@@ -111,8 +106,6 @@ def test_a_preset_fills_what_is_empty_and_nothing_else(preset: str) -> None:
 
 def test_a_preset_that_only_looks_never_finetunes() -> None:
     assert not RunChoices.parse({**LEAST, "preset": "only_look", "finetune": True}).finetune  # a switch is never empty
-    with pytest.raises(ParameterError, match="preset"):
-        RunChoices.parse({**LEAST, "preset": "large_model"})
 
 
 def test_a_set_of_choices_is_a_part_of_the_runs_with_the_same_values() -> None:
@@ -131,14 +124,7 @@ def test_a_choice_that_is_in_two_sets_is_the_same_in_both() -> None:
 
 
 def test_a_tools_number_fills_what_was_not_chosen() -> None:
-    spec = ToolSpec(
-        name="T",
-        purpose="p",
-        prompt_file="f",
-        sampling_threshold=0.25,
-        max_positions=9,
-        samples_per_position=8,
-    )
+    spec = replace(SPEC, sampling_threshold=0.25, max_positions=9, samples_per_position=8)
     chosen = RunChoices.parse({**LEAST, "max_positions": 2, "seed": 3}).for_tool(spec, "Output: [T(x)]")
     assert (chosen.max_positions, chosen.samples_per_position, chosen.sampling_threshold) == (2, 8, 0.25)
     assert (chosen.seed, chosen.prune_below, chosen.max_call_tokens) == (3, 0.5, 32)
@@ -158,9 +144,8 @@ NAN = "\u5357\u4eac\u5e02"  # nine bytes
 )
 def test_a_call_may_have_as_many_tokens_as_the_longest_of_the_prompt_has_bytes(prompt: str, budget: int) -> None:
     assert call_budget("T", prompt) == budget
-    spec = ToolSpec(name="T", purpose="p", prompt_file="f")
-    assert RunChoices.parse(LEAST).for_tool(spec, prompt).max_call_tokens == budget
-    assert RunChoices.parse({**LEAST, "max_call_tokens": 9}).for_tool(spec, prompt).max_call_tokens == 9
+    assert RunChoices.parse(LEAST).for_tool(SPEC, prompt).max_call_tokens == budget
+    assert RunChoices.parse({**LEAST, "max_call_tokens": 9}).for_tool(SPEC, prompt).max_call_tokens == 9
 
 
 @pytest.mark.parametrize(("model", "preset"), [("small", "small_model"), ("large", "paper")])
@@ -179,10 +164,9 @@ def test_every_field_has_a_title_a_description_and_a_section() -> None:
         assert extra["section"], name
 
 
-def test_suites_that_read_files_need_their_folder_when_the_run_starts() -> None:
-    minimal = {"corpus": "corpus.jsonl", "model": "model"}
-    for suite in ("lama", "math", "qa", "mlqa", "perplexity"):
-        with pytest.raises(ParameterError, match=f"evaluation_data must name the folder .* {suite}"):
-            RunChoices.parse({**minimal, "evaluation_suites": ["temporal", suite]})
-        assert RunChoices.parse({**minimal, "evaluation_suites": [suite], "evaluation_data": "data"})
-    assert RunChoices.parse({**minimal, "evaluation_suites": ["temporal"]}).evaluation_suites == ("temporal",)
+@pytest.mark.parametrize("suite", ["lama", "math", "qa", "mlqa", "perplexity"])
+def test_suites_that_read_files_need_their_folder_when_the_run_starts(suite: str) -> None:
+    with pytest.raises(ParameterError, match=f"evaluation_data must name the folder .* {suite}"):
+        RunChoices.parse({**LEAST, "evaluation_suites": ["temporal", suite]})
+    assert RunChoices.parse({**LEAST, "evaluation_suites": [suite], "evaluation_data": "data"})
+    assert RunChoices.parse({**LEAST, "evaluation_suites": ["temporal"]}).evaluation_suites == ("temporal",)

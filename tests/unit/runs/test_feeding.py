@@ -19,45 +19,18 @@ def wait_for(event: threading.Event) -> None:
     assert event.wait(THE_END), "nothing happened at the same time"
 
 
-def failing_at(batch: int, step: str, done: list[tuple[str, int]]) -> Callable[[str], Callable[[int], int]]:
-    """Steps that write down what they were given, of which one fails at one batch."""
-
-    def make(name: str) -> Callable[[int], int]:
-        def work(given: int) -> int:
-            if (name, given) == (step, batch):
-                raise FailedError(f"{name} {given}")
-            done.append((name, given))
-            return given
-
-        return work
-
-    return make
-
-
-def written(done: list[tuple[str, int]]) -> list[int]:
-    return [given for name, given in done if name == "write"]
-
-
-def test_every_batch_is_read_computed_and_written_once_in_order() -> None:
-    done: list[int] = []
-    feed([1, 2, 3, 4], lambda batch: batch * 10, lambda loaded: loaded + 1, done.append)
-    assert done == [11, 21, 31, 41]
-
-
-def test_nothing_to_do_is_done() -> None:
-    assert feed([], lambda batch: batch, lambda loaded: loaded, lambda done: None) == FeedingTimes()
-
-
-def test_a_batch_with_nothing_left_to_do_is_passed_over() -> None:
-    done: list[int] = []
-    feed([1, 2, 3], lambda batch: None if batch == 2 else batch, lambda loaded: loaded, done.append)
-    assert done == [1, 3]
+@pytest.mark.parametrize(("batches", "done"), [([1, 2, 3, 4], [11, 21, 41]), ([], []), ([3], []), ([5], [51])])
+def test_every_batch_is_read_computed_and_written_once_in_order_but_one_with_nothing_left_to_do(
+    batches: list[int], done: list[int]
+) -> None:
+    found: list[int] = []
+    times = feed(batches, lambda batch: None if batch == 3 else batch * 10, lambda loaded: loaded + 1, found.append)
+    assert found == done
+    assert (times == FeedingTimes()) == (not batches)
 
 
 def test_the_next_batch_is_read_and_the_one_before_written_while_one_is_computed() -> None:
-    read = {batch: threading.Event() for batch in range(5)}
-    computing = {batch: threading.Event() for batch in range(5)}
-    wrote = {batch: threading.Event() for batch in range(5)}
+    read, computing, wrote = ([threading.Event() for _ in range(5)] for _ in range(3))
 
     def compute(batch: int) -> int:
         computing[batch].set()
@@ -77,7 +50,7 @@ def test_the_next_batch_is_read_and_the_one_before_written_while_one_is_computed
         return batch
 
     feed(range(5), load, compute, write)
-    assert all(event.is_set() for event in wrote.values())
+    assert all(event.is_set() for event in wrote)
 
 
 def test_no_more_than_one_batch_is_read_ahead_and_none_is_computed_past_one_that_waits_to_be_written() -> None:
@@ -108,11 +81,7 @@ def test_each_step_has_one_thread_and_the_callers_computes() -> None:
     threads: dict[str, set[str]] = {"read": set(), "compute": set(), "write": set()}
 
     def step(name: str) -> Callable[[int], int]:
-        def work(batch: int) -> int:
-            threads[name].add(threading.current_thread().name)
-            return batch
-
-        return work
+        return lambda batch: threads[name].add(threading.current_thread().name) or batch
 
     feed(range(5), step("read"), step("compute"), step("write"))
     assert threads["compute"] == {threading.current_thread().name}
@@ -120,30 +89,33 @@ def test_each_step_has_one_thread_and_the_callers_computes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "expected"),
+    ("step", "batches", "expected"),
     [
-        ("read", [0, 1]),  # both were computed before the third could not be read
-        ("compute", [0, 1]),
-        ("write", [0, 1]),  # the fourth was computed meanwhile; it is not written past the gap
+        ("read", 9, [0, 1]),  # both were computed before the third could not be read
+        ("compute", 9, [0, 1]),
+        ("write", 9, [0, 1]),  # the fourth was computed meanwhile; it is not written past the gap
+        ("write", 3, [0, 1]),  # the last
     ],
 )
 def test_an_error_in_any_step_ends_it_as_it_is_and_leaves_whole_batches_in_order(
-    step: str, expected: list[int]
+    step: str, batches: int, expected: list[int]
 ) -> None:
     done: list[tuple[str, int]] = []
-    make = failing_at(2, step, done)
+
+    def make(name: str) -> Callable[[int], int]:
+        def work(given: int) -> int:
+            if (name, given) == (step, 2):
+                raise FailedError(f"{name} {given}")
+            done.append((name, given))
+            return given
+
+        return work
+
     with pytest.raises(FailedError, match=f"^{step} 2$"):
-        feed(range(9), make("read"), make("compute"), make("write"))
-    assert written(done) == expected
+        feed(range(batches), make("read"), make("compute"), make("write"))
+    assert [given for name, given in done if name == "write"] == expected
     assert max(given for _, given in done) <= 4
     assert not [thread for thread in threading.enumerate() if thread.name.startswith(("reading", "writing"))]
-
-
-def test_a_write_that_fails_at_last_is_raised() -> None:
-    done: list[tuple[str, int]] = []
-    make = failing_at(1, "write", done)
-    with pytest.raises(FailedError, match="write 1"):
-        feed(range(2), make("read"), make("compute"), make("write"))
 
 
 def test_waiting_is_told_apart_from_reading_and_writing_during_the_work() -> None:

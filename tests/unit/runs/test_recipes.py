@@ -46,29 +46,21 @@ def changed(other: ToolRecipes) -> list[str]:
     return [after.stage for before, after in pairs if before.recipe_id != after.recipe_id]
 
 
-def test_the_same_input_has_the_same_recipes() -> None:
-    assert changed(recipes()) == []
-
-
 @pytest.mark.parametrize(
     ("change", "reached"),
     [
+        ({}, []),
+        # A number that is the tool's is the same choice as none.
+        ({"choices": choices(max_positions=20, samples_per_position=5, sampling_threshold=0.05)}, []),
         ({"tool_version": "2"}, ["execute", "score"]),
         ({"prompt_text": "Text: {text}"}, ["sample", "execute", "score"]),
         ({"model_identity": "n"}, ["sample", "execute", "score"]),
         ({"dtype": "bfloat16"}, ["sample", "execute", "score"]),
-        (
-            {"spec": replace(SPEC, filter_version="2")},
-            ["filter", "sample", "execute", "score"],
-        ),
+        ({"spec": replace(SPEC, filter_version="2")}, ["filter", "sample", "execute", "score"]),
     ],
 )
 def test_a_change_reaches_its_own_stage_and_those_after_it(change: dict[str, Any], reached: list[str]) -> None:
     assert changed(recipes(**change)) == reached
-
-
-def test_a_number_that_is_the_tools_is_the_same_choice_as_none() -> None:
-    assert changed(recipes(choices=choices(max_positions=20, samples_per_position=5, sampling_threshold=0.05))) == []
 
 
 FROM_SAMPLING_ON = {"sample", "execute", "score", "placebo"}
@@ -195,42 +187,30 @@ def test_a_recipe_holds_the_prompt_and_every_choice_as_it_is() -> None:
     chosen = choices(temperature=0.75)
     found = recipes(choices=chosen)
     assert found.sampling.definition["prompt"] == "Input: {text}"
-    assert (
-        found.sampling.definition.items()
-        >= {
-            "call_prefix": "free",
-            "max_positions": 20,
-            "samples_per_position": 5,
-            "sampling_threshold": 0.05,
-            "max_call_tokens": 32,
-            "temperature": 0.75,
-            "top_p": 1.0,
-            "seed": 0,
-            "prune_below": 0.5,
-        }.items()
-    )
+    expected = {
+        "call_prefix": "free", "max_positions": 20, "samples_per_position": 5, "sampling_threshold": 0.05,
+        "max_call_tokens": 32, "temperature": 0.75, "top_p": 1.0, "seed": 0, "prune_below": 0.5,
+    }  # fmt: skip
+    assert found.sampling.definition.items() >= expected.items()
     assert found.scoring.definition.items() >= {"prune_below": 0.5, "scoring_context_tokens": None}.items()
 
 
-def test_the_runs_keep_threshold_goes_before_the_tools() -> None:
-    own = SPEC.keep_threshold
-    assert choices(keep_thresholds={"QA": 2.0}).keep_threshold(SPEC) == own
-    assert choices(keep_thresholds={"Calculator": 2.0}).keep_threshold(SPEC) == 2.0
-
-
-def test_a_keep_threshold_may_equal_prune_below() -> None:
-    assert choices(keep_thresholds={"Calculator": 0.75}, prune_below=0.75).keep_threshold(SPEC) == 0.75
-    assert choices(keep_thresholds={"Calculator": 0.0}, prune_below=0.0).keep_threshold(SPEC) == 0.0
-
-
 @pytest.mark.parametrize(
-    ("values", "found"),
+    ("values", "threshold"),
     [
-        ({"keep_thresholds": {"Calculator": 0.25}}, r"found 0\.25 for Calculator \(the run's\)"),
-        ({"prune_below": 1.5}, r"found 1 for Calculator \(the tool's own\)"),
+        ({"keep_thresholds": {"QA": 2.0}}, 1.0),  # the tool's own
+        ({"keep_thresholds": {"Calculator": 2.0}}, 2.0),
+        ({"keep_thresholds": {"Calculator": 0.75}, "prune_below": 0.75}, 0.75),
+        ({"keep_thresholds": {"Calculator": 0.0}, "prune_below": 0.0}, 0.0),
+        ({"keep_thresholds": {"Calculator": 0.25}}, r"found 0\.25 for Calculator \(the run's\).*Set prune_below to"),
+        ({"prune_below": 1.5}, r"found 1 for Calculator \(the tool's own\).*Set prune_below to"),
     ],
 )
-def test_a_keep_threshold_below_prune_below_is_refused_with_the_remedy(values: dict[str, Any], found: str) -> None:
-    with pytest.raises(ParameterError, match=found) as caught:
-        choices(**values).keep_threshold(SPEC)
-    assert "Set prune_below to" in str(caught.value)
+def test_the_runs_keep_threshold_goes_before_the_tools_and_is_refused_below_prune_below(
+    values: dict[str, Any], threshold: float | str
+) -> None:
+    if isinstance(threshold, float):
+        assert choices(**values).keep_threshold(SPEC) == threshold
+    else:
+        with pytest.raises(ParameterError, match=threshold):
+            choices(**values).keep_threshold(SPEC)

@@ -4,83 +4,118 @@ import uuid
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from toolformer_ops.runs.tries import PlannedBatch, Try, plan_batches
+from toolformer_ops.runs.tries import Try, plan_batches
 
 DOCUMENTS = [uuid.UUID(int=number) for number in range(16)]
+MOST = 100
+"""Most tokens of a micro-batch."""
+THRICE = [[0, 1, 2, 3]] * 3
+Planned = tuple[list[int], int, str]
+"""Documents, deaths, and whether it is long or given up."""
 
 
-def numbers(batches: Sequence[PlannedBatch]) -> list[list[int]]:
-    return [[document.int for document in batch.document_ids] for batch in batches]
+def planned(pending: Sequence[int], tries: Sequence[Sequence[int]], size: int, tokens: Sequence[int]) -> list[Planned]:
+    """The micro-batches of the documents with these numbers, after tries with such documents were left behind."""
+    left = [Try(try_id, [DOCUMENTS[number] for number in of]) for try_id, of in enumerate(tries)]
+    counted = dict(zip(DOCUMENTS, tokens, strict=False))
+    batches = plan_batches([DOCUMENTS[number] for number in pending], left, size, counted, MOST if tokens else 0)
+    return [
+        (
+            [document.int for document in batch.document_ids],
+            batch.deaths,
+            "long" * batch.is_long + "given up" * batch.is_given_up,
+        )
+        for batch in batches
+    ]
 
 
-def left(*tries: Sequence[int]) -> list[Try]:
-    """Tries that were left behind, with the documents of these numbers."""
-    return [Try(try_id, [DOCUMENTS[number] for number in of]) for try_id, of in enumerate(tries)]
+def clean(*batches: list[int]) -> list[Planned]:
+    return [(batch, 0, "") for batch in batches]
 
 
-def test_documents_without_a_death_are_cut_in_their_order() -> None:
-    assert numbers(plan_batches(DOCUMENTS[:7], [], 3)) == [[0, 1, 2], [3, 4, 5], [6]]
-    assert plan_batches([], left([1, 2]), 3) == []
+@pytest.mark.parametrize(
+    ("pending", "tries", "size", "tokens", "expected"),
+    [
+        pytest.param(range(7), [], 3, (), clean([0, 1, 2], [3, 4, 5], [6]), id="in their order"),
+        pytest.param([], [[1, 2]], 3, (), [], id="nothing to do"),
+        pytest.param(
+            range(9), [], 3, (40, 30, 40, 300, 100, 1, 1, 1, 1),
+            [*clean([0, 1], [2], [4], [5, 6, 7], [8]), ([3], 0, "long")], id="full by tokens or by number, long ones last",
+        ),
+        pytest.param(range(3), [], 3, (40, 60, 1), clean([0, 1], [2]), id="exactly full"),
+        pytest.param(range(6), [[0, 1]], 2, (), [*clean([2, 3], [4, 5]), ([0, 1], 1, "")], id="after a death last, as it was"),
+        pytest.param(range(6), [[0, 1]] * 2, 2, (), [*clean([2, 3], [4, 5]), ([0, 1], 2, "")], id="after two as well"),
+        pytest.param(range(4), THRICE, 4, (), [([0, 1], 3, ""), ([2, 3], 3, "")], id="after three halved"),
+        pytest.param([2, 3], [*THRICE, [2, 3]], 4, (), [([2], 4, ""), ([3], 4, "")], id="the first half done, the second killed"),
+        pytest.param(
+            range(4), [*THRICE, [0, 1]], 4, (), [([2], 3, ""), ([3], 3, ""), ([0], 4, ""), ([1], 4, "")],
+            id="what was not tried since comes before what was",
+        ),
+        pytest.param(
+            range(2), [[0], [0], [0, 1]], 2, (), [([0], 3, ""), ([1], 3, "")], id="halved as soon as one has died three times",
+        ),
+        pytest.param([0], [[0, 1]] * 3, 4, (), [([0], 3, "")], id="three deaths, not alone yet"),
+        pytest.param([0], [[0, 1], [0, 1], [0, 1], [0]], 4, (), [([0], 4, "given up")], id="killed alone, too"),
+        pytest.param([0], [[0]] * 2, 1, (), [([0], 2, "")], id="alone twice"),
+        pytest.param([0], [[0]] * 3, 1, (), [([0], 3, "given up")], id="alone three times"),
+    ],
+)  # fmt: skip
+def test_micro_batches_are_cut_by_size_tokens_and_deaths(
+    pending: Sequence[int], tries: list[list[int]], size: int, tokens: Sequence[int], expected: list[Planned]
+) -> None:
+    assert planned(pending, tries, size, tokens) == expected
 
 
-def test_a_micro_batch_is_full_at_so_many_tokens_or_documents() -> None:
-    lengths = (40, 30, 40, 300, 100, 1, 1, 1, 1)
-    tokens = dict(zip(DOCUMENTS, lengths, strict=False))
-    batches = plan_batches(DOCUMENTS[: len(lengths)], [], 3, tokens, 100)
-    assert numbers(batches) == [[0, 1], [2], [4], [5, 6, 7], [8], [3]]  # what is longer than a micro-batch comes last
-    assert [batch.is_long for batch in batches] == [False] * 5 + [True]
-    exactly = dict(zip(DOCUMENTS, (40, 60, 1), strict=False))
-    assert numbers(plan_batches(DOCUMENTS[:3], [], 3, exactly, 100)) == [[0, 1], [2]]
+numbers = st.integers(0, 15)
 
 
-@pytest.mark.parametrize("deaths", [1, 2])
-def test_a_micro_batch_at_which_a_process_died_comes_last_as_it_was(deaths: int) -> None:
-    batches = plan_batches(DOCUMENTS[:6], left(*[[0, 1]] * deaths), 2)
-    assert numbers(batches) == [[2, 3], [4, 5], [0, 1]]
-    assert [batch.deaths for batch in batches] == [0, 0, deaths]
-    assert not any(batch.is_given_up for batch in batches)
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(
+    st.lists(numbers, unique=True),
+    st.lists(st.lists(numbers, min_size=1, max_size=4, unique=True), max_size=8),
+    st.integers(1, 5),
+    st.lists(st.integers(0, 120), min_size=16, max_size=16),
+)
+def test_every_document_is_planned_once_and_no_micro_batch_is_larger_than_it_may_be_or_smaller_than_it_could(
+    pending: list[int], tries: list[list[int]], size: int, tokens: list[int]
+) -> None:
+    batches = planned(pending, tries, size, tokens)
+    assert sorted(number for documents, _, _ in batches for number in documents) == sorted(pending)
+    died = {number: sum(number in of for of in tries) for number in pending}
+    plain = [documents for documents, deaths, said in batches if not deaths and not said]
+    assert [number for documents in plain for number in documents] == [
+        number for number in pending if not died[number] and tokens[number] <= MOST
+    ]
+    for documents, following in zip(plain, [*plain[1:], []], strict=False):
+        held = sum(tokens[number] for number in documents)
+        assert len(documents) <= size
+        assert held <= MOST
+        assert not following or len(documents) == size or held + tokens[following[0]] > MOST
+    order = ["plain" if not deaths and not said else "long" if not deaths else "died" for _, deaths, said in batches]
+    assert order == sorted(order, key=["plain", "long", "died"].index)
+    for documents, deaths, said in batches:
+        assert all((deaths > 0) == (died[number] > 0) and died[number] <= deaths for number in documents)
+        assert (said == "long") == (not deaths and tokens[documents[0]] > MOST)
+        if said == "given up":
+            assert deaths >= 3
+            assert [of for of in tries if documents[0] in of][-1] == documents
 
 
-def test_after_three_deaths_it_is_halved_and_after_each_further_one_again() -> None:
-    thrice = [[0, 1, 2, 3]] * 3
-    assert numbers(plan_batches(DOCUMENTS[:4], left(*thrice), 4)) == [[0, 1], [2, 3]]
-    # the first half was done, the second killed
-    assert numbers(plan_batches(DOCUMENTS[2:4], left(*thrice, [2, 3]), 4)) == [[2], [3]]
-    # the first half was killed: what was not tried since comes before what was
-    assert numbers(plan_batches(DOCUMENTS[:4], left(*thrice, [0, 1]), 4)) == [[2], [3], [0], [1]]
-
-
-def test_documents_that_died_together_are_halved_as_soon_as_one_of_them_has_died_three_times() -> None:
-    batches = plan_batches(DOCUMENTS[:2], left([0], [0], [0, 1]), 2)
-    assert [(*numbers([batch]), batch.deaths) for batch in batches] == [([0], 3), ([1], 3)]
-
-
-def test_a_document_is_given_up_once_it_has_killed_alone() -> None:
-    not_alone_yet = plan_batches(DOCUMENTS[:1], left(*[[0, 1]] * 3), 4)
-    assert [(batch.deaths, batch.is_given_up) for batch in not_alone_yet] == [(3, False)]
-    alone = plan_batches(DOCUMENTS[:1], left(*[[0, 1]] * 3, [0]), 4)
-    assert [(batch.deaths, batch.is_given_up) for batch in alone] == [(4, True)]
-    three_times_alone = plan_batches(DOCUMENTS[:1], left([0], [0]), 1) + plan_batches(
-        DOCUMENTS[:1], left(*[[0]] * 3), 1
-    )
-    assert [batch.is_given_up for batch in three_times_alone] == [False, True]
-
-
-@pytest.mark.parametrize("size", [1, 3, 5, 16])
-@pytest.mark.parametrize("deadly", [{0}, {7}, {15}, {2, 3}, {1, 8, 14}])
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(st.integers(1, 16), st.sets(numbers, min_size=1, max_size=4))
 def test_whoever_kills_is_found_and_all_others_are_done(size: int, deadly: set[int]) -> None:
     """A process works through its micro-batches until one holds a deadly document; then the next process follows."""
-    pending, tries, given_up, deaths = list(DOCUMENTS), [], set(), 0
+    pending, tries, given_up = list(range(16)), [], set()
     while pending:
-        for batch in plan_batches(pending, tries, size):
-            of = {document.int for document in batch.document_ids}
-            if batch.is_given_up:
-                given_up |= of
-            elif of & deadly:
-                tries.append(Try(deaths, list(batch.document_ids)))
-                deaths += 1
+        for documents, _, said in planned(pending, tries, size, ()):
+            if said == "given up":
+                given_up |= set(documents)
+            elif set(documents) & deadly:
+                tries.append(documents)
                 break
-            pending = [document for document in pending if document.int not in of]
+            pending = [number for number in pending if number not in documents]
     assert given_up == deadly
-    assert deaths <= len(deadly) * (3 + (size - 1).bit_length())
+    assert len(tries) <= len(deadly) * (3 + (size - 1).bit_length())
