@@ -5,6 +5,7 @@ as `)]`. Every folder is as `save_pretrained` writes it, so what loads a real mo
 fixed seed and scaled up, so that probabilities differ from token to token.
 """
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,20 +25,19 @@ TRAINING_TEXTS = (
 ) * 4
 
 
-def train_tokenizer(vocabulary: int = 700, start_token: str | None = None, digits_alone: bool = False) -> Any:
-    """A byte-level tokenizer of transformers; `start_token` is put before every text by its own post-processing."""
+@functools.cache
+def _trained(vocabulary: int, start_token: str | None, digits_alone: bool) -> str:
+    """A tokenizer as JSON."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast
 
     backend = Tokenizer(models.BPE())
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
     digits = pre_tokenizers.Digits(individual_digits=True)
     backend.pre_tokenizer = pre_tokenizers.Sequence([digits, byte_level]) if digits_alone else byte_level
     backend.decoder = decoders.ByteLevel()
-    special = ["<|endoftext|>"] + ([start_token] if start_token else [])
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
-        special_tokens=special,
+        special_tokens=["<|endoftext|>", *filter(None, [start_token])],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -46,6 +46,15 @@ def train_tokenizer(vocabulary: int = 700, start_token: str | None = None, digit
         backend.post_processor = processors.TemplateProcessing(
             single=f"{start_token} $A", special_tokens=[(start_token, backend.token_to_id(start_token))]
         )
+    return str(backend.to_str())
+
+
+def train_tokenizer(vocabulary: int = 700, start_token: str | None = None, digits_alone: bool = False) -> Any:
+    """A byte-level tokenizer of transformers, trained once a process; it puts `start_token` before every text by itself."""
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    backend = Tokenizer.from_str(_trained(vocabulary, start_token, digits_alone))
     names = {"eos_token": "<|endoftext|>"} | ({"bos_token": start_token} if start_token else {})
     return PreTrainedTokenizerFast(tokenizer_object=backend, **names)
 
@@ -68,7 +77,8 @@ def save_tiny_model(folder: Path, config: Any, tokenizer: Any, seed: int = 0, sc
     return folder
 
 
-def _ids(tokenizer: Any) -> dict[str, int]:
+def token_ids(tokenizer: Any) -> dict[str, int]:
+    """What a configuration says of the tokenizer."""
     return {
         "vocab_size": len(tokenizer),
         "bos_token_id": tokenizer.convert_tokens_to_ids(tokenizer.bos_token or tokenizer.eos_token),
@@ -76,99 +86,56 @@ def _ids(tokenizer: Any) -> dict[str, int]:
     }
 
 
+GROUPED = {
+    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+}  # fmt: skip
+"""2 layers, 4 heads of which 2 hold keys and values."""
+WINDOWED = {**GROUPED, "head_dim": 8, "sliding_window": 24}
+GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 1024}
+_SHAPES: dict[str, tuple[str, str | None, dict[str, int]]] = {
+    "llama": ("LlamaConfig", "<s>", GROUPED),
+    "gpt2": ("GPT2Config", None, GPT),  # learned positions
+    "gptj": (
+        "GPTJConfig",
+        None,
+        GPT | {"rotary_dim": 4},
+    ),  # attention and MLP in parallel, rotary on a part of each head
+    "gemma": (
+        "Gemma2Config",
+        "<bos>",
+        WINDOWED | {"query_pre_attn_scalar": 8},
+    ),  # a window in one layer, soft-capped logits
+    "mistral": ("MistralConfig", "<s>", WINDOWED),  # every layer has the window
+    # Positions are read from the attention mask (ALiBi), so that branches cannot share a cache.
+    "bloom": ("BloomConfig", None, {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
+}
+"""The configuration's class, the start token that the tokenizer's own post-processing puts there, and the numbers."""
+
+
+def save_tiny(shape: str, folder: Path, **changes: Any) -> Path:
+    """A model of a shape's name; `changes` are fields of its configuration."""
+    import transformers
+
+    kind, start_token, numbers = _SHAPES[shape]
+    tokenizer = train_tokenizer(start_token=start_token)
+    if shape == "bloom":  # whose configuration has no limit
+        tokenizer.model_max_length = 1024
+    config = getattr(transformers, kind)(**numbers | token_ids(tokenizer) | changes)
+    return save_tiny_model(folder, config, tokenizer, seed=list(_SHAPES).index(shape))
+
+
 def save_tiny_llama(folder: Path, *, positions: int = 1024, **more: Any) -> Path:
     """Llama shape: 2 layers, 4 heads of which 2 hold keys and values, a start token by post-processing."""
-    from transformers import LlamaConfig
-
-    tokenizer = train_tokenizer(start_token="<s>")
-    config = LlamaConfig(
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=positions,
-        **_ids(tokenizer),
-        **more,
-    )
-    return save_tiny_model(folder, config, tokenizer)
+    return save_tiny("llama", folder, max_position_embeddings=positions, **more)
 
 
 def save_tiny_gpt2(folder: Path, *, positions: int = 1024) -> Path:
     """GPT-2 shape: 2 layers, learned positions, no start token by post-processing."""
-    from transformers import GPT2Config
-
-    tokenizer = train_tokenizer()
-    config = GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=positions, **_ids(tokenizer))
-    return save_tiny_model(folder, config, tokenizer, seed=1)
+    return save_tiny("gpt2", folder, n_positions=positions)
 
 
-def save_tiny_gptj(folder: Path) -> Path:
-    """GPT-J shape: rotary positions on a part of each head, attention and MLP in parallel, no start token."""
-    from transformers import GPTJConfig
-
-    tokenizer = train_tokenizer()
-    config = GPTJConfig(n_embd=32, n_layer=2, n_head=4, rotary_dim=4, n_positions=1024, **_ids(tokenizer))
-    return save_tiny_model(folder, config, tokenizer, seed=2)
-
-
-def save_tiny_gemma(folder: Path, *, window: int = 24) -> Path:
-    """Gemma-2 shape: a layer with a sliding window and one without, soft-capped logits, a start token."""
-    from transformers import Gemma2Config
-
-    tokenizer = train_tokenizer(start_token="<bos>")
-    config = Gemma2Config(
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        query_pre_attn_scalar=8,
-        sliding_window=window,
-        max_position_embeddings=1024,
-        **_ids(tokenizer),
-    )
-    return save_tiny_model(folder, config, tokenizer, seed=3)
-
-
-def save_tiny_mistral(folder: Path, *, window: int = 24) -> Path:
-    """Mistral shape: every layer has a sliding window."""
-    from transformers import MistralConfig
-
-    tokenizer = train_tokenizer(start_token="<s>")
-    config = MistralConfig(
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        sliding_window=window,
-        max_position_embeddings=1024,
-        **_ids(tokenizer),
-    )
-    return save_tiny_model(folder, config, tokenizer, seed=4)
-
-
-def save_tiny_bloom(folder: Path) -> Path:
-    """BLOOM shape: positions are read from the attention mask (ALiBi), so that branches cannot share a cache."""
-    from transformers import BloomConfig
-
-    tokenizer = train_tokenizer()
-    config = BloomConfig(hidden_size=32, n_layer=2, n_head=4, **_ids(tokenizer))
-    tokenizer.model_max_length = 1024
-    return save_tiny_model(folder, config, tokenizer, seed=5)
-
-
-SHAPES: dict[str, Callable[[Path], Path]] = {
-    "llama": save_tiny_llama,
-    "gpt2": save_tiny_gpt2,
-    "gptj": save_tiny_gptj,
-    "gemma": save_tiny_gemma,
-    "mistral": save_tiny_mistral,
-    "bloom": save_tiny_bloom,
-}
+SHAPES: dict[str, Callable[[Path], Path]] = {shape: functools.partial(save_tiny, shape) for shape in _SHAPES}
 """What writes a tiny model of each shape."""
 
 

@@ -4,6 +4,7 @@ For each prompt there are texts that the model likes to write, the best first. A
 token is the next one of the first text that begins with them, the second most likely that of the second such text, and so on.
 """
 
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -133,6 +134,7 @@ class TellingTool:
         return [self.answers(item) for item in inputs]
 
 
+@functools.cache
 def tokenization() -> Tokenization:
     return Tokenization(train_tokenizer())
 
@@ -142,10 +144,17 @@ def write(
     decoding: DecodingSettings,
     tools: ToolRuns,
     prompts: Sequence[Prompt] | None = None,
+    *,
     window: int = WINDOW,
+    words: Tokenization | None = None,
+    told: Callable[[int, Sequence[int]], None] | None = None,
+    networks: list[ScriptedNetwork] | None = None,
 ) -> list[WrittenText]:
-    """The continuations that follow from the scripts, one for each prompt."""
-    words = tokenization()
+    """The continuations that follow from the scripts, one for each prompt; `told` gets settled tokens, `networks` the network."""
+    words = words or tokenization()
     asked = prompts or [Prompt(text) for text in scripts]
     encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in asked]
-    return Together(ScriptedNetwork(words, scripts, window), words, tools).write(asked, encoded, decoding)
+    network = ScriptedNetwork(words, scripts, window)
+    if networks is not None:
+        networks.append(network)
+    return Together(network, words, tools, told).write(asked, encoded, decoding)

@@ -3,12 +3,14 @@
 import datetime
 import logging
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from tests.tiny_models import train_tokenizer
-from tests.unit.decoding.scripted import END, ScriptedNetwork, TellingTool, tokenization, vocabulary_size, write
+from tests.unit.decoding.scripted import END, WINDOW, ScriptedNetwork, TellingTool, tokenization, vocabulary_size, write
+from toolformer_ops.call_syntax import Call, call_with_result
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.together import Together, ToolRuns
@@ -17,78 +19,198 @@ from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.tools.base import ToolOutput
 
 PROMPT = "The sum of 2 and 3 is"
-PLAIN = " six, they say." + END
-CALL = " [Calculator(2 + 3) -> 5] 5, they say." + END
+PLAIN = " six, they say."
+CALL = " [Calculator(2 + 3) -> 5] 5, they say."
+SUMS = {"2 + 3": "5", "5 * 2": "10"}
+ANSWERS = {"Which?": "see [1]\nand ] more", "When?": "so, they said", "Why?": "a long answer " * 30}
 SECOND_BEST = DecodingSettings(call_start_rank=2)
 
 
-def sums(call_input: str) -> ToolOutput:
-    known = {"2 + 3": "5", "5 * 2": "10"}
-    return ToolOutput.of(known[call_input]) if call_input in known else ToolOutput.none("not_a_sum")
+def tool_runs(*names: str, time_limit: float = 60.0) -> ToolRuns:
+    settings = Settings(_env_file=None, tool_time_limit_seconds=time_limit)  # type: ignore[call-arg]
+    return ToolRuns(settings, names, lambda: pytest.fail("no tool here asks for the model"))
+
+
+class Decoder:
+    """Follows a script, with a calculator and a tool for questions that answer as they are told."""
+
+    def __init__(self, use: Callable[..., None]) -> None:
+        self.calculator = TellingTool(
+            "Calculator", lambda asked: ToolOutput.of(SUMS[asked]) if asked in SUMS else ToolOutput.none("not_a_sum")
+        )
+        self.qa = TellingTool("QA", lambda asked: ToolOutput.of(ANSWERS.get(asked, f"answer to {asked}")))
+        use(self.calculator, self.qa)
+
+    def tools(self, **options: Any) -> ToolRuns:
+        return tool_runs("Calculator", "QA", **options)
+
+    def write(
+        self, *texts: str, tools: ToolRuns | None = None, prompt: str = PROMPT, window: int = WINDOW, **settings: Any
+    ) -> WrittenText:
+        """The continuation of one prompt; k is 2 unless it is given."""
+        decoding = DecodingSettings(**({"call_start_rank": 2} | settings))
+        script = {prompt: [text + END for text in texts]}
+        [text] = write(script, decoding, self.tools() if tools is None else tools, window=window)
+        return text
 
 
 @pytest.fixture
-def calculator() -> TellingTool:
-    return TellingTool("Calculator", sums)
+def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes these tools the ones that are found by their names."""
+
+    def put(*tools: TellingTool) -> None:
+        by_name = {tool.name: tool for tool in tools}
+        monkeypatch.setattr("toolformer_ops.decoding.together.get_tool", by_name.__getitem__)
+
+    return put
 
 
 @pytest.fixture
-def qa() -> TellingTool:
-    return TellingTool("QA", lambda question: ToolOutput.of(f"answer to {question}"))
-
-
-@pytest.fixture
-def tools(calculator: TellingTool, qa: TellingTool, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ToolRuns]:
-    by_name = {"Calculator": calculator, "QA": qa}
-    monkeypatch.setattr("toolformer_ops.decoding.together.get_tool", by_name.__getitem__)
-
-    def make(*names: str, time_limit: float = 60.0) -> ToolRuns:
-        settings = Settings(_env_file=None, tool_time_limit_seconds=time_limit)  # type: ignore[call-arg]
-        return ToolRuns(settings, names or ("Calculator", "QA"), lambda: pytest.fail("no tool here asks for the model"))
-
-    return make
+def decoder(use: Callable[..., None]) -> Decoder:
+    return Decoder(use)
 
 
 def ids(text: str) -> tuple[int, ...]:
-    return tokenization().continuation(text.removesuffix(END))
+    return tokenization().continuation(text)
 
 
-def only(written: list[WrittenText]) -> WrittenText:
-    [text] = written
-    return text
+class Case(NamedTuple):
+    """What a model likes to write, the best first, and what is written."""
+
+    texts: tuple[str, ...]
+    written: str
+    calls: tuple[tuple[str, str], ...] = ()
+    """Input, and result or reason."""
+    abandoned: tuple[str, ...] = ()
+    without_calls: str | None = None
+    """The same as `written` where it is not given."""
+    end: str = "end_of_text"
+    settings: dict[str, Any] = {}  # noqa: RUF012 - never written to
 
 
-def test_no_call_starts_where_the_marker_is_not_among_the_k_most_likely(tools: Callable[..., ToolRuns]) -> None:
-    text = only(write({PROMPT: [PLAIN, CALL]}, DecodingSettings(call_start_rank=1), tools()))
-    assert text.token_ids == ids(PLAIN)
-    assert (text.text, text.calls, text.end) == (" six, they say.", (), "end_of_text")
+FIVE = (("2 + 3", "5"),)
+CITED = " [Calculator(2 + 3) -> 5] 5, see [1]."
+AGAIN = " [Calculator(2 + 3) -> 5] 5, that is [Calculator(5 * 2) -> 77] 77."
+AGAIN_BEHIND_A_LETTER = " [Calculator(2 + 3) -> 5] 5, that is[Calculator(5 * 2) -> 77] 77."
+NOT_AGAIN = " [Calculator(2 + 3) -> 5] 5, that is it."
+BEHIND_A_LETTER = " they say[Calculator(2 + 3) -> 5] 5."
+TWICE = " [Calculator(2 + 3) -> 5] [Calculator(2 + 3) -> 5] 5."
+ONCE = " [Calculator(2 + 3) -> 5] 5, twice that is ten."
+CHAINED = " [Calculator(2 + 3) -> 5] 5, twice that is [Calculator(5 * 2) -> 10] 10."
+LATER = " six, they [Calculator(2 + 3) -> 5] say."
+NOTHING = " [1] as the table says."
+CLEANED = " [QA(Which?) -> see (1) and ) more] Fritz."
+STOPPING = " [QA(When?) -> so, they said] Fritz."
+NEW_LINE = "\n[Calculator(2 + 3) -> 5] 5 it is."
+FIVE_IT_IS = "\nFive it is."
 
 
-def test_a_call_starts_where_the_marker_is_second_and_k_is_two(
-    tools: Callable[..., ToolRuns], calculator: TellingTool
-) -> None:
-    text = only(write({PROMPT: [PLAIN, CALL]}, SECOND_BEST, tools()))
-    assert text.token_ids == ids(CALL)
-    assert text.text == " [Calculator(2 + 3) -> 5] 5, they say."
-    assert text.without_calls == " 5, they say."
-    [call] = text.calls
-    assert (call.tool, call.input, call.result, call.reason) == ("Calculator", "2 + 3", "5", None)
-    assert text.text[call.start_char : call.end_char] == "[Calculator(2 + 3) -> 5]"
-    assert calculator.batches == [["2 + 3"]]
+CASES = {
+    "the marker is not among the k most likely": Case((PLAIN, CALL), PLAIN, settings={"call_start_rank": 1}),
+    "the marker is second and k is two": Case((PLAIN, CALL), CALL, FIVE, without_calls=" 5, they say."),
+    "a result that the model would have made up": Case(
+        (" [Calculator(2 + 3) -> 77] 77.", CALL), CALL, FIVE, without_calls=" 5, they say.", settings={"call_start_rank": 1}
+    ),
+    "k is zero": Case((CALL, PLAIN), PLAIN, settings={"call_start_rank": 0}),
+    "the rank alone started a bracket": Case(
+        (" six ([1]).", " [2] six.", PLAIN), " six ([1]).", abandoned=("not_a_call",), settings={"call_start_rank": 10}
+    ),
+    "text in brackets where no call is left": Case((PLAIN, CITED), CITED, FIVE, without_calls=" 5, see [1]."),
+    "no call is left": Case((PLAIN, AGAIN, NOT_AGAIN), NOT_AGAIN, FIVE, ("no_call_left",), " 5, that is it."),
+    "no call is left, behind a letter": Case(
+        (PLAIN, AGAIN_BEHIND_A_LETTER, NOT_AGAIN), NOT_AGAIN, FIVE, ("no_call_left",), " 5, that is it."
+    ),
+    "right behind a letter": Case(
+        (" they say[Calculator(2 + 3) -> 77] 77.", BEHIND_A_LETTER), BEHIND_A_LETTER, FIVE, without_calls=" they say 5.",
+        settings={"call_start_rank": 10},
+    ),
+    "an equal call": Case(
+        (PLAIN, TWICE, CHAINED), CHAINED, (*FIVE, ("5 * 2", "10")), ("repeated_call",), " 5, twice that is 10.",
+        settings={"calls_per_input": 3},
+    ),
+    "no result": Case((PLAIN, " [Calculator(two and three) -> 5] 5."), PLAIN, (("two and three", "not_a_sum"),)),
+    "at most one call": Case((PLAIN, ONCE, CHAINED), ONCE, FIVE, without_calls=" 5, twice that is ten."),
+    "at most two calls": Case(
+        (PLAIN, ONCE, CHAINED), CHAINED, (*FIVE, ("5 * 2", "10")), without_calls=" 5, twice that is 10.",
+        settings={"calls_per_input": 2},
+    ),
+    "a call that came to nothing counts": Case((PLAIN, NOTHING, LATER), PLAIN, abandoned=("not_a_call",)),
+    "a call that came to nothing counts as one": Case(
+        (PLAIN, NOTHING, LATER), LATER, FIVE, ("not_a_call",), " six, they say.", settings={"calls_per_input": 2}
+    ),
+    "the name of a failed call as a word": Case(
+        (" and [Unknown(3 / 0) -> 3] then", " and Unknown is it."), " and Unknown is it.", abandoned=("unknown_tool",),
+        settings={"call_start_rank": 1},
+    ),
+    "spelled as in the training texts": Case(
+        (PLAIN, ' [QA("Who was it?") -> nobody] nobody.', " [QA(Who was it?) -> answer to Who was it?] Fritz."),
+        " [QA(Who was it?) -> answer to Who was it?] Fritz.", (("Who was it?", "answer to Who was it?"),),
+        without_calls=" Fritz.",
+    ),
+    "a result with brackets and lines": Case(
+        (PLAIN, " [QA(Which?) -> x] Fritz.", CLEANED), CLEANED, (("Which?", ANSWERS["Which?"]),), without_calls=" Fritz."
+    ),
+    "a result without room in the window": Case(
+        (PLAIN, " [QA(Why?) -> x] Fritz."), PLAIN, (("Why?", "no_room_for_result"),),
+        settings={"window": len(ids(PROMPT)) + 40},
+    ),
+    "a barred name": Case(
+        (PLAIN, " [QA(2 and 3?) -> 5] 5.", CALL), CALL, FIVE, without_calls=" 5, they say.", settings={"barred_tools": ("QA",)}
+    ),
+    "a line that starts with a call": Case((FIVE_IT_IS, NEW_LINE), NEW_LINE, FIVE, without_calls="\n 5 it is."),
+    "a line that may not start with a call": Case((NEW_LINE, FIVE_IT_IS), FIVE_IT_IS, settings={"call_start_rank": 0}),
+    "a stop text": Case((PLAIN,), " six", end="stop", settings={"stop": ", they"}),
+    "a stop text behind a call": Case(
+        (PLAIN, CALL), " [Calculator(2 + 3) -> 5] 5", FIVE, without_calls=" 5", end="stop", settings={"stop": ", they"}
+    ),
+    "a stop text in a result": Case(
+        (PLAIN, STOPPING), STOPPING, (("When?", "so, they said"),), without_calls=" Fritz.", settings={"stop": ", they"}
+    ),
+    "a stop text in brackets": Case(
+        (" rows [sum(x), mean(x)] of it.", PLAIN), " rows [sum(x), ", end="stop",
+        settings={"call_start_rank": 1, "stop": "mean"},
+    ),
+    **{
+        f"no call: {text}": Case((PLAIN, text), PLAIN, abandoned=(reason,), settings={"max_call_tokens": 24})
+        for text, reason in (
+            (NOTHING, "not_a_call"),
+            (" [Calculator(2 + 3)] 5.", "not_a_call"),
+            (" [Calculator(2 + 3\n) -> 5] 5.", "not_a_call"),
+            (" [Calculator(2 + 3 -> 5] 5.", "not_a_call"),
+            (" [Calculator(2 +", "end_of_text_in_call"),
+            (" [Abacus(2 + 3) -> 5] 5.", "unknown_tool"),
+            (" [Calculator(2 + 3 + 4 + 5 + 6 + 7 + 8 + 9 + 10 + 11 + 12 + 13) -> 1] 1.", "call_too_long"),
+        )
+    },
+}  # fmt: skip
 
 
-def test_what_the_model_would_have_made_up_as_a_result_is_never_written(tools: Callable[..., ToolRuns]) -> None:
-    made_up = " [Calculator(2 + 3) -> 77] 77." + END
-    text = only(write({PROMPT: [made_up, CALL]}, DecodingSettings(call_start_rank=1), tools()))
-    assert text.text == " [Calculator(2 + 3) -> 5] 5, they say."
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_written_follows_from_the_script_and_the_answers(decoder: Decoder, name: str) -> None:
+    case = CASES[name]
+    text = decoder.write(*case.texts, **case.settings)
+    assert text.text == case.written
+    assert [(call.input, call.result or call.reason) for call in text.calls] == list(case.calls)
+    assert (text.abandoned, text.end) == (case.abandoned, case.end)
+    assert text.without_calls == (case.written if case.without_calls is None else case.without_calls)
+    if case.end == "end_of_text":
+        assert text.token_ids == ids(case.written)
+    for call in text.calls:
+        shown = call_with_result(Call(call.tool, call.input), call.result) if call.result else ""
+        assert text.text[call.start_char : call.end_char] == shown
+    # Each input was run, once and alone, and nothing else was.
+    assert decoder.calculator.batches + decoder.qa.batches == [[asked] for asked, _ in case.calls]
 
 
-def test_with_k_zero_the_marker_is_never_written_even_where_it_is_the_most_likely(
-    tools: Callable[..., ToolRuns], calculator: TellingTool
-) -> None:
-    text = only(write({PROMPT: [CALL, PLAIN]}, DecodingSettings(call_start_rank=0), tools()))
-    assert text.token_ids == ids(PLAIN)
-    assert calculator.batches == []
+def test_a_call_of_the_prompt_is_not_made_again(decoder: Decoder) -> None:
+    text = decoder.write(PLAIN, CALL, prompt=f"{CALL.strip()} Again:")
+    assert (text.token_ids, text.abandoned) == (ids(PLAIN), ("repeated_call",))
+
+
+def test_a_barred_tool_that_is_the_only_one_is_not_called(decoder: Decoder) -> None:
+    alone = decoder.write(PLAIN, " [QA(2 and 3?) -> 5] 5.", tools=tool_runs("QA"), barred_tools=("QA",))
+    assert "QA(" not in alone.text
+    assert decoder.qa.batches == []
 
 
 @pytest.mark.parametrize(
@@ -100,24 +222,18 @@ def test_with_k_zero_the_marker_is_never_written_even_where_it_is_the_most_likel
         " see [1].",
     ],
 )
-@pytest.mark.parametrize("disabled", [DecodingSettings(call_start_rank=0), DecodingSettings(calls_per_input=0)])
-def test_with_calls_disabled_no_bracket_is_ever_written(
-    tools: Callable[..., ToolRuns], calculator: TellingTool, line: str, disabled: DecodingSettings
-) -> None:
+@pytest.mark.parametrize("disabled", [{"call_start_rank": 0}, {"calls_per_input": 0}])
+def test_with_calls_disabled_no_bracket_is_ever_written(decoder: Decoder, line: str, disabled: dict[str, int]) -> None:
     before = line.partition("[")[0].rstrip(" ")
-    script = {PROMPT: [line + END, before + " is it." + END]}
-    no_tools = ToolRuns(Settings(), (), lambda: pytest.fail("no tool here asks for the model"))
-    for runs in (tools(), no_tools):
-        text = only(write(script, disabled, runs))
+    for runs in (decoder.tools(), tool_runs()):
+        text = decoder.write(line, before + " is it.", tools=runs, **disabled)
         assert (text.text, text.calls, text.abandoned) == (before + " is it.", (), ())
-    assert calculator.batches == []
+    assert decoder.calculator.batches == []
 
 
-def test_without_tools_decoding_is_plain_and_greedy() -> None:
-    no_tools = ToolRuns(Settings(), (), lambda: pytest.fail("no tool here asks for the model"))
-    text = only(write({PROMPT: [CALL, PLAIN]}, DecodingSettings(), no_tools))
-    assert text.token_ids == ids(CALL)
-    assert text.calls == ()
+def test_without_tools_decoding_is_plain_and_greedy(decoder: Decoder) -> None:
+    text = decoder.write(CALL, PLAIN, tools=tool_runs(), call_start_rank=10)
+    assert (text.token_ids, text.calls) == (ids(CALL), ())
 
 
 BRACKETS = (
@@ -132,90 +248,36 @@ BRACKETS = (
 
 
 @pytest.mark.parametrize("line", BRACKETS)
-@pytest.mark.parametrize("rank", [1, 10])
-def test_a_bracket_that_becomes_no_call_is_left_as_text(tools: Callable[..., ToolRuns], line: str, rank: int) -> None:
-    text = only(write({PROMPT: [line + END, PLAIN]}, DecodingSettings(call_start_rank=rank), tools()))
-    assert text.token_ids == ids(line)
-    assert (text.text, text.calls, text.abandoned, text.end) == (line, (), (), "end_of_text")
-
-
-@pytest.mark.parametrize("line", BRACKETS)
-def test_text_in_brackets_counts_as_text_and_is_cut_as_text(tools: Callable[..., ToolRuns], line: str) -> None:
+def test_a_bracket_that_becomes_no_call_is_left_as_text_and_is_counted_and_cut_as_text(
+    decoder: Decoder, line: str
+) -> None:
+    for rank in (1, 10):
+        text = decoder.write(line, PLAIN, call_start_rank=rank)
+        assert text.token_ids == ids(line)
+        assert (text.text, text.calls, text.abandoned, text.end) == (line, (), (), "end_of_text")
     for limit in range(1, len(ids(line))):
-        decoding = DecodingSettings(max_new_tokens=limit, call_start_rank=1)
-        text = only(write({PROMPT: [line + END, PLAIN]}, decoding, tools()))
+        text = decoder.write(line, PLAIN, max_new_tokens=limit, call_start_rank=1)
         assert (text.token_ids, text.end) == (ids(line)[:limit], "length")
-        short = DecodingSettings(max_call_tokens=limit, call_start_rank=1)  # no limit for what is no call
-        assert only(write({PROMPT: [line + END, PLAIN]}, short, tools())).token_ids == ids(line)
+        # The limit of a call is none for what is no call.
+        assert decoder.write(line, PLAIN, max_call_tokens=limit, call_start_rank=1).token_ids == ids(line)
 
 
-def test_a_stop_text_inside_brackets_ends_the_text(tools: Callable[..., ToolRuns]) -> None:
-    line = " rows [sum(x), mean(x)] of it." + END
-    text = only(write({PROMPT: [line, PLAIN]}, DecodingSettings(call_start_rank=1, stop="mean"), tools()))
-    assert (text.text, text.end) == (" rows [sum(x), ", "stop")
-
-
-def test_where_the_rank_alone_started_a_bracket_greedy_decoding_goes_on(tools: Callable[..., ToolRuns]) -> None:
-    greedy = " six ([1])." + END
-    text = only(write({PROMPT: [greedy, " [2] six." + END, PLAIN]}, DecodingSettings(), tools()))
-    assert (text.text, text.abandoned) == (" six ([1]).", ("not_a_call",))
-
-
-def test_brackets_are_left_as_text_where_no_call_is_left_and_a_call_is_not_written(
-    tools: Callable[..., ToolRuns], calculator: TellingTool
-) -> None:
-    cited = " [Calculator(2 + 3) -> 5] 5, see [1]." + END
-    assert only(write({PROMPT: [PLAIN, cited]}, SECOND_BEST, tools())).token_ids == ids(cited)
-    again = " [Calculator(2 + 3) -> 5] 5, that is [Calculator(5 * 2) -> 77] 77." + END
-    without = " [Calculator(2 + 3) -> 5] 5, that is it." + END
-    text = only(write({PROMPT: [PLAIN, again, without]}, SECOND_BEST, tools()))
-    assert (text.token_ids, text.abandoned) == (ids(without), ("no_call_left",))
-    behind_a_letter = " [Calculator(2 + 3) -> 5] 5, that is[Calculator(5 * 2) -> 77] 77." + END
-    assert only(write({PROMPT: [PLAIN, behind_a_letter, without]}, SECOND_BEST, tools())).token_ids == ids(without)
-    assert calculator.batches == [["2 + 3"]] * 3
-
-
-def test_a_call_that_greedy_decoding_writes_right_behind_a_letter_is_run(
-    tools: Callable[..., ToolRuns], calculator: TellingTool
-) -> None:
-    made_up = " they say[Calculator(2 + 3) -> 77] 77." + END
-    woven = " they say[Calculator(2 + 3) -> 5] 5." + END
-    text = only(write({PROMPT: [made_up, woven]}, DecodingSettings(), tools()))
-    assert (text.token_ids, text.without_calls) == (ids(woven), " they say 5.")
-    assert calculator.batches == [["2 + 3"]]
-
-
-def test_a_token_that_ends_in_a_bracket_opens_no_call_and_may_open_a_text_in_brackets(
-    tools: Callable[..., ToolRuns], calculator: TellingTool
-) -> None:
+def test_a_token_that_ends_in_a_bracket_opens_no_call_and_may_open_a_text_in_brackets(decoder: Decoder) -> None:
     tokenizer = train_tokenizer()
     tokenizer.add_tokens(["(["])
     words = Tokenization(tokenizer)
     [token] = words.ids("([")
     assert token in words.bracket_ids
     cited, called = "so([1], [2]).", "so([Calculator(2 + 3) -> 77])."
-    for decoding, line, expected in (
-        (DecodingSettings(call_start_rank=1), cited, cited),
-        (DecodingSettings(call_start_rank=1), called, "so it is."),
-        (DecodingSettings(call_start_rank=0), cited, "so it is."),
-    ):
-        network = ScriptedNetwork(words, {PROMPT: [line + END, "so it is." + END]})
-        prompts, encoded = [Prompt(PROMPT)], [(*words.start_ids, *words.ids(PROMPT))]
-        [text] = Together(network, words, tools()).write(prompts, encoded, decoding)
+    for rank, line, expected in ((1, cited, cited), (1, called, "so it is."), (0, cited, "so it is.")):
+        [text] = write(
+            {PROMPT: [line + END, "so it is." + END]},
+            DecodingSettings(call_start_rank=rank),
+            decoder.tools(),
+            words=words,
+        )
         assert text.text == expected
-    assert calculator.batches == []
-
-
-def test_an_equal_call_is_not_made_again(tools: Callable[..., ToolRuns], calculator: TellingTool) -> None:
-    twice = " [Calculator(2 + 3) -> 5] [Calculator(2 + 3) -> 5] 5." + END
-    once = " [Calculator(2 + 3) -> 5] 5, twice that is [Calculator(5 * 2) -> 10] 10." + END
-    decoding = DecodingSettings(call_start_rank=2, calls_per_input=3)
-    text = only(write({PROMPT: [PLAIN, twice, once]}, decoding, tools()))
-    assert (text.token_ids, text.abandoned) == (ids(once), ("repeated_call",))
-    assert calculator.batches == [["2 + 3"], ["5 * 2"]]
-    told = f"{CALL.removesuffix(END).strip()} Again:"  # the call is in the prompt
-    text = only(write({told: [PLAIN, CALL]}, decoding, tools()))
-    assert (text.token_ids, text.abandoned) == (ids(PLAIN), ("repeated_call",))
+    assert decoder.calculator.batches == []
 
 
 class RandomNetwork(ScriptedNetwork):
@@ -229,79 +291,44 @@ class RandomNetwork(ScriptedNetwork):
 
 
 def test_random_texts_have_brackets_as_greedy_decoding_writes_them_and_none_where_calls_are_disabled(
-    tools: Callable[..., ToolRuns],
+    decoder: Decoder,
 ) -> None:
     words = tokenization()
     prompts = [Prompt(f"Text {number} is") for number in range(12)]
     encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in prompts]
 
-    def written(decoding: DecodingSettings, runs: ToolRuns) -> list[WrittenText]:
+    def written(runs: ToolRuns, **settings: int) -> list[WrittenText]:
+        decoding = DecodingSettings(max_new_tokens=40, **settings)
         return Together(RandomNetwork(words, {}), words, runs).write(prompts, encoded, decoding)
 
-    no_tools = ToolRuns(Settings(), (), lambda: pytest.fail("no tool here asks for the model"))
-    greedy = written(DecodingSettings(max_new_tokens=40), no_tools)
+    greedy = written(tool_runs())
     assert sum(text.text.count("[") for text in greedy) > 40
-    found = written(DecodingSettings(max_new_tokens=40, call_start_rank=1), tools())
+    found = written(decoder.tools(), call_start_rank=1)
     assert [(text.token_ids, text.end) for text in found] == [(text.token_ids, text.end) for text in greedy]
-    disabled = written(DecodingSettings(max_new_tokens=40, call_start_rank=0), tools())
-    assert not any("[" in text.text for text in disabled)
+    assert not any("[" in text.text for text in written(decoder.tools(), call_start_rank=0))
 
 
-def test_a_tool_without_a_result_leaves_no_bracket(tools: Callable[..., ToolRuns]) -> None:
-    failing = " [Calculator(two and three) -> 5] 5." + END
-    text = only(write({PROMPT: [PLAIN, failing]}, SECOND_BEST, tools()))
+@pytest.mark.parametrize(("hangs", "reason"), [(True, "timed_out"), (False, "tool_error")])
+def test_a_tool_that_takes_too_long_or_raises_leaves_no_bracket(decoder: Decoder, hangs: bool, reason: str) -> None:
+    decoder.calculator.hangs = hangs
+    decoder.calculator.answers = lambda _: 1 / 0  # type: ignore[assignment, return-value]
+    text = decoder.write(PLAIN, CALL, tools=decoder.tools(time_limit=0.05 if hangs else 60.0))
     assert text.token_ids == ids(PLAIN)
-    [call] = text.calls
-    assert (call.input, call.result, call.reason) == ("two and three", None, "not_a_sum")
-    assert (call.start_char, call.end_char) == (0, 0)
-
-
-def test_a_tool_that_takes_too_long_leaves_no_bracket(tools: Callable[..., ToolRuns], calculator: TellingTool) -> None:
-    calculator.hangs = True
-    text = only(write({PROMPT: [PLAIN, CALL]}, SECOND_BEST, tools(time_limit=0.05)))
-    assert text.token_ids == ids(PLAIN)
-    assert text.calls[0].reason == "timed_out"
-
-
-def test_a_tool_that_raises_leaves_no_bracket(tools: Callable[..., ToolRuns], calculator: TellingTool) -> None:
-    calculator.answers = lambda _: 1 / 0  # type: ignore[assignment, return-value]
-    text = only(write({PROMPT: [PLAIN, CALL]}, SECOND_BEST, tools()))
-    assert text.token_ids == ids(PLAIN)
-    assert text.calls[0].reason == "tool_error"
+    assert [call.reason for call in text.calls] == [reason]
 
 
 def test_a_tool_that_cannot_be_opened_is_named_once_and_leaves_no_bracket(
-    tools: Callable[..., ToolRuns], calculator: TellingTool, caplog: pytest.LogCaptureFixture
+    decoder: Decoder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    calculator.opening_error = ToolError("expected an abacus, found none")
-    again = "Again: 2 and 3 is"
+    decoder.calculator.opening_error = ToolError("expected an abacus, found none")
+    scripts = {prompt: [PLAIN + END, CALL + END] for prompt in (PROMPT, "Again: 2 and 3 is")}
     with caplog.at_level(logging.WARNING):
-        first, second = write({PROMPT: [PLAIN, CALL], again: [PLAIN, CALL]}, SECOND_BEST, tools())
-    assert first.token_ids == second.token_ids == ids(PLAIN)
-    assert first.calls[0].reason == second.calls[0].reason == "tool_not_available"
+        written = write(scripts, SECOND_BEST, decoder.tools())
+    assert [(text.token_ids, text.calls[0].reason) for text in written] == [(ids(PLAIN), "tool_not_available")] * 2
     assert caplog.text.count("expected an abacus, found none") == 1
     with pytest.raises(ToolError, match="abacus"):
-        tools().require()
-    tools().require(barred=["Calculator"])
-
-
-@pytest.mark.parametrize(
-    ("call", "reason"),
-    [
-        (" [1] as the table says." + END, "not_a_call"),
-        (" [Calculator(2 + 3)] 5." + END, "not_a_call"),
-        (" [Calculator(2 + 3\n) -> 5] 5." + END, "not_a_call"),
-        (" [Calculator(2 + 3 -> 5] 5." + END, "not_a_call"),
-        (" [Calculator(2 +" + END, "end_of_text_in_call"),
-        (" [Abacus(2 + 3) -> 5] 5." + END, "unknown_tool"),
-        (" [Calculator(2 + 3 + 4 + 5 + 6 + 7 + 8 + 9 + 10 + 11 + 12 + 13) -> 1] 1." + END, "call_too_long"),
-    ],
-)
-def test_what_is_no_call_is_forgotten(tools: Callable[..., ToolRuns], call: str, reason: str) -> None:
-    decoding = DecodingSettings(call_start_rank=2, max_call_tokens=24)
-    text = only(write({PROMPT: [PLAIN, call]}, decoding, tools()))
-    assert text.token_ids == ids(PLAIN)
-    assert (text.calls, text.abandoned) == ((), (reason,))
+        decoder.tools().require()
+    decoder.tools().require(barred=["Calculator"])
 
 
 @pytest.mark.parametrize("rank", [1, 10])
@@ -314,232 +341,103 @@ def test_what_is_no_call_is_forgotten(tools: Callable[..., ToolRuns], call: str,
     ],
 )
 def test_the_words_of_a_failed_call_are_not_left_behind_without_its_bracket(
-    tools: Callable[..., ToolRuns], before: str, call: str, reason: str, rank: int
+    decoder: Decoder, before: str, call: str, reason: str, rank: int
 ) -> None:
     texts = [f"{before} [{call}{END}", f"{before} {call}{END}", f"{before}{call}{END}", f"{before} then.{END}"]
     told: list[int] = []
-    words = tokenization()
-    network, decoding = ScriptedNetwork(words, {PROMPT: texts}), DecodingSettings(call_start_rank=rank)
-    encoded = [(*words.start_ids, *words.ids(PROMPT))]
-    together = Together(network, words, tools(), lambda _, tokens: told.extend(tokens))
-    [text] = together.write([Prompt(PROMPT)], encoded, decoding)
+    [text] = write(
+        {PROMPT: texts}, DecodingSettings(call_start_rank=rank), decoder.tools(), told=lambda _, new: told.extend(new)
+    )
     assert (text.text, text.without_calls, text.end) == (f"{before} then.", f"{before} then.", "end_of_text")
     failed = [*text.abandoned, *(made.reason for made in text.calls)]
     assert sorted(set(failed)) == sorted(["call_without_bracket", reason])
     assert told == list(text.token_ids)
 
 
-def test_a_name_that_a_failed_call_had_may_follow_as_a_word(tools: Callable[..., ToolRuns]) -> None:
-    texts = [" and [Unknown(3 / 0) -> 3] then" + END, " and Unknown is it." + END]
-    text = only(write({PROMPT: texts}, DecodingSettings(call_start_rank=1), tools()))
-    assert (text.text, text.abandoned) == (" and Unknown is it.", ("unknown_tool",))
-
-
-def test_at_most_one_call_is_made_unless_more_are_allowed(
-    tools: Callable[..., ToolRuns], calculator: TellingTool
-) -> None:
-    plain_end = " [Calculator(2 + 3) -> 5] 5, twice that is ten." + END
-    chained = " [Calculator(2 + 3) -> 5] 5, twice that is [Calculator(5 * 2) -> 10] 10." + END
-    script = {PROMPT: [PLAIN, plain_end, chained]}
-    one = only(write(script, DecodingSettings(call_start_rank=2), tools()))
-    assert one.token_ids == ids(plain_end)
-    assert calculator.batches == [["2 + 3"]]
-    two = only(write(script, DecodingSettings(call_start_rank=2, calls_per_input=2), tools()))
-    assert two.token_ids == ids(chained)
-    assert two.without_calls == " 5, twice that is 10."
-    assert [(call.input, call.result) for call in two.calls] == [("2 + 3", "5"), ("5 * 2", "10")]
-    assert [two.text[call.start_char : call.end_char] for call in two.calls] == [
-        "[Calculator(2 + 3) -> 5]",
-        "[Calculator(5 * 2) -> 10]",
-    ]
-
-
-def test_a_call_that_came_to_nothing_counts_as_one(tools: Callable[..., ToolRuns], calculator: TellingTool) -> None:
-    later = " six, they [Calculator(2 + 3) -> 5] say." + END
-    nothing = " [1] as the table says." + END
-    text = only(write({PROMPT: [PLAIN, nothing, later]}, SECOND_BEST, tools()))
-    assert text.token_ids == ids(PLAIN)
-    assert calculator.batches == []
-    text = only(
-        write({PROMPT: [PLAIN, nothing, later]}, DecodingSettings(call_start_rank=2, calls_per_input=2), tools())
-    )
-    assert text.text == " six, they [Calculator(2 + 3) -> 5] say."
-
-
-def test_the_call_is_spelled_as_in_the_training_texts(tools: Callable[..., ToolRuns], qa: TellingTool) -> None:
-    quoted = ' [QA("Who was it?") -> nobody] nobody.' + END
-    woven = " [QA(Who was it?) -> answer to Who was it?] Fritz." + END
-    text = only(write({PROMPT: [PLAIN, quoted, woven]}, SECOND_BEST, tools()))
-    assert text.token_ids == ids(woven)
-    assert qa.batches == [["Who was it?"]]
-
-
-def test_a_result_cannot_end_the_call_early_or_break_the_line(tools: Callable[..., ToolRuns], qa: TellingTool) -> None:
-    qa.answers = lambda _: ToolOutput.of("see [1]\nand ] more")
-    asked = " [QA(Who?) -> x] Fritz." + END
-    woven = " [QA(Who?) -> see (1) and ) more] Fritz." + END
-    text = only(write({PROMPT: [PLAIN, asked, woven]}, SECOND_BEST, tools()))
-    assert text.text == woven.removesuffix(END)
-
-
-def test_a_barred_tools_name_cannot_be_written_and_another_tool_is_called(
-    tools: Callable[..., ToolRuns], qa: TellingTool, calculator: TellingTool
-) -> None:
-    asks = " [QA(2 and 3?) -> 5] 5." + END
-    decoding = DecodingSettings(call_start_rank=2, barred_tools=("QA",))
-    text = only(write({PROMPT: [PLAIN, asks, CALL]}, decoding, tools()))
-    assert text.token_ids == ids(CALL)
-    assert qa.batches == []
-    alone = only(write({PROMPT: [PLAIN, asks]}, decoding, tools("QA")))
-    assert "QA(" not in alone.text
-    assert qa.batches == []
-
-
-def test_texts_of_a_batch_are_interrupted_independently_and_their_calls_run_together(
-    tools: Callable[..., ToolRuns], calculator: TellingTool, qa: TellingTool
-) -> None:
-    scripts = {
-        "One. The sum is": [PLAIN, CALL],
-        "Two. No call here is": [PLAIN],
-        "Three. A long way before it is": [
-            " a long way to the end." + END,
-            " a long way to [Calculator(5 * 2) -> 10] 10." + END,
-        ],
-        "Four. It fails and is": [PLAIN, " [Calculator(nothing) -> ] five." + END],
-        "Five. A question is": [PLAIN, " [QA(Who?) -> answer to Who?] Fritz." + END],
-    }
-    together = write(scripts, SECOND_BEST, tools())
-    assert sorted(calculator.batches[0]) == ["2 + 3", "5 * 2", "nothing"]
-    assert len(calculator.batches) == len(qa.batches) == 1
-    alone = [only(write({prompt: script}, SECOND_BEST, tools())) for prompt, script in scripts.items()]
-    assert [text.token_ids for text in together] == [text.token_ids for text in alone]
-    assert [text.text for text in together] == [
-        CALL.removesuffix(END),
-        PLAIN.removesuffix(END),
+TOGETHER = {
+    "One. The sum is": ([PLAIN, CALL], CALL),
+    "Two. No call here is": ([PLAIN], PLAIN),
+    "Three. A long way before it is": (
+        [" a long way to the end.", " a long way to [Calculator(5 * 2) -> 10] 10."],
         " a long way to [Calculator(5 * 2) -> 10] 10.",
-        PLAIN.removesuffix(END),
+    ),
+    "Four. It fails and is": ([PLAIN, " [Calculator(nothing) -> ] five."], PLAIN),
+    "Five. A question is": (
+        [PLAIN, " [QA(Who?) -> answer to Who?] Fritz."],
         " [QA(Who?) -> answer to Who?] Fritz.",
-    ]
+    ),
+    "Six. It is given up and is": ([PLAIN, NOTHING], PLAIN),
+}
 
 
-def test_more_texts_than_fit_together_are_all_written(
-    tools: Callable[..., ToolRuns], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_of_a_batch_are_interrupted_independently_and_their_calls_run_together(decoder: Decoder) -> None:
+    scripts = {prompt: [text + END for text in texts] for prompt, (texts, _) in TOGETHER.items()}
+    told: list[list[int]] = [[] for _ in scripts]
+    together = write(scripts, SECOND_BEST, decoder.tools(), told=lambda number, new: told[number].extend(new))
+    assert sorted(decoder.calculator.batches[0]) == ["2 + 3", "5 * 2", "nothing"]
+    assert len(decoder.calculator.batches) == len(decoder.qa.batches) == 1
+    assert [text.text for text in together] == [written for _, written in TOGETHER.values()]
+    alone = [decoder.write(*texts, prompt=prompt) for prompt, (texts, _) in TOGETHER.items()]
+    # Settled tokens are told once, and those of a call that is forgotten never.
+    assert [tuple(tokens) for tokens in told] == [text.token_ids for text in together]
+    assert [text.token_ids for text in together] == [text.token_ids for text in alone]
+
+
+def test_more_texts_than_fit_together_are_all_written(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolformer_ops.decoding.together.MAX_ROWS", 3)
-    scripts = {f"Text {number} is": [PLAIN, CALL] if number % 2 else [PLAIN] for number in range(10)}
-    words = tokenization()
-    network = ScriptedNetwork(words, scripts)
-    prompts = [Prompt(text) for text in scripts]
-    encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in prompts]
-    written = Together(network, words, tools()).write(prompts, encoded, SECOND_BEST)
-    assert [text.text for text in written] == [
-        (CALL if number % 2 else PLAIN).removesuffix(END) for number in range(10)
-    ]
-    assert max(network.caches[0].passes) == 3
+    expected = [CALL if number % 2 else PLAIN for number in range(10)]
+    scripts = {f"Text {number} is": [PLAIN + END, text + END] for number, text in enumerate(expected)}
+    networks: list[ScriptedNetwork] = []
+    written = write(scripts, SECOND_BEST, decoder.tools(), networks=networks)
+    assert [text.text for text in written] == expected
+    assert max(networks[0].caches[0].passes) == 3
 
 
-def test_the_token_limit_counts_text_and_not_calls(tools: Callable[..., ToolRuns]) -> None:
+def test_the_token_limit_counts_text_and_not_calls(decoder: Decoder) -> None:
     plain_tokens, text_tokens = len(ids(PLAIN)), len(ids(" 5, they say."))
     assert text_tokens >= 4
     for limit in (1, 3):
-        plain = only(write({PROMPT: [PLAIN]}, DecodingSettings(max_new_tokens=limit), tools()))
-        assert plain.token_ids == ids(PLAIN)[:limit]
-        assert plain.end == "length"
-        called = only(
-            write({PROMPT: [PLAIN, CALL]}, DecodingSettings(max_new_tokens=limit, call_start_rank=2), tools())
-        )
+        plain = decoder.write(PLAIN, max_new_tokens=limit)
+        assert (plain.token_ids, plain.end) == (ids(PLAIN)[:limit], "length")
+        called = decoder.write(PLAIN, CALL, max_new_tokens=limit)
         assert len(called.token_ids) == len(ids(CALL)) - text_tokens + limit
         assert called.calls[0].result == "5"
-    whole = only(write({PROMPT: [PLAIN]}, DecodingSettings(max_new_tokens=plain_tokens), tools()))
-    assert whole.text == PLAIN.removesuffix(END)
+    assert decoder.write(PLAIN, max_new_tokens=plain_tokens).text == PLAIN
 
 
-def test_a_stop_text_ends_the_continuation_and_is_not_part_of_it(
-    tools: Callable[..., ToolRuns], qa: TellingTool
-) -> None:
-    decoding = DecodingSettings(call_start_rank=2, stop=", they")
-    plain = only(write({PROMPT: [PLAIN]}, decoding, tools()))
-    assert (plain.text, plain.end) == (" six", "stop")
-    called = only(write({PROMPT: [PLAIN, CALL]}, decoding, tools()))
-    assert (called.text, called.without_calls) == (" [Calculator(2 + 3) -> 5] 5", " 5")
-    qa.answers = lambda _: ToolOutput.of("so, they said")  # inside a result it stops nothing
-    asked = " [QA(Who?) -> so, they said] Fritz." + END
-    inside = only(write({PROMPT: [PLAIN, asked]}, decoding, tools()))
-    assert (inside.text, inside.end) == (asked.removesuffix(END), "end_of_text")
-
-
-def test_a_result_that_has_no_room_in_the_window_is_left_out(tools: Callable[..., ToolRuns], qa: TellingTool) -> None:
-    qa.answers = lambda _: ToolOutput.of("a long answer " * 30)
-    asked = " [QA(Who?) -> x] Fritz." + END
-    window = len(ids(PROMPT)) + 40
-    text = only(write({PROMPT: [PLAIN, asked]}, SECOND_BEST, tools(), window=window))
-    assert text.token_ids == ids(PLAIN)
-    assert text.calls[0].reason == "no_room_for_result"
-
-
-def test_the_window_ends_a_text_and_a_prompt_that_fills_it_is_refused(tools: Callable[..., ToolRuns]) -> None:
-    words = tokenization()
-    prompt_tokens = len(words.start_ids) + len(words.ids(PROMPT))
-    text = only(write({PROMPT: [PLAIN]}, DecodingSettings(), tools(), window=prompt_tokens + 3))
-    assert text.end == "length"
-    assert text.token_ids == ids(PLAIN)[: len(text.token_ids)]
+def test_the_window_ends_a_text_and_a_prompt_that_fills_it_is_refused(decoder: Decoder) -> None:
+    prompt_tokens = len(tokenization().start_ids) + len(tokenization().ids(PROMPT))
+    text = decoder.write(PLAIN, window=prompt_tokens + 3)
+    assert (text.token_ids, text.end) == (ids(PLAIN)[: len(text.token_ids)], "length")
     assert 0 < len(text.token_ids) <= 3
     with pytest.raises(ModelError, match="Shorten it"):
-        write({PROMPT: [PLAIN]}, DecodingSettings(), tools(), window=prompt_tokens)
+        decoder.write(PLAIN, window=prompt_tokens)
 
 
-def test_a_call_may_start_a_line_without_a_space(tools: Callable[..., ToolRuns]) -> None:
-    line = "\n[Calculator(2 + 3) -> 5] 5 it is." + END
-    text = only(write({PROMPT: ["\nFive it is." + END, line]}, DecodingSettings(call_start_rank=2), tools()))
-    assert text.text == line.removesuffix(END)
-    assert text.without_calls == "\n 5 it is."
-    disabled = only(write({PROMPT: [line, "\nFive it is." + END]}, DecodingSettings(call_start_rank=0), tools()))
-    assert disabled.text == "\nFive it is."
-
-
-def test_the_calendar_tells_the_prompts_date(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = ToolRuns(Settings(_env_file=None), ("Calendar",), lambda: pytest.fail("not asked"))  # type: ignore[call-arg]
-    woven = " [Calendar() -> Today is Sunday, November 20, 2022.] Sunday." + END
+def test_the_calendar_tells_the_prompts_date() -> None:
+    woven = " [Calendar() -> Today is Sunday, November 20, 2022.] Sunday."
     prompts = [Prompt(PROMPT, datetime.date(2022, 11, 20))]
-    text = only(write({PROMPT: [PLAIN, woven]}, SECOND_BEST, runs, prompts))
-    assert text.text == woven.removesuffix(END)
+    [text] = write({PROMPT: [PLAIN + END, woven + END]}, SECOND_BEST, tool_runs("Calendar"), prompts)
+    assert text.text == woven
 
 
-def test_a_call_that_holds_the_result_of_the_one_before_is_written(
-    tools: Callable[..., ToolRuns], calculator: TellingTool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calendar = TellingTool("Calendar", lambda _: ToolOutput.of("Today is Friday, November 20, 2020."))
-    years = TellingTool("Calculator", lambda sum_: ToolOutput.of("33" if sum_ == "2020 - 1987" else "0"))
-    monkeypatch.setattr("toolformer_ops.decoding.together.get_tool", {"Calendar": calendar, "Calculator": years}.get)
-    runs = ToolRuns(Settings(_env_file=None), ("Calendar", "Calculator"), lambda: pytest.fail("not asked"))  # type: ignore[call-arg]
-    chain = (
-        " [Calendar() -> Today is Friday, November 20, 2020.] Friday, so she has lived"
-        " [Calculator(2020 - 1987) -> 33] 33 years."
+def test_a_call_that_holds_the_result_of_the_one_before_is_written(decoder: Decoder, use: Callable[..., None]) -> None:
+    date = "Today is Friday, November 20, 2020."
+    use(
+        TellingTool("Calendar", lambda _: ToolOutput.of(date)),
+        TellingTool("Calculator", lambda asked: ToolOutput.of("33" if asked == "2020 - 1987" else "0")),
     )
-    text = only(write({PROMPT: [chain + END]}, DecodingSettings(call_start_rank=2, calls_per_input=2), runs))
+    chain = f" [Calendar() -> {date}] Friday, so she has lived [Calculator(2020 - 1987) -> 33] 33 years."
+    text = decoder.write(chain, tools=tool_runs("Calendar", "Calculator"), calls_per_input=2)
     assert text.text == chain
-    assert [(call.tool, call.input, call.result) for call in text.calls] == [
-        ("Calendar", "", "Today is Friday, November 20, 2020."),
-        ("Calculator", "2020 - 1987", "33"),
-    ]
-
-
-def test_settled_tokens_are_told_once_and_a_forgotten_call_never(tools: Callable[..., ToolRuns]) -> None:
-    words = tokenization()
-    scripts = {"One is": [PLAIN, CALL], "Two is": [PLAIN, " [1] as the table says." + END]}
-    told: dict[int, list[int]] = {0: [], 1: []}
-    together = Together(
-        ScriptedNetwork(words, scripts), words, tools(), lambda number, tokens: told[number].extend(tokens)
-    )
-    prompts = [Prompt(text) for text in scripts]
-    written = together.write(prompts, [(*words.start_ids, *words.ids(p.text)) for p in prompts], SECOND_BEST)
-    assert [tuple(told[number]) for number in (0, 1)] == [text.token_ids for text in written] == [ids(CALL), ids(PLAIN)]
+    found = [(call.tool, call.input, call.result) for call in text.calls]
+    assert found == [("Calendar", "", date), ("Calculator", "2020 - 1987", "33")]
 
 
 @pytest.mark.parametrize(
     "wrong",
     [{"max_new_tokens": 0}, {"call_start_rank": -1}, {"calls_per_input": -1}, {"max_call_tokens": 0}, {"stop": ""}],
 )
-def test_settings_out_of_bounds_are_refused(wrong: dict[str, int]) -> None:
+def test_settings_out_of_bounds_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ParameterError, match=next(iter(wrong))):
-        DecodingSettings(**wrong)  # type: ignore[arg-type]
+        DecodingSettings(**wrong)

@@ -9,7 +9,6 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig, TextStreamer
 from transformers.generation.streamers import BaseStreamer
 
-from tests.system.writing_model import save_model_that_writes_calls
 from tests.tiny_models import SHAPES, save_tiny_llama
 from tests.unit.decoding.scripted import HeldTokens
 from toolformer_ops.config import Settings
@@ -31,14 +30,13 @@ PROMPTS = (
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model that writes calls of the Calculator and the Calendar, without results."""
-    return save_model_that_writes_calls(tmp_path_factory.mktemp("writing") / "model", results=True)
+def model(writing_model_dir: Path) -> WritingModel:
+    return WritingModel.load(SETTINGS, str(writing_model_dir), tools=("Calculator", "Calendar"))
 
 
-@pytest.fixture(scope="module")
-def model(folder: Path) -> WritingModel:
-    return WritingModel.load(SETTINGS, str(folder), tools=("Calculator", "Calendar"))
+def ids(model: WritingModel, prompts: Sequence[Prompt], **settings: int) -> list[tuple[int, ...]]:
+    """The tokens of each text; k is 3."""
+    return [text.token_ids for text in model.write(prompts, DecodingSettings(call_start_rank=3, **settings))]
 
 
 class Uncached:
@@ -79,22 +77,16 @@ def test_cache_or_no_cache_the_same_tokens_are_written(model: WritingModel) -> N
 
 
 def test_a_batch_is_written_as_each_text_alone_is(model: WritingModel) -> None:
-    decoding = DecodingSettings(max_new_tokens=16, call_start_rank=3)
     prompts = [Prompt(text) for text in PROMPTS]
-    together = model.write(prompts, decoding)
-    alone = [model.write([prompt], decoding)[0] for prompt in prompts]
-    backwards = model.write(prompts[::-1], decoding)[::-1]
-    ids = [text.token_ids for text in together]
-    assert [text.token_ids for text in alone] == ids
-    assert [text.token_ids for text in backwards] == ids
+    together = ids(model, prompts, max_new_tokens=16)
+    assert [ids(model, [prompt], max_new_tokens=16)[0] for prompt in prompts] == together
+    assert ids(model, prompts[::-1], max_new_tokens=16)[::-1] == together
 
 
 def test_a_shared_head_changes_no_text(model: WritingModel) -> None:
-    decoding = DecodingSettings(max_new_tokens=12, call_start_rank=3)
     texts = [f"the shop had sold {tail}" for tail in ("shirts", "a test", "film")]
-    plain = model.write([Prompt(text) for text in texts], decoding)
-    shared = model.write([Prompt(text, shared_head="the shop had sold ") for text in texts], decoding)
-    assert [text.token_ids for text in shared] == [text.token_ids for text in plain]
+    shared = [Prompt(text, shared_head="the shop had sold ") for text in texts]
+    assert ids(model, shared, max_new_tokens=12) == ids(model, [Prompt(text) for text in texts], max_new_tokens=12)
 
 
 @pytest.mark.parametrize("shape", ["gpt2", "llama"])

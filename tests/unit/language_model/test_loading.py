@@ -17,7 +17,7 @@ import pytest
 import torch
 from huggingface_hub.errors import HfHubHTTPError
 
-from tests.tiny_models import save_tiny_bloom
+from tests.tiny_models import save_tiny
 from tests.unit.language_model.conftest import PROMPT, TEXT, TextToSample, sample_calls, score_calls
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import load_settings
@@ -353,7 +353,7 @@ def test_a_model_that_cannot_share_a_cache_is_refused_by_its_configuration(
 
 def test_a_model_that_cannot_share_a_cache_is_not_loaded(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"BloomForCausalLM: expected .* found layers with positions as a bias"):
-        LanguageModel.load(str(save_tiny_bloom(tmp_path / "bloom")))
+        LanguageModel.load(str(save_tiny("bloom", tmp_path / "bloom")))
 
 
 def test_a_network_that_computes_something_else_than_the_engine_takes_it_to_is_not_loaded(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.tiny_models import save_tiny_gptj, train_tokenizer
+from tests.tiny_models import save_tiny, train_tokenizer
 from tests.unit.language_model.conftest import PROMPT, TEXT, Subject, TextToSample, passes_over, sample_calls
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import LanguageModel, sampling
@@ -45,7 +45,7 @@ def positions(subject: Subject) -> list[CallPosition]:
 @pytest.fixture(scope="module")
 def saying(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LanguageModel]:
     """A model that nearly always writes one given token."""
-    folder = save_tiny_gptj(tmp_path_factory.mktemp("saying") / "gptj")
+    folder = save_tiny("gptj", tmp_path_factory.mktemp("saying") / "gptj")
 
     def build(token: str) -> LanguageModel:
         network, tokenizer, identity = load_network(str(folder), None, "float32", "cpu", 1)
