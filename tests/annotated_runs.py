@@ -3,7 +3,8 @@
 import hashlib
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import Engine
 from sqlalchemy import text as sql
@@ -97,6 +98,21 @@ class AnnotatedRun:
                 for table in ("candidate_calls", "pruned_positions"):
                     database.ensure_partition(connection, table, recipe_id("sample", tool))
                 database.ensure_partition(connection, "call_losses", recipe_id("score", tool))
+
+    def rows(self, statement: str, **parameters: object) -> list[Any]:
+        """What a statement finds."""
+        with database.transaction(self.engine) as connection:
+            return list(connection.execute(sql(statement), parameters))
+
+    def change(self, statement: str, **parameters: object) -> None:
+        """Execute a statement."""
+        with database.transaction(self.engine) as connection:
+            connection.execute(sql(statement), parameters)
+
+    def write(self, table: str, *records: Mapping[str, object]) -> None:
+        """Add rows with the same columns."""
+        with database.transaction(self.engine) as connection:
+            database.copy_insert(connection, table, [*records[0]], [[*record.values()] for record in records])
 
     def add_text(self, text: str, url: str | None = None) -> Document:
         """A document of the run's corpus."""

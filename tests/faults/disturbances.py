@@ -1,7 +1,4 @@
-"""What befalls a chain: each class is one kind of fault, at places and moments that its random numbers choose.
-
-A fault says what its victims must say: `says` is looked for in the last line of each command that ended with an error.
-"""
+"""What befalls a chain: `ALL` has a row for each fault, whose places and moments its random numbers choose."""
 
 import contextlib
 import os
@@ -10,9 +7,10 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any
 
 from tests.faults.proxies import RequestFate, StatementFate
 from tests.faults.world import BUCKET, STEPS, Outcome, World
@@ -20,18 +18,14 @@ from toolformer_ops.errors import EXIT_TERMINATED
 from toolformer_ops.local_services.object_store import check_put_and_get
 
 AWAY_SECONDS = 1.5
-POSTGRES_SAYS = r"Postgres (cannot serve now|broke)|expected Postgres at"
-S3_SAYS = r"S3|s3://|object store"
-DISK_SAYS = r"[Nn]o space left|[Dd]isk"
+S3_AWAY_SECONDS = 8.0
+"""Longer than boto3 asks again."""
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 
 
 class Disturbance:
-    """Nothing happens; the base of all faults."""
+    """Nothing happens; the base of all."""
 
-    name: ClassVar[str]
-    says: ClassVar[str] = r"$^"
-    """Regular expression; by default no command may end with an error."""
     processes = 1
     small_disk = False
 
@@ -40,11 +34,6 @@ class Disturbance:
         self.draw = draw
         self.outcome: Outcome | None = None
         self.keeps_away = False
-
-    @staticmethod
-    def why_not(world: World) -> str:
-        """Why it cannot be tried on this machine; empty where it can."""
-        return ""
 
     def begin(self) -> None:
         """Before the first command."""
@@ -62,17 +51,55 @@ class Disturbance:
     def end(self) -> None:
         """After the last command."""
 
-    def returned(self) -> None:
-        """What was away is there again."""
-        if self.outcome is not None:
-            self.outcome.returned_at = time.monotonic()
+
+class PostgresLate(Disturbance):
+    """A fifth of the statements is late."""
+
+    def begin(self) -> None:
+        self.world.postgres_proxy.rule = lambda *_: "late" if self.draw.random() < 0.2 else "pass"
+
+
+class AtStatements(Disturbance):
+    """Three statements of the chain, drawn by number, have a fate."""
+
+    def __init__(self, world: World, draw: random.Random, *, kind: str, fate: StatementFate) -> None:
+        super().__init__(world, draw)
+        self.kind, self.fate = kind, fate
+
+    def begin(self) -> None:
+        chosen = set(self.draw.sample(range(1, self.world.counts[self.kind] + 1), 3))
+
+        def rule(kind: str, number: int) -> StatementFate:
+            return self.fate if kind == self.kind and number in chosen else "pass"
+
+        self.world.postgres_proxy.rule = rule
+
+
+class AtRequests(Disturbance):
+    """Requests of S3 have one of the fates, each by chance; with a 409 only those to write what is absent."""
+
+    def __init__(
+        self, world: World, draw: random.Random, *fates: RequestFate, share: float = 0.25, method: str = ""
+    ) -> None:
+        super().__init__(world, draw)
+        self.fates, self.share, self.method = fates, share, method
+
+    def begin(self) -> None:
+        def rule(method: str, _path: str) -> RequestFate:
+            fits = method.startswith(self.method) and (self.fates[0] != "409" or "absent" in method)
+            return self.draw.choice(self.fates) if fits and self.draw.random() < self.share else "pass"
+
+        self.world.s3_proxy.rule = rule
 
 
 class AtMoments(Disturbance):
     """Something happens at `times` moments, each in a step that is drawn, at a moment of the time that the step takes."""
 
-    times: ClassVar[int] = 1
-    steps: ClassVar[tuple[str, ...]] = tuple(STEPS)
+    def __init__(
+        self, world: World, draw: random.Random, *, times: int = 1, steps: Sequence[str] = tuple(STEPS)
+    ) -> None:
+        super().__init__(world, draw)
+        self.times, self.steps = times, steps
 
     def begin(self) -> None:
         seconds = self.world.seconds
@@ -102,252 +129,58 @@ class AtMoments(Disturbance):
             thread.join()
 
 
-# Postgres
+class Signalled(AtMoments):
+    """Three commands get a signal."""
 
-
-class PostgresLate(Disturbance):
-    """A fifth of the statements is late."""
-
-    name = "postgres-late"
-
-    def begin(self) -> None:
-        def rule(_kind: str, _number: int) -> StatementFate:
-            return "late" if self.draw.random() < 0.2 else "pass"
-
-        self.world.postgres_proxy.rule = rule
-
-
-class AtStatements(Disturbance):
-    """Some statements of the chain, drawn by number, have a fate."""
-
-    kind: ClassVar[str]
-    fate: ClassVar[StatementFate]
-    says = POSTGRES_SAYS
-
-    def begin(self) -> None:
-        chosen = set(self.draw.sample(range(1, self.world.counts[self.kind] + 1), 3))
-
-        def rule(kind: str, number: int) -> StatementFate:
-            return self.fate if kind == self.kind and number in chosen else "pass"
-
-        self.world.postgres_proxy.rule = rule
-
-
-class PostgresCut(AtStatements):
-    """The connection is cut before a statement arrives."""
-
-    name = "postgres-cut"
-    kind = "statement"
-    fate = "cut"
-
-
-class CommitCut(AtStatements):
-    """The connection is cut before a COMMIT arrives."""
-
-    name = "commit-cut"
-    kind = "commit"
-    fate = "cut"
-
-
-class CommitReplyLost(AtStatements):
-    """Postgres commits, and its answer is lost."""
-
-    name = "commit-reply-lost"
-    kind = "commit"
-    fate = "lose_reply"
-
-
-class PostgresAway(AtMoments):
-    """All connections are cut, and none is taken for a while."""
-
-    name = "postgres-away"
-    says = POSTGRES_SAYS
+    def __init__(self, world: World, draw: random.Random, sent: signal.Signals) -> None:
+        super().__init__(world, draw, times=3)
+        self.sent = sent
 
     def happen(self, process_id: int) -> None:
-        self.world.postgres_proxy.go_away()
-        time.sleep(AWAY_SECONDS)
-        self.world.postgres_proxy.come_back()
-        self.returned()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process_id, self.sent)
 
 
-class PostgresKilled(AtMoments):
-    """Postgres is killed, and started again after a while."""
+class Away(AtMoments):
+    """A service is away for a while."""
 
-    name = "postgres-killed"
-    says = POSTGRES_SAYS
+    def __init__(
+        self, world: World, draw: random.Random, goes: Callable[[World], Any], returns: Callable[[World], Any],
+        seconds: float = AWAY_SECONDS, steps: Sequence[str] = tuple(STEPS),
+    ) -> None:  # fmt: skip
+        super().__init__(world, draw, steps=steps)
+        self.goes, self.returns, self.seconds = goes, returns, seconds
 
     def happen(self, process_id: int) -> None:
         self.keeps_away = True
-        self.world.postgres.kill()
-        time.sleep(AWAY_SECONDS)
-        self.world.postgres.start()
+        self.goes(self.world)
+        time.sleep(self.seconds)
+        self.returns(self.world)
         self.keeps_away = False
-        self.returned()
+        if self.outcome is not None:
+            self.outcome.returned_at = time.monotonic()
 
 
-class PostgresDiskFull(AtMoments):
-    """The disk of Postgres is full for a while; whoever looks after Postgres starts it again where that ended it."""
-
-    name = "postgres-disk-full"
-    says = POSTGRES_SAYS + "|" + DISK_SAYS
-    steps = ("ingest", "start-run", "filter", "sample", "execute", "score", "placebo", "check")
-
-    @staticmethod
-    def why_not(world: World) -> str:
-        return "" if world.disk else "a full disk needs root, unshare and nsenter"
-
-    def happen(self, process_id: int) -> None:
-        assert self.world.disk
-        self.keeps_away = True
-        self.world.disk.fill()
-        time.sleep(AWAY_SECONDS)
-        self.world.disk.free()
-        self.world.postgres.restart_if_dead()
-        self.keeps_away = False
-        self.returned()
+def free_disk_of_postgres(world: World) -> None:
+    """Whoever looks after Postgres starts it again where the full disk ended it."""
+    assert world.disk
+    world.disk.free()
+    world.postgres.restart_if_dead()
 
 
-# S3
+def free_disk_of_s3(world: World) -> None:
+    """Whoever frees it starts S3 anew: SeaweedFS looks once a minute."""
+    assert world.s3_disk
+    world.s3_disk.free()
+    world.weed.kill()
+    world.weed.start()
+    check_put_and_get(world.s3, BUCKET, 60)  # it listens before it has found its volumes
 
 
-class S3Disturbed(Disturbance):
-    """Requests have a fate, each by chance."""
-
-    share: ClassVar[float] = 0.25
-    fates: ClassVar[tuple[RequestFate, ...]]
-    methods: ClassVar[str] = "GET HEAD PUT DELETE POST"
-    says = S3_SAYS
-
-    def begin(self) -> None:
-        def rule(method: str, _path: str) -> RequestFate:
-            fits = method.split(maxsplit=1)[0] in self.methods.split() and (
-                self.fates[0][:3] != "409" or "absent" in method
-            )
-            return self.draw.choice(self.fates) if fits and self.draw.random() < self.share else "pass"
-
-        self.world.s3_proxy.rule = rule
-
-
-class S3Late(S3Disturbed):
-    """Answers are late."""
-
-    name = "s3-late"
-    fates = ("late",)
-
-
-class S3Cut(S3Disturbed):
-    """The connection is cut before a request is carried out."""
-
-    name = "s3-cut"
-    fates = ("cut",)
-
-
-class S3ReplyLost(S3Disturbed):
-    """Requests are carried out, and their answers are lost."""
-
-    name = "s3-reply-lost"
-    fates = ("lose_reply",)
-
-
-class S3Truncated(S3Disturbed):
-    """Half of an object arrives."""
-
-    name = "s3-truncated"
-    fates = ("truncate",)
-    methods = "GET"
-    share = 0.4
-
-
-class S3Conflict(S3Disturbed):
-    """409 to conditional writes: some were carried out, some were not."""
-
-    name = "s3-409"
-    fates = ("409", "409_written")
-    share = 0.4
-
-
-class S3Broken(S3Disturbed):
-    """500 to any request."""
-
-    name = "s3-500"
-    fates = ("500",)
-
-
-class S3Busy(S3Disturbed):
-    """503, SlowDown, to any request."""
-
-    name = "s3-503"
-    fates = ("503",)
-
-
-class S3Away(AtMoments):
-    """S3 takes no request for a while, longer than boto3 asks again."""
-
-    name = "s3-away"
-    says = S3_SAYS
-    steps = ("release", "check-release", "finetune", "publish")
-    away_seconds: ClassVar[float] = 8.0
-
-    def happen(self, process_id: int) -> None:
-        self.world.s3_proxy.away = True
-        time.sleep(self.away_seconds)
-        self.world.s3_proxy.away = False
-        self.returned()
-
-
-class S3Killed(AtMoments):
-    """S3 is killed, and started again after a while."""
-
-    name = "s3-killed"
-    says = S3_SAYS
-    steps = ("release", "check-release", "finetune", "publish")
-
-    def happen(self, process_id: int) -> None:
-        self.keeps_away = True
-        self.world.weed.kill()
-        time.sleep(AWAY_SECONDS)
-        self.world.weed.start()
-        self.keeps_away = False
-        self.returned()
-
-
-class S3DiskFull(AtMoments):
-    """The disk of S3 is full, longer than boto3 asks again. Whoever frees it starts S3 anew: SeaweedFS looks once a minute."""
-
-    name = "s3-disk-full"
-    says = S3_SAYS
-    steps = S3Killed.steps
-
-    @staticmethod
-    def why_not(world: World) -> str:
-        return "" if world.s3_disk else "a full disk needs root, unshare and nsenter"
-
-    def happen(self, process_id: int) -> None:
-        assert self.world.s3_disk
-        self.keeps_away = True
-        self.world.s3_disk.fill()
-        time.sleep(S3Away.away_seconds)
-        self.world.s3_disk.free()
-        self.world.weed.kill()
-        self.world.weed.start()
-        check_put_and_get(self.world.s3, BUCKET, 60)  # it listens before it has found its volumes
-        self.keeps_away = False
-        self.returned()
-
-
-# The machine of a stage
-
-
-class DiskFull(Disturbance):
+class StageDiskFull(Disturbance):
     """The disk with the state folder and /tmp is full while a stage begins, and free at its next try."""
 
-    name = "disk-full"
-    says = DISK_SAYS
     small_disk = True
-
-    @staticmethod
-    def why_not(world: World) -> str:
-        return "" if world.stage_disk else "a full disk needs root, unshare and nsenter"
 
     def begin(self) -> None:
         self.step = self.draw.choice(("release", "finetune"))
@@ -365,50 +198,8 @@ class DiskFull(Disturbance):
             self.world.stage_disk.free()
 
 
-class Terminated(AtMoments):
-    """Three commands are told to end."""
-
-    name = "sigterm"
-    times = 3
-    sent: ClassVar[signal.Signals] = signal.SIGTERM
-
-    def happen(self, process_id: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process_id, self.sent)
-
-
-class Killed(Terminated):
-    """Three commands are killed."""
-
-    name = "sigkill"
-    sent = signal.SIGKILL
-
-
-class TwoOfEverything(Disturbance):
-    """Two processes do each step at once."""
-
-    name = "two-of-everything"
-    processes = 2
-
-
-class TwoAndKilled(Killed):
-    """Two processes do each step at once, and some are killed."""
-
-    name = "two-and-killed"
-    processes = 2
-
-
-# Clocks
-
-
 class PostgresClock(AtMoments):
     """The clock by which Postgres stamps its rows is moved by three days, forward or back."""
-
-    name = "postgres-clock"
-
-    @staticmethod
-    def why_not(world: World) -> str:
-        return "" if FAKETIME.exists() else f"the clock is moved by {FAKETIME} (Debian: libfaketime)"
 
     def begin(self) -> None:
         super().begin()
@@ -439,41 +230,79 @@ class PostgresClock(AtMoments):
         self._restart({})
 
 
-ALL: tuple[type[Disturbance], ...] = (
-    PostgresLate,
-    PostgresCut,
-    CommitCut,
-    CommitReplyLost,
-    PostgresAway,
-    PostgresKilled,
-    PostgresDiskFull,
-    S3Late,
-    S3Cut,
-    S3ReplyLost,
-    S3Truncated,
-    S3Conflict,
-    S3Broken,
-    S3Busy,
-    S3Away,
-    S3Killed,
-    S3DiskFull,
-    DiskFull,
-    Terminated,
-    Killed,
-    TwoOfEverything,
-    TwoAndKilled,
-    PostgresClock,
-)
+@dataclass(frozen=True)
+class Fault:
+    """One kind of fault."""
+
+    name: str
+    kind: type[Disturbance]
+    says: str = r"$^"
+    """Looked for in the last line of each command that ended with an error; by default none may."""
+    values: Sequence[Any] = ()
+    """Of `kind`, by position."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of `kind`, by name."""
+    processes: int = 1
+    """How many do each step at once."""
+    needs: str = ""
+    """The small disk of the world that it fills."""
+
+    def why_not(self, world: World) -> str:
+        """Why it cannot be tried on this machine; empty where it can."""
+        if self.needs and getattr(world, self.needs) is None:
+            return "a full disk needs root, unshare and nsenter"
+        if self.kind is PostgresClock and not FAKETIME.exists():
+            return f"the clock is moved by {FAKETIME} (Debian: libfaketime)"
+        return ""
 
 
+POSTGRES_SAYS = r"Postgres (cannot serve now|broke)|expected Postgres at"
+S3_SAYS = r"S3|s3://|object store"
+DISK_SAYS = r"[Nn]o space left|[Dd]isk"
+WRITE_POSTGRES = {"steps": ("ingest", "start-run", "filter", "sample", "execute", "score", "placebo", "check")}
+USE_S3 = {"steps": ("release", "check-release", "finetune", "publish")}
+USE_S3_LONG = {**USE_S3, "seconds": S3_AWAY_SECONDS}
+
+ALL = (
+    Fault("postgres-late", PostgresLate),
+    Fault("postgres-cut", AtStatements, POSTGRES_SAYS, options={"kind": "statement", "fate": "cut"}),
+    Fault("commit-cut", AtStatements, POSTGRES_SAYS, options={"kind": "commit", "fate": "cut"}),
+    Fault("commit-reply-lost", AtStatements, POSTGRES_SAYS, options={"kind": "commit", "fate": "lose_reply"}),
+    Fault("postgres-away", Away, POSTGRES_SAYS,
+          (lambda world: world.postgres_proxy.go_away(), lambda world: world.postgres_proxy.come_back())),
+    Fault("postgres-killed", Away, POSTGRES_SAYS,
+          (lambda world: world.postgres.kill(), lambda world: world.postgres.start())),
+    Fault("postgres-disk-full", Away, f"{POSTGRES_SAYS}|{DISK_SAYS}",
+          (lambda world: world.disk.fill(), free_disk_of_postgres), WRITE_POSTGRES, needs="disk"),
+    Fault("s3-late", AtRequests, S3_SAYS, ("late",)),
+    Fault("s3-cut", AtRequests, S3_SAYS, ("cut",)),
+    Fault("s3-reply-lost", AtRequests, S3_SAYS, ("lose_reply",)),
+    Fault("s3-truncated", AtRequests, S3_SAYS, ("truncate",), {"method": "GET", "share": 0.4}),
+    Fault("s3-409", AtRequests, S3_SAYS, ("409", "409_written"), {"share": 0.4}),
+    Fault("s3-500", AtRequests, S3_SAYS, ("500",)),
+    Fault("s3-503", AtRequests, S3_SAYS, ("503",)),
+    Fault("s3-away", Away, S3_SAYS,
+          (lambda world: setattr(world.s3_proxy, "away", True), lambda world: setattr(world.s3_proxy, "away", False)),
+          USE_S3_LONG),
+    Fault("s3-killed", Away, S3_SAYS, (lambda world: world.weed.kill(), lambda world: world.weed.start()), USE_S3),
+    Fault("s3-disk-full", Away, S3_SAYS, (lambda world: world.s3_disk.fill(), free_disk_of_s3), USE_S3_LONG, needs="s3_disk"),
+    Fault("disk-full", StageDiskFull, DISK_SAYS, needs="stage_disk"),
+    Fault("sigterm", Signalled, values=(signal.SIGTERM,)),
+    Fault("sigkill", Signalled, values=(signal.SIGKILL,)),
+    Fault("two-of-everything", Disturbance, processes=2),
+    Fault("two-and-killed", Signalled, values=(signal.SIGKILL,), processes=2),
+    Fault("postgres-clock", PostgresClock),
+)  # fmt: skip
 LONGEST_RECOVERY_SECONDS = 30.0
 MOST_REDONE = 2
 """Micro-batches for each process that ended before its work was done."""
 
 
-def tried(world: World, fault: type[Disturbance], seed: str) -> Outcome:
+def tried(world: World, fault: Fault, seed: str) -> Outcome:
     """How a chain ends that this fault befalls, with what is wrong about it in `problems`. The seed decides all that is drawn."""
-    disturbance = fault(world, random.Random(f"{seed} {fault.name}"))  # noqa: S311
+    draw = random.Random(f"{seed} {fault.name}")  # noqa: S311
+    disturbance = fault.kind(world, draw, *fault.values, **fault.options)
+    disturbance.processes = fault.processes
     outcome = world.run_chain(disturbance)
     outcome.problems += [
         f"{step} ended with {status}, and its last line names no cause as {fault.says!r} has it: {last}"

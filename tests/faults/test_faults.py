@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.disturbances import ALL, Disturbance, tried
+from tests.faults.disturbances import ALL, Fault, tried
 from tests.faults.world import World, a_world
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("fault", ALL, ids=[fault.name for fault in ALL])
-def test_a_disturbed_run_leaves_what_an_undisturbed_one_does(world: World, fault: type[Disturbance]) -> None:
+def test_a_disturbed_run_leaves_what_an_undisturbed_one_does(world: World, fault: Fault) -> None:
     if reason := fault.why_not(world):
         pytest.skip(reason)
     outcome = tried(world, fault, SEED)

@@ -1,10 +1,19 @@
+import io
 import json
 import logging
 import threading
 import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext
 from pathlib import Path
+from typing import Any
 
+import hypothesis
+import psycopg2
+import psycopg2.extras
 import pytest
+from hypothesis import strategies as st
 from pydantic import SecretStr
 from sqlalchemy import Engine, make_url, text
 from typer.testing import CliRunner
@@ -18,6 +27,7 @@ from toolformer_ops.errors import ConfigurationError, DatabaseError, DatabaseLog
 from toolformer_ops.local_services import postgres
 from toolformer_ops.runs.self_check import findings
 from toolformer_ops.storage import database, queries, schema
+from toolformer_ops.storage.copy_format import copy_text
 from toolformer_ops.storage.object_store import ObjectStore
 
 RECIPE = "0123456789abcdef"
@@ -45,26 +55,34 @@ def _value(engine: Engine, statement: str) -> object:
 # Connecting
 
 
-def test_an_unreachable_database_is_named_without_its_password() -> None:
-    dsn = "postgresql://someone:s3cret@127.0.0.1:1/toolformer"
-    with pytest.raises(
-        DatabaseUnreachableError, match=r"someone@127\.0\.0\.1:1/toolformer \(TOOLFORMER_DATABASE_DSN\)"
-    ) as caught:
+@pytest.mark.parametrize(
+    ("dsn", "error", "says"),
+    [
+        ("postgresql://someone:s3cret@127.0.0.1:1/toolformer", DatabaseUnreachableError,
+         r"someone@127\.0\.0\.1:1/toolformer \(TOOLFORMER_DATABASE_DSN\)"),
+        *((dsn, ConfigurationError, "TOOLFORMER_DATABASE_DSN")
+          for dsn in ("", "  ", "mysql://u:s3cret@h/d", "postgresql://u:s3cret@h:port/d")),
+    ],
+)  # fmt: skip
+def test_an_unreachable_database_is_named_without_its_password(dsn: str, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says) as caught:
         database.connect(_settings(dsn))
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_login_that_postgres_refuses_is_a_wrong_request_and_no_outage(postgres_dsn: str) -> None:
-    nowhere = make_url(postgres_dsn).set(database="no_such_database").render_as_string(hide_password=False)
-    with pytest.raises(
-        DatabaseLoginError, match=r'database "no_such_database" does not exist. Correct TOOLFORMER_DATABASE_DSN'
-    ):
-        database.connect(_settings(nowhere))
-    stranger = (
-        make_url(postgres_dsn).set(username="nobody_here", password="s3cret").render_as_string(hide_password=False)
-    )
-    with pytest.raises(DatabaseLoginError, match="nobody_here") as caught:
-        database.connect(_settings(stranger))
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"database": "no_such_database"}, 'database "no_such_database" does not exist. Correct TOOLFORMER_DATABASE_DSN'),
+        ({"username": "nobody_here", "password": "s3cret"}, "nobody_here"),
+    ],
+)  # fmt: skip
+def test_a_login_that_postgres_refuses_is_a_wrong_request_and_no_outage(
+    postgres_dsn: str, changes: dict[str, str], says: str
+) -> None:
+    dsn = make_url(postgres_dsn).set(**changes).render_as_string(hide_password=False)
+    with pytest.raises(DatabaseLoginError, match=says) as caught:
+        database.connect(_settings(dsn))
     assert "s3cret" not in str(caught.value)
 
 
@@ -80,13 +98,6 @@ def test_a_connection_that_postgres_ends_is_an_outage_and_a_refused_statement_is
     assert not isinstance(caught.value, DatabaseUnreachableError)
 
 
-@pytest.mark.parametrize("dsn", ["", "  ", "mysql://u:s3cret@h/d", "postgresql://u:s3cret@h:port/d"])
-def test_an_address_that_is_not_postgres_names_the_setting_and_shows_no_password(dsn: str) -> None:
-    with pytest.raises(ConfigurationError, match="TOOLFORMER_DATABASE_DSN") as caught:
-        database.connect(_settings(dsn))
-    assert "s3cret" not in str(caught.value)
-
-
 @pytest.mark.parametrize("prefix", ["postgresql://", "postgres://", "postgresql+psycopg2://"])
 def test_all_usual_spellings_of_the_address_connect(postgres_dsn: str, prefix: str) -> None:
     engine = database.connect(_settings(postgres_dsn.replace("postgresql://", prefix)))
@@ -94,10 +105,6 @@ def test_all_usual_spellings_of_the_address_connect(postgres_dsn: str, prefix: s
 
 
 # Schema
-
-
-def test_migrating_again_applies_nothing(engine: Engine) -> None:
-    assert schema.migrate(engine) == []
 
 
 def test_every_table_view_and_column_says_what_it_holds(engine: Engine) -> None:
@@ -281,23 +288,21 @@ def test_a_database_of_the_baseline_is_migrated_without_losing_a_row(
         postgres.drop_database(postgres_server.address, name)
 
 
-def test_a_function_is_made_anew_when_it_changes(engine: Engine, sql_folder: Path) -> None:
+def test_functions_and_views_are_made_anew_when_one_changes(engine: Engine, sql_folder: Path) -> None:
     path = sql_folder / "functions" / "02_losses.sql"
     path.write_text(path.read_text().replace("loss_reduction >= keep_threshold", "loss_reduction > keep_threshold"))
-    assert {"functions/02_losses.sql", "views/05_kept_calls.sql"} <= set(schema.migrate(engine, sql_folder))
-    assert _value(engine, "select is_kept(null, 1.0, 1.0)") is False
-    schema.migrate(engine)
-    assert _value(engine, "select is_kept(null, 1.0, 1.0)") is True
-
-
-def test_views_are_made_anew_when_one_changes(engine: Engine, sql_folder: Path) -> None:
     (sql_folder / "views" / "99_answer.sql").write_text("create view answer as select 42 as n;")
-    assert "views/99_answer.sql" in schema.migrate(engine, sql_folder)
+    made = {"functions/02_losses.sql", "views/05_kept_calls.sql", "views/99_answer.sql"}
+    assert made <= set(schema.migrate(engine, sql_folder))
+    assert _value(engine, "select is_kept(null, 1.0, 1.0)") is False
     assert _value(engine, "select n from answer") == 42
     assert schema.migrate(engine, sql_folder) == []
     (sql_folder / "views" / "99_answer.sql").write_text("create view answer as select 'forty-two' as word;")
     schema.migrate(engine, sql_folder)
     assert _value(engine, "select word from answer") == "forty-two"
+    (sql_folder / "views" / "99_answer.sql").unlink()
+    schema.migrate(engine)
+    assert _value(engine, "select is_kept(null, 1.0, 1.0)") is True
 
 
 @pytest.fixture
@@ -367,44 +372,33 @@ def test_the_readers_read_tables_views_and_new_partitions_and_write_nothing(
 
 
 @pytest.mark.parametrize(
-    ("losses", "reason", "accepted"),
+    ("losses", "reason", "reduction"),
     [
-        ((2.0, 1.5, 0.25), None, True),
-        ((2.0, 1.5, float("nan")), None, False),
-        ((2.0, 1.5, float("inf")), None, False),
-        ((2.0, None, 0.25), None, False),
-        ((-0.1, 1.5, 0.25), None, False),
-        ((2.0, 1.5, float("nan")), "not_finite", True),
-        ((None, None, None), "divides_by_zero", True),
+        ((2.0, 1.5, 0.25), None, 1.25),  # the smaller loss without the result minus the loss with it
+        ((1.0, 1.5, 0.25), None, 0.75),
+        ((2.0, 1.5, float("nan")), None, "refused"),
+        ((2.0, 1.5, float("inf")), None, "refused"),
+        ((2.0, None, 0.25), None, "refused"),
+        ((-0.1, 1.5, 0.25), None, "refused"),
+        ((2.0, 1.5, float("nan")), "not_finite", float("nan")),
+        ((None, None, None), "divides_by_zero", None),
     ],
 )
 def test_a_scored_call_needs_three_finite_losses_or_a_reason(
-    engine: Engine, losses: tuple[float | None, ...], reason: str | None, accepted: bool
+    engine: Engine, losses: tuple[float | None, ...], reason: str | None, reduction: float | str | None
 ) -> None:
     row = (RECIPE, uuid.UUID(int=1), uuid.UUID(int=2), 0, "35", reason, *losses)
     columns = ("scoring_recipe_id", "call_id", "document_id", "result_rank", "result", "reason")
     columns += ("loss_without_call", "loss_without_result", "loss_with_result")
     with database.transaction(engine) as connection:
         database.ensure_partition(connection, "call_losses", RECIPE)
-    if accepted:
-        with database.transaction(engine) as connection:
-            assert database.copy_insert(connection, "call_losses", columns, [row]) == 1
-    else:
-        with pytest.raises(DatabaseError, match="call_losses"), database.transaction(engine) as connection:
-            database.copy_insert(connection, "call_losses", columns, [row])
-
-
-def test_the_loss_reduction_is_the_smaller_loss_without_minus_the_loss_with_the_result(engine: Engine) -> None:
-    columns = ("scoring_recipe_id", "call_id", "document_id", "result_rank", "result", "loss_without_call")
-    columns += ("loss_without_result", "loss_with_result")
-    rows = [
-        (RECIPE, uuid.UUID(int=1), uuid.UUID(int=9), 0, "35", 2.0, 1.5, 0.25),
-        (RECIPE, uuid.UUID(int=2), uuid.UUID(int=9), 0, "35", 1.0, 1.5, 0.25),
-    ]
-    with database.transaction(engine) as connection:
-        database.ensure_partition(connection, "call_losses", RECIPE)
-        database.copy_insert(connection, "call_losses", columns, rows)
-    assert _value(engine, "select array_agg(loss_reduction order by call_id) from call_losses") == [1.25, 0.75]
+    with (
+        pytest.raises(DatabaseError, match="call_losses") if reduction == "refused" else nullcontext(),
+        database.transaction(engine) as connection,
+    ):
+        assert database.copy_insert(connection, "call_losses", columns, [row]) == 1
+    found = _value(engine, "select array_agg(loss_reduction) from call_losses")
+    assert found == (None if reduction == "refused" else pytest.approx([reduction], nan_ok=True))
 
 
 def test_postgres_expects_as_many_rows_of_a_join_by_document_and_call_as_there_are_calls(engine: Engine) -> None:
@@ -448,33 +442,41 @@ def test_a_documents_shard_is_its_first_32_bits_modulo_the_number_of_shards(
 # Loading
 
 
-def test_every_kind_of_character_arrives_as_it_was_sent(engine: Engine) -> None:
-    odd = 'tab\t newline\n return\r\n backslash \\ \\N \\. "quotes" {braces, comma} \U0001d11e \u2400 %s :name'
-    with database.transaction(engine) as connection:
-        database.copy_insert(connection, "documents", DOCUMENT_COLUMNS, [_document(1, odd), _document(2, "\\.")])
-    with engine.connect() as connection:
-        found = connection.execute(text("select text, title from documents order by document_id")).all()
-    assert found == [(odd, None), ("\\.", None)]
+TEXTS = st.text(
+    st.one_of(
+        st.sampled_from("\t\n\r\\\b\f\v\"'{},.N\u2400\U0001d11e%:"),
+        st.characters(exclude_categories=["Cs"], exclude_characters="\0"),
+    )
+)
+REAL = st.floats(width=32, allow_nan=False)
+COLUMNS: dict[str, st.SearchStrategy[Any]] = {
+    "text": TEXTS | st.sampled_from(["\\N", "\\.", "NULL", "\\x41"]),
+    "text[]": st.lists(TEXTS | st.sampled_from(["NULL", "{}", ""]) | st.none(), max_size=4),
+    "jsonb": st.dictionaries(TEXTS, st.integers(-(2**53), 2**53) | TEXTS | st.none(), max_size=3),
+    "boolean": st.booleans(),
+    "bigint": st.integers(-(2**63), 2**63 - 1),
+    "double precision": st.floats(allow_nan=False),
+    "real[]": st.lists(
+        st.lists(REAL, min_size=2, max_size=2) | st.just([None, None]), max_size=3
+    ),  # a line of two tokens each
+    "uuid": st.uuids(),
+}
 
 
-def test_arrays_and_json_arrive_as_they_were_sent(engine: Engine) -> None:
-    results = ["a,b", 'say "so"', "back\\slash", "tab\tend", "", "NULL", "{x}"]
-    counts = {"positions": 3, 'odd "name"\\': 1}
-    with database.transaction(engine) as connection:
-        database.copy_insert(
-            connection,
-            "call_results",
-            ("tool", "tool_version", "input_key", "input", "results"),
-            [("QA", "1", uuid.UUID(int=1), "?", results)],
-        )
-        database.copy_insert(
-            connection,
-            "stage_ledger",
-            ("stage", "recipe_id", "document_id", "rows_written", "counts"),
-            [("sample", RECIPE, uuid.UUID(int=1), 3, counts)],
-        )
-    assert _value(engine, "select results from call_results") == results
-    assert _value(engine, "select counts from stage_ledger") == counts
+@hypothesis.seed(0)
+@hypothesis.settings(derandomize=True, max_examples=60, deadline=None, database=None)
+@hypothesis.given(rows=st.lists(st.tuples(*(st.none() | values for values in COLUMNS.values())), max_size=6))
+def test_whatever_is_copied_is_what_postgres_then_holds(postgres_server: RunningPostgres, rows: list[Any]) -> None:
+    """The rows of all stages go by COPY's text format; Postgres itself says what it read."""
+    with closing(psycopg2.connect(postgres_server.dsn("postgres"))) as connection, connection.cursor() as cursor:
+        columns = ", ".join(f"c{number} {kind}" for number, kind in enumerate(COLUMNS))
+        cursor.execute(f"create temporary table copied (row_number serial, {columns})")
+        psycopg2.extras.register_uuid(conn_or_curs=connection)
+        cursor.copy_expert(f"copy copied ({', '.join(f'c{n}' for n in range(len(COLUMNS)))}) from stdin",
+                           io.StringIO(copy_text(rows)))  # fmt: skip
+        exact = [f"c{n}::double precision[]" if kind == "real[]" else f"c{n}" for n, kind in enumerate(COLUMNS)]
+        cursor.execute(f"select {', '.join(exact)} from copied order by row_number")
+        assert cursor.fetchall() == rows
 
 
 def test_log_probabilities_arrive_as_sent_and_rows_without_them_keep_their_hash(engine: Engine) -> None:
@@ -501,34 +503,22 @@ def test_a_row_that_is_there_already_stays_and_is_not_counted(engine: Engine) ->
     assert _value(engine, "select array_agg(text order by document_id) from documents") == ["old", "two"]
 
 
-def test_several_loads_of_one_table_fit_in_one_transaction(engine: Engine) -> None:
-    with database.transaction(engine) as connection:
-        for number in (1, 2):
-            database.copy_insert(connection, "documents", DOCUMENT_COLUMNS, [_document(number, "x")])
-    assert _value(engine, "select count(*) from documents") == 2
+def test_a_transaction_takes_several_loads_of_any_size_or_none_of_them(engine: Engine) -> None:
+    number = database.ROWS_PER_COPY + 5  # more than one piece
 
-
-def test_a_block_that_raises_writes_nothing(engine: Engine) -> None:
-    def write_and_fail() -> None:
+    def load(fails: bool) -> None:
         with database.transaction(engine) as connection:
-            database.copy_insert(connection, "documents", DOCUMENT_COLUMNS, [_document(1, "x")])
-            raise KeyError
+            for rows in ([], [_document(1, "x")], (_document(n, "x") for n in range(2, number + 2))):
+                expected = number if isinstance(rows, Iterator) else len(rows)
+                assert database.copy_insert(connection, "documents", DOCUMENT_COLUMNS, rows) == expected
+            if fails:
+                raise KeyError
 
     with pytest.raises(KeyError):
-        write_and_fail()
+        load(fails=True)
     assert _value(engine, "select count(*) from documents") == 0
-
-
-def test_more_rows_than_one_piece_arrive_from_an_iterator(engine: Engine) -> None:
-    number = database.ROWS_PER_COPY + 5
-    with database.transaction(engine) as connection:
-        rows = (_document(n, "x") for n in range(number))
-        assert database.copy_insert(connection, "documents", DOCUMENT_COLUMNS, rows) == number
-
-
-def test_no_rows_are_no_work(engine: Engine) -> None:
-    with database.transaction(engine) as connection:
-        assert database.copy_insert(connection, "documents", DOCUMENT_COLUMNS, []) == 0
+    load(fails=False)
+    assert _value(engine, "select count(*) from documents") == number + 1
 
 
 @pytest.mark.parametrize("content", ["a\x00b", "a\ud800b"])
@@ -546,45 +536,37 @@ def test_names_that_are_no_tables_or_columns_never_reach_postgres(engine: Engine
         database.copy_insert(connection, table, [column], [("x",)])
 
 
+def at_once(*work: Callable[[], Any]) -> list[Any]:
+    """What each returns, all started together."""
+    start = threading.Barrier(len(work))
+
+    def begin(one: Callable[[], Any]) -> Any:
+        start.wait()
+        return one()
+
+    with ThreadPoolExecutor(len(work)) as threads:
+        return list(threads.map(begin, work))
+
+
 def test_two_loads_of_equal_keys_in_opposite_order_both_end(engine: Engine) -> None:
     rows = [_document(number, "x") for number in range(200)]
-    inserted: list[int] = []
-    start = threading.Barrier(2)
 
-    def load(ordered: list[tuple[object, ...]]) -> None:
-        start.wait()
+    def load(ordered: list[tuple[object, ...]]) -> int:
         with database.transaction(engine) as connection:
-            inserted.append(database.copy_insert(connection, "documents", DOCUMENT_COLUMNS, ordered))
+            return database.copy_insert(connection, "documents", DOCUMENT_COLUMNS, ordered)
 
-    threads = [threading.Thread(target=load, args=(order,)) for order in (rows, rows[::-1])]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sum(inserted) == 200
+    assert sum(at_once(lambda: load(rows), lambda: load(rows[::-1]))) == 200
 
 
 # Partitions
 
 
 def test_many_threads_that_want_the_same_partition_make_it_once(engine: Engine) -> None:
-    errors: list[Exception] = []
-    start = threading.Barrier(4)
-
     def ensure() -> None:
-        start.wait()
-        try:
-            with database.transaction(engine) as connection:
-                database.ensure_partition(connection, "candidate_calls", RECIPE)
-        except DatabaseError as error:
-            errors.append(error)
+        with database.transaction(engine) as connection:
+            database.ensure_partition(connection, "candidate_calls", RECIPE)
 
-    threads = [threading.Thread(target=ensure) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    at_once(*[ensure] * 4)
     assert _value(engine, "select count(*) from pg_inherits where inhparent = 'candidate_calls'::regclass") == 1
 
 

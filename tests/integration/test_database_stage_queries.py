@@ -36,70 +36,43 @@ def _members(run_id: str) -> dict[str, object]:
     }
 
 
-def _to_filter(engine: Engine, run_id: str, recipe_id: str, index: int = 0, count: int = 1) -> list[UUID]:
-    shard = {"shard_index": index, "shard_count": count}
-    return _ids(engine, queries.undone.to_filter, **_members(run_id), recipe_id=recipe_id, **shard)
+def _undone(
+    engine: Engine, run_id: str, stage: str, recipe_id: str, previous: tuple[str, str], index: int = 0, count: int = 1
+) -> list[UUID]:
+    parameters = {**_members(run_id), "recipe_id": recipe_id, "shard_index": index, "shard_count": count}
+    if stage == "filter":
+        return _ids(engine, queries.undone.to_filter, **parameters)
+    before = {"previous_stage": previous[0], "previous_recipe_id": previous[1]}
+    return _ids(engine, queries.undone.after_stage, **parameters, stage=stage, filter_recipe_id="f1", **before)
 
 
-def test_filtering_finds_all_documents_of_the_run_and_no_more(annotated: Engine) -> None:
-    assert _to_filter(annotated, "r1", OTHER) == [D1, D2, D3]
-    assert _to_filter(annotated, "r2", OTHER) == [D1, D2, D3, D4]
+FILTERED = ("filter", "f1")
 
 
-def test_filtering_leaves_out_what_the_ledger_holds(annotated: Engine) -> None:
-    assert _to_filter(annotated, "r1", "f1") == []
-    assert _to_filter(annotated, "r1", "f3") == [D2, D3]
-
-
-def _to_annotate(engine: Engine, run_id: str, recipe_id: str, index: int = 0, count: int = 1) -> list[UUID]:
-    return _ids(
-        engine,
-        queries.undone.after_stage,
-        **_members(run_id),
-        filter_recipe_id="f1",
-        stage="sample",
-        recipe_id=recipe_id,
-        previous_stage="filter",
-        previous_recipe_id="f1",
-        shard_index=index,
-        shard_count=count,
-    )
-
-
-def test_sampling_finds_the_documents_with_a_kept_paragraph(annotated: Engine) -> None:
-    assert _to_annotate(annotated, "r1", OTHER) == [D1, D2]
-    assert _to_annotate(annotated, "r2", OTHER) == [D1, D2, D4]
-    assert _to_annotate(annotated, "r2", "51") == []
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 64])
-def test_each_document_is_in_exactly_one_shard(annotated: Engine, count: int) -> None:
-    for undone, all_documents in ((_to_filter, [D1, D2, D3, D4]), (_to_annotate, [D1, D2, D4])):
-        shards = [undone(annotated, "r2", OTHER, index, count) for index in range(count)]
-        assert sorted(document for shard in shards for document in shard) == all_documents
-
-
-def _after(engine: Engine, stage: str, recipe_id: str, previous: tuple[str, str]) -> list[UUID]:
-    return _ids(
-        engine,
-        queries.undone.after_stage,
-        **_members("r2"),
-        filter_recipe_id="f1",
-        stage=stage,
-        recipe_id=recipe_id,
-        previous_stage=previous[0],
-        previous_recipe_id=previous[1],
-        shard_index=0,
-        shard_count=1,
-    )
-
-
-def test_a_stage_finds_what_the_stage_before_has_finished(annotated: Engine) -> None:
-    with annotated.begin() as connection:
-        connection.execute(text("delete from stage_ledger where stage = 'sample' and document_id::text like 'd2%'"))
-    assert _after(annotated, "execute", OTHER, ("sample", "51")) == [D1, D4]
-    assert _after(annotated, "execute", "e1", ("sample", "51")) == []
-    assert _after(annotated, "execute", OTHER, ("sample", OTHER)) == []
+@pytest.mark.parametrize(
+    ("run_id", "stage", "recipe_id", "previous", "documents"),
+    [
+        ("r1", "filter", OTHER, FILTERED, [D1, D2, D3]),  # all documents of the run, and no more
+        ("r2", "filter", OTHER, FILTERED, [D1, D2, D3, D4]),
+        ("r1", "filter", "f1", FILTERED, []),  # without those that the ledger holds
+        ("r1", "filter", "f3", FILTERED, [D2, D3]),
+        ("r1", "sample", OTHER, FILTERED, [D1, D2]),  # those with a kept paragraph
+        ("r2", "sample", OTHER, FILTERED, [D1, D2, D4]),
+        ("r2", "sample", "51", FILTERED, []),
+        ("r2", "execute", OTHER, ("sample", "51"), [D1, D4]),  # what the stage before has finished
+        ("r2", "execute", "e1", ("sample", "51"), []),
+        ("r2", "execute", OTHER, ("sample", OTHER), []),
+    ],
+)
+def test_a_stage_finds_its_undone_documents_each_in_one_shard(
+    annotated: Engine, run_id: str, stage: str, recipe_id: str, previous: tuple[str, str], documents: list[UUID]
+) -> None:
+    if stage == "execute":
+        with annotated.begin() as connection:
+            connection.execute(text("delete from stage_ledger where stage = 'sample' and document_id::text like 'd2%'"))
+    for count in (1, 2, 3, 7, 64):
+        shards = [_undone(annotated, run_id, stage, recipe_id, previous, index, count) for index in range(count)]
+        assert sorted(document for shard in shards for document in shard) == documents
 
 
 def test_documents_of_a_micro_batch_that_another_process_has_done_are_left_out(annotated: Engine) -> None:

@@ -1,13 +1,11 @@
 """Finetuning a tiny model on a run's release, and publishing it: once, whole, and only where there is something to train on."""
 
 import json
-import logging
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text as sql_text
 
 from tests.annotated_runs import AnnotatedRun
 from tests.finetuning_jobs import SMALL
@@ -25,15 +23,33 @@ from toolformer_ops.models import model_identity
 from toolformer_ops.stages import finetuning
 from toolformer_ops.stages.finetuning import finetune, model_prefix, publish
 from toolformer_ops.stages.release import release
-from toolformer_ops.storage import database
 from toolformer_ops.storage.forgetting import _trainings, forget
 from toolformer_ops.storage.object_store import ObjectStore
 
 
 @pytest.fixture
-def run(settings: Settings, tiny_model_dir: Path) -> AnnotatedRun:
+def unreleased(settings: Settings, tiny_model_dir: Path) -> AnnotatedRun:
     """Five texts with a call each, complete, with the tiny model as the run's model."""
     return _run(settings, tiny_model_dir)
+
+
+@pytest.fixture
+def run(settings: Settings, unreleased: AnnotatedRun) -> AnnotatedRun:
+    """The same with a release."""
+    release(settings, unreleased.run_id)
+    return unreleased
+
+
+@pytest.fixture
+def store(settings: Settings) -> ObjectStore:
+    return ObjectStore(settings)
+
+
+def published(store: ObjectStore, model_id: str, name: str) -> str:
+    """A file of a model on S3."""
+    manifest = store.read_manifest(model_prefix(model_id))
+    assert manifest is not None
+    return store.get(f"{manifest.folder}/{name}").decode()
 
 
 def _run(
@@ -48,27 +64,27 @@ def _run(
         run.add_text(text)
     if run_id == "run-1":
         run.complete("Calculator")
-    with database.transaction(run.engine) as connection:
-        statement = "update annotation_runs set model_identity = :identity where run_id = :run_id"
-        connection.execute(sql_text(statement), {"identity": model_identity(str(model)), "run_id": run_id})
+    statement = "update annotation_runs set model_identity = :identity where run_id = :run_id"
+    run.change(statement, identity=model_identity(str(model)), run_id=run_id)
     return run
 
 
-def _rows(run: AnnotatedRun, statement: str) -> list[Any]:
-    with database.transaction(run.engine) as connection:
-        return list(connection.execute(sql_text(statement)).all())
-
-
 def test_finetuned_model_is_published_whole_and_loads_with_transformers(
-    settings: Settings, run: AnnotatedRun, tiny_model_dir: Path, tmp_path: Path
+    settings: Settings,
+    store: ObjectStore,
+    run: AnnotatedRun,
+    tiny_model_dir: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    release_id = release(settings, run.run_id)
+    [(release_id,)] = run.rows("select release_id from dataset_releases")
     model_id = finetune(settings, run.run_id)
-    store = ObjectStore(settings)
+    nothing_to_choose_by = "no development documents, in the corpus outside the release or asked for"
+    assert f"{nothing_to_choose_by}: the last step is kept" in caplog.text
     assert store.read_manifest(model_prefix(model_id)) is None  # trained is not published
-    assert _rows(run, "select 1 from finetuned_models") == []
+    assert run.rows("select 1 from finetuned_models") == []
     assert publish(settings, run.run_id) == model_id
 
     manifest = store.fetch(model_prefix(model_id), tmp_path)
@@ -97,14 +113,16 @@ def test_finetuned_model_is_published_whole_and_loads_with_transformers(
     assert log[-1]["loss"] < log[0]["loss"]
     record = json.loads((tmp_path / "finetuning.json").read_text())
     assert (record["release_id"], record["model_id"], record["texts"]) == (release_id, model_id, 5)
-    [row] = _rows(run, "select * from finetuned_models")
+    [row] = run.rows("select * from finetuned_models")
     assert (row.model_id, row.release_id, row.run_id) == (model_id, release_id, "run-1")
     assert row.manifest_sha256 == manifest.sha256
     assert row.uri == f"s3://{settings.s3_bucket}/models/{model_id}"
     assert row.definition["finetune_learning_rate"] == 1e-3
     assert row.training_loss == pytest.approx(sum(line["loss"] for line in log[-5:]) / 5)
     assert (row.without_calls, row.best_step, row.development_perplexity) == (False, None, None)
-    assert _rows(run, "select run_id, model_id, without_calls from run_models") == [("run-1", model_id, False)]
+    assert "The weights are those of the last step" in (tmp_path / "README.md").read_text()
+    assert (tmp_path / "development_log.jsonl").read_bytes() == b""
+    assert run.rows("select run_id, model_id, without_calls from run_models") == [("run-1", model_id, False)]
     assert list((settings.state_dir / "finetuning").glob("*/")) == []  # nothing is left on the machine
     folder = tmp_path.rename(tmp_path.with_name(model_id))
     assert model_identity(row.uri, settings=settings) == model_identity(str(folder))  # a run can take it at once
@@ -115,7 +133,7 @@ def test_second_finetune_of_one_release_finds_the_model_and_does_nothing(
     settings: Settings, run: AnnotatedRun, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = _run(settings, tiny_model_dir, "run-2", finetune_device_batch=4)
-    assert release(settings, "run-1") == release(settings, "run-2")
+    release(settings, "run-2")
     model_id = finetune(settings, "run-1")
     monkeypatch.setattr(finetuning, "trained_files", _must_not_train)
     assert finetune(settings, "run-2") == model_id  # trained, not yet published
@@ -124,8 +142,8 @@ def test_second_finetune_of_one_release_finds_the_model_and_does_nothing(
     assert finetune(settings, "run-1") == finetune(settings, "run-2") == model_id
     assert publish(settings, "run-2") == publish(settings, "run-1") == model_id
     assert list(ObjectStore(settings).list("models/")) == keys
-    assert len(_rows(other, "select 1 from finetuned_models")) == 1
-    assert len(_rows(other, "select 1 from run_models")) == 2
+    assert len(other.rows("select 1 from finetuned_models")) == 1
+    assert len(other.rows("select 1 from run_models")) == 2
 
 
 def _must_not_train(*_: object) -> dict[str, Path]:
@@ -135,7 +153,6 @@ def _must_not_train(*_: object) -> dict[str, Path]:
 def test_two_machines_that_train_at_once_end_as_one_model(
     settings: Settings, run: AnnotatedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release(settings, run.run_id)
     elsewhere = settings.model_copy(update={"state_dir": tmp_path / "elsewhere"})
     real = finetuning.trained_files
     first: list[str] = []
@@ -154,9 +171,8 @@ def test_two_machines_that_train_at_once_end_as_one_model(
 
 
 def test_training_that_was_killed_at_its_end_does_not_train_again_and_leaves_nothing_half_written(
-    settings: Settings, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, store: ObjectStore, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release(settings, run.run_id)
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -174,11 +190,10 @@ def test_training_that_was_killed_at_its_end_does_not_train_again_and_leaves_not
     assert list(ObjectStore(settings).list("models/")) == []
     model_id = finetune(settings, run.run_id)
     publish(settings, run.run_id)
-    store = ObjectStore(settings)
-    manifest = store.read_manifest(model_prefix(model_id))
-    assert manifest is not None
-    assert [file.name for file in manifest.files if file.name.endswith(".safetensors")] == ["model.safetensors"]
-    assert store.get(f"{manifest.folder}/training_log.jsonl").decode() == log  # its times, too: no step was taken again
+    assert [key.rpartition("/")[2] for key in store.list("models/") if key.endswith(".safetensors")] == [
+        "model.safetensors"
+    ]
+    assert published(store, model_id, "training_log.jsonl") == log  # its times, too: no step was taken again
 
 
 # Development documents
@@ -188,25 +203,23 @@ HELD_OUT = tuple(f"On day {number} it rained in the north, and {number + 2} boat
 
 
 def test_documents_outside_the_release_choose_the_step_and_are_the_same_for_the_baseline(
-    settings: Settings, tiny_model_dir: Path
+    settings: Settings, store: ObjectStore, tiny_model_dir: Path
 ) -> None:
     run = _run(settings, tiny_model_dir, finetune_eval_steps=2, finetune_dev_documents=3, more_texts=HELD_OUT)
     release_id = release(settings, run.run_id)
     models = [finetune(settings, run.run_id, without_calls=without_calls) for without_calls in (False, True)]
     for without_calls in (False, True):
         publish(settings, run.run_id, without_calls=without_calls)
-    store = ObjectStore(settings)
     for model_id, without_calls in zip(models, (False, True), strict=True):
-        [row] = _rows(run, f"select * from finetuned_models where model_id = '{model_id}'")
-        folder = store.read_manifest(model_prefix(model_id)).folder  # type: ignore[union-attr]
-        record = json.loads(store.get(f"{folder}/finetuning.json"))
-        log = [json.loads(line) for line in store.get(f"{folder}/development_log.jsonl").splitlines()]
+        [row] = run.rows(f"select * from finetuned_models where model_id = '{model_id}'")
+        record = json.loads(published(store, model_id, "finetuning.json"))
+        log = [json.loads(line) for line in published(store, model_id, "development_log.jsonl").splitlines()]
         assert [line["step"] for line in log] == [2, 4, 6]
         lowest = min(log, key=lambda line: line["perplexity"])
         assert (row.best_step, row.development_perplexity) == (lowest["step"], pytest.approx(lowest["perplexity"]))
         assert (record["best_step"], record["development_perplexity"]) == (lowest["step"], lowest["perplexity"])
         assert (record["development_documents"], row.without_calls) == (3, without_calls)
-        card = store.get(f"{folder}/README.md").decode()
+        card = published(store, model_id, "README.md")
         assert f"{lowest['perplexity']:.3f} on 3 documents" in card
         assert ("finetuned without calls" in card) is without_calls
     chosen = [
@@ -218,8 +231,8 @@ def test_documents_outside_the_release_choose_the_step_and_are_the_same_for_the_
     assert chosen[0] == chosen[1]
     assert len(set(chosen[0])) == 3
     assert set(chosen[0]) <= set(HELD_OUT)
-    assert _rows(run, "select model_id from run_models order by without_calls") == [(model,) for model in models]
-    assert {row.release_id for row in _rows(run, "select release_id from finetuned_models")} == {release_id}
+    assert run.rows("select model_id from run_models order by without_calls") == [(model,) for model in models]
+    assert {row.release_id for row in run.rows("select release_id from finetuned_models")} == {release_id}
 
 
 def test_another_seed_chooses_other_development_documents(settings: Settings, tiny_model_dir: Path) -> None:
@@ -235,61 +248,39 @@ def test_another_seed_chooses_other_development_documents(settings: Settings, ti
     assert len({texts_with(seed=seed, finetune_dev_documents=2) for seed in range(12)}) > 3
     assert texts_with(finetune_dev_documents=0) == ()
     later = run.add_text("A text of a later version of the corpus.")
-    with database.transaction(run.engine) as connection:
-        connection.execute(
-            sql_text("update corpus_documents set first_version = 2 where document_id = :id"), {"id": later.document_id}
-        )
+    run.change("update corpus_documents set first_version = 2 where document_id = :id", id=later.document_id)
     assert later.text not in texts_with()
-
-
-def test_corpus_without_a_document_outside_the_release_keeps_the_last_step_and_says_so(
-    settings: Settings, run: AnnotatedRun, caplog: pytest.LogCaptureFixture
-) -> None:
-    release(settings, run.run_id)
-    with caplog.at_level(logging.WARNING, logger="toolformer_ops"):
-        model_id = finetune(settings, run.run_id)
-    assert (
-        "no development documents, in the corpus outside the release or asked for: the last step is kept" in caplog.text
-    )
-    publish(settings, run.run_id)
-    store = ObjectStore(settings)
-    folder = store.read_manifest(model_prefix(model_id)).folder  # type: ignore[union-attr]
-    assert "The weights are those of the last step" in store.get(f"{folder}/README.md").decode()
-    assert store.get(f"{folder}/development_log.jsonl") == b""
 
 
 def test_baseline_is_another_model_than_the_one_with_calls_and_is_published_once(
     settings: Settings, run: AnnotatedRun
 ) -> None:
-    release(settings, run.run_id)
     baseline = finetune(settings, run.run_id, without_calls=True)
     with pytest.raises(ParameterError, match="stage finetune --run run-1`"):
         publish(settings, run.run_id)
-    assert publish(settings, run.run_id, without_calls=True) == baseline
-    assert publish(settings, run.run_id, without_calls=True) == baseline
+    assert [publish(settings, run.run_id, without_calls=True) for _ in range(2)] == [baseline] * 2
     with_calls = finetune(settings, run.run_id)
     assert publish(settings, run.run_id) == with_calls != baseline
-    rows = _rows(run, "select model_id, without_calls from finetuned_models order by without_calls")
+    rows = run.rows("select model_id, without_calls from finetuned_models order by without_calls")
     assert rows == [(with_calls, False), (baseline, True)]
 
 
-def test_publish_that_was_killed_after_the_manifest_goes_on(settings: Settings, run: AnnotatedRun) -> None:
-    release(settings, run.run_id)
+def test_publish_that_was_killed_after_the_manifest_goes_on(
+    settings: Settings, store: ObjectStore, run: AnnotatedRun
+) -> None:
     model_id = finetune(settings, run.run_id)
-    store = ObjectStore(settings)
     prefix = model_prefix(model_id)
     store.put_if_absent(f"{prefix}/manifest.json", store.get(f"{prefix}/draft.json"))
     publish(settings, run.run_id)
-    assert len(_rows(run, "select 1 from finetuned_models")) == 1
+    assert len(run.rows("select 1 from finetuned_models")) == 1
 
 
 @pytest.mark.parametrize("published", [True, False])
 def test_model_whose_weights_are_lost_is_not_published_but_trained_again(
-    settings: Settings, run: AnnotatedRun, tmp_path: Path, published: bool
+    settings: Settings, store: ObjectStore, run: AnnotatedRun, tmp_path: Path, published: bool
 ) -> None:
-    release(settings, run.run_id)
     model_id = finetune(settings, run.run_id)
-    store, prefix = ObjectStore(settings), model_prefix(model_id)
+    prefix = model_prefix(model_id)
     if published:
         publish(settings, run.run_id)
     [weights] = [key for key in store.list(prefix) if key.endswith("model.safetensors")]
@@ -301,7 +292,7 @@ def test_model_whose_weights_are_lost_is_not_published_but_trained_again(
         publish(settings, run.run_id)
     assert (store.read_manifest(prefix) is not None) is published
     assert finetune(settings, run.run_id) == publish(settings, run.run_id) == model_id
-    [row] = _rows(run, "select manifest_sha256, withdrawn_at from finetuned_models")
+    [row] = run.rows("select manifest_sha256, withdrawn_at from finetuned_models")
     assert row.withdrawn_at is None
     store.fetch(prefix, tmp_path / "again", row.manifest_sha256)
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == first
@@ -313,10 +304,9 @@ def test_model_whose_weights_are_lost_is_not_published_but_trained_again(
 
 
 def test_release_and_model_that_are_not_the_registered_ones_are_refused(
-    settings: Settings, run: AnnotatedRun, tmp_path: Path
+    settings: Settings, store: ObjectStore, run: AnnotatedRun, tmp_path: Path
 ) -> None:
     release_id = release(settings, run.run_id)
-    store = ObjectStore(settings)
     (tmp_path / "other").write_text("something else")
 
     def replace(prefix: str) -> bytes:
@@ -338,28 +328,23 @@ def test_release_and_model_that_are_not_the_registered_ones_are_refused(
     store.delete(f"{prefix}/manifest.json")
     finetune(settings, run.run_id)  # as the message says
     publish(settings, run.run_id)
-    store.fetch(prefix, tmp_path / "again", _rows(run, "select manifest_sha256 from finetuned_models")[0][0])
+    store.fetch(prefix, tmp_path / "again", run.rows("select manifest_sha256 from finetuned_models")[0][0])
 
 
-def test_nothing_to_train_on_publishes_no_model(settings: Settings, run: AnnotatedRun) -> None:
+def test_nothing_to_train_on_publishes_no_model(settings: Settings, unreleased: AnnotatedRun) -> None:
     with pytest.raises(NothingToReleaseError, match="expected a release with texts to train on, found none"):
-        finetune(settings, run.run_id)
+        finetune(settings, unreleased.run_id)
     with pytest.raises(NothingToReleaseError):
-        publish(settings, run.run_id)
-    release(settings, run.run_id)
-    with database.transaction(run.engine) as connection:
-        connection.execute(sql_text("update dataset_releases set documents = 0"))
-    with pytest.raises(NothingToReleaseError, match="found one without texts"):
-        finetune(settings, run.run_id)
-    assert list(ObjectStore(settings).list("models/")) == []
-
-
-def test_publishing_what_was_not_trained_is_refused(settings: Settings, run: AnnotatedRun) -> None:
-    release(settings, run.run_id)
+        publish(settings, unreleased.run_id)
+    release(settings, unreleased.run_id)
     with pytest.raises(ParameterError, match="stage finetune --run run-1"):
-        publish(settings, run.run_id)
+        publish(settings, unreleased.run_id)
     with pytest.raises(ParameterError, match="'nobody'"):
         finetune(settings, "nobody")
+    unreleased.change("update dataset_releases set documents = 0")
+    with pytest.raises(NothingToReleaseError, match="found one without texts"):
+        finetune(settings, unreleased.run_id)
+    assert list(ObjectStore(settings).list("models/")) == []
 
 
 def test_base_model_that_changed_since_the_run_started_is_refused(

@@ -3,10 +3,8 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlalchemy import text as sql_text
 
 from tests.annotated_runs import AnnotatedRun
 from tests.finetuning_jobs import SMALL
@@ -16,7 +14,6 @@ from toolformer_ops.models import model_identity
 from toolformer_ops.stages.finetuning import finetune, publish
 from toolformer_ops.stages.release import release
 from toolformer_ops.stages.run_setup import finish_run, start_finetuning
-from toolformer_ops.storage import database
 
 
 @pytest.fixture
@@ -33,20 +30,13 @@ def annotated(settings: Settings, model: Path) -> AnnotatedRun:
         run.add_call("Calculator", document, " 9 left", f"{number + 9} - {number}", "9", saves=2.0)
     run.add_text("It rained all day.")
     run.complete("Calculator")
-    with database.transaction(run.engine) as connection:
-        statement = "update annotation_runs set model_identity = :identity"
-        connection.execute(sql_text(statement), {"identity": model_identity(str(model))})
+    run.change("update annotation_runs set model_identity = :identity", identity=model_identity(str(model)))
     return run
 
 
 @pytest.fixture
 def release_id(settings: Settings, annotated: AnnotatedRun) -> str:
     return release(settings, annotated.run_id)
-
-
-def _rows(run: AnnotatedRun, statement: str) -> list[Any]:
-    with database.transaction(run.engine) as connection:
-        return list(connection.execute(sql_text(statement)).all())
 
 
 def test_run_takes_the_parameters_of_the_releases_run_but_for_those_chosen_anew(
@@ -56,12 +46,12 @@ def test_run_takes_the_parameters_of_the_releases_run_but_for_those_chosen_anew(
     parameters = start_finetuning(settings, "tuned-1", release_id, chosen)
     assert (parameters.finetune_steps, parameters.finetune_baseline, parameters.finetune_length) == (2, True, 48)
     assert parameters.tools == ("Calculator",)
-    first, second = _rows(annotated, "select * from annotation_runs order by run_id")
+    first, second = annotated.rows("select * from annotation_runs order by run_id")
     assert (second.run_id, second.state) == ("tuned-1", "running")
     assert second.parameters == first.parameters | {"finetune_steps": 2, "finetune_baseline": True}
     for field in ("corpus_id", "corpus_uri", "tools", "model_identity"):
         assert getattr(second, field) == getattr(first, field)
-    assert _rows(annotated, "select run_id, release_id from run_releases order by 1") == [
+    assert annotated.rows("select run_id, release_id from run_releases order by 1") == [
         ("run-1", release_id),
         ("tuned-1", release_id),
     ]
@@ -74,10 +64,10 @@ def test_run_finetunes_publishes_and_ends_by_its_id_alone(
     model_id = finetune(settings, "tuned-1")
     assert publish(settings, "tuned-1") == model_id
     finish_run(settings, "tuned-1", "success")
-    [row] = _rows(annotated, "select release_id, run_id, best_step from finetuned_models")
+    [row] = annotated.rows("select release_id, run_id, best_step from finetuned_models")
     assert (row.release_id, row.run_id) == (release_id, "tuned-1")
     assert row.best_step == 2  # one document is outside the release
-    assert _rows(annotated, "select state from annotation_runs where run_id = 'tuned-1'") == [("success",)]
+    assert annotated.rows("select state from annotation_runs where run_id = 'tuned-1'") == [("success",)]
 
 
 def test_starting_twice_is_starting_once_and_other_parameters_are_refused(
@@ -85,17 +75,18 @@ def test_starting_twice_is_starting_once_and_other_parameters_are_refused(
 ) -> None:
     for _ in range(2):
         start_finetuning(settings, "tuned-1", release_id, '{"finetune_steps": 2}')
-    assert len(_rows(annotated, "select 1 from annotation_runs")) == 2
+    assert len(annotated.rows("select 1 from annotation_runs")) == 2
     with pytest.raises(RecipeMismatchError, match="Take another run id"):
         start_finetuning(settings, "tuned-1", release_id, '{"finetune_steps": 3}')
     with pytest.raises(RecipeMismatchError, match="Take another run id"):
         start_finetuning(settings, "run-1", release_id, '{"finetune_steps": 3}')
-    assert len(_rows(annotated, "select 1 from run_releases")) == 2
+    assert len(annotated.rows("select 1 from run_releases")) == 2
 
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
+        (None, "expected the id of a registered release, found 'nothing'"),
         ("{", "expected a JSON object, found '{'"),
         ("[1]", "expected a JSON object, found list"),
         ('{"seed": 3, "tools": ["QA"]}', "names that begin with finetune or evaluation_, found seed, tools"),
@@ -103,17 +94,12 @@ def test_starting_twice_is_starting_once_and_other_parameters_are_refused(
         ('{"finetune_speed": 1}', "finetune_speed"),
     ],
 )
-def test_parameters_that_cannot_be_chosen_are_named(
-    settings: Settings, annotated: AnnotatedRun, release_id: str, parameters: str, message: str
+def test_a_release_or_parameters_that_cannot_be_chosen_are_named(
+    settings: Settings, annotated: AnnotatedRun, release_id: str, parameters: str | None, message: str
 ) -> None:
     with pytest.raises(ParameterError, match=message):
-        start_finetuning(settings, "tuned-1", release_id, parameters)
-    assert len(_rows(annotated, "select 1 from annotation_runs")) == 1
-
-
-def test_release_that_is_not_there_is_named(settings: Settings, annotated: AnnotatedRun) -> None:
-    with pytest.raises(ParameterError, match="expected the id of a registered release, found 'nothing'"):
-        start_finetuning(settings, "tuned-1", "nothing", "{}")
+        start_finetuning(settings, "tuned-1", release_id if parameters else "nothing", parameters or "{}")
+    assert len(annotated.rows("select 1 from annotation_runs")) == 1
 
 
 def test_model_that_changed_or_is_gone_is_said_before_anything_is_written(
@@ -125,4 +111,4 @@ def test_model_that_changed_or_is_gone_is_said_before_anything_is_written(
     shutil.rmtree(model)
     with pytest.raises(ModelError):
         start_finetuning(settings, "tuned-1", release_id, "{}")
-    assert len(_rows(annotated, "select 1 from annotation_runs")) == 1
+    assert len(annotated.rows("select 1 from annotation_runs")) == 1

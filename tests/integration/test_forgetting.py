@@ -1,13 +1,11 @@
 """Forgetting: after it no table holds the text or what came of it, and what other texts need is still there."""
 
-import datetime
 import json
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text as sql_text
 from typer.testing import CliRunner
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
@@ -24,75 +22,73 @@ SECRET = "Ms Secret of Elm Street earned 400 of 1400 crowns, that is 29 %, says 
 OTHER = "Out of 1400 people, 400 passed, that is 29 % of them all."
 SHARED_INPUT = "400 / 1400"
 OWN_INPUT = "1400 - 400"
+SAMPLING = recipe_id("sample", "Calculator")
 
 
-class Corpus:
+class Corpus(AnnotatedRun):
     """A finished run over the text to forget and another; both ask for SHARED_INPUT, the first alone for OWN_INPUT."""
 
     def __init__(self, settings: Settings) -> None:
+        super().__init__(settings, {"Calculator": 0.5})
         self.settings = settings
-        self.run = run = AnnotatedRun(settings, {"Calculator": 0.5})
-        self.secret = run.add_text(SECRET)
-        self.other = run.add_text(OTHER)
-        run.add_call("Calculator", self.secret, " 29", SHARED_INPUT, "0.29", saves=1.25)
-        self.own_call = run.add_call("Calculator", self.secret, " crowns", OWN_INPUT, "1000", saves=0.25)
-        run.add_call("Calculator", self.other, " 29", SHARED_INPUT, "0.29", saves=1.0)
-        run.complete("Calculator")
+        self.secret = self.add_text(SECRET)
+        self.other = self.add_text(OTHER)
+        self.add_call("Calculator", self.secret, " 29", SHARED_INPUT, "0.29", saves=1.25)
+        self.own_call = self.add_call("Calculator", self.secret, " crowns", OWN_INPUT, "1000", saves=0.25)
+        self.add_call("Calculator", self.other, " 29", SHARED_INPUT, "0.29", saves=1.0)
+        self.complete("Calculator")
         self.variant_id = content_uuid(str(self.secret.document_id), "https://elm.street/", "")
-        self.write(
-            "documents", ("document_id", "text", "url", "variant_of"),
-            [(self.variant_id, SECRET, "https://elm.street/", self.secret.document_id)],
-        )  # fmt: skip
-        self.write(
-            "pruned_positions",
-            ("sampling_recipe_id", "document_id", "paragraph", "position_token", "position_char", "position_probability",
-             "loss_without_call"),
-            [(recipe_id("sample", "Calculator"), item.document_id, 0, 3, 9, 0.5, 0.1) for item in run.documents],
-        )  # fmt: skip
-        self.write(
-            "lost_samples",
-            ("sampling_recipe_id", "document_id", "sample_key", "paragraph", "position_char", "reason", "sample_text",
-             "sample_count"),
-            [
-                (recipe_id("sample", "Calculator"), item.document_id, item.document_id, 0, 9, "sample_does_not_parse",
-                 item.text[:20], 1)
-                for item in run.documents
-            ],
-        )  # fmt: skip
-        self.write(
-            "call_results", ("tool", "tool_version", "input_key", "input", "results"),
-            [
-                ("Calculator", version, content_uuid(one), one, ["0.29"])
-                for version in ("1", "2") for one in (SHARED_INPUT, OWN_INPUT)
-            ],
-        )  # fmt: skip
+        variant = {"document_id": self.variant_id, "text": SECRET, "url": "https://elm.street/"}
+        self.write("documents", variant | {"variant_of": self.secret.document_id})
+        for document in self.documents:
+            at = {
+                "sampling_recipe_id": SAMPLING,
+                "document_id": document.document_id,
+                "paragraph": 0,
+                "position_char": 9,
+            }
+            self.write("pruned_positions", at | {
+                "position_token": 3, "position_probability": 0.5, "loss_without_call": 0.1,
+            })  # fmt: skip
+            self.write("lost_samples", at | {
+                "sample_key": document.document_id, "reason": "sample_does_not_parse", "sample_text": document.text[:20],
+                "sample_count": 1,
+            })  # fmt: skip
+        for version in ("1", "2"):
+            for asked in (SHARED_INPUT, OWN_INPUT):
+                self.answer("Calculator", asked, version)
         raw = json.dumps({"text": SECRET}).encode()[:60]
-        self.write(
-            "rejected_documents", ("corpus_id", "file_uri", "line", "reason", "detail"),
-            [
-                (run.corpus_id, "file:///f", 3, "corrupt_json", f"Unterminated string: {raw!r}"),
-                (run.corpus_id, "file:///f", 4, "no_text", "found the fields question, answer and nothing else"),
-            ],
-        )  # fmt: skip
+        self.refuse({3: f"Unterminated string: {raw!r}", 4: "found the fields question, answer and nothing else"})
         for name, named in (("one", self.own_call), ("two", self.other.document_id)):
-            self.write(
-                "quality_results", ("run_id", "subject", "check_name", "severity", "success", "observed", "message"),
-                [(run.run_id, "Calculator", name, "warn", False, {"rows": 3, "examples": [{"id": str(named)}]}, f"id {named}")],
-            )  # fmt: skip
-        self.release_id = release(settings, run.run_id)
+            self.write("quality_results", {
+                "run_id": self.run_id, "subject": "Calculator", "check_name": name, "severity": "warn", "success": False,
+                "observed": {"rows": 3, "examples": [{"id": str(named)}]}, "message": f"id {named}",
+            })  # fmt: skip
+        self.release_id = release(settings, self.run_id)
         self.finish()
 
-    def write(self, table: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
-        with database.transaction(self.run.engine) as connection:
-            database.copy_insert(connection, table, columns, rows)
+    def answer(self, tool: str, asked: str, version: str = "1") -> None:
+        self.write("call_results", {
+            "tool": tool, "tool_version": version, "input_key": content_uuid(asked), "input": asked, "results": ["0.29"],
+        })  # fmt: skip
 
-    def finish(self) -> None:
-        with database.transaction(self.run.engine) as connection:
-            database.execute(connection, queries.runs.finish, run_id=self.run.run_id, state="success", problem="")
+    def refuse(self, details: dict[int, str]) -> None:
+        """Lines of the corpus that were refused, each with its detail."""
+        self.write("rejected_documents", *(
+            {"corpus_id": self.corpus_id, "file_uri": "file:///f", "line": line, "reason": "corrupt_json", "detail": detail}
+            for line, detail in details.items()
+        ))  # fmt: skip
 
-    def rows(self, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
-        with self.run.engine.connect() as connection:
-            return [tuple(row) for row in connection.execute(sql_text(statement), parameters)]
+    def spare(self, line: int, document: Document, why: str, record_id: str | None = None) -> None:
+        self.change(
+            "insert into corpus_spare_records (corpus_id, file_uri, line, document_id, record_id, why) "
+            "values (:corpus, 'file:///f', :line, :document, :record, :why)",
+            corpus=self.corpus_id, line=line, document=document.document_id, record=record_id, why=why,
+        )  # fmt: skip
+
+    def finish(self, state: str = "success") -> None:
+        finished_at = "null" if state == "running" else "now()"
+        self.change(f"update annotation_runs set state = '{state}', finished_at = {finished_at}")
 
     def everything(self) -> dict[str, list[str]]:
         """Every row of every table, as text."""
@@ -111,6 +107,14 @@ class Corpus:
 @pytest.fixture
 def corpus(settings: Settings) -> Corpus:
     return Corpus(settings)
+
+
+def command(*words: object, answer: str = "") -> str:
+    """What `forget` prints."""
+    result = CliRunner().invoke(app, ["forget", *map(str, words)], input=answer)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.stdout
 
 
 def test_no_table_holds_a_forgotten_text_or_what_came_of_it(corpus: Corpus) -> None:
@@ -152,7 +156,7 @@ def test_no_table_holds_a_forgotten_text_or_what_came_of_it(corpus: Corpus) -> N
 
 
 def test_a_refused_record_that_quotes_24_characters_of_a_text_in_a_row_is_rid_of_them(corpus: Corpus) -> None:
-    held = corpus.run.add_text("Zoë Hollow of Elm Street owed 31 crowns, says the clerk Noé Brontë.")
+    held = corpus.add_text("Zoë Hollow of Elm Street owed 31 crowns, says the clerk Noé Brontë.")
     details = {
         10: held.text[-24:],
         11: held.text[:24],
@@ -164,10 +168,7 @@ def test_a_refused_record_that_quotes_24_characters_of_a_text_in_a_row_is_rid_of
     of_json = [repr(json.dumps(held.text, ensure_ascii=escaped).encode())[3:27] for escaped in (True, False)]
     assert of_json == ["Zo\\\\u00eb Hollow of Elm ", "Zo\\xc3\\xab Hollow of Elm"]
     details |= {8: of_json[0], 9: of_json[1]}
-    corpus.write(
-        "rejected_documents", ("corpus_id", "file_uri", "line", "reason", "detail"),
-        [(corpus.run.corpus_id, "file:///f", line, "corrupt_json", detail) for line, detail in details.items()],
-    )  # fmt: skip
+    corpus.refuse(details)
     assert forget(corpus.settings, [held.document_id]).rows["rejected_documents"] == 5
     found = dict(corpus.rows("select line, detail from rejected_documents where line >= 8"))
     assert found == {line: None if line < 13 else detail for line, detail in details.items()}
@@ -176,42 +177,22 @@ def test_a_refused_record_that_quotes_24_characters_of_a_text_in_a_row_is_rid_of
 def test_what_people_and_processes_noted_of_a_forgotten_text_goes_with_it(corpus: Corpus) -> None:
     secret, other, variant = corpus.secret.document_id, corpus.other.document_id, corpus.variant_id
     [(call,)] = corpus.rows("select call_id from candidate_calls where document_id = :id", id=other)
-    corpus.write(
-        "failed_documents", ("recipe_id", "document_id", "stage", "tool", "reason", "deaths", "run_id"),
-        [("r", one, "score", "Calculator", "process_killed", 5, "run-1") for one in (secret, variant, other)],
-    )  # fmt: skip
-    judged = [(secret, corpus.own_call, None), (other, call, corpus.own_call), (other, call, uuid.UUID(int=9))]
-    with database.transaction(corpus.run.engine) as connection:
+    noted = {"recipe_id": "r", "stage": "score", "tool": "Calculator", "run_id": "run-1"}
+    corpus.write("failed_documents", *(
+        {**noted, "document_id": document, "reason": "process_killed", "deaths": 5} for document in (secret, variant, other)
+    ))  # fmt: skip
+    with database.transaction(corpus.engine) as connection:
         for ids in ([other, secret], [variant], [other]):
-            database.execute(
-                connection,
-                queries.tries.begin,
-                run_id="run-1",
-                tool="Calculator",
-                stage="score",
-                recipe_id="r",
-                document_ids=ids,
-            )
-        for number, (document, shown, source) in enumerate(judged):
-            connection.execute(
-                sql_text(
-                    "insert into judgements (submission_id, release_id, seed, tool, document_id, call_id, scoring_recipe_id, "
-                    "is_placebo, source_call_id, reviewer, verdict) values (:id, :release, 0, 'Calculator', :document, :call, "
-                    "'s', cast(:source as uuid) is not null, :source, 'ann', 'wrong')"
-                ),
-                {
-                    "id": uuid.UUID(int=number),
-                    "release": corpus.release_id,
-                    "document": document,
-                    "call": shown,
-                    "source": source,
-                },
-            )
-    # Another tool answers the same input, of which nobody has forgotten a call.
-    corpus.write(
-        "call_results", ("tool", "tool_version", "input_key", "input", "results"),
-        [("Other", "1", content_uuid(OWN_INPUT), OWN_INPUT, ["1000"])],
-    )  # fmt: skip
+            database.execute(connection, queries.tries.begin, **noted, document_ids=ids)
+    judged = [(secret, corpus.own_call, None), (other, call, corpus.own_call), (other, call, uuid.UUID(int=9))]
+    for number, (document, shown, source) in enumerate(judged):
+        corpus.change(
+            "insert into judgements (submission_id, release_id, seed, tool, document_id, call_id, scoring_recipe_id, "
+            "is_placebo, source_call_id, reviewer, verdict) values (:id, :release, 0, 'Calculator', :document, :call, "
+            "'s', cast(:source as uuid) is not null, :source, 'ann', 'wrong')",
+            id=uuid.UUID(int=number), release=corpus.release_id, document=document, call=shown, source=source,
+        )  # fmt: skip
+    corpus.answer("Other", OWN_INPUT)  # another tool answers the same input, of which nobody has forgotten a call
     forget(corpus.settings, [secret])
     assert corpus.rows("select document_id from failed_documents") == [(other,)]
     assert corpus.rows("select document_ids from micro_batch_tries") == [([other],)]
@@ -243,7 +224,7 @@ def test_a_killed_forgetting_is_continued_by_the_next(corpus: Corpus, monkeypatc
             raise KeyboardInterrupt
         return []
 
-    third = corpus.run.add_text("A third text about nothing.")
+    third = corpus.add_text("A third text about nothing.")
     targets = [corpus.secret.document_id, third.document_id]
     with monkeypatch.context() as patched:
         patched.setattr(forgetting, "_quoting_rejections", killed_in_the_second)
@@ -251,7 +232,7 @@ def test_a_killed_forgetting_is_continued_by_the_next(corpus: Corpus, monkeypatc
             forget(corpus.settings, targets, texts_per_transaction=1)
     # One text is gone, the other is whole; both are marked, so that no ingestion takes them.
     assert corpus.rows("select count(*) from documents where document_id = any(:ids)", ids=targets) != [(0,)]
-    with database.transaction(corpus.run.engine) as connection:
+    with database.transaction(corpus.engine) as connection:
         marked = database.fetch_all(connection, queries.corpora.forgotten_documents, document_ids=targets)
     assert {row.document_id for row in marked} == set(targets)
 
@@ -265,96 +246,74 @@ def test_a_killed_forgetting_is_continued_by_the_next(corpus: Corpus, monkeypatc
 
 def test_rows_that_a_stage_wrote_about_a_forgotten_text_are_deleted_by_a_second_call(corpus: Corpus) -> None:
     forget(corpus.settings, [corpus.secret.document_id])
-    corpus.write(
-        "stage_ledger", ("stage", "recipe_id", "document_id", "rows_written"),
-        [("sample", recipe_id("sample", "Calculator"), corpus.secret.document_id, 0)],
-    )  # fmt: skip
+    late = {"stage": "sample", "recipe_id": SAMPLING, "document_id": corpus.secret.document_id, "rows_written": 0}
+    corpus.write("stage_ledger", late)
     assert forget(corpus.settings, [corpus.secret.document_id]).rows["stage_ledger"] == 1
 
 
-def test_a_text_of_an_unfinished_run_is_not_forgotten(corpus: Corpus) -> None:
-    with database.transaction(corpus.run.engine) as connection:
-        connection.execute(sql_text("update annotation_runs set state = 'running', finished_at = null"))
-    with pytest.raises(ParameterError, match=r"found run-1\. .*stage finish-run"):
-        forget(corpus.settings, [corpus.secret.document_id])
-    assert corpus.rows("select count(*) from forgotten_documents") == [(0,)]
+IN_ITS_RELEASE = "insert into run_releases select 'run-2', release_id from dataset_releases"
+IN_ITS_POOL = """
+    insert into recipes (recipe_id, stage, tool, definition) values ('0123456789abcdef', 'placebo', 'Calculator', '{}');
+    insert into placebo_pools select '0123456789abcdef', 'score', corpus_id, 1, 1, 2, 1, 1 from corpora;
+    insert into run_tools select made.* from run_tools of_tool cross join lateral
+    jsonb_populate_record(of_tool, '{"run_id": "run-2", "placebo_recipe_id": "0123456789abcdef"}') made;
+    insert into placebo_pool_results (placebo_recipe_id, source, call_id, document_id, result)
+    select '0123456789abcdef', 0, call_id, document_id, '1000' from candidate_calls where call_text = 'Calculator(1400 - 400)'
+"""
+CHAINED = (
+    "update annotation_runs set chained_release_id = (select release_id from dataset_releases) where run_id = 'run-2'"
+)
 
 
 @pytest.mark.parametrize(
-    ("change", "uses_it"),
+    ("version", "limit", "also", "uses_it"),
     [
-        ({"corpus_version": 2}, None),
-        ({"corpus_version": 1}, "its version of the corpus"),
-        ({"corpus_version": 1, "ordinal_limit": 0}, None),
-        ({"corpus_version": 2}, "the pool of its placebos"),
-        ({"corpus_version": 2}, "its release"),
-        ({"corpus_version": 2}, "the release that it goes over with chains"),
+        (2, None, "", False),
+        (1, None, "", True),
+        (1, 0, "", False),
+        (2, None, IN_ITS_POOL, True),
+        (2, None, IN_ITS_RELEASE, True),
+        (2, None, CHAINED, True),
     ],
-)
+    ids=["later version", "its version", "above its limit", "pool of its placebos", "its release", "chains over a release"],
+)  # fmt: skip
 def test_an_unfinished_run_keeps_a_text_from_being_forgotten_only_where_it_uses_it(
-    corpus: Corpus, change: dict[str, Any], uses_it: str | None
+    corpus: Corpus, version: int, limit: int | None, also: str, uses_it: bool
 ) -> None:
     """The text left the corpus at version 2, and a run that was started then does not meet it."""
-    chained = (
-        {"chained_release_id": corpus.release_id} if uses_it == "the release that it goes over with chains" else {}
+    corpus.change("update corpus_documents set left_version = 2 where document_id = :id", id=corpus.secret.document_id)
+    started = {"run_id": "run-2", "state": "running", "finished_at": None}
+    corpus.change(
+        "insert into annotation_runs select made.* from annotation_runs run "
+        "cross join lateral jsonb_populate_record(run, cast(:started as jsonb)) made",
+        started=json.dumps(started | {"corpus_version": version, "ordinal_limit": limit}),
     )
-    with database.transaction(corpus.run.engine) as connection:
-        connection.execute(
-            sql_text("update corpus_documents set left_version = 2 where document_id = :id"),
-            {"id": corpus.secret.document_id},
-        )
-        changed = json.dumps({"run_id": "run-2", "state": "running", "finished_at": None, **change, **chained})
-        connection.execute(
-            sql_text(
-                "insert into annotation_runs select made.* from annotation_runs run "
-                "cross join lateral jsonb_populate_record(run, cast(:changed as jsonb)) made"
-            ),
-            {"changed": changed},
-        )
-        if uses_it == "its release":
-            connection.execute(sql_text("insert into run_releases select 'run-2', :id"), {"id": corpus.release_id})
-        if uses_it == "the pool of its placebos":
-            pool = "0123456789abcdef"
-            for statement in (
-                "insert into recipes (recipe_id, stage, tool, definition) values (:pool, 'placebo', 'Calculator', '{}')",
-                "insert into placebo_pools values (:pool, 'score', :corpus, 1, 1, 2, 1, 1)",
-                "insert into run_tools select made.* from run_tools of_tool cross join lateral jsonb_populate_record("
-                "of_tool, jsonb_build_object('run_id', 'run-2', 'placebo_recipe_id', cast(:pool as text))) made",
-            ):
-                values = {"pool": pool, "corpus": corpus.run.corpus_id}
-                bound = {name: value for name, value in values.items() if f":{name}" in statement}
-                connection.execute(sql_text(statement), bound)
-            database.copy_insert(
-                connection, "placebo_pool_results", ("placebo_recipe_id", "source", "call_id", "document_id", "result"),
-                [(pool, 0, corpus.own_call, corpus.secret.document_id, "1000")],
-            )  # fmt: skip
-    if uses_it is None:
+    for statement in filter(None, also.split(";")):
+        corpus.change(statement)
+    if not uses_it:
         assert forget(corpus.settings, [corpus.secret.document_id]).texts == 1
         assert corpus.rows("select text from documents") == [(OTHER,)]
         return
-    with pytest.raises(ParameterError, match=r"expected texts that no unfinished run uses, found run-2\."):
+    with pytest.raises(
+        ParameterError, match=r"expected texts that no unfinished run uses, found run-2\. .*stage finish-run"
+    ):
         forget(corpus.settings, [corpus.secret.document_id])
     assert corpus.rows("select count(*) from forgotten_documents") == [(0,)]
 
 
 def test_all_texts_that_a_record_ever_had_are_named_and_forgotten_together(corpus: Corpus) -> None:
     """Ms Secret's record has had three texts: of version 1, of version 2, and one that a later line of the same file replaced."""
-    newer, replaced = (corpus.run.add_text(f"Ms Secret of Elm Street, {number}.") for number in (2, 3))
-    with database.transaction(corpus.run.engine) as connection:
-        for statement in (
-            "update corpus_documents set record_id = 'r7', left_version = 2 where document_id = :old",
-            "update corpus_documents set record_id = 'r7', first_version = 2 where document_id = :new",
-            "update corpus_documents set record_id = 'r8' where document_id = :other",
-            "delete from corpus_documents where document_id = :replaced",
-            "insert into corpus_spare_records (corpus_id, file_uri, line, document_id, record_id, why) "
-            "values (:corpus, 'file:///f', 20, :replaced, 'r7', 'same_id_later')",
-        ):
-            values = {"old": corpus.secret, "new": newer, "other": corpus.other, "replaced": replaced}
-            ids = {name: one.document_id for name, one in values.items() if f":{name}" in statement}
-            extra = {"corpus": corpus.run.corpus_id} if ":corpus," in statement else {}
-            connection.execute(sql_text(statement), ids | extra)
+    newer, replaced = (corpus.add_text(f"Ms Secret of Elm Street, {number}.") for number in (2, 3))
+    for document, change in (
+        (corpus.secret, "record_id = 'r7', left_version = 2"),
+        (newer, "record_id = 'r7', first_version = 2"),
+        (corpus.other, "record_id = 'r8'"),
+    ):
+        corpus.change(f"update corpus_documents set {change} where document_id = :id", id=document.document_id)
+    corpus.change("delete from corpus_documents where document_id = :id", id=replaced.document_id)
+    corpus.spare(20, replaced, "same_id_later", "r7")
     uri = "file:///corpora/run-1"
-    shown = CliRunner().invoke(app, ["forget", "--document", str(corpus.secret.document_id), "--yes"]).stdout
+    shown = command("--document", corpus.secret.document_id, "--yes")
     assert (
         f"not among them: 2 other texts of the same record: toolformer-ops forget --corpus {uri} --record r7" in shown
     )
@@ -364,11 +323,9 @@ def test_all_texts_that_a_record_ever_had_are_named_and_forgotten_together(corpu
         ParameterError, match=r"--record: expected ids of records of file:///corpora/run-1 .*, found 'r9'"
     ):
         forget(corpus.settings, corpus=uri, record_ids=["r7", "r9"])
-    refused = CliRunner().invoke(app, ["forget", "--record", "r7", "--yes"])
-    assert "--record: expected --corpus" in str(refused.exception)
-    result = CliRunner().invoke(app, ["forget", "--corpus", uri, "--record", "r7", "--yes"])
-    assert result.exit_code == 0, result.exception
-    assert "2 texts forgotten" in result.stdout
+    with pytest.raises(ParameterError, match="--record: expected --corpus"):
+        command("--record", "r7", "--yes")
+    assert "2 texts forgotten" in command("--corpus", uri, "--record", "r7", "--yes")
     assert corpus.tables_with("Elm Street") == set()
     assert corpus.rows("select text from documents") == [(OTHER,)]
     assert corpus.rows("select count(*) from corpus_documents") == [(1,)]
@@ -387,23 +344,13 @@ def test_a_corpus_takes_the_texts_with_it_that_no_other_corpus_holds(corpus: Cor
     shared: Document = second.add_text(OTHER)
     left = second.add_text("A text that the second corpus held once.")
     once: Document = second.add_text(SECRET)  # which the second corpus held once, too
-    with database.transaction(second.engine) as connection:
-        connection.execute(sql_text("update annotation_runs set state = 'success', finished_at = now()"))
-        connection.execute(
-            sql_text(
-                "update corpus_documents set left_version = 2 where corpus_id = :corpus and document_id = any(:ids)"
-            ),
-            {"corpus": second.corpus_id, "ids": [left.document_id, once.document_id]},
-        )
-    with database.transaction(second.engine) as connection:
-        for line, spare in enumerate((corpus.secret, corpus.other), start=20):
-            connection.execute(
-                sql_text(
-                    "insert into corpus_spare_records (corpus_id, file_uri, line, document_id, why) "
-                    "values (:corpus, 'file:///f', :line, :document, 'duplicate')"
-                ),
-                {"corpus": corpus.run.corpus_id, "line": line, "document": spare.document_id},
-            )
+    corpus.finish()
+    second.change(
+        "update corpus_documents set left_version = 2 where corpus_id = :corpus and document_id = any(:ids)",
+        corpus=second.corpus_id, ids=[left.document_id, once.document_id],
+    )  # fmt: skip
+    for line, spare in enumerate((corpus.secret, corpus.other), start=20):
+        corpus.spare(line, spare, "duplicate")
     before = corpus.everything()
     counted = forget(corpus.settings, corpus="file:///corpora/run-1", dry_run=True)
     assert corpus.everything() == before
@@ -464,21 +411,21 @@ def test_a_training_that_did_not_end_leaves_no_copy_of_the_release(corpus: Corpu
     if by == "document":
         assert forget(corpus.settings, [corpus.secret.document_id], dry_run=True).trainings == [trainings / "m1"]
         assert copies[0].exists()
-        result = CliRunner().invoke(app, ["forget", "--document", str(corpus.secret.document_id), "--yes"])
-        assert f"with the folder {trainings / 'm1'} of a training that did not end" in result.stdout
+        shown = command("--document", corpus.secret.document_id, "--yes")
+        assert f"with the folder {trainings / 'm1'} of a training that did not end" in shown
     else:
         withdraw(corpus.settings, "release", corpus.release_id)
     assert [path.exists() for path in (copies[0].parent, *copies[1:])] == [False, True]
 
 
 def test_a_release_of_other_texts_is_not_named(corpus: Corpus) -> None:
-    third = corpus.run.add_text("A third text about nothing.")
+    third = corpus.add_text("A third text about nothing.")
     assert forget(corpus.settings, [third.document_id]).places == []
 
 
 def test_a_release_that_is_made_again_is_no_longer_withdrawn(corpus: Corpus) -> None:
     withdraw(corpus.settings, "release", corpus.release_id)
-    assert release(corpus.settings, corpus.run.run_id) == corpus.release_id
+    assert release(corpus.settings, corpus.run_id) == corpus.release_id
     assert corpus.rows("select withdrawn_at from dataset_releases") == [(None,)]
     assert ObjectStore(corpus.settings).read_manifest(release_prefix(corpus.release_id)) is not None
 
@@ -489,9 +436,9 @@ def test_a_model_trained_on_the_release_is_named_and_withdrawn(corpus: Corpus, t
     manifest = store.publish("models/m1", {"weights": tmp_path / "weights"})
     (tmp_path / "weights").write_bytes(b"other")
     store.publish("models/m10", {"weights": tmp_path / "weights"})  # m1 is how its name begins
-    with database.transaction(corpus.run.engine) as connection:
+    with database.transaction(corpus.engine) as connection:
         database.execute(
-            connection, queries.finetuning.register, model_id="m1", release_id=corpus.release_id, run_id=corpus.run.run_id,
+            connection, queries.finetuning.register, model_id="m1", release_id=corpus.release_id, run_id=corpus.run_id,
             uri=store.uri(manifest.prefix), manifest_sha256=manifest.sha256, definition={}, training_loss=1.0,
             without_calls=True, best_step=None, development_perplexity=None,
         )  # fmt: skip
@@ -500,13 +447,11 @@ def test_a_model_trained_on_the_release_is_named_and_withdrawn(corpus: Corpus, t
     withdraw(corpus.settings, "model", "m1")
     assert list(store.list("models/m1/")) == []
     assert store.read_manifest("models/m10") is not None
-    [(day,)] = corpus.rows("select withdrawn_at::date from finetuned_models")
-    assert isinstance(day, datetime.date)
+    assert corpus.rows("select withdrawn_at is not null from finetuned_models") == [(True,)]
 
 
 def test_what_an_unfinished_run_uses_is_not_withdrawn(corpus: Corpus) -> None:
-    with database.transaction(corpus.run.engine) as connection:
-        connection.execute(sql_text("update annotation_runs set state = 'running', finished_at = null"))
+    corpus.finish("running")
     with pytest.raises(ParameterError, match="expected no unfinished run to use it, found run-1"):
         withdraw(corpus.settings, "release", corpus.release_id)
     with pytest.raises(ParameterError, match="--release: expected the id of a release, found 'nothing'"):
@@ -514,21 +459,17 @@ def test_what_an_unfinished_run_uses_is_not_withdrawn(corpus: Corpus) -> None:
 
 
 def test_the_command_counts_asks_and_names_what_is_left(corpus: Corpus) -> None:
-    document = str(corpus.secret.document_id)
+    document = corpus.secret.document_id
     before = corpus.everything()
     for arguments, answer in ((["--dry-run"], ""), ([], "n\n")):
-        result = CliRunner().invoke(app, ["forget", "--document", document, *arguments], input=answer)
-        assert "1 texts to forget" in result.stdout
-        assert "2 rows of candidate_calls" in result.stdout
+        shown = command("--document", document, *arguments, answer=answer)
+        assert "1 texts to forget" in shown
+        assert "2 rows of candidate_calls" in shown
         assert corpus.everything() == before
-    result = CliRunner().invoke(app, ["forget", "--document", document, "--yes"])
-    assert result.exit_code == 0
-    assert "1 texts forgotten" in result.stdout
-    assert f"toolformer-ops forget --release {corpus.release_id}" in result.stdout
-    result = CliRunner().invoke(app, ["forget", "--release", corpus.release_id, "--yes"])
-    assert result.exit_code == 0
-    assert f"withdrawn: release s3://{corpus.settings.s3_bucket}/releases/{corpus.release_id}" in (
-        CliRunner().invoke(app, ["forget"]).stdout
-    )
+    shown = command("--document", document, "--yes")
+    assert "1 texts forgotten" in shown
+    assert f"toolformer-ops forget --release {corpus.release_id}" in shown
+    command("--release", corpus.release_id, "--yes")
+    assert f"withdrawn: release s3://{corpus.settings.s3_bucket}/releases/{corpus.release_id}" in command()
     with pytest.raises(ParameterError, match="expected one of --document"):
-        CliRunner().invoke(app, ["forget", "--document", document, "--corpus", "x"], catch_exceptions=False)
+        command("--document", document, "--corpus", "x")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from toolformer_ops.errors import EXIT_USAGE, CorpusError, ParameterError, exit_
 from toolformer_ops.records import document_id_of
 from toolformer_ops.stages.ingestion import REFUSED_ROWS, IngestReport, ingest_corpus
 from toolformer_ops.storage import database
+from toolformer_ops.storage.object_store import ObjectStore
 
 
 @pytest.fixture
@@ -241,58 +243,19 @@ def test_ingesting_again_reads_no_file_and_changes_nothing(
     assert _rows(engine, "select *, xmin from corpus_documents") == before
 
 
-@pytest.mark.parametrize("records_per_transaction", [1, 2, 3, 1000])
-def test_rows_do_not_depend_on_the_size_of_micro_batches(
-    tmp_path: Path, local_settings: Settings, engine: Engine, records_per_transaction: int
-) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(_lines("one", "two", "one", "three", "two", "four"))
-    report = ingest_corpus(local_settings, str(path), records_per_transaction=records_per_transaction)
-    assert _numbers(report) == (6, 4, 2, 0)
-    assert _ordinals(engine) == [(0, "one", 1), (1, "two", 2), (2, "three", 4), (3, "four", 6)]
-
-
-def test_a_text_of_two_corpora_is_one_document(tmp_path: Path, local_settings: Settings, engine: Engine) -> None:
-    for name, content in (("a.jsonl", _lines("one", "two")), ("b.jsonl", _lines("two", "three"))):
-        (tmp_path / name).write_bytes(content)
-        report = ingest_corpus(local_settings, str(tmp_path / name))
-        assert _numbers(report) == (2, 2, 0, 0)
-    assert _rows(engine, "select count(*) from documents") == [(3,)]
-    assert _rows(engine, "select count(*) from corpus_documents") == [(4,)]
-
-
-def test_a_file_that_changed_keeps_the_ordinals_of_what_stays_and_adds_what_is_new_last(
-    tmp_path: Path, local_settings: Settings, engine: Engine
-) -> None:
-    folder = tmp_path / "corpus"
-    folder.mkdir()
-    (folder / "a.jsonl").write_bytes(_lines("one", "two", "two") + b"{\n")
-    (folder / "b.jsonl").write_bytes(_lines("three"))
-    ingest_corpus(local_settings, str(folder))
-    (folder / "a.jsonl").write_bytes(_lines("zero", "one", "one"))  # one has moved, two is gone, zero is new
-    report = ingest_corpus(local_settings, str(folder))
-    assert _ordinals(engine) == [(0, "one", 2), (2, "three", 1), (3, "zero", 1)]
-    assert _numbers(report) == (4, 3, 1, 0)
-    assert (report.unchanged_files, report.added, report.removed) == (1, 1, 1)
-
-
 def test_two_ingestions_at_once_both_end_well_and_write_nothing_twice(
     tmp_path: Path, local_settings: Settings, engine: Engine
 ) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(_lines(*(f"text {number % 80}" for number in range(100))))
-    reports: list[IngestReport] = []
     start = threading.Barrier(3)
 
-    def ingest() -> None:
+    def ingest(_: int) -> IngestReport:
         start.wait()
-        reports.append(ingest_corpus(local_settings, str(path), records_per_transaction=7))
+        return ingest_corpus(local_settings, str(path), records_per_transaction=7)
 
-    threads = [threading.Thread(target=ingest) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as threads:
+        reports = list(threads.map(ingest, range(3)))
     assert [_numbers(report) for report in reports] == [(100, 80, 20, 0)] * 3
     assert sorted(report.added for report in reports) == [0, 0, 80]
     assert [row[0] for row in _ordinals(engine)] == list(range(80))
@@ -302,24 +265,14 @@ def test_two_corpora_with_equal_texts_in_opposite_order_are_ingested_at_once(
     tmp_path: Path, local_settings: Settings, engine: Engine
 ) -> None:
     texts = [f"text {number}" for number in range(300)]
-    errors: list[Exception] = []
-
-    def ingest(name: str, content: bytes) -> None:
-        (tmp_path / name).write_bytes(content)
-        try:
-            ingest_corpus(local_settings, str(tmp_path / name), records_per_transaction=50)
-        except Exception as error:
-            errors.append(error)
-
-    threads = [
-        threading.Thread(target=ingest, args=(name, _lines(*order)))
-        for name, order in (("a.jsonl", texts), ("b.jsonl", texts[::-1]))
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    for name, order in (("a", texts), ("b", texts[::-1])):
+        (tmp_path / f"{name}.jsonl").write_bytes(_lines(*order))
+    with ThreadPoolExecutor(2) as threads:
+        for done in [
+            threads.submit(ingest_corpus, local_settings, str(tmp_path / f"{name}.jsonl"), records_per_transaction=50)
+            for name in "ab"
+        ]:
+            assert _numbers(done.result()) == (300, 300, 0, 0)
     assert _rows(engine, "select count(*) from documents") == [(300,)]
     assert _rows(engine, "select count(*) from corpus_documents") == [(600,)]
 
@@ -369,8 +322,6 @@ def test_a_corpus_that_is_not_there_fails_before_the_database_is_asked(tmp_path:
 
 
 def _put(settings: Settings, key: str, content: bytes) -> str:
-    from toolformer_ops.storage.object_store import ObjectStore
-
     ObjectStore(settings).put_if_absent(key, content)
     return f"s3://{settings.s3_bucket}/{key}"
 
@@ -390,8 +341,6 @@ def test_a_folder_on_s3_is_ingested_in_the_order_of_its_keys(settings: Settings)
 def test_an_object_with_the_same_etag_is_not_read_and_one_that_is_gone_is_removed(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from toolformer_ops.storage.object_store import ObjectStore
-
     store = ObjectStore(settings)
     for name, texts in (("a", "123"), ("b", "45"), ("c", "67")):
         _put(settings, f"corpora/x/{name}.jsonl", _lines(*texts))
@@ -407,23 +356,18 @@ def test_an_object_with_the_same_etag_is_not_read_and_one_that_is_gone_is_remove
     assert (report.added, report.removed, report.kept) == (1, 3, 4)
 
 
-def test_a_parquet_object_on_s3_is_a_corpus(settings: Settings) -> None:
-    target = io.BytesIO()
-    pq.write_table(pa.table({"text": ["one", "two"]}), target)
-    uri = _put(settings, "corpora/posts.parquet", target.getvalue())
-    assert _numbers(ingest_corpus(settings, uri)) == (2, 2, 0, 0)
+def test_an_object_on_s3_of_any_format_is_a_corpus(settings: Settings) -> None:
+    parquet = io.BytesIO()
+    pq.write_table(pa.table({"text": ["one", "two"]}), parquet)
+    for name, content, texts in (
+        ("posts.parquet", parquet.getvalue(), 2),
+        ("posts.txt.zst", zstandard.compress(_lines("one")), 1),
+    ):
+        uri = _put(settings, f"corpora/{name}", content)
+        assert _numbers(ingest_corpus(settings, uri)) == (texts, texts, 0, 0)
 
 
-def test_one_object_on_s3_is_a_corpus(settings: Settings) -> None:
-    uri = _put(settings, "corpora/posts.txt.zst", zstandard.compress(_lines("one")))
-    assert _numbers(ingest_corpus(settings, uri)) == (1, 1, 0, 0)
-
-
-def test_a_bucket_that_is_not_there_is_named_with_the_setting(settings: Settings) -> None:
-    with pytest.raises(CorpusError, match=r"no-such-bucket.*TOOLFORMER_S3_ENDPOINT_URL"):
-        ingest_corpus(settings, "s3://no-such-bucket/corpora/x")
-
-
-def test_a_key_that_is_not_there_is_named(settings: Settings) -> None:
-    with pytest.raises(CorpusError, match="corpora/nothing"):
-        ingest_corpus(settings, f"s3://{settings.s3_bucket}/corpora/nothing")
+def test_a_bucket_or_key_that_is_not_there_is_named_with_the_setting(settings: Settings) -> None:
+    for address in ("s3://no-such-bucket/corpora/x", f"s3://{settings.s3_bucket}/corpora/nothing"):
+        with pytest.raises(CorpusError, match=rf"{address}.*TOOLFORMER_S3_ENDPOINT_URL"):
+            ingest_corpus(settings, address)

@@ -11,14 +11,14 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import psycopg2
 import psycopg2.errors
 import pytest
-from botocore.exceptions import ClientError
 from pydantic import SecretStr
 
-from tests.servers import RunningObjectStore, RunningPostgres, start_postgres
+from tests.servers import PASSWORDS, RunningObjectStore, RunningPostgres, start_postgres
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.local_services import postgres
 from toolformer_ops.local_services.accounts import relocated_directory
@@ -71,13 +71,19 @@ def test_postgres_refuses_a_wrong_password(postgres_server: RunningPostgres) -> 
         psycopg2.connect(wrong)
 
 
+def asked(dsn: str, *statements: str) -> list[tuple[Any, ...]]:
+    """The rows of the last statement; each is committed."""
+    with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+            connection.commit()
+        return cursor.fetchall() if cursor.description else []
+
+
 def test_passwords_are_stored_and_logged_as_verifiers_only(postgres_server: RunningPostgres) -> None:
-    with closing(psycopg2.connect(postgres_server.address.dsn("postgres"))) as connection:
-        cursor = connection.cursor()
-        cursor.execute("select rolpassword from pg_authid where rolname = %s", (postgres.OWNER,))
-        row = cursor.fetchone()
-    assert row is not None
-    assert row[0].startswith("SCRAM-SHA-256$")
+    passwords = f"select rolpassword from pg_authid where rolname = '{postgres.OWNER}'"
+    [(password,)] = asked(postgres_server.dsn("postgres"), passwords)
+    assert password.startswith("SCRAM-SHA-256$")
 
 
 @pytest.fixture(scope="module")
@@ -86,38 +92,15 @@ def limited(postgres_server: RunningPostgres) -> Iterator[Callable[[str], str]]:
     address = postgres_server.address
     postgres.ensure_database(address, "limited", postgres.OWNER)
     postgres.allow_reader(address, "limited")
-    passwords = {postgres.OWNER: "owner-of-tests", postgres.READER: "reader-of-tests", postgres.PAGE: "page-of-tests"}
-    with closing(psycopg2.connect(address.dsn("limited", postgres.OWNER, "owner-of-tests"))) as owner:
-        owner.cursor().execute("create table kept as select 1 as number")
-        owner.commit()
-    yield lambda role: address.dsn("limited", role, passwords[role])
+    asked(postgres_server.dsn("limited", postgres.OWNER), "create table kept as select 1 as number")
+    yield lambda role: postgres_server.dsn("limited", role)
     postgres.drop_database(address, "limited")
 
 
-def test_reader_reads_later_tables_and_writes_nothing(postgres_server: RunningPostgres) -> None:
-    address = postgres_server.address
-    postgres.ensure_database(address, "reading", postgres.OWNER)
-    postgres.allow_reader(address, "reading")
-    with (
-        closing(psycopg2.connect(address.dsn("reading", postgres.OWNER, "owner-of-tests"))) as owner,
-        owner.cursor() as cursor,
-    ):
-        cursor.execute("create table made_later (number int)")
-        cursor.execute("insert into made_later values (7)")
-        owner.commit()
-    with closing(psycopg2.connect(address.dsn("reading", postgres.READER, "reader-of-tests"))) as reader:
-        cursor = reader.cursor()
-        cursor.execute("select number from made_later")
-        assert cursor.fetchall() == [(7,)]
-        with pytest.raises(psycopg2.errors.ReadOnlySqlTransaction):
-            cursor.execute("insert into made_later values (8)")
-        reader.rollback()
-        # The read-only default can be switched off by the role itself; the missing grant cannot.
-        cursor.execute("set default_transaction_read_only = off")
-        reader.commit()
-        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
-            cursor.execute("insert into made_later values (8)")
-    postgres.drop_database(address, "reading")
+def test_reader_reads_later_tables_and_writes_nothing(limited: Callable[[str], str]) -> None:
+    assert asked(limited(postgres.READER), "select number from kept") == [(1,)]
+    with pytest.raises(psycopg2.errors.ReadOnlySqlTransaction):
+        asked(limited(postgres.READER), "insert into kept values (8)")
 
 
 @pytest.mark.parametrize(
@@ -155,30 +138,14 @@ def test_reader_without_its_read_only_mode_still_does_nothing_but_read(
     limited: Callable[[str], str], statement: str
 ) -> None:
     """The mode is a default of the role, which a session may change; what is not granted stays forbidden."""
-    with closing(psycopg2.connect(limited(postgres.READER))) as reader, reader.cursor() as cursor:
-        cursor.execute("set session characteristics as transaction read write")
-        cursor.execute("set statement_timeout = 0")
-        reader.commit()
-        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
-            cursor.execute(statement)
+    read_write = ("set session characteristics as transaction read write", "set statement_timeout = 0")
+    with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+        asked(limited(postgres.READER), *read_write, statement)
 
 
-def test_owner_still_takes_locks_and_the_readers_next_session_has_its_limits_again(
-    limited: Callable[[str], str],
-) -> None:
-    with closing(psycopg2.connect(limited(postgres.OWNER))) as owner, owner.cursor() as cursor:
-        cursor.execute("select pg_try_advisory_lock(1), pg_advisory_unlock(1)")
-        assert cursor.fetchall() == [(True, True)]
-    for _ in range(2):
-        with closing(psycopg2.connect(limited(postgres.READER))) as reader, reader.cursor() as cursor:
-            cursor.execute("show statement_timeout")
-            assert cursor.fetchall() == [("5min",)]
-            cursor.execute("show idle_in_transaction_session_timeout")
-            assert cursor.fetchall() == [("5min",)]
-            cursor.execute("show default_transaction_read_only")
-            assert cursor.fetchall() == [("on",)]
-            cursor.execute("set statement_timeout = 0")
-            reader.commit()
+def test_owner_still_takes_locks(limited: Callable[[str], str]) -> None:
+    locks = "select pg_try_advisory_lock(1), pg_advisory_unlock(1)"
+    assert asked(limited(postgres.OWNER), locks) == [(True, True)]
 
 
 def test_the_roles_script_of_containers_makes_the_roles_of_make_up(tmp_path: Path) -> None:
@@ -202,18 +169,15 @@ def test_the_roles_script_of_containers_makes_the_roles_of_make_up(tmp_path: Pat
         subprocess.run([*limits, "--username=postgres", "--dbname=toolformer"], env=environment, check=True)
         for role, name in names.items():
             dsn = address.dsn(postgres.OWNER, role, passwords[f"TOOLFORMER_{name}_PASSWORD"])
-            with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
-                cursor.execute("select current_setting('statement_timeout'), current_setting('temp_file_limit')")
-                assert cursor.fetchall() == [LIMITS_OF_ROLE[role]]
-                cursor.execute("select rolconnlimit from pg_roles where rolname = %s", (role,))
-                assert cursor.fetchall() == [(-1 if role == postgres.OWNER else 20,)]
+            settings = "select current_setting('statement_timeout'), current_setting('temp_file_limit'), rolconnlimit"
+            assert asked(dsn, f"{settings} from pg_roles where rolname = current_user") == [LIMITS_OF_ROLE[role]]
 
 
 LIMITS_OF_ROLE = {
-    postgres.OWNER: ("0", "-1"),
-    postgres.READER: ("5min", "4GB"),
-    postgres.PAGE: ("5min", "4GB"),
-    postgres.REVIEWER: ("10s", "4GB"),
+    postgres.OWNER: ("0", "-1", -1),
+    postgres.READER: ("5min", "4GB", 20),
+    postgres.PAGE: ("5min", "4GB", 20),
+    postgres.REVIEWER: ("10s", "4GB", 20),
 }
 LIMITS = {
     "default_transaction_read_only": "on",
@@ -230,36 +194,33 @@ def test_what_a_role_changes_of_itself_ends_nobody_else_and_is_put_right_at_the_
     limited: Callable[[str], str], postgres_server: RunningPostgres
 ) -> None:
     """Postgres lets every role change its own password and settings: the page has a role of its own, and `up` resets all."""
-    address = postgres_server.address
 
     def limits(role: str) -> dict[str, str]:
-        with closing(psycopg2.connect(limited(role))) as connection, connection.cursor() as cursor:
-            found = {}
-            for name in LIMITS:
-                cursor.execute(f"show {name}")
-                found |= dict.fromkeys([name], cursor.fetchall()[0][0])
-            return found
+        [found] = asked(limited(role), "select " + ", ".join(f"current_setting('{name}')" for name in LIMITS))
+        return dict(zip(LIMITS, found, strict=True))
 
-    with closing(psycopg2.connect(limited(postgres.READER))) as reader, reader.cursor() as cursor:
-        reader.autocommit = True
-        for statement in (
-            "set session characteristics as transaction read write",
-            "alter role toolformer_reader set default_transaction_read_only = off",
-            "alter role toolformer_reader set work_mem = '2GB'",
-            "alter role toolformer_reader set search_path = 'x'",
-            "alter role toolformer_reader in database limited set search_path = 'y'",
-            "alter role toolformer_reader in database limited set statement_timeout = 0",
-        ):
-            cursor.execute(statement)
-        assert limits(postgres.READER)["search_path"] == "y"
-        cursor.execute("alter role toolformer_reader password 'x'")
+    read_write = "set session characteristics as transaction read write"
+    asked(
+        limited(postgres.READER),
+        read_write,
+        "set statement_timeout = 0",
+        "alter role toolformer_reader set default_transaction_read_only = off",
+        "alter role toolformer_reader set work_mem = '2GB'",
+        "alter role toolformer_reader set search_path = 'x'",
+        "alter role toolformer_reader in database limited set search_path = 'y'",
+        "alter role toolformer_reader in database limited set statement_timeout = 0",
+    )
+    assert limits(postgres.READER)["search_path"] == "y"
+    asked(limited(postgres.READER), read_write, "alter role toolformer_reader password 'x'")
     with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
         limits(postgres.READER)
     assert limits(postgres.PAGE) == LIMITS
     # What `up` does.
-    postgres.ensure_roles(address, {postgres.READER: "reader-of-tests"})
-    postgres.allow_reader(address, "limited")
+    postgres.ensure_roles(postgres_server.address, {postgres.READER: PASSWORDS[postgres.READER]})
+    postgres.allow_reader(postgres_server.address, "limited")
     assert limits(postgres.READER) == limits(postgres.PAGE) == LIMITS
+    asked(limited(postgres.READER), "set statement_timeout = 0")  # of a session alone
+    assert limits(postgres.READER) == LIMITS
 
 
 def test_reader_has_few_connections_and_enters_no_other_database(
@@ -268,7 +229,7 @@ def test_reader_has_few_connections_and_enters_no_other_database(
     postgres.ensure_databases(postgres_server.address)
     for database in ("postgres", "template1", postgres.AIRFLOW):
         with pytest.raises(psycopg2.OperationalError, match="permission denied for database"):
-            psycopg2.connect(postgres_server.address.dsn(database, postgres.READER, "reader-of-tests"))
+            psycopg2.connect(postgres_server.dsn(database, postgres.READER))
     with ExitStack() as stack:
         for _ in range(20):
             stack.enter_context(closing(psycopg2.connect(limited(postgres.READER))))
@@ -277,17 +238,11 @@ def test_reader_has_few_connections_and_enters_no_other_database(
 
 
 def test_airflow_role_cannot_enter_the_database_of_the_factory(postgres_server: RunningPostgres) -> None:
-    address = postgres_server.address
-    postgres.ensure_databases(address)
+    postgres.ensure_databases(postgres_server.address)
     with pytest.raises(psycopg2.OperationalError, match="permission denied"):
-        psycopg2.connect(address.dsn(postgres.OWNER, postgres.AIRFLOW, "airflow-of-tests"))
-    with closing(psycopg2.connect(address.dsn(postgres.AIRFLOW, postgres.AIRFLOW, "airflow-of-tests"))):
-        pass
-
-
-def test_roles_and_databases_may_be_ensured_twice(postgres_server: RunningPostgres) -> None:
-    for _ in range(2):
-        postgres.ensure_databases(postgres_server.address)
+        psycopg2.connect(postgres_server.dsn(postgres.OWNER, postgres.AIRFLOW))
+    timeout = "select current_setting('idle_in_transaction_session_timeout')"
+    assert asked(postgres_server.dsn(postgres.AIRFLOW, postgres.AIRFLOW), timeout) == [("2min",)]
 
 
 def test_an_initdb_that_was_killed_is_done_again(tmp_path: Path) -> None:
@@ -312,15 +267,6 @@ def test_object_store_refuses_requests_that_are_not_signed(object_store_server: 
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(object_store_server.address.endpoint + "/toolformer", timeout=5)  # noqa: S310
     assert refused.value.code == 403
-
-
-def test_object_store_writes_an_object_once_when_asked_to(object_store_server: RunningObjectStore) -> None:
-    client = object_store_server.address.client()
-    client.put_object(Bucket="toolformer", Key="once", Body=b"first", IfNoneMatch="*")
-    with pytest.raises(ClientError) as refused:
-        client.put_object(Bucket="toolformer", Key="once", Body=b"second", IfNoneMatch="*")
-    assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 412
-    assert client.get_object(Bucket="toolformer", Key="once")["Body"].read() == b"first"
 
 
 def test_servers_end_when_the_process_that_started_them_is_killed(tmp_path: Path) -> None:

@@ -125,11 +125,12 @@ def test_services_start_stop_and_keep_what_they_were_given(state: StatePaths) ->
     assert object_store(again).client().get_object(Bucket=again.s3_bucket, Key="kept")["Body"].read() == b"content"
 
 
-def test_a_killed_postgres_and_a_killed_object_store_come_back_with_their_data(
+def test_what_was_killed_comes_back_with_its_data_and_up_says_what_it_found(
     state: StatePaths, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = up(load_settings(), WITHOUT_AIRFLOW)
     remember(settings, "00000000000000aa")
+    # 1. The services.
     before = processes(settings)
     for process_id in before.values():
         os.kill(process_id, signal.SIGKILL)
@@ -137,13 +138,7 @@ def test_a_killed_postgres_and_a_killed_object_store_come_back_with_their_data(
     up(load_settings(), WITHOUT_AIRFLOW)
     assert f"postgres (process {before['postgres']}) had ended" in caplog.text
     assert f"object-store (process {before['object-store']}) had ended" in caplog.text
-    assert remembered(settings) == ["00000000000000aa"]
-
-
-def test_a_killed_supervisor_takes_its_services_along_and_up_says_what_it_found(
-    state: StatePaths, caplog: pytest.LogCaptureFixture
-) -> None:
-    settings = up(load_settings(), WITHOUT_AIRFLOW)
+    # 2. The supervisor, which takes its services along.
     remember(settings, "00000000000000bb")
     before = processes(settings)
     supervisor = Supervisor(state).process_id()
@@ -152,28 +147,18 @@ def test_a_killed_supervisor_takes_its_services_along_and_up_says_what_it_found(
     wait_until(lambda: not any(map(psutil.pid_exists, before.values())), "services outlived their supervisor")
     up(load_settings(), WITHOUT_AIRFLOW)
     assert "stale pid file" in caplog.text
-    assert remembered(settings) == ["00000000000000bb"]
+    assert remembered(settings) == ["00000000000000aa", "00000000000000bb"]
 
 
-def test_a_pid_file_that_names_another_process_does_not_keep_postgres_from_starting(
+def test_postgres_starts_though_its_pid_file_names_another_process_and_its_port_is_taken(
     state: StatePaths, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = up(load_settings(), ["postgres"])
-    down(settings)
-    data = next(
-        folder / "data"
-        for folder in (state.postgres, relocated_directory(state.postgres))
-        if (folder / "data").exists()
-    )
-    (data / "postmaster.pid").write_text(f"{os.getpid()}\n{data}\n")
-    up(load_settings(), ["postgres"])
-    assert f"stale pid file (process {os.getpid()}) was removed" in caplog.text
-
-
-def test_a_service_moves_to_a_free_port_where_its_own_is_taken(state: StatePaths) -> None:
-    settings = up(load_settings(), ["postgres"])
     remember(settings, "00000000000000cc")
     down(settings)
+    folders = (state.postgres, relocated_directory(state.postgres))
+    data = next(folder / "data" for folder in folders if (folder / "data").exists())
+    (data / "postmaster.pid").write_text(f"{os.getpid()}\n{data}\n")
     port = recalled_ports(state)["postgres"]
     with contextlib.closing(socket.socket()) as squatter:
         squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -182,6 +167,7 @@ def test_a_service_moves_to_a_free_port_where_its_own_is_taken(state: StatePaths
         moved = up(load_settings(), ["postgres"])
         assert recalled_ports(state)["postgres"] != port
         assert remembered(moved) == ["00000000000000cc"]
+    assert f"stale pid file (process {os.getpid()}) was removed" in caplog.text
 
 
 def test_a_port_that_is_lost_between_choice_and_use_costs_a_second_try(
@@ -218,16 +204,6 @@ def test_object_store_finds_its_objects_again_on_other_ports(
     assert client.get_object(Bucket=moved.s3_bucket, Key="kept")["Body"].read() == b"content" * 10_000
 
 
-def test_up_from_another_shell_restarts_nothing_and_says_what_it_left(
-    state: StatePaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    before = processes(up(load_settings(), ["postgres"]))
-    monkeypatch.setenv("PATH", f"/somewhere/else:{os.environ['PATH']}")
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    assert processes(up(load_settings(), ["postgres"])) == before
-    assert "`toolformer-ops down` before `toolformer-ops up`, if they are to see the new OMP_NUM_THREADS" in caplog.text
-
-
 def test_only_the_service_with_other_settings_is_restarted_and_up_says_so_before(
     state: StatePaths, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -258,10 +234,14 @@ pidfile={state.state}/supervisord.pid
     assert processes(settings)["airflow"] != before["airflow"]
 
 
-def test_a_service_with_other_settings_starts_again_though_another_was_asked_for(
-    state: StatePaths, monkeypatch: pytest.MonkeyPatch
+def test_up_from_another_shell_restarts_nothing_and_with_other_settings_that_service_though_another_was_asked_for(
+    state: StatePaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = processes(up(load_settings(), WITHOUT_AIRFLOW))
+    monkeypatch.setenv("PATH", f"/somewhere/else:{os.environ['PATH']}")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert processes(up(load_settings(), ["postgres"])) == before
+    assert "`toolformer-ops down` before `toolformer-ops up`, if they are to see the new OMP_NUM_THREADS" in caplog.text
     command = supervision.weed_command
     monkeypatch.setattr(supervision, "weed_command", lambda *values: [*command(*values), "-s3.domainName=s3.example"])
     settings = up(load_settings(), ["postgres"])

@@ -78,6 +78,8 @@ class Nights:
     model: str = "fake"
     at_the_end: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What each night showed when it finished."""
+    texts: list[str] = field(default_factory=list)
+    """Of the newest release."""
 
     def use_model(self, **fields: Any) -> Model:
         model = Model(("Calculator(2 + 3)", "Calendar()"), identity=self.model, **fields)
@@ -111,17 +113,10 @@ class Nights:
         self.annotate(run_id)
         release(self.settings, run_id)
         said = finish_run(self.settings, run_id, "success")
-        computed = {
-            tool: {
-                stage: count - before.get((tool, stage), 0)
-                for (of, stage), count in self.ledger().items()
-                if of == tool
-            }
-            for tool in TOOLS
-        }
-        computed = {
-            tool: {stage: count for stage, count in stages.items() if count} for tool, stages in computed.items()
-        }
+        computed: dict[str, dict[str, int]] = {}
+        for (tool, stage), count in self.ledger().items():
+            if gained := count - before.get((tool, stage), 0):
+                computed.setdefault(tool, {})[stage] = gained
         # Every earlier night shows what it showed when it finished.
         assert {earlier: self.shown(earlier) for earlier in self.at_the_end} == self.at_the_end
         self.at_the_end[run_id] = self.shown(run_id)
@@ -130,24 +125,27 @@ class Nights:
         assert summary.as_text() == said
         # The run's own work, by its micro-batches, is what the ledger gained, with what it had done before it was killed.
         own = {
-            tool.tool: {stage: count for stage, count in tool.done_by_stage.items() if count} for tool in summary.tools
+            tool.tool: {stage: count for stage, count in tool.done_by_stage.items() if count}
+            for tool in summary.tools
+            if any(tool.done_by_stage.values())
         }
-        gained = {tool: stages for tool, stages in computed.items() if stages}
         before_the_kill = {"Calculator": all_stages(3)} if run_id == "killed" else {}
-        assert {tool: stages for tool, stages in own.items() if stages} == gained | before_the_kill
-        return {tool: stages for tool, stages in computed.items() if stages}, self.released(summary.release_id), summary
+        assert own == computed | before_the_kill
+        return computed, self.released(summary.release_id), summary
 
-    def count_written_releases(self) -> list[str]:
-        """The runs whose releases are written from now on."""
-        written: list[str] = []
-        write = releasing.write_release
-
-        def counting(connection: Any, run_id: str, *rest: Any) -> Any:
-            written.append(run_id)
-            return write(connection, run_id, *rest)
-
-        self.monkeypatch.setattr(releasing, "write_release", counting)
-        return written
+    def expect(
+        self, run_id: str, computed: dict[str, dict[str, int]], released: list[str] | None, reasons: str | None = None,
+        **told: object,
+    ) -> RunSummary:  # fmt: skip
+        """A night that computes and releases this (None: as the night before), with these reasons and fields of its summary."""
+        found, texts, summary = self.night(run_id)
+        assert found == computed
+        assert texts == (self.texts if released is None else sorted(released))
+        self.texts = texts
+        assert {name: getattr(summary, name) for name in told} == told
+        if reasons is not None:
+            assert self.reasons(run_id) == set(reasons.split())
+        return summary
 
     def ledger(self) -> dict[tuple[str, str], int]:
         return {
@@ -183,13 +181,13 @@ class Nights:
         with database.transaction(database.connect(self.settings)) as connection:
             return list(connection.execute(sql(statement), parameters).all())
 
-    def reasons(self, run_id: str) -> set[tuple[str, str]]:
+    def reasons(self, run_id: str) -> set[str]:
         """Sign and reason of each call that joined or left the release."""
         with database.transaction(database.connect(self.settings)) as connection:
             changes = find_changes(connection, run_id)
             calls = changed_calls(connection)
         assert changes.now.calls == changes.calls_unchanged + changes.calls(is_added=True)
-        return {("+" if call.is_added else "-", call.reason) for call in calls}
+        return {f"{'+' if call.is_added else '-'}{call.reason}" for call in calls}
 
 
 def all_stages(documents: int) -> dict[str, int]:
@@ -205,88 +203,64 @@ def test_nights_over_a_corpus_that_changes(settings: Settings, monkeypatch: pyte
 
     # The first night: four sums, one below the threshold, and a dated note.
     nights.ingest(first, second, with_id, rough, dated)
-    computed, released, summary = nights.night("first")
-    assert computed == {
-        "Calculator": {"filter": 5, "sample": 4, "execute": 4, "score": 4},
-        "Calendar": {"filter": 5, "sample": 1, "execute": 1, "score": 1},
-    }
-    assert released == sorted([boxed("A"), boxed("B"), boxed("I"), noted("N")])
-    assert (summary.documents, summary.documents_added, summary.previous_run_id) == (5, 5, None)
-
-    # Nothing new.
-    computed, again, summary = nights.night("nothing new")
-    assert (computed, again) == ({}, released)
-    assert summary.is_nothing_new
-    assert "Nothing new" in summary.as_text()
+    of_a_note = {"sample": 1, "execute": 1, "score": 1}
+    of_sums = {"sample": 4, "execute": 4, "score": 4}
+    nights.expect(
+        "first", {"Calculator": {"filter": 5, **of_sums}, "Calendar": {"filter": 5, **of_a_note}},
+        [boxed("A"), boxed("B"), boxed("I"), noted("N")], documents=5, documents_added=5, previous_run_id=None,
+    )  # fmt: skip
+    assert "Nothing new" in nights.expect("nothing new", {}, None, is_nothing_new=True).as_text()
 
     # A text joins.
     third = {"text": box("C")}
     nights.ingest(first, second, with_id, rough, dated, third)
-    computed, released, summary = nights.night("added")
-    assert computed == {"Calculator": all_stages(1), "Calendar": {"filter": 1}}
-    assert released == sorted([boxed("A"), boxed("B"), boxed("C"), boxed("I"), noted("N")])
-    assert (summary.documents_added, summary.examples_added, summary.examples_changed) == (1, 1, 1)
-    assert nights.reasons("added") == {("+", "text_new")}
+    nights.expect(
+        "added", {"Calculator": all_stages(1), "Calendar": {"filter": 1}},
+        [boxed("A"), boxed("B"), boxed("C"), boxed("I"), noted("N")], "+text_new",
+        documents_added=1, examples_added=1, examples_changed=1,
+    )  # fmt: skip
 
     # Texts change: of a record with an id, and of one without.
     with_id = {"text": box("I2"), "id": "i"}
     second = {"text": box("B2")}
     nights.ingest(first, second, with_id, rough, dated, third)
-    computed, released, summary = nights.night("changed")
-    assert computed == {"Calculator": all_stages(2), "Calendar": {"filter": 2}}
-    assert released == sorted([boxed("A"), boxed("B2"), boxed("C"), boxed("I2"), noted("N")])
-    assert (summary.documents_added, summary.documents_removed, summary.documents_changed) == (2, 2, 1)
-    assert nights.reasons("changed") == {
-        ("+", "text_changed"), ("-", "text_changed"), ("+", "text_new"), ("-", "text_removed"),
-    }  # fmt: skip
+    nights.expect(
+        "changed", {"Calculator": all_stages(2), "Calendar": {"filter": 2}},
+        [boxed("A"), boxed("B2"), boxed("C"), boxed("I2"), noted("N")],
+        "+text_changed -text_changed +text_new -text_removed", documents_added=2, documents_removed=2, documents_changed=1,
+    )  # fmt: skip
 
     # A text leaves.
     nights.ingest(first, second, with_id, rough, dated)
-    computed, released, summary = nights.night("removed")
-    assert computed == {}
-    assert released == sorted([boxed("A"), boxed("B2"), boxed("I2"), noted("N")])
-    assert (summary.documents_removed, summary.examples_removed) == (1, 1)
-    assert nights.reasons("removed") == {("-", "text_removed")}
+    left = [boxed("A"), boxed("B2"), boxed("I2")]
+    nights.expect("removed", {}, [*left, noted("N")], "-text_removed", documents_removed=1, examples_removed=1)
 
     # A date is corrected: the Calendar is asked again, and no other tool.
     dated = {**dated, "date": "2023-02-06"}
     nights.ingest(first, second, with_id, rough, dated)
-    computed, released, summary = nights.night("date corrected")
-    assert computed == {"Calendar": all_stages(1)}
-    assert released == sorted([boxed("A"), boxed("B2"), boxed("I2"), noted("N", NEXT_MONDAY)])
-    assert (summary.documents_corrected, summary.documents_added, summary.examples_changed) == (1, 0, 1)
-    assert nights.reasons("date corrected") == {("+", "record_corrected"), ("-", "record_corrected")}
+    nights.expect(
+        "date corrected", {"Calendar": all_stages(1)}, [*left, noted("N", NEXT_MONDAY)],
+        "+record_corrected -record_corrected", documents_corrected=1, documents_added=0, examples_changed=1,
+    )  # fmt: skip
 
     # A title is corrected: nothing is computed.
     dated = {**dated, "title": "The note"}
     nights.ingest(first, second, with_id, rough, dated)
-    computed, again, summary = nights.night("title corrected")
-    assert (computed, again) == ({}, released)
-    assert summary.documents_corrected == 1
+    nights.expect("title corrected", {}, None, documents_corrected=1)
 
     # A threshold is lowered: nothing is computed, and a call joins; none of a text that left.
     nights.thresholds = {"Calculator": 0.5}
-    computed, released, summary = nights.night("threshold")
-    assert computed == {}
-    assert released == sorted([boxed("A"), boxed("B2"), boxed("I2"), boxed("R", "roughly"), noted("N", NEXT_MONDAY)])
-    assert nights.reasons("threshold") == {("+", "threshold")}
+    also = [boxed("R", "roughly"), noted("N", NEXT_MONDAY)]
+    nights.expect("threshold", {}, left + also, "+threshold")
 
-    # Another version of a tool, as another search index: executed and scored anew, not sampled.
+    # Another version of a tool, as another search index: executed and scored anew, not sampled, with the same results.
     version = Calculator.version
     monkeypatch.setattr(Calculator, "version", lambda *of: f"{version(*of)}+index-2")
-    computed, again, summary = nights.night("index")
-    assert computed == {"Calculator": {"execute": 4, "score": 4}}
-    assert again == released
-    assert nights.reasons("index") == set()  # by another index the same results
+    nights.expect("index", {"Calculator": {"execute": 4, "score": 4}}, None, "")
 
     # Another model: all is sampled anew; the filters are the same.
     nights.model = "other"
-    computed, again, summary = nights.night("model")
-    assert computed == {
-        "Calculator": {"sample": 4, "execute": 4, "score": 4},
-        "Calendar": {"sample": 1, "execute": 1, "score": 1},
-    }
-    assert again == released
+    nights.expect("model", {"Calculator": of_sums, "Calendar": of_a_note}, None)
 
     # Killed in the middle, then the corpus changes, then the retry: it works on its version.
     fourth, fifth, sixth = ({"text": box(name)} for name in "DEF")
@@ -297,25 +271,20 @@ def test_nights_over_a_corpus_that_changes(settings: Settings, monkeypatch: pyte
     with pytest.raises(StoppedError):
         sample_stage(nights.settings, "killed", "Calculator", "0/1")
     nights.ingest(first, rough, dated, fourth, fifth, sixth, third)
-    computed, released, summary = nights.night("killed")
-    assert computed == {"Calculator": {"sample": 1, "execute": 3, "score": 3}, "Calendar": {"filter": 3}}
-    assert released == sorted(
-        [*(boxed(name) for name in ("A", "B2", "D", "E", "F", "I2")), boxed("R", "roughly"), noted("N", NEXT_MONDAY)]
-    )
-    assert (summary.documents, summary.documents_added) == (8, 3)
+    joined = [boxed(name) for name in "DEF"]
+    nights.expect(
+        "killed", {"Calculator": {"sample": 1, "execute": 3, "score": 3}, "Calendar": {"filter": 3}},
+        left + joined + also, documents=8, documents_added=3,
+    )  # fmt: skip
 
     # The night after takes the new version, to which a text returned that had left: under the new model it was never sampled.
-    computed, released, summary = nights.night("returned")
-    assert computed == {"Calculator": {"sample": 1, "execute": 1, "score": 1}}
-    assert released == sorted([*(boxed(name) for name in "ACDEF"), boxed("R", "roughly"), noted("N", NEXT_MONDAY)])
-    assert (summary.documents_added, summary.documents_removed) == (1, 2)
-    assert nights.reasons("returned") == {("+", "text_new"), ("-", "text_removed")}
+    nights.expect(
+        "returned", {"Calculator": {"sample": 1, "execute": 1, "score": 1}},
+        [boxed("A"), boxed("C"), *joined, *also], "+text_new -text_removed", documents_added=1, documents_removed=2,
+    )  # fmt: skip
     # Both leave and return under the same recipes: nothing is computed.
     nights.ingest(first, second, with_id, rough, dated, fourth, fifth, sixth)
-    computed, released, _ = nights.night("returned again")
-    assert computed == {}
-    assert boxed("B2") in released
-    assert boxed("C") not in released
+    nights.expect("returned again", {}, left + joined + also)
     assert len(nights.at_the_end) == 13
 
 
@@ -323,7 +292,14 @@ def test_a_release_is_made_again_only_where_something_changed(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     nights = Nights(settings, monkeypatch, tmp_path / "posts.jsonl")
-    written = nights.count_written_releases()
+    written: list[str] = []
+    write = releasing.write_release
+
+    def counting(connection: Any, run_id: str, *rest: Any) -> Any:
+        written.append(run_id)
+        return write(connection, run_id, *rest)
+
+    monkeypatch.setattr(releasing, "write_release", counting)
     records = [{"text": box(name)} for name in "AB"]
     nights.ingest(*records)
     _, released, first = nights.night("first")

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from sqlalchemy import text as sql_text
 from typer.testing import CliRunner
 
 from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id
@@ -31,33 +30,24 @@ class Nights:
         self.new.documents = self.old.documents
         self.new.add_call("Calendar", document, " 29", "", "Today", saves=1.25)
         self.new.complete("Calendar")
-        self.change(f"update annotation_runs set corpus_id = '{self.old.corpus_id}'")
+        self.change, self.rows = self.old.change, self.old.rows
         self.change(
-            "update annotation_runs set state = 'success', finished_at = now(), started_at = now() - interval '2 days'"
+            f"update annotation_runs set corpus_id = '{self.old.corpus_id}', state = 'success', finished_at = now(), "
+            "numbers_stored_at = now(), started_at = now() - case run_id when 'new' then interval '1 day' "
+            "else interval '2 days' end"
         )
-        self.change("update annotation_runs set numbers_stored_at = now()")
-        self.change("update annotation_runs set started_at = now() - interval '1 day' where run_id = 'new'")
         self.change("insert into call_results (tool, tool_version, input_key, input, results) "
                     "select tool, '1', gen_random_uuid(), 'asked', '{x}' from run_tools")  # fmt: skip
-        for run in (self.old, self.new):
-            for tool in ("Calculator",) if run is self.old else ("Calendar",):
-                for stage in STAGES:
-                    self.change(
-                        "insert into finished_work (recipe_id, corpus_id, version, ordinal_limit, run_id) "
-                        f"values ('{recipe_id(stage, tool)}', '{self.old.corpus_id}', 1, 2147483647, '{run.run_id}')"
-                    )
-                    self.change(
-                        "insert into recipes (recipe_id, stage, tool, definition) "
-                        f"values ('{recipe_id(stage, tool)}', '{stage}', '{tool}', '{{}}')"
-                    )
-
-    def change(self, statement: str) -> None:
-        with database.transaction(self.old.engine) as connection:
-            connection.execute(sql_text(statement))
-
-    def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        with self.old.engine.connect() as connection:
-            return [tuple(row) for row in connection.execute(sql_text(statement))]
+        for run, tool in ((self.old, "Calculator"), (self.new, "Calendar")):
+            for stage in STAGES:
+                self.change(
+                    "insert into finished_work (recipe_id, corpus_id, version, ordinal_limit, run_id) "
+                    f"values ('{recipe_id(stage, tool)}', '{self.old.corpus_id}', 1, 2147483647, '{run.run_id}')"
+                )
+                self.change(
+                    "insert into recipes (recipe_id, stage, tool, definition) "
+                    f"values ('{recipe_id(stage, tool)}', '{stage}', '{tool}', '{{}}')"
+                )
 
     def unused(self, uses: Uses | None = None) -> list[tuple[str, str]]:
         return [(recipe.stage, recipe.recipe_id) for recipe in unused(self.settings, uses or Uses())[0]]
@@ -113,40 +103,32 @@ def test_a_release_keeps_its_recipes_until_it_is_withdrawn(nights: Nights) -> No
     assert nights.unused() == CALCULATOR
 
 
+OLD = "update annotation_runs set {} where run_id = 'old'"
+
+
 @pytest.mark.parametrize(
-    "use",
+    ("change", "uses", "stays"),
     [
-        "update annotation_runs set state = 'running', finished_at = null where run_id = 'old'",
-        "update annotation_runs set corpus_id = '0123456789abcdef' where run_id = 'old'",
-        "update annotation_runs set model_identity = 'another@1' where run_id = 'old'",
-        "update annotation_runs set schedule = 'posts' where run_id = 'old'",
-        "update annotation_runs set state = 'failed' where run_id = 'new'",
-        "update annotation_runs set numbers_stored_at = null where run_id = 'old'",
+        (OLD.format("state = 'running', finished_at = null"), Uses(), True),
+        (OLD.format("corpus_id = '0123456789abcdef'"), Uses(), True),
+        (OLD.format("model_identity = 'another@1'"), Uses(), True),
+        ("update annotation_runs set state = 'failed' where run_id = 'new'", Uses(), True),
+        (OLD.format("numbers_stored_at = null"), Uses(), True),
+        (OLD.format("schedule = 'posts'"), Uses(), True),
+        (OLD.format("schedule = 'posts'"), Uses(schedules=["posts", "wiki"]), True),
+        (OLD.format("schedule = 'posts'"), Uses(schedules=["wiki"]), False),
+        (OLD.format("finished_at = now() - interval '36 hours'"), Uses(older_than_days=2), True),
+        (OLD.format("finished_at = now() - interval '36 hours'"), Uses(older_than_days=1), False),
     ],
     ids=[
-        "it is running",
-        "newest of its corpus",
-        "newest of its model",
-        "newest of its schedule",
-        "the newer run failed",
-        "its numbers are not stored",
+        "running", "newest of its corpus", "newest of its model", "the newer run failed", "its numbers are not stored",
+        "newest of its schedule", "of a schedule", "the schedule's file is gone", "ended a short time ago", "long ago",
     ],
-)
-def test_what_the_next_night_may_use_stays(nights: Nights, use: str) -> None:
-    nights.change(use)
-    assert not set(nights.unused()) & set(CALCULATOR)
-
-
-def test_a_schedule_whose_file_is_gone_uses_nothing(nights: Nights) -> None:
-    nights.change("update annotation_runs set schedule = 'posts' where run_id = 'old'")
-    assert nights.unused(Uses(schedules=["posts", "wiki"])) == []
-    assert nights.unused(Uses(schedules=["wiki"])) == CALCULATOR
-
-
-def test_runs_that_ended_a_short_time_ago_count_as_used(nights: Nights) -> None:
-    nights.change("update annotation_runs set finished_at = now() - interval '36 hours' where run_id = 'old'")
-    assert nights.unused(Uses(older_than_days=2)) == []
-    assert nights.unused(Uses(older_than_days=1)) == CALCULATOR
+)  # fmt: skip
+def test_what_the_next_night_may_use_stays(nights: Nights, change: str, uses: Uses, stays: bool) -> None:
+    nights.change(change)
+    unused_of_old = [recipe for recipe in nights.unused(uses) if recipe in CALCULATOR]
+    assert unused_of_old == ([] if stays else CALCULATOR)
 
 
 def test_a_recipe_that_a_run_began_to_use_meanwhile_stays(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
