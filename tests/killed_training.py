@@ -26,7 +26,6 @@ from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import Manifest
 
 CHECKPOINT_STEPS = 4
-SIGNALS = {"told": signal.SIGTERM}
 CHOICES = {"finetune_steps": 12, "finetune_eval_steps": 6, "finetune_checkpoint_steps": CHECKPOINT_STEPS}
 
 
@@ -42,7 +41,7 @@ def arm(where: str, step: int) -> None:
     def after_line(self: ProgressLines, args: Any, state: Any, control: Any, logs: Any = None, **options: Any) -> None:
         line(self, args, state, control, logs, **options)
         if where in ("line", "told") and state.global_step == step and "loss" in logs:
-            os.kill(os.getpid(), SIGNALS.get(where, signal.SIGKILL))
+            os.kill(os.getpid(), signal.SIGTERM if where == "told" else signal.SIGKILL)
 
     def half_written(value: Any, path: Any, *arguments: Any, **options: Any) -> None:
         if where == "write" and str(path).endswith(f"checkpoint-{step}/optimizer.pt"):

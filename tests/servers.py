@@ -13,6 +13,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,38 @@ seconds_of_ended: list[float] = []
 """CPU seconds of each server that was stopped in this process."""
 
 
+@dataclass
+class Server:
+    """A process that can be killed and started again under the same address."""
+
+    command: Sequence[str]
+    log: Path
+    ready: Callable[[], bool]
+    stop_signal: str = "TERM"
+    account: Account | None = None
+    directory: Path | None = None
+    keeper: Executor | None = None
+    """Its thread starts the process, which would else end with the thread that calls `start`."""
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        values = (self.command, self.log, self.ready, self.stop_signal, self.account, self.directory)
+        self.process = self.keeper.submit(started, *values).result() if self.keeper else started(*values)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def restart_if_dead(self) -> None:
+        if self.process.poll() is not None:
+            self.start()
+
+    def stop(self, stop_signal: signal.Signals) -> None:
+        stop(self.process, stop_signal)
+
+
 @dataclass(frozen=True)
 class RunningPostgres:
     """An empty Postgres on a free port; a crash of the machine may lose its data."""
@@ -77,7 +110,11 @@ class RunningObjectStore:
 
     address: ObjectStoreAddress
     ports: Mapping[str, int]
-    process_id: int
+    server: Server
+
+    @property
+    def process_id(self) -> int:
+        return self.server.process.pid
 
 
 @contextmanager
@@ -86,20 +123,17 @@ def start_postgres(directory: Path) -> Iterator[RunningPostgres]:
     password = secrets.token_urlsafe(24)
     cluster = prepare_cluster(directory, password)
 
-    def start() -> tuple[PostgresAddress, subprocess.Popen[bytes]]:
+    def start() -> tuple[PostgresAddress, Server]:
         address = PostgresAddress(choose_port(), password)
         options = [word for name, value in _QUICK_SETTINGS.items() for word in ("-c", f"{name}={value}")]
-        command = [*cluster.command(address.port), *options]
-        process = started(
-            command, directory / "postgres.log", lambda: is_ready(address), "INT", cluster.account, cluster.data
-        )
-        return address, process
+        log, command = directory / "postgres.log", [*cluster.command(address.port), *options]
+        return address, Server(command, log, lambda: is_ready(address), "INT", cluster.account, cluster.data)
 
-    address, process = tried(start)
+    address, server = tried(start)
     try:
-        yield RunningPostgres(address, cluster, process.pid)
+        yield RunningPostgres(address, cluster, server.process.pid)
     finally:
-        stop(process, signal.SIGINT)  # "fast": open connections are cut
+        server.stop(signal.SIGINT)  # "fast": open connections are cut
         if cluster.data.is_relative_to(RELOCATED_ROOT):
             shutil.rmtree(cluster.data.parent)
 
@@ -164,32 +198,34 @@ def directory_in_memory(otherwise: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def start_object_store(directory: Path, bucket: str = "toolformer") -> Iterator[RunningObjectStore]:
-    """Run an S3 with its data in `directory`; stop it, and keep its data."""
+def start_object_store(
+    directory: Path, bucket: str = "toolformer", inside: Sequence[str] = (), keeper: Executor | None = None
+) -> Iterator[RunningObjectStore]:
+    """Run an S3 with its data in `directory`/seaweedfs; stop it, and keep its data.
+
+    `inside`: words that start a command elsewhere, such as on another disk.
+    """
     data, identities = directory / "seaweedfs", directory / "s3-identities.json"
     data.mkdir(parents=True, exist_ok=True)
     access_key, secret_key = secrets.token_hex(10), secrets.token_urlsafe(30)
     write_identities(identities, access_key, secret_key)
 
-    def start() -> tuple[dict[str, int], ObjectStoreAddress, subprocess.Popen[bytes]]:
+    def start() -> RunningObjectStore:
         ports: dict[str, int] = {}
         for name in WEED_PORTS:
             ports[name] = choose_port(avoid=ports.values(), name=name)
         address = ObjectStoreAddress(f"http://{LOOPBACK}:{ports['s3']}", access_key, secret_key)
-
-        def ready() -> bool:
-            return accepts_connections(ports["s3"])
-
-        process = started(weed_command(data, identities, ports), directory / "object_store.log", ready)
+        command, log = [*inside, *weed_command(data, identities, ports)], directory / "object_store.log"
+        server = Server(command, log, lambda: accepts_connections(ports["s3"]), keeper=keeper)
         check_put_and_get(address, bucket, _READY_SECONDS)
-        return ports, address, process
+        return RunningObjectStore(address, ports, server)
 
-    ports, address, process = tried(start)
+    running = tried(start)
     try:
-        yield RunningObjectStore(address, ports, process.pid)
+        yield running
     finally:
-        stop(process, signal.SIGTERM)
-        remove_sockets(ports)
+        running.server.stop(signal.SIGTERM)
+        remove_sockets(running.ports)
 
 
 def flip_a_byte(store: ObjectStore, key: str) -> None:

@@ -44,10 +44,6 @@ class Disturbance:
     def failed(self, step: str) -> None:
         """A command ended with an error."""
 
-    def environment(self, step: str) -> Mapping[str, str]:
-        """What else a command finds in its environment."""
-        return {}
-
     def end(self) -> None:
         """After the last command."""
 
@@ -219,7 +215,7 @@ class PostgresClock(AtMoments):
     def _restart(self, environment: Mapping[str, str]) -> None:
         self.world.postgres.process.send_signal(signal.SIGINT)
         self.world.postgres.process.wait(20)
-        self.world.postgres.set_environment(environment)
+        self.world.postgres.command = self.world.postgres_command(environment)
         self.world.postgres.start()
 
     def happen(self, process_id: int) -> None:

@@ -17,11 +17,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import psycopg2
 import tenacity
@@ -31,18 +31,11 @@ from pydantic import SecretStr
 
 from tests.faults import commands
 from tests.faults.proxies import LOOPBACK, ObjectStoreProxy, PostgresProxy
-from tests.servers import started, stop, tried
+from tests.servers import Server, start_object_store, started, stop
 from toolformer_ops.config import ENV_PREFIX, REPOSITORY, Settings
 from toolformer_ops.errors import EXIT_INFRASTRUCTURE, EXIT_TERMINATED
 from toolformer_ops.local_services import postgres
-from toolformer_ops.local_services.object_store import (
-    ObjectStoreAddress,
-    check_put_and_get,
-    remove_sockets,
-    weed_command,
-    write_identities,
-)
-from toolformer_ops.local_services.ports import WEED_PORTS, accepts_connections, choose_port
+from toolformer_ops.local_services.ports import choose_port
 from toolformer_ops.local_services.postgres import Cluster, PostgresAddress, is_ready, prepare_cluster
 from toolformer_ops.local_services.supervision import tied_command
 
@@ -121,7 +114,6 @@ class Fault(Protocol):
     def begin(self) -> None: ...
     def started(self, step: str, process_id: int) -> None: ...
     def failed(self, step: str) -> None: ...
-    def environment(self, step: str) -> Mapping[str, str]: ...
     def end(self) -> None: ...
 
 
@@ -146,58 +138,6 @@ class Outcome:
     """Seconds from then to the next end of a command that was a success."""
     problems: list[str] = field(default_factory=list)
     """Why this chain is not as it should be, in words."""
-
-
-class Server:
-    """A process that can be killed and started again under the same address.
-
-    It is started by the thread of `keeper`, which lives as long as the world: it would end with the thread that started it.
-    """
-
-    def __init__(self, command: Sequence[str], log: Path, port: int, keeper: Executor, **options: Any) -> None:
-        self.command, self.log, self.port, self.keeper, self.options = command, log, port, keeper, options
-        self.start()
-
-    def ready(self) -> bool:
-        return accepts_connections(self.port)
-
-    def start(self) -> None:
-        self.process = self.keeper.submit(started, self.command, self.log, self.ready, **self.options).result()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def restart_if_dead(self) -> bool:
-        """Whether it had ended, and runs again."""
-        if self.process.poll() is None:
-            return False
-        self.start()
-        return True
-
-
-class PostgresServer(Server):
-    """Killed and restarted, it takes connections when it has recovered."""
-
-    def __init__(
-        self, address: PostgresAddress, cluster: Cluster, inside: Sequence[str], log: Path, keeper: Executor
-    ) -> None:
-        self.address = address
-        self.set_environment = lambda values: self._command(cluster, inside, values)
-        quick = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "64MB"}  # commits reach the system's cache
-        quick |= {"min_wal_size": "32MB", "shared_buffers": "32MB"}
-        self._options = [word for name, value in quick.items() for word in ("-c", f"{name}={value}")]
-        super().__init__(self._command(cluster, inside, {}), log, address.port, keeper, directory=log.parent)
-
-    def _command(self, cluster: Cluster, inside: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-        # Set for Postgres alone: what starts it is root.
-        words = ["env", *(f"{name}={value}" for name, value in environment.items())]
-        words += [*cluster.command(self.address.port), *self._options]
-        self.command = [*inside, *tied_command(words, "INT", cluster.account)]
-        return self.command
-
-    def ready(self) -> bool:
-        return is_ready(self.address)
 
 
 class SmallDisk:
@@ -310,48 +250,32 @@ class World:
         cluster = prepare_cluster(folder / "postgres", password)
         if cluster.data.parent != folder / "postgres":
             stack.callback(shutil.rmtree, cluster.data.parent, ignore_errors=True)
-        self.disk: SmallDisk | None = None
-        self.stage_disk: SmallDisk | None = None
-        self.s3_disk: SmallDisk | None = None
+        small = SmallDisk.is_possible()
+
+        def disk(place: Path, size: int) -> SmallDisk | None:
+            return stack.enter_context(closing(SmallDisk(place, folder / "disk.log", size))) if small else None
+
+        self.disk = disk(cluster.data.with_name("small"), DISK_BYTES)
+        self.stage_disk = disk(folder / "stage-disk", STAGE_DISK_BYTES)
+        self.s3_disk = disk(folder / "seaweedfs", S3_DISK_BYTES)
         inside: tuple[str, ...] = ()
-        if SmallDisk.is_possible():
-            self.disk = SmallDisk(cluster.data.with_name("small"), folder / "disk.log", DISK_BYTES)
-            self.stage_disk = SmallDisk(folder / "stage-disk", folder / "disk.log", STAGE_DISK_BYTES)
-            stack.callback(self.disk.close)
-            stack.callback(self.stage_disk.close)
-            self.s3_disk = SmallDisk(folder / "s3", folder / "disk.log", S3_DISK_BYTES)
-            stack.callback(self.s3_disk.close)
+        if self.disk:
             data = self.disk.folder / "data"
             subprocess.run([*self.disk.inside, "cp", "-a", str(cluster.data), str(data)], check=True)
             cluster = Cluster(data, cluster.programs, cluster.account)
             inside = self.disk.inside
-        self.postgres = PostgresServer(
-            PostgresAddress(choose_port(), password), cluster, inside, folder / "postgres.log", keeper
-        )
-        stack.callback(lambda: stop(self.postgres.process, signal.SIGINT))
-        self.postgres_proxy = PostgresProxy(self.postgres.address.port)
+        self.postgres_address = address = PostgresAddress(choose_port(), password)
+        self._cluster, self._inside = cluster, inside
+        command, log = self.postgres_command({}), folder / "postgres.log"
+        self.postgres = Server(command, log, lambda: is_ready(address), directory=folder, keeper=keeper)
+        stack.callback(lambda: self.postgres.stop(signal.SIGINT))
+        self.postgres_proxy = PostgresProxy(address.port)
         stack.callback(self.postgres_proxy.close)
         # 2. S3.
-        data, identities = folder / "s3", folder / "s3-identities.json"
-        data.mkdir(exist_ok=True)
         on_disk = self.s3_disk.inside if self.s3_disk else ()
-        keys = secrets.token_hex(10), secrets.token_urlsafe(30)
-        write_identities(identities, *keys)
-
-        def start_s3() -> tuple[dict[str, int], Server]:
-            ports: dict[str, int] = {}
-            for name in WEED_PORTS:
-                ports[name] = choose_port(avoid=ports.values(), name=name)
-            return ports, Server(
-                [*on_disk, *weed_command(data, identities, ports)], folder / "s3.log", ports["s3"], keeper
-            )
-
-        ports, self.weed = tried(start_s3)
-        stack.callback(remove_sockets, ports)
-        stack.callback(lambda: stop(self.weed.process, signal.SIGKILL))
-        self.s3 = ObjectStoreAddress(f"http://{LOOPBACK}:{ports['s3']}", *keys)
-        check_put_and_get(self.s3, BUCKET, 60)
-        self.s3_proxy = ObjectStoreProxy(ports["s3"])
+        running = stack.enter_context(start_object_store(folder, BUCKET, on_disk, keeper))
+        self.weed, self.s3 = running.server, running.address
+        self.s3_proxy = ObjectStoreProxy(running.ports["s3"])
         stack.callback(self.s3_proxy.close)
         # 3. The processes, a corpus, and an undisturbed chain.
         self.processes = Processes(folder / "processes.log")
@@ -368,10 +292,19 @@ class World:
 
     # Databases and buckets
 
+    def postgres_command(self, environment: Mapping[str, str]) -> list[str]:
+        """The command line of Postgres, with variables that are set for it alone: what starts it is root."""
+        quick = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "64MB"}  # commits reach the system's cache
+        quick |= {"min_wal_size": "32MB", "shared_buffers": "32MB"}
+        words = ["env", *(f"{name}={value}" for name, value in environment.items())]
+        words += self._cluster.command(self.postgres_address.port)
+        words += [word for name, value in quick.items() for word in ("-c", f"{name}={value}")]
+        return [*self._inside, *tied_command(words, "INT", self._cluster.account)]
+
     def _make_template(self) -> None:
         from toolformer_ops.storage import database, schema
 
-        address = self.postgres.address
+        address = self.postgres_address
         passwords = {postgres.OWNER: OWNER_PASSWORD, postgres.READER: "reader", postgres.REVIEWER: "reviewer"}
         passwords |= {postgres.PAGE: "page", postgres.AIRFLOW: "airflow"}
         postgres.ensure_roles(address, passwords)
@@ -382,13 +315,17 @@ class World:
         schema.migrate(engine)
         engine.dispose()
 
-    def _fresh(self) -> None:
-        """An empty database, bucket and state folder."""
+    def revive(self) -> None:
+        """Start the servers that have ended, as a supervisor would."""
         for server in (self.postgres, self.weed):
             server.restart_if_dead()
+
+    def _fresh(self) -> None:
+        """An empty database, bucket and state folder."""
+        self.revive()
         for proxy in (self.postgres_proxy, self.s3_proxy):
             proxy.reset()
-        with closing(psycopg2.connect(self.postgres.address.dsn("postgres"))) as connection:
+        with closing(psycopg2.connect(self.postgres_address.dsn("postgres"))) as connection:
             connection.autocommit = True
             with connection.cursor() as cursor:
                 cursor.execute("drop database if exists chain with (force)")
@@ -441,8 +378,7 @@ class World:
         finally:
             if fault is not None:
                 fault.end()
-                for server in (self.postgres, self.weed):
-                    server.restart_if_dead()
+                self.revive()
                 for proxy in (self.postgres_proxy, self.s3_proxy):
                     proxy.rule = lambda *_: "pass"  # type: ignore[assignment]
         outcome.seconds = time.monotonic() - began
@@ -461,7 +397,7 @@ class World:
         own = infrastructure = 0
         while left:
             # 1. Start, and wait.
-            environment = self.environment(fault) | dict(fault.environment(step) if fault is not None else {})
+            environment = self.environment(fault)
             before = self.log.stat().st_size
             numbers = []
             for _ in range(left):
@@ -504,9 +440,8 @@ class World:
             left = len(failed)
             if left:
                 time.sleep(RETRY_SECONDS)
-                for server in (self.postgres, self.weed):  # as a supervisor would, but for what a fault keeps away
-                    if fault is None or not fault.keeps_away:
-                        server.restart_if_dead()
+                if fault is None or not fault.keeps_away:
+                    self.revive()
         self.seconds.setdefault(step, time.monotonic() - began)
         return True
 
@@ -565,7 +500,7 @@ class World:
     def rows(self, names: Sequence[str] = ()) -> dict[str, Counter[tuple[str, ...]]]:
         """The content of these tables (or `objects of PREFIX`), all by default: each row with its key first, as texts."""
         found: dict[str, Counter[tuple[str, ...]]] = {}
-        with closing(psycopg2.connect(self.postgres.address.dsn("chain"))) as connection, connection.cursor() as cursor:
+        with closing(psycopg2.connect(self.postgres_address.dsn("chain"))) as connection, connection.cursor() as cursor:
             if not hasattr(self, "_columns"):
                 cursor.execute(_COLUMNS)
                 self._columns: dict[str, list[tuple[str, bool]]] = {}

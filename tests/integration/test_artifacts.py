@@ -86,6 +86,10 @@ def in_a_process(work: Callable[..., object], *arguments: object) -> Any:
     return process
 
 
+def broken(*_: object) -> None:
+    raise BrokenConnectionError("the connection broke")
+
+
 def done(process: Any) -> None:
     process.join(60)
     assert process.exitcode == 0
@@ -203,66 +207,42 @@ def test_processes_that_want_one_artifact_at_once_download_it_once(
     assert downloads(cached) == ["tiny"]
 
 
+@pytest.mark.parametrize("loses_bytes", [False, True], ids=["whole parts", "bytes of a part are lost"])
 def test_download_that_was_killed_or_cut_off_continues_and_is_not_taken_for_whole(
-    cached: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cached: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loses_bytes: bool
 ) -> None:
     published = publish(cached, tmp_path)
     read_part, asked = ObjectStore.read_part, []
     monkeypatch.setattr(downloading, "THREADS", 1)
 
-    def kill_at(self: ObjectStore, key: str, start: int, size: int) -> bytes:
-        if start == 5 * PART:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return read_part(self, key, start, size)
+    def break_off_at(part: int, breaks: Callable[[], object]) -> None:
+        def read(self: ObjectStore, key: str, start: int, size: int) -> bytes:
+            if start == part * PART:
+                breaks()
+            asked.append(start // PART)
+            return read_part(self, key, start, size)
+
+        monkeypatch.setattr(ObjectStore, "read_part", read)
 
     def fetch_and_be_killed() -> None:
-        monkeypatch.setattr(ObjectStore, "read_part", kill_at)
+        break_off_at(5, lambda: os.kill(os.getpid(), signal.SIGKILL))
         artifacts.fetch(cached, published)
 
     process = in_a_process(fetch_and_be_killed)
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     assert (left(cached), left(cached, "partial")) == ([], ["tiny"])
-
-    def cut_at(self: ObjectStore, key: str, start: int, size: int) -> bytes:
-        if start == 8 * PART:
-            raise BrokenConnectionError("the connection broke")
-        asked.append(start // PART)
-        return read_part(self, key, start, size)
-
-    monkeypatch.setattr(ObjectStore, "read_part", cut_at)
+    break_off_at(8, broken)
     with pytest.raises(BrokenConnectionError):
         artifacts.fetch(cached, published)
     assert left(cached) == []
-    assert asked[:3] == [
-        5,
-        6,
-        7,
-    ]  # the parts before were there; one after it may have been read when the download ended
+    # The parts before were there; one after it may have been read when the download ended.
+    assert asked[:3] == [5, 6, 7]
     monkeypatch.setattr(ObjectStore, "read_part", read_part)
-    assert contents(artifacts.fetch(cached, published)) == FILES
-
-
-def test_download_whose_earlier_parts_are_damaged_begins_anew(
-    cached: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    published = publish(cached, tmp_path)
-    read_part = ObjectStore.read_part
-
-    def cut_at(self: ObjectStore, key: str, start: int, size: int) -> bytes:
-        if start == 8 * PART:
-            raise BrokenConnectionError("the connection broke")
-        return read_part(self, key, start, size)
-
-    monkeypatch.setattr(ObjectStore, "read_part", cut_at)
-    with pytest.raises(BrokenConnectionError):
-        artifacts.fetch(cached, published)
-    monkeypatch.setattr(ObjectStore, "read_part", read_part)
-    [weights] = (cached.cache_folder / "partial").glob("*/files/model.safetensors")
-    with weights.open(
-        "r+b"
-    ) as file:  # as a machine that went down leaves it: the part was noted, and its bytes are lost
-        file.write(b"\0" * 500 if FILES["model.safetensors"][0] else b"\1" * 500)
+    if loses_bytes:  # as a machine that went down leaves it: the part was noted
+        [weights] = (cached.cache_folder / "partial").glob("*/files/model.safetensors")
+        with weights.open("r+b") as file:
+            file.write(b"\1" * 500)
     assert contents(artifacts.fetch(cached, published)) == FILES
 
 
@@ -314,8 +294,8 @@ def test_room_of_a_broken_download_is_given_back(
     one_size = sum(map(len, FILES.values()))
     small = cached.model_copy(update={"cache_gib": 1.5 * one_size / cache.GIB})
     first, second = (publish(cached, tmp_path, name) for name in ("first", "second"))
-    with monkeypatch.context() as broken:
-        broken.setattr(ObjectStore, "read_part", lambda *_: (_ for _ in ()).throw(BrokenConnectionError("broke")))
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "read_part", broken)
         with pytest.raises(BrokenConnectionError):
             artifacts.fetch(small, first)
     assert left(small, "partial") == ["first"]

@@ -35,16 +35,10 @@ def test_training_that_lost_its_disk_while_it_sent_a_checkpoint_ends_as_an_undis
     store = ObjectStore(s3_settings)
     assert list(store.list("checkpoints/")) == []  # on one machine they stay in the state folder
 
-    command = [
-        sys.executable,
-        "-m",
-        "tests.killed_training",
-        str(tiny_gpt2_dir),
-        str(release),
-        str(tmp_path / "killed"),
-    ]
+    places = (str(tiny_gpt2_dir), str(release), str(tmp_path / "killed"))
+    command = [sys.executable, "-m", "tests.killed_training", *places, "sending-8"]
     environment = dict(os.environ) | {"OMP_NUM_THREADS": "1", "TOOLFORMER_CHECKPOINTS_ON_S3": "true"}
-    subprocess.run([*command, "sending-8"], cwd=REPOSITORY, env=environment, check=True)
+    subprocess.run(command, cwd=REPOSITORY, env=environment, check=True)
     assert (tmp_path / "killed" / "sending-8" / "checkpoints" / "checkpoint-8" / "whole.json").is_file()
     shutil.rmtree(tmp_path / "killed")
     # The checkpoints of the steps 4 and 6 (an evaluation) were sent before; that of step 8 has its files there and no manifest.

@@ -170,7 +170,7 @@ def test_two_machines_that_train_at_once_end_as_one_model(
     assert (tmp_path / "model" / "README.md").read_text().startswith("# Finetuned model")
 
 
-def test_training_that_was_killed_at_its_end_does_not_train_again_and_leaves_nothing_half_written(
+def test_training_and_publishing_that_were_killed_at_their_end_go_on_and_leave_nothing_half_written(
     settings: Settings, store: ObjectStore, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
@@ -189,7 +189,10 @@ def test_training_that_was_killed_at_its_end_does_not_train_again_and_leaves_not
     (folder / "model" / "model-00001-of-00002.safetensors").write_bytes(b"half of the weights")
     assert list(ObjectStore(settings).list("models/")) == []
     model_id = finetune(settings, run.run_id)
+    prefix = model_prefix(model_id)
+    store.put_if_absent(f"{prefix}/manifest.json", store.get(f"{prefix}/draft.json"))  # a killed `publish` left it
     publish(settings, run.run_id)
+    assert len(run.rows("select 1 from finetuned_models")) == 1
     assert [key.rpartition("/")[2] for key in store.list("models/") if key.endswith(".safetensors")] == [
         "model.safetensors"
     ]
@@ -202,14 +205,18 @@ def test_training_that_was_killed_at_its_end_does_not_train_again_and_leaves_not
 HELD_OUT = tuple(f"On day {number} it rained in the north, and {number + 2} boats stayed in." for number in range(4))
 
 
-def test_documents_outside_the_release_choose_the_step_and_are_the_same_for_the_baseline(
+def test_documents_outside_the_release_choose_the_step_and_are_the_same_for_the_baseline_which_is_another_model(
     settings: Settings, store: ObjectStore, tiny_model_dir: Path
 ) -> None:
     run = _run(settings, tiny_model_dir, finetune_eval_steps=2, finetune_dev_documents=3, more_texts=HELD_OUT)
     release_id = release(settings, run.run_id)
-    models = [finetune(settings, run.run_id, without_calls=without_calls) for without_calls in (False, True)]
-    for without_calls in (False, True):
-        publish(settings, run.run_id, without_calls=without_calls)
+    baseline = finetune(settings, run.run_id, without_calls=True)
+    with pytest.raises(ParameterError, match="stage finetune --run run-1`"):
+        publish(settings, run.run_id)
+    models = [finetune(settings, run.run_id), baseline]
+    assert models[0] != baseline
+    for without_calls, model_id in zip((False, True), models, strict=True):
+        assert [publish(settings, run.run_id, without_calls=without_calls) for _ in range(2)] == [model_id] * 2
     for model_id, without_calls in zip(models, (False, True), strict=True):
         [row] = run.rows(f"select * from finetuned_models where model_id = '{model_id}'")
         record = json.loads(published(store, model_id, "finetuning.json"))
@@ -250,29 +257,6 @@ def test_another_seed_chooses_other_development_documents(settings: Settings, ti
     later = run.add_text("A text of a later version of the corpus.")
     run.change("update corpus_documents set first_version = 2 where document_id = :id", id=later.document_id)
     assert later.text not in texts_with()
-
-
-def test_baseline_is_another_model_than_the_one_with_calls_and_is_published_once(
-    settings: Settings, run: AnnotatedRun
-) -> None:
-    baseline = finetune(settings, run.run_id, without_calls=True)
-    with pytest.raises(ParameterError, match="stage finetune --run run-1`"):
-        publish(settings, run.run_id)
-    assert [publish(settings, run.run_id, without_calls=True) for _ in range(2)] == [baseline] * 2
-    with_calls = finetune(settings, run.run_id)
-    assert publish(settings, run.run_id) == with_calls != baseline
-    rows = run.rows("select model_id, without_calls from finetuned_models order by without_calls")
-    assert rows == [(with_calls, False), (baseline, True)]
-
-
-def test_publish_that_was_killed_after_the_manifest_goes_on(
-    settings: Settings, store: ObjectStore, run: AnnotatedRun
-) -> None:
-    model_id = finetune(settings, run.run_id)
-    prefix = model_prefix(model_id)
-    store.put_if_absent(f"{prefix}/manifest.json", store.get(f"{prefix}/draft.json"))
-    publish(settings, run.run_id)
-    assert len(run.rows("select 1 from finetuned_models")) == 1
 
 
 @pytest.mark.parametrize("published", [True, False])

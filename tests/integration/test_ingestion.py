@@ -214,14 +214,6 @@ def test_of_many_refused_records_few_have_rows_and_all_are_counted(
     assert _rows(engine, "select sum(records) from rejected_records") == [(report.rejected,)]
 
 
-def test_a_corpus_in_which_nothing_is_usable_is_counted_and_ends_well(tmp_path: Path, local_settings: Settings) -> None:
-    path = tmp_path / "gsm8k.jsonl"
-    path.write_bytes(b'{"question": "2 + 2?", "answer": "4"}\n' * 3)
-    report = ingest_corpus(local_settings, str(path))
-    assert _numbers(report) == (3, 0, 0, 3)
-    assert report.rejected_by_reason == {"no_text": 3}
-
-
 def test_a_corpus_whose_path_is_no_utf_8_is_a_wrong_request(tmp_path: Path, local_settings: Settings) -> None:
     path = tmp_path / "caf\udce9.jsonl"  # the byte E9 alone, as Latin-1 writes it
     path.write_bytes(_lines("one"))

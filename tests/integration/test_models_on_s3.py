@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text as sql
@@ -126,16 +127,16 @@ def test_run_takes_the_identity_from_the_manifest_and_finds_its_work_done_with_t
     sample_stage(settings, "on-s3", "Calculator", "0/1")
     assert len(list((settings.cache_folder / "entries").iterdir())) == 1
 
+    def rows(statement: str) -> list[Any]:
+        with database.transaction(database.connect(settings)) as connection:
+            return list(connection.execute(sql(statement)))
+
     start_run(settings, "in-a-folder", RunChoices.parse({**values, "model": str(tiny_model_dir)}))
-    with database.transaction(database.connect(settings)) as connection:
-        statement = sql(
-            "select distinct model_identity, sampling_recipe_id from annotation_runs join run_tools using (run_id)"
-        )
-        assert len(connection.execute(statement).all()) == 1
-        done = connection.execute(sql("select count(*) from stage_ledger where stage = 'sample'")).scalar_one()
+    recipes = "select distinct model_identity, sampling_recipe_id from annotation_runs join run_tools using (run_id)"
+    assert len(rows(recipes)) == 1
+    done = rows("select *, xmin from stage_ledger where stage = 'sample'")
     sample_stage(settings, "in-a-folder", "Calculator", "0/1")
-    with database.transaction(database.connect(settings)) as connection:
-        assert connection.execute(sql("select count(*) from stage_ledger where stage = 'sample'")).scalar_one() == done
+    assert rows("select *, xmin from stage_ledger where stage = 'sample'") == done != []
 
 
 def test_finetuning_starts_from_a_model_on_s3_and_leaves_no_checkpoint_there(
@@ -150,9 +151,7 @@ def test_finetuning_starts_from_a_model_on_s3_and_leaves_no_checkpoint_there(
     document = run.add_text("The shop had 9 shirts and sold 0, so it has 9 left.")
     run.add_call("Calculator", document, " 9 left", "9 - 0", "9", saves=2.0)
     run.complete("Calculator")
-    with database.transaction(run.engine) as connection:
-        identity = model_identity(str(tiny_model_dir))
-        connection.execute(sql("update annotation_runs set model_identity = :identity"), {"identity": identity})
+    run.change("update annotation_runs set model_identity = :identity", identity=model_identity(str(tiny_model_dir)))
     release(settings, "run-1")
     caplog.set_level(logging.INFO)
     model_id = finetune(settings.model_copy(update={"checkpoints_on_s3": True}), "run-1")

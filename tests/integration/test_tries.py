@@ -41,9 +41,8 @@ TABLES = {
     "stage_ledger": "document_id, stage, recipe_id, rows_written, counts::text, rows_hash",
 }
 DEATHS_OF_ONE = 3 + 2  # at 4 documents three, at 2 and at 1 another
-DEATHS_BETWEEN_ROUNDS = (
-    3 + 1
-)  # half of the 4 were done when scoring killed the process: of the others each was tried alone
+# Half of the 4 were done when scoring killed the process: of the others each was tried alone.
+DEATHS_BETWEEN_ROUNDS = 3 + 1
 
 
 @pytest.fixture(autouse=True)
@@ -70,8 +69,7 @@ def killed_stages(tries: int) -> list[int]:
     """The exit statuses of one try of `annotate` after the other."""
     command = [sys.executable, "-m", "tests.killed_stages", "r", str(tries)]
     ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    statuses: list[int] = json.loads(ended.stdout)
-    return statuses
+    return list(json.loads(ended.stdout))
 
 
 def rows(settings: Settings, statement: str) -> list[tuple[Any, ...]]:
@@ -113,11 +111,10 @@ def test_texts_that_kill_their_process_are_given_up_and_all_others_are_done_as_i
     assert killed_stages(20) == [-signal.SIGKILL] * (DEATHS_BETWEEN_ROUNDS + DEATHS_OF_ONE) + [0]
 
     # 1. They are counted under their reason, where they were given up, and the run's check passes.
-    given_up = rows(
-        settings,
-        "select stage, text, reason, deaths from run_failed_documents join documents using (document_id) order by 1",
+    given_up = (
+        "select stage, text, reason, deaths from run_failed_documents join documents using (document_id) order by 1"
     )
-    assert given_up == [
+    assert rows(settings, given_up) == [
         ("sample", deadly[0], PROCESS_KILLED, DEATHS_BETWEEN_ROUNDS),
         ("score", deadly[1], PROCESS_KILLED, DEATHS_OF_ONE),
     ]
@@ -230,9 +227,8 @@ def test_what_does_not_fit_into_memory_is_halved_at_once_and_what_never_fits_is_
     for number, document in enumerate(documents):
         run.add_call("Calculator", document, "has", f"{number} + 0", "1")
     run.complete("Calculator")
-    with database.transaction(run.engine) as connection:
-        connection.execute(sql("delete from stage_ledger where stage in ('execute', 'score')"))
-        connection.execute(sql("truncate call_results"))
+    run.change("delete from stage_ledger where stage in ('execute', 'score')")
+    run.change("truncate call_results")
     work = execution(run)
     compute = work.compute
 

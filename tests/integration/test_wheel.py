@@ -72,19 +72,9 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     # 2. An environment with the wheel and, behind it, the packages of ours. Their .pth files are not read: no checkout.
     venv.create(top / "environment", symlinks=True)
     python = top / "environment" / "bin" / "python"
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        python,
-        "install",
-        "--quiet",
-        "--no-index",
-        "--no-deps",
-        "--no-compile",
-    ]
-    subprocess.run([*install, wheel], check=True, capture_output=True)
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    install = [*pip, "install", "--quiet", "--no-index", "--no-deps", "--no-compile", wheel]
+    subprocess.run(install, check=True, capture_output=True)
     [packages] = (top / "environment" / "lib").glob("python3*/site-packages")
     (packages / "others.pth").write_text("\n".join(site.getsitepackages()))
     folder = top / "empty"
