@@ -1,7 +1,6 @@
 """The embedded Postgres and S3 as tests use them: real servers, started and stopped here."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg2
 import psycopg2.errors
 import pytest
@@ -26,31 +26,12 @@ from toolformer_ops.local_services.ports import accepts_connections
 from toolformer_ops.local_services.postgres import prepare_cluster, recover, unfinished_data
 
 
-def _listening_addresses(process_id: int) -> set[str]:
-    """The local addresses on which a process listens by TCP, read from /proc."""
-    inodes = {
-        match.group(1)
-        for link in Path(f"/proc/{process_id}/fd").iterdir()
-        if (match := re.fullmatch(r"socket:\[(\d+)\]", str(link.readlink())))
-    }
-    found = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and fields[9] in inodes:
-                found.add(fields[1].split(":")[0])
-    return found
-
-
-LOOPBACK_IN_PROC = "0100007F"
-
-
-def test_postgres_listens_on_the_loopback_address_alone(postgres_server: RunningPostgres) -> None:
-    assert _listening_addresses(postgres_server.process_id) == {LOOPBACK_IN_PROC}
-
-
-def test_object_store_listens_on_the_loopback_address_alone(object_store_server: RunningObjectStore) -> None:
-    assert _listening_addresses(object_store_server.process_id) == {LOOPBACK_IN_PROC}
+def test_postgres_and_object_store_listen_on_the_loopback_address_alone(
+    postgres_server: RunningPostgres, object_store_server: RunningObjectStore
+) -> None:
+    for server in (postgres_server, object_store_server):
+        connections = psutil.Process(server.process_id).net_connections("tcp")
+        assert {item.laddr.ip for item in connections if item.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
 
 
 def test_no_secret_stands_on_a_command_line(
