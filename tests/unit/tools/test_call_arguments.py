@@ -1,5 +1,6 @@
 """Arguments in a call are read as they are written, checked against the schema, and have one spelling."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -70,12 +71,9 @@ def test_two_spellings_are_one_question() -> None:
         ({"city": "Paris", "date": "tomorrow"}, "argument_not_of_the_schema"),
         ({"city": "Paris", "days": 1.5}, "argument_not_of_the_schema"),
         ({"city": "Paris", "where": {}}, "argument_not_of_the_schema"),  # nothing is fetched
+        ({"city": "Paris", "date": "2023-01-01", "days": 3}, None),
     ],
 )
-def test_arguments_that_the_schema_does_not_allow_have_a_reason(arguments: dict[str, Any], reason: str) -> None:
-    with pytest.raises(RejectedInputError, match=reason):
+def test_only_arguments_that_the_schema_allows_pass(arguments: dict[str, Any], reason: str | None) -> None:
+    with pytest.raises(RejectedInputError, match=reason) if reason else nullcontext():
         check_arguments(arguments, SCHEMA)
-
-
-def test_arguments_of_the_schema_pass() -> None:
-    check_arguments({"city": "Paris", "date": "2023-01-01", "days": 3}, SCHEMA)

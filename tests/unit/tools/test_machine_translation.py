@@ -10,7 +10,7 @@ import pytest
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolError
 from toolformer_ops.records import Document
-from toolformer_ops.tools.base import FilterDecision
+from toolformer_ops.tools.base import FilterDecision, ToolOutput
 from toolformer_ops.tools.machine_translation import TOOL, judge_paragraph, paragraphs
 
 ENGLISH = "The old man walked slowly along the river and looked at the boats that came down."
@@ -38,58 +38,39 @@ def settings_with(**values: Any) -> Settings:
     return Settings(_env_file=None, **values)  # type: ignore[call-arg]
 
 
-def prompted(*answers: str) -> tuple[ScriptedModel, Any]:
-    model = ScriptedModel(answers)
-    return model, TOOL.open(settings_with(translator="prompted_lm"), lambda: cast("Any", model))
-
-
 # The filter
 
-
-def test_a_foreign_passage_between_english_text_is_kept() -> None:
-    assert judge_paragraph(f"{ENGLISH} {FRENCH} {ENGLISH_END}") == KEPT
-    assert judge_paragraph(f"{ENGLISH} {CHINESE} {ENGLISH_END}") == KEPT  # each Chinese character is a token
-
-
-def test_the_passage_need_not_begin_at_a_multiple_of_ten_tokens() -> None:
-    for words_before in range(6, 16):
-        start = " ".join(ENGLISH.split()[:words_before])
-        assert judge_paragraph(f"{start} {FRENCH} {ENGLISH_END}") == KEPT
-
-
-def test_a_passage_at_the_start_or_end_is_not_between_english_text() -> None:
-    assert judge_paragraph(f"{FRENCH} {FRENCH} {ENGLISH}") == "foreign_not_between_english"
-    assert judge_paragraph(f"{ENGLISH} {FRENCH} {FRENCH}") == "foreign_not_between_english"
-
-
-def test_a_few_words_at_the_start_or_end_are_no_english_text() -> None:
+NOT_BETWEEN, NO_FOREIGN = "foreign_not_between_english", "no_foreign_chunk"
+NUMBERS = "12 34 % 56 * 78 / 90 = 1 2 3 4 5 6"
+PARAGRAPHS = {
+    f"{ENGLISH} {FRENCH} {ENGLISH_END}": KEPT,
+    f"{ENGLISH} {CHINESE} {ENGLISH_END}": KEPT,  # each Chinese character is a token
+    # The passage need not begin at a multiple of ten tokens.
+    **{f"{' '.join(ENGLISH.split()[:words])} {FRENCH} {ENGLISH_END}": KEPT for words in range(6, 16)},
+    f"{FRENCH} {FRENCH} {ENGLISH}": NOT_BETWEEN,
+    f"{ENGLISH} {FRENCH} {FRENCH}": NOT_BETWEEN,
     # fastText is sure of English on one to three words of any language: "“André," counts as English to it.
-    assert judge_paragraph(f"“André,” {FRENCH} {ENGLISH_END}") == "foreign_not_between_english"
-    assert judge_paragraph(f"He said: {FRENCH} {ENGLISH_END}") == "foreign_not_between_english"
-    assert judge_paragraph(f"{ENGLISH} {FRENCH} said he.") == "foreign_not_between_english"
-    assert judge_paragraph(f"{ENGLISH} {FRENCH} * * * said he.") == "foreign_not_between_english"  # stars are no words
+    f"“André,” {FRENCH} {ENGLISH_END}": NOT_BETWEEN,
+    f"He said: {FRENCH} {ENGLISH_END}": NOT_BETWEEN,
+    f"{ENGLISH} {FRENCH} said he.": NOT_BETWEEN,
+    f"{ENGLISH} {FRENCH} * * * said he.": NOT_BETWEEN,  # stars are no words
+    # A rest of five words is judged as a whole.
+    f"Then the old man said: {FRENCH} {ENGLISH_END}": KEPT,
+    f"{ENGLISH} {FRENCH} said the old man then.": KEPT,
+    # A text in one language, or with numbers and signs, which are neither foreign nor English.
+    f"{ENGLISH} {ENGLISH_END}": NO_FOREIGN,
+    f"{FRENCH} {FRENCH} {FRENCH}": NOT_BETWEEN,
+    f"{ENGLISH} {NUMBERS} {ENGLISH_END}": NO_FOREIGN,
+    f"{NUMBERS} {FRENCH} {FRENCH} {NUMBERS}": NOT_BETWEEN,
+    NUMBERS * 3: "only_numbers_or_symbols",
+    "He said bonjour and left.": "too_short_for_a_chunk_between_others",
+    "one two three four five six seven eight nine ten eleven": "too_short_for_a_chunk_between_others",
+}
 
 
-def test_a_rest_of_five_words_is_judged_as_a_whole() -> None:
-    assert judge_paragraph(f"Then the old man said: {FRENCH} {ENGLISH_END}") == KEPT
-    assert judge_paragraph(f"{ENGLISH} {FRENCH} said the old man then.") == KEPT
-
-
-def test_a_text_in_one_language_is_not_kept() -> None:
-    assert judge_paragraph(f"{ENGLISH} {ENGLISH_END}") == "no_foreign_chunk"
-    assert judge_paragraph(f"{FRENCH} {FRENCH} {FRENCH}") == "foreign_not_between_english"
-
-
-def test_numbers_and_signs_are_neither_foreign_nor_english() -> None:
-    numbers = "12 34 % 56 * 78 / 90 = 1 2 3 4 5 6"
-    assert judge_paragraph(f"{ENGLISH} {numbers} {ENGLISH_END}") == "no_foreign_chunk"
-    assert judge_paragraph(f"{numbers} {FRENCH} {FRENCH} {numbers}") == "foreign_not_between_english"
-    assert judge_paragraph(numbers * 3) == "only_numbers_or_symbols"
-
-
-def test_a_paragraph_too_short_for_a_chunk_between_others_is_left_out() -> None:
-    assert judge_paragraph("He said bonjour and left.") == "too_short_for_a_chunk_between_others"
-    assert judge_paragraph("one two three four five six seven eight nine ten eleven")[:9] == "too_short"  # 11 tokens
+@pytest.mark.parametrize("text", PARAGRAPHS)
+def test_a_paragraph_is_kept_if_a_foreign_passage_stands_between_english_text(text: str) -> None:
+    assert judge_paragraph(text) == PARAGRAPHS[text]
 
 
 def test_each_paragraph_is_judged_alone_and_found_again_by_its_offsets() -> None:
@@ -112,23 +93,27 @@ def test_paragraphs_are_lines_that_are_not_blank() -> None:
 
 # What is asked
 
-
-def test_an_input_that_stands_only_after_the_call_is_recognised() -> None:
-    before, after = "He has published one book:", " O homem suprimido (1935), and no other."
-    assert TOOL.input_only_after("O homem suprimido", before, after)
-    assert not TOOL.input_only_after("O homem suprimido", before + " O homem suprimido", " (1935)")
-    assert not TOOL.input_only_after("O homem suprimido", before + " O homem suprimido", after)
-    assert TOOL.input_only_after(
-        "O homem suprimido", before + " O homem", " suprimido (1935)"
-    )  # cut in two by the call
-    assert not TOOL.input_only_after("o mundo", before, after)  # stands nowhere
+BEFORE, AFTER = "He has published one book:", " O homem suprimido (1935), and no other."
 
 
-def test_inputs_are_looked_for_as_words_whatever_their_case_and_spaces() -> None:
-    assert not TOOL.input_only_after("o  HOMEM", "It is O\nhomem", " O homem")
-    assert TOOL.input_only_after("homem", "homemade", " homem")
-    assert not TOOL.input_only_after("城市", "南京高淳县城市新区", "城市")  # no spaces between Chinese words
-    assert not TOOL.input_only_after(" ", "a", " b")
+@pytest.mark.parametrize(
+    ("call_input", "before", "after", "only_after"),
+    [
+        ("O homem suprimido", BEFORE, AFTER, True),
+        ("O homem suprimido", f"{BEFORE} O homem suprimido", " (1935)", False),
+        ("O homem suprimido", f"{BEFORE} O homem suprimido", AFTER, False),
+        ("O homem suprimido", f"{BEFORE} O homem", " suprimido (1935)", True),  # cut in two by the call
+        ("o mundo", BEFORE, AFTER, False),  # stands nowhere
+        ("o  HOMEM", "It is O\nhomem", " O homem", False),  # in other letters and spaces
+        ("homem", "homemade", " homem", True),  # as a word
+        ("城市", "南京高淳县城市新区", "城市", False),  # no spaces between Chinese words
+        (" ", "a", " b", False),
+    ],
+)
+def test_an_input_is_only_after_if_its_words_stand_there_and_not_before(
+    call_input: str, before: str, after: str, only_after: bool
+) -> None:
+    assert TOOL.input_only_after(call_input, before, after) is only_after
 
 
 def test_the_effective_input_has_single_spaces() -> None:
@@ -138,27 +123,22 @@ def test_the_effective_input_has_single_spaces() -> None:
 # Translating with the run's own model
 
 
-def test_the_language_model_is_shown_the_phrase_and_its_line_is_the_result() -> None:
-    model, runner = prompted(" nuclear safety")
-    assert runner.run(["sûreté nucléaire"])[0].results == ("nuclear safety",)
-    assert len(model.prompts) == 1
-    assert model.prompts[0].endswith("\n\nText: sûreté nucléaire\nEnglish:")
-
-
-def test_what_needs_no_translation_or_cannot_have_one_gets_a_reason() -> None:
-    model, runner = prompted(" the cat", " ")
-    inputs = ["", "This is the house that Jack built.", "el gato negro", "12 %", "das schöne Haus", "le chat " * 100]
-    outputs = runner.run(inputs)
-    assert [output.reason for output in outputs] == [
-        "empty_input", "already_english", None, "no_words", "empty_translation", "input_too_long",
-    ]  # fmt: skip
-    assert outputs[2].results == ("the cat",)
-    assert len(model.prompts) == 2
-
-
-def test_a_word_that_fasttext_does_not_know_is_not_taken_for_english() -> None:
-    _, runner = prompted(" turtle")
-    assert runner.run(["tortuga"])[0].results == ("turtle",)  # English to fastText, with a confidence of 0.08
+def test_each_phrase_has_the_models_line_or_a_reason() -> None:
+    model = ScriptedModel([" nuclear safety", " ", " turtle"])
+    runner = TOOL.open(settings_with(translator="prompted_lm"), lambda: cast("Any", model))
+    outcomes = {
+        "sûreté nucléaire": "nuclear safety",
+        "": "empty_input",
+        "This is the house that Jack built.": "already_english",
+        "12 %": "no_words",
+        "das schöne Haus": "empty_translation",
+        "le chat " * 100: "input_too_long",
+        "tortuga": "turtle",  # English to fastText, with a confidence of 0.08
+    }
+    outputs = runner.run(list(outcomes))
+    assert [output.results[0] if output.results else output.reason for output in outputs] == list(outcomes.values())
+    asked = ["sûreté nucléaire", "das schöne Haus", "tortuga"]
+    assert [prompt.rpartition("\n\n")[2] for prompt in model.prompts] == [f"Text: {text}\nEnglish:" for text in asked]
 
 
 def test_the_version_names_the_translator_and_its_model() -> None:
@@ -203,7 +183,7 @@ def nllb_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources, targets = batch(1, None), batch(2, "eng_Latn")
     labels = targets["input_ids"].masked_fill(targets["attention_mask"] == 0, -100)  # (pairs, tokens)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(150):
+    for _ in range(80):
         optimizer.zero_grad()
         model(**sources, labels=labels).loss.backward()
         optimizer.step()
@@ -213,23 +193,20 @@ def nllb_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def open_nllb(**values: Any) -> Any:
+    return TOOL.open(settings_with(translator="nllb", hub_offline=True, **values), pytest.fail)
+
+
 @pytest.fixture(scope="module")
 def nllb(nllb_dir: Path) -> Any:
-    def no_language_model() -> Any:
-        raise AssertionError("NLLB needs no language model")
-
-    return TOOL.open(settings_with(translator="nllb", translator_model=str(nllb_dir)), no_language_model)
+    return open_nllb(translator_model=str(nllb_dir))
 
 
-def test_a_checkpoint_translates_what_it_was_taught(nllb: Any) -> None:
-    outputs = nllb.run(["der klassische jüdische Mann", "sûreté nucléaire"])
-    assert [output.results for output in outputs] == [("the classical Jewish man",), ("nuclear safety",)]
-
-
-def test_a_batch_of_one_equals_a_batch_of_many(nllb: Any) -> None:
-    phrases = ["sûreté nucléaire", "der klassische jüdische Mann"]
-    assert nllb.run([phrases[0]]) + nllb.run([phrases[1]]) == nllb.run(phrases)
-    assert nllb.run(phrases * 10) == nllb.run(phrases) * 10  # more than one batch
+def test_a_checkpoint_translates_what_it_was_taught_in_any_batch(nllb: Any) -> None:
+    phrases, translations = [pair[1] for pair in PAIRS], [ToolOutput.of(pair[2]) for pair in PAIRS]
+    assert nllb.run(phrases[::-1]) == translations[::-1]
+    assert nllb.run(phrases[:1]) + nllb.run(phrases[1:]) == translations
+    assert nllb.run(phrases * 10) == translations * 10  # more than one batch
 
 
 def test_source_and_target_language_are_given_to_the_checkpoint(nllb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,8 +227,11 @@ def test_source_and_target_language_are_given_to_the_checkpoint(nllb: Any, monke
 def test_languages_and_lengths_beyond_the_checkpoint_get_a_reason(nllb: Any) -> None:
     breton = "Demat d'an holl, penaos emañ kont ganeoc'h hiziv e Breizh?"
     outputs = nllb.run(["sûreté nucléaire", breton, "la sûreté nucléaire " * 40])
-    assert [output.reason for output in outputs] == [None, "language_not_supported", "input_too_long"]
-    assert outputs[0].results == ("nuclear safety",)
+    assert outputs == [
+        ToolOutput.of("nuclear safety"),
+        ToolOutput.none("language_not_supported"),
+        ToolOutput.none("input_too_long"),
+    ]
 
 
 def test_a_translation_without_an_end_is_no_result(nllb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,10 +245,6 @@ def test_the_version_follows_the_checkpoints_content(nllb_dir: Path) -> None:
     assert "smol" not in version  # the run's own model does not matter
 
 
-def open_nllb(**values: Any) -> None:
-    TOOL.open(settings_with(translator="nllb", hub_offline=True, **values), lambda: cast("Any", None))
-
-
 def test_a_checkpoint_that_is_not_there_is_named_with_its_setting(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="TOOLFORMER_TRANSLATOR_MODEL: expected an NLLB checkpoint"):
         open_nllb()
@@ -278,19 +254,20 @@ def test_a_checkpoint_that_is_not_there_is_named_with_its_setting(tmp_path: Path
         TOOL.version(settings_with(translator="nllb", translator_model=str(tmp_path)), "smol@1")
 
 
-def test_a_checkpoint_of_another_shape_or_without_safetensors_is_refused(nllb_dir: Path, tmp_path: Path) -> None:
-    import torch
-    from safetensors.torch import load_file
+@pytest.mark.parametrize(
+    ("damage", "said"), [("causal", "expected a sequence-to-sequence checkpoint"), ("pickled", "with safetensors")]
+)
+def test_a_checkpoint_of_another_shape_or_without_safetensors_is_refused(
+    nllb_dir: Path, tmp_path: Path, damage: str, said: str
+) -> None:
+    folder = tmp_path / damage
+    shutil.copytree(nllb_dir, folder)
+    if damage == "causal":
+        (folder / "config.json").write_text('{"model_type": "gpt2"}')
+    else:
+        import torch
 
-    causal = tmp_path / "causal"
-    shutil.copytree(nllb_dir, causal)
-    (causal / "config.json").write_text('{"model_type": "gpt2"}')
-    with pytest.raises(ToolError, match="expected a sequence-to-sequence checkpoint"):
-        open_nllb(translator_model=str(causal))
-
-    pickled = tmp_path / "pickled"
-    shutil.copytree(nllb_dir, pickled)
-    torch.save(load_file(pickled / "model.safetensors"), pickled / "pytorch_model.bin")
-    (pickled / "model.safetensors").unlink()
-    with pytest.raises(ToolError, match="with safetensors"):
-        open_nllb(translator_model=str(pickled))
+        torch.save({}, folder / "pytorch_model.bin")
+        (folder / "model.safetensors").unlink()
+    with pytest.raises(ToolError, match=said):
+        open_nllb(translator_model=str(folder))

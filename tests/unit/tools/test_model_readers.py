@@ -1,11 +1,13 @@
 """Models that read passages: the real loading code with tiny random checkpoints, and what is made of their words."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.tiny_models import train_tokenizer
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, ToolError
 from toolformer_ops.models import model_identity
@@ -28,61 +30,26 @@ PASSAGES = [
 ]
 
 
-def save_tokenizer(folder: Path, **options: object) -> int:
-    """A tokenizer of single bytes; returns the size of its vocabulary."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    vocabulary = {
-        token: number for number, token in enumerate(["<pad>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())])
-    }
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>", **options)
-    fast.save_pretrained(folder)
-    return len(vocabulary)
-
-
 @pytest.fixture(scope="module")
 def tiny_t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An encoder-decoder with two layers and random weights."""
+    """An encoder-decoder with two layers, random weights and a tokenizer of single bytes."""
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
     folder = tmp_path_factory.mktemp("t5")
+    tokenizer = train_tokenizer(vocabulary=257)  # 256 bytes and the end of a text
+    tokenizer.add_special_tokens({"pad_token": "<pad>"})
+    tokenizer.save_pretrained(folder)
+    ids = {"pad_token_id": 257, "eos_token_id": 0, "decoder_start_token_id": 257}
     torch.manual_seed(5)
-    size = save_tokenizer(folder)
-    config = T5Config(
-        vocab_size=size,
-        d_model=32,
-        d_kv=8,
-        d_ff=64,
-        num_layers=2,
-        num_heads=4,
-        pad_token_id=0,
-        eos_token_id=1,
-        decoder_start_token_id=0,
-    )
+    config = T5Config(vocab_size=258, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, **ids)
     T5ForConditionalGeneration(config).save_pretrained(folder)
     return folder
 
 
-@pytest.fixture(scope="module")
-def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A causal language model with two layers and random weights."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    folder = tmp_path_factory.mktemp("llama")
-    torch.manual_seed(5)
-    size = save_tokenizer(folder, bos_token="</s>")
-    config = LlamaConfig(
-        vocab_size=size, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        max_position_embeddings=512, bos_token_id=1, eos_token_id=1,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return folder
+@pytest.fixture
+def t5_reader(tiny_t5: Path) -> SequenceToSequenceReader:
+    return SequenceToSequenceReader.load(str(tiny_t5), None, Settings())
 
 
 class Generator:
@@ -102,13 +69,10 @@ class Generator:
 
 
 def test_passages_and_question_fill_the_slot_best_first() -> None:
-    assert fill_prompt("Read.\n{text}\nAnswer:", "Who?", PASSAGES[1][1:] + PASSAGES[0]) == (
-        "Read.\nTea: A drink.\nJoe Biden: He was born in Scranton.\nQuestion: Who?\nAnswer:"
+    passages = [FoundPassage("4", "Slot", "{text}", 3.0), *PASSAGES[1][1:], *PASSAGES[0]]
+    assert fill_prompt("Read.\n{text}\nAnswer:", "Who?", passages) == (
+        "Read.\nSlot: {text}\nTea: A drink.\nJoe Biden: He was born in Scranton.\nQuestion: Who?\nAnswer:"
     )
-
-
-def test_a_passage_that_holds_the_slots_name_stays_as_it_is() -> None:
-    assert fill_prompt("{text}!", "Who?", [FoundPassage("1", "A", "{text}", 1.0)]) == "A: {text}\nQuestion: Who?!"
 
 
 @pytest.mark.parametrize(
@@ -125,9 +89,10 @@ def test_the_answer_is_the_first_line_that_says_something(written: str, answer: 
     assert answer_of(written) == answer
 
 
-def test_a_causal_model_continues_the_prompt() -> None:
+def test_the_runs_own_model_continues_the_prompt() -> None:
     generator = Generator(" Scranton", " The Coca-Cola Company")
-    assert CausalReader(generator).read(QUESTIONS, PASSAGES) == [("Scranton",), ("The Coca-Cola Company",)]
+    model = model_readers.load_causal_model(Settings(qa_reader="causal"), lambda: generator)  # type: ignore[arg-type, return-value]
+    assert CausalReader(model).read(QUESTIONS, PASSAGES) == [("Scranton",), ("The Coca-Cola Company",)]
     assert generator.prompts[0].endswith(
         "Joe Biden: He was born in Scranton.\nQuestion: Where was Joe Biden born?\nAnswer:"
     )
@@ -148,85 +113,63 @@ def test_a_window_too_short_for_the_question_gives_no_answer() -> None:
     assert CausalReader(Generator("x", window=10)).read(QUESTIONS, PASSAGES) == [(), ()]
 
 
-def test_an_encoder_decoder_checkpoint_is_loaded_and_writes_the_same_each_time(tiny_t5: Path) -> None:
-    first = SequenceToSequenceReader.load(str(tiny_t5), None, Settings()).read(QUESTIONS, PASSAGES)
-    second = SequenceToSequenceReader.load(str(tiny_t5), None, Settings()).read(QUESTIONS, PASSAGES)
-    assert first == second
-    assert len(first) == 2
-
-
-def test_an_encoder_decoder_checkpoint_on_s3_reads_as_its_folder_does(s3_settings: Settings, tiny_t5: Path) -> None:
+def test_an_encoder_decoder_checkpoint_on_s3_reads_as_its_folder_does(
+    s3_settings: Settings, tiny_t5: Path, t5_reader: SequenceToSequenceReader
+) -> None:
     address = publish_model(s3_settings, str(tiny_t5)).address
     on_s3 = SequenceToSequenceReader.load(address, None, s3_settings).read(QUESTIONS, PASSAGES)
-    assert on_s3 == SequenceToSequenceReader.load(str(tiny_t5), None, s3_settings).read(QUESTIONS, PASSAGES)
+    assert on_s3 == t5_reader.read(QUESTIONS, PASSAGES)
+    assert all(on_s3)
     assert model_identity(address, settings=s3_settings) == model_identity(str(tiny_t5))
 
 
-def test_the_company_of_other_questions_changes_no_answer(tiny_t5: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = SequenceToSequenceReader.load(str(tiny_t5), None, Settings())
-    together = reader.read(QUESTIONS, PASSAGES)
+def test_the_company_of_other_questions_changes_no_answer(
+    t5_reader: SequenceToSequenceReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = t5_reader.read(QUESTIONS, PASSAGES)
     monkeypatch.setattr(model_readers, "BATCH_QUESTIONS", 1)
-    assert reader.read(QUESTIONS, PASSAGES) == together
-    assert reader.read(QUESTIONS[::-1], PASSAGES[::-1]) == together[::-1]
+    assert t5_reader.read(QUESTIONS, PASSAGES) == together
+    assert t5_reader.read(QUESTIONS[::-1], PASSAGES[::-1]) == together[::-1]
 
 
-def test_an_encoder_decoder_gets_as_many_passages_as_it_takes(tiny_t5: Path) -> None:
-    reader = SequenceToSequenceReader.load(str(tiny_t5), None, Settings())
-    whole = reader.fitting_prompt(QUESTIONS[1], PASSAGES[1])
-    assert whole == fill_prompt(reader._prompt, QUESTIONS[1], PASSAGES[1])
-    reader.most_tokens = len(whole) - 1  # a token is a byte
-    assert reader.fitting_prompt(QUESTIONS[1], PASSAGES[1]) == fill_prompt(
-        reader._prompt, QUESTIONS[1], PASSAGES[1][:1]
-    )
-    reader.most_tokens = 20
-    assert reader.read(QUESTIONS, PASSAGES) == [(), ()]
+def test_an_encoder_decoder_gets_as_many_passages_as_it_takes(t5_reader: SequenceToSequenceReader) -> None:
+    whole = t5_reader.fitting_prompt(QUESTIONS[1], PASSAGES[1])
+    assert whole == fill_prompt(t5_reader._prompt, QUESTIONS[1], PASSAGES[1])
+    t5_reader.most_tokens = len(whole) - 1  # a token is a byte
+    fewer = fill_prompt(t5_reader._prompt, QUESTIONS[1], PASSAGES[1][:1])
+    assert t5_reader.fitting_prompt(QUESTIONS[1], PASSAGES[1]) == fewer
+    t5_reader.most_tokens = 20
+    assert t5_reader.read(QUESTIONS, PASSAGES) == [(), ()]
 
 
-def test_a_folder_without_a_checkpoint_names_the_setting(tmp_path: Path) -> None:
-    with pytest.raises(ToolError, match="TOOLFORMER_QA_READER_MODEL"):
-        SequenceToSequenceReader.load(str(tmp_path), None, Settings())
-
-
-def test_a_causal_checkpoint_is_refused_as_an_encoder_decoder(tiny_llama: Path) -> None:
-    with pytest.raises(ToolError, match="encoder-decoder"):
-        SequenceToSequenceReader.load(str(tiny_llama), None, Settings())
-
-
-def test_pickled_weights_are_refused(tiny_t5: Path, tmp_path: Path) -> None:
-    import torch
-
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / name).write_bytes((tiny_t5 / name).read_bytes())
-    torch.save({}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ToolError, match="safetensors"):
-        SequenceToSequenceReader.load(str(tmp_path), None, Settings())
-
-
-def test_code_that_comes_with_a_model_is_not_run(tiny_t5: Path, tmp_path: Path) -> None:
-    for path in tiny_t5.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    config = json.loads((tmp_path / "config.json").read_text())
-    config.update(
-        model_type="homemade", auto_map={"AutoConfig": "homemade.Config", "AutoModelForSeq2SeqLM": "homemade.Model"}
-    )
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    (tmp_path / "homemade.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'w')\n")
-    with pytest.raises(ToolError):
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("empty", "TOOLFORMER_QA_READER_MODEL"), ("causal", "encoder-decoder"), ("pickled", "safetensors"), ("code", "homemade")],
+)
+def test_what_is_no_encoder_decoder_in_safetensors_is_refused_and_its_code_not_run(
+    tiny_t5: Path, tiny_model_dir: Path, tmp_path: Path, kind: str, said: str
+) -> None:
+    if kind != "empty":
+        shutil.copytree(tiny_model_dir if kind == "causal" else tiny_t5, tmp_path, dirs_exist_ok=True)
+    if kind == "pickled":
+        (tmp_path / "model.safetensors").unlink()
+        (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04}.")  # an empty dict, pickled
+    if kind == "code":
+        config = json.loads((tmp_path / "config.json").read_text())
+        classes = {"AutoConfig": "homemade.Config", "AutoModelForSeq2SeqLM": "homemade.Model"}
+        (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "homemade", "auto_map": classes}))
+        (tmp_path / "homemade.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'w')\n")
+    with pytest.raises(ToolError, match=said):
         SequenceToSequenceReader.load(str(tmp_path), None, Settings())
     assert not (tmp_path / "was_run").exists()
 
 
-def test_the_engine_reads_with_a_causal_checkpoint(tiny_llama: Path) -> None:
-    settings = Settings(qa_reader="causal", qa_reader_model=str(tiny_llama))
+def test_the_engine_reads_with_a_causal_checkpoint(tiny_model_dir: Path) -> None:
+    settings = Settings(qa_reader="causal", qa_reader_model=str(tiny_model_dir))
     reader = CausalReader(model_readers.load_causal_model(settings, pytest.fail))
     answers = reader.read(QUESTIONS, PASSAGES)
+    assert all(answers)
     assert reader.read(QUESTIONS[1:], PASSAGES[1:]) == answers[1:]
-
-
-def test_without_a_checkpoint_the_runs_own_model_reads() -> None:
-    generator = Generator("Scranton")
-    assert model_readers.load_causal_model(Settings(qa_reader="causal"), lambda: generator) is generator  # type: ignore[arg-type, return-value, comparison-overlap]
-    assert CausalReader(generator).read(QUESTIONS[:1], PASSAGES[:1]) == [("Scranton",)]
 
 
 class Scorer:
@@ -280,10 +223,10 @@ def test_sentences_without_a_span_are_given_as_they_are() -> None:
     assert SpanReader(Scorer({}), whole_passages).read(["What is tea?", "Tea?"], [tea, []]) == [("a drink",), ()]
 
 
-def test_a_window_too_short_for_the_sentences_gives_the_sentences(tiny_llama: Path) -> None:
-    settings = Settings(qa_reader="span", qa_reader_model=str(tiny_llama))
+def test_a_window_too_short_for_the_sentences_gives_the_sentences(tiny_model_dir: Path) -> None:
+    settings = Settings(qa_reader="span", qa_reader_model=str(tiny_model_dir))
     reader = SpanReader(model_readers.load_causal_model(settings, pytest.fail), whole_passages)
-    long = [FoundPassage("4", "Hamlet", HAMLET[0].text * 10, 1.0)]
+    long = [FoundPassage("4", "Hamlet", HAMLET[0].text * 50, 1.0)]
     fitting, too_long = reader.read(["Who?", "Who?"], [HAMLET[:1], long])
     assert set(fitting) <= set(spans_in("Who?", [HAMLET[0].text]))
     assert too_long == (long[0].text,)

@@ -20,32 +20,22 @@ def demonstrations(name: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", PAPER_TOOLS)
-def test_the_slot_is_after_the_last_input_and_the_end_asks_for_the_output(name: str) -> None:
-    assert get_tool(name).prompt.endswith("\n\nInput: {text}\nOutput:")
+def test_a_prompt_shows_its_tool_and_asks_for_one_more_output(name: str) -> None:
+    prompt = get_tool(name).prompt
+    assert f"[{name}(" in prompt.partition("Input:")[0]
+    assert prompt.endswith("\n\nInput: {text}\nOutput:")
+    assert not re.search("[\u2018-\u201f]", prompt)  # quotation marks are straight
 
 
 @pytest.mark.parametrize("name", PAPER_TOOLS)
-def test_every_demonstration_calls_the_tool_by_the_name_it_is_registered_under(name: str) -> None:
+def test_every_demonstration_is_its_input_with_calls_of_the_tool(name: str) -> None:
     pairs = demonstrations(name)
     assert len(pairs) == DEMONSTRATIONS[name]
-    for _, output in pairs:
-        calls = [parse_call(written) for written in CALL.findall(output)]
-        assert calls
-        assert {call.tool for call in calls} == {name}
-    assert f"[{name}(" in get_tool(name).prompt.partition("Input:")[0]
-
-
-@pytest.mark.parametrize("name", PAPER_TOOLS)
-def test_taking_the_calls_out_of_an_output_gives_its_input(name: str) -> None:
-    # Two demonstrations of the paper change their text: one sentence of the matches, and a Chinese name.
-    for text, output in demonstrations(name):
+    for text, output in pairs:
+        assert {parse_call(written).tool for written in CALL.findall(output)} == {name}
+        # Two demonstrations of the paper change their text: one sentence of the matches, and a Chinese name.
         if "252 qualifying matches" not in text and not text.startswith("南京"):
             assert CALL.sub("", output) == text
-
-
-@pytest.mark.parametrize("name", PAPER_TOOLS)
-def test_quotation_marks_are_straight(name: str) -> None:
-    assert not re.search("[\u2018-\u201f]", get_tool(name).prompt)
 
 
 def test_the_calculator_computes_every_expression_of_its_prompt() -> None:

@@ -22,82 +22,78 @@ def read(question: str, *passages: tuple[str, str]) -> tuple[str, ...]:
 
 
 class EchoReader:
-    """Answers each question with how many passages it was given."""
+    """Answers each question with how many passages it was given; nothing to the question `rod`."""
 
     passages = 2
 
     def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
-        return [(f"{question} from {len(found)}",) for question, found in zip(questions, passages, strict=True)]
+        return [
+            () if question == "rod" else (f"{question} from {len(found)}",)
+            for question, found in zip(questions, passages, strict=True)
+        ]
 
 
-class SilentReader(EchoReader):
-    def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
-        return [() for _ in questions]
-
-
-def test_the_sentence_with_most_of_the_questions_words_comes_first() -> None:
-    answers = read(
-        "Who manufactures Coke bottles?",
-        ("Coke", "Coke is a cold drink. The Owens company manufactures Coke bottles. It is sold in tins."),
-    )
-    assert answers[0] == "The Owens company manufactures Coke bottles."
-
-
-def test_a_sentence_that_only_repeats_the_question_is_left_out() -> None:
-    answers = read("Who manufactures Coke?", ("Drinks", "Who manufactures Coke? The Owens company makes Coke."))
-    assert answers == ("The Owens company makes Coke.",)
-
-
-def test_the_heading_lends_its_words_to_sentences_that_say_it() -> None:
-    answers = read(
-        "Where is the Eiffel Tower?",
-        ("Blackpool Tower", "It is a tower beside the sea."),
-        ("Eiffel Tower", "It is an iron thing of Paris."),
-    )
-    assert answers[0] == "It is an iron thing of Paris."
+COKE = "Coke is a cold drink. The Owens company manufactures Coke bottles. It is sold in tins."
+LONG = "Coke " + "word other " * 60 + "end."
 
 
 @pytest.mark.parametrize(
-    ("question", "fitting", "other"),
+    ("question", "passages", "answers"),
     [
-        ("When was Coke sold first?", "Coke was sold first during May 1886.", "Coke was sold first as a tonic syrup."),
-        (
-            "How many bottles of Coke exist?",
-            "Bottles of Coke exist: nine types.",
-            "Bottles of Coke exist for every taste.",
+        pytest.param(
+            "Who manufactures Coke bottles?",
+            [("Coke", COKE)],
+            ("The Owens company manufactures Coke bottles.",),
+            id="most of the question's words first",
         ),
-        (
-            "Who invented Coke?",
-            "Coke was invented by the chemist Pemberton.",
-            "Coke was invented by the thirsty chemists.",
+        pytest.param(
+            "Who manufactures Coke?",
+            [("Drinks", "Who manufactures Coke? The Owens company makes Coke.")],
+            ("The Owens company makes Coke.",),
+            id="no sentence that only repeats the question",
         ),
-        (
-            "Where was Coke invented?",
-            "Coke was invented in Atlanta by chemists.",
-            "Coke was invented in haste by chemists.",
+        pytest.param(
+            "Where is the Eiffel Tower?",
+            [("Blackpool Tower", "It is a tower beside the sea."), ("Eiffel Tower", "It is an iron thing of Paris.")],
+            ("It is an iron thing of Paris.", "It is a tower beside the sea."),
+            id="a heading lends its words to sentences that say it",
         ),
+        pytest.param(
+            "Coke",
+            [("A", "Coke tastes sweet."), ("B", "Coke costs little."), ("C", "Coke tastes sweet.")],
+            ("Coke tastes sweet.", "Coke costs little."),
+            id="equal sentences in the passages' order, and once",
+        ),
+        pytest.param(
+            "sweet Coke",
+            [("A", "Coke costs little. Sweet Coke sells well."), ("B", "Tea sells badly. Coke tastes bitter.")],
+            ("Sweet Coke sells well.", "Coke tastes bitter."),
+            id="the best sentence of each passage",
+        ),
+        pytest.param("Coke", [("Drinks", LONG)], (" ".join(LONG.split()[:64]),), id="cut to the budget"),
     ],
 )
-def test_of_two_equal_matches_the_one_with_the_kind_asked_for_wins(question: str, fitting: str, other: str) -> None:
+def test_the_best_sentences_are_the_answers(
+    question: str, passages: list[tuple[str, str]], answers: tuple[str, ...]
+) -> None:
+    assert read(question, *passages) == answers
+
+
+@pytest.mark.parametrize(
+    ("question", "start", "fitting", "other"),
+    [
+        ("When was Coke sold first?", "Coke was sold first", "during May 1886.", "as a tonic syrup."),
+        ("How many bottles of Coke exist?", "Bottles of Coke exist", ": nine types.", "for every taste."),
+        ("Who invented Coke?", "Coke was invented by the", "chemist Pemberton.", "thirsty chemists."),
+        ("Where was Coke invented?", "Coke was invented in", "Atlanta by chemists.", "haste by chemists."),
+    ],
+)
+def test_of_two_equal_matches_the_kind_that_is_asked_for_wins(
+    question: str, start: str, fitting: str, other: str
+) -> None:
+    fitting, other = f"{start} {fitting}", f"{start} {other}"
     assert read(question, ("Coke", f"{other} {fitting}"))[0] == fitting
     assert read(question, ("Coke", f"{fitting} {other}"))[0] == fitting
-
-
-def test_equal_sentences_stay_in_the_passages_order_and_come_once() -> None:
-    answers = read("Coke", ("A", "Coke tastes sweet."), ("B", "Coke costs little."), ("C", "Coke tastes sweet."))
-    assert answers == ("Coke tastes sweet.", "Coke costs little.")
-
-
-def test_each_passage_gives_its_best_sentence() -> None:
-    answers = read(
-        "sweet Coke", ("A", "Coke costs little. Sweet Coke sells well."), ("B", "Tea sells badly. Coke tastes bitter.")
-    )
-    assert answers == ("Sweet Coke sells well.", "Coke tastes bitter.")
-
-
-def test_a_long_sentence_is_cut_to_the_budget() -> None:
-    (answer,) = read("Coke", ("Drinks", "Coke " + "word other " * 60 + "end."))
-    assert len(answer.split()) == 64
 
 
 def test_a_better_passage_wins_where_sentences_match_alike() -> None:
@@ -107,17 +103,12 @@ def test_a_better_passage_wins_where_sentences_match_alike() -> None:
 
 def test_each_question_gets_its_own_answer_or_reason() -> None:
     runner = QuestionAnsweringRunner(FakeIndex(("Reel", "A reel."), ("Rod", "A rod and reel.")), EchoReader())
-    assert runner.run(["reel", "the", "golf", "rod"]) == [
+    assert runner.run(["reel", "the", "golf", "rod", "a rod"]) == [
         ToolOutput(("reel from 2",)),
         ToolOutput.none("empty_query"),
         ToolOutput.none("no_match"),
-        ToolOutput(("rod from 1",)),
-    ]
-
-
-def test_a_reader_without_an_answer_is_a_reason() -> None:
-    assert QuestionAnsweringRunner(FakeIndex(("Reel", "A reel.")), SilentReader()).run(["reel"]) == [
-        ToolOutput.none("no_answer")
+        ToolOutput.none("no_answer"),
+        ToolOutput(("a rod from 1",)),
     ]
 
 
@@ -147,15 +138,15 @@ def test_the_version_names_index_and_reader(tmp_path: Path) -> None:
     assert len({version, *asked}) == 5
 
 
-def test_a_model_reader_without_a_checkpoint_names_the_setting(tmp_path: Path) -> None:
-    settings = settings_with_index(tmp_path).model_copy(update={"qa_reader": "sequence_to_sequence"})
-    with pytest.raises(ToolError, match="TOOLFORMER_QA_READER_MODEL"):
-        TOOL.version(settings, "model")
-
-
-def test_a_checkpoint_that_is_not_there_fails_before_anything_runs(tmp_path: Path) -> None:
-    update = {"qa_reader": "sequence_to_sequence", "qa_reader_model": str(tmp_path / "nowhere")}
-    with pytest.raises(ModelError, match="nowhere"):
+@pytest.mark.parametrize(
+    ("checkpoint", "error", "said"),
+    [(None, ToolError, "TOOLFORMER_QA_READER_MODEL"), ("/no/such/folder", ModelError, "/no/such/folder")],
+)
+def test_a_model_reader_without_its_checkpoint_fails_before_anything_runs(
+    tmp_path: Path, checkpoint: str | None, error: type[Exception], said: str
+) -> None:
+    update = {"qa_reader": "sequence_to_sequence", "qa_reader_model": checkpoint}
+    with pytest.raises(error, match=said):
         TOOL.version(settings_with_index(tmp_path).model_copy(update=update), "model")
 
 

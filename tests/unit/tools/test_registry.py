@@ -1,4 +1,6 @@
-"""Tools are found by name in any capitals; an entry point that cannot be used harms no other and says what to do."""
+"""Tools are found by name in any capitals; one of an installed package needs a spec, a prompt and `run` alone, and one that cannot
+be used harms no other and says what to do.
+"""
 
 import logging
 import sys
@@ -7,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ToolError
+from toolformer_ops.records import Document
+from toolformer_ops.tools.base import FilterDecision, run_tool
 from toolformer_ops.tools.registry import PAPER_TOOLS, _added_tools, get_tool, tool_names
 
 MODULE = """
@@ -60,10 +65,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     _forget()
 
 
-@pytest.mark.parametrize("typed", ["Calculator", "calculator", "CALCULATOR"])
-def test_capitals_do_not_matter(typed: str) -> None:
-    assert get_tool(typed) is get_tool("Calculator")
-    assert get_tool(typed).spec.name == "Calculator"
+def test_capitals_do_not_matter() -> None:
+    assert get_tool("calculator") is get_tool("CALCULATOR") is get_tool("Calculator")
 
 
 def test_an_unknown_tool_is_an_error_that_lists_those_there_are() -> None:
@@ -76,13 +79,12 @@ def test_each_tool_of_the_paper_has_the_name_it_is_found_by() -> None:
 
 
 def test_the_numbers_of_the_papers_tools_are_the_papers() -> None:
-    specs = {name: get_tool(name).spec for name in PAPER_TOOLS}
-    numbers = {
-        name: (spec.sampling_threshold, spec.max_positions, spec.samples_per_position, spec.keep_threshold)
-        for name, spec in specs.items()
-    }
     few, many = (0.05, 5, 5, 1.0), (0.0, 20, 10, 0.5)  # section 4.1 and appendix A
-    assert numbers == {"Calculator": many, "Calendar": few, "WikiSearch": few, "QA": few, "MT": many}
+    specs = [get_tool(name).spec for name in PAPER_TOOLS]
+    assert {
+        spec.name: (spec.sampling_threshold, spec.max_positions, spec.samples_per_position, spec.keep_threshold)
+        for spec in specs
+    } == {"Calculator": many, "Calendar": few, "WikiSearch": few, "QA": few, "MT": many}
 
 
 def test_each_tool_says_what_it_needs() -> None:
@@ -93,11 +95,16 @@ def test_each_tool_says_what_it_needs() -> None:
     assert [tool.spec.name for tool in tools if tool.spec.filter_unit == "paragraph"] == ["MT"]
 
 
-def test_a_tool_of_an_installed_package_comes_after_the_papers(install: Install) -> None:
-    install("Shout")
+def test_a_tool_of_an_installed_package_with_a_spec_and_run_has_all_the_rest(install: Install) -> None:
+    prompt = (install("Shout") / "prompt.txt").read_text()
     assert tool_names() == (*PAPER_TOOLS, "Shout")
-    assert get_tool("shout").run(["a"])[0].results == ("A",)
-    assert "[Shout(" in get_tool("Shout").prompt
+    shout, document = get_tool("shout"), Document.of("He said hello to  the\nworld.")
+    assert shout.prompt == prompt
+    assert shout.filter(document) == [FilterDecision(True, "every_text", end_char=28)]
+    assert shout.effective_input("  the\n world ", document) == "the world"
+    assert not shout.input_only_after("hello", "He said", " hello")
+    assert shout.version(Settings(), "any model") == "shout-1"
+    assert run_tool(shout.open(Settings(), pytest.fail), ["hello"], 1.0)[0].results == ("HELLO",)
 
 
 @pytest.mark.parametrize(
@@ -125,9 +132,22 @@ def test_a_broken_entry_point_says_what_to_do_and_the_others_work(
         get_tool(package.get("entry", "Shout"))
 
 
-def test_a_package_without_its_prompt_is_named(install: Install) -> None:
-    (install("Shout") / "prompt.txt").unlink()
-    with pytest.raises(ToolError, match=r"tool Shout .*expected a prompt file in UTF-8.*Ship the prompt file"):
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        (None, "expected a prompt file in UTF-8, found none.*Ship the prompt file"),
+        (b"\xff {text}", "expected a prompt file in UTF-8, found none"),
+        (b"[Shout(a)] no slot", "expected '{text}' once, found 0"),
+        (b"[Shout(a)] {text} {text}", "expected '{text}' once, found 2"),
+        (b"[shout(a)] {text}", r"expected examples with calls '\[Shout"),
+    ],
+)
+def test_a_prompt_that_cannot_work_is_refused(install: Install, prompt: bytes | None, message: str) -> None:
+    path = install("Shout") / "prompt.txt"
+    path.unlink()
+    if prompt is not None:
+        path.write_bytes(prompt)
+    with pytest.raises(ToolError, match=f"tool Shout .*{message}"):
         get_tool("Shout")
 
 
@@ -144,3 +164,10 @@ def test_two_packages_with_one_name_are_both_left_out(install: Install) -> None:
     assert tool_names() == (*PAPER_TOOLS, "Whisper")
     with pytest.raises(ToolError, match=r"expected one entry point of that name, found .*tool_package_.*tool_package_"):
         get_tool("Shout")
+
+
+def test_the_page_about_tools_shows_the_files_of_the_example_package() -> None:
+    package = REPOSITORY / "tests" / "data" / "word_count_tool"
+    page = (REPOSITORY / "docs" / "tools.md").read_text(encoding="utf-8")
+    for name in ("pyproject.toml", "word_count_tool/word_count.py", "word_count_tool/word_count.txt"):
+        assert (package / name).read_text(encoding="utf-8") in page, name

@@ -137,13 +137,10 @@ def test_other_tools_name_their_arguments(tools_folder: Path) -> None:
     assert tool.arguments(asked) == {"city": "Paris", "date": "1 May"}
     assert tool.sent_arguments(asked) == {"city": "Paris", "date": "1 May", "key": "k"}
     assert tool.effective_input("Paris,  1 May", Document.of("")) == "Paris, 1 May"
-    for wrong, reason in (
-        ("Paris", "do_not_parse"),
-        ('city: "P"', "missing"),
-        ('city: "P", date: "d", key: "x"', "unknown"),
-    ):
+    wrong = {"Paris": "do_not_parse", 'city: "P"': "missing", 'city: "P", date: "d", key: "x"': "unknown"}
+    for call_input, reason in wrong.items():
         with pytest.raises(RejectedInputError, match=reason):
-            tool.sent_arguments(wrong)
+            tool.sent_arguments(call_input)
 
 
 def test_its_json_schema_is_the_functions_without_fixed_arguments(tools_folder: Path) -> None:
@@ -191,15 +188,15 @@ def test_its_price_is_no_part_of_the_version_and_raises_the_keep_threshold_of_a_
         choices.kept_from()
 
 
-def test_the_version_names_the_server_and_not_the_prompt(tools_folder: Path) -> None:
-    def version(path: Path) -> str:
-        return tool_of(path).version(Settings(), "model")
+def version(path: Path) -> str:
+    return tool_of(path).version(Settings(), "model")
 
+
+def test_the_version_names_the_server_and_not_the_prompt(tools_folder: Path) -> None:
     first = version(weather(tools_folder))
     assert "server=faulty@1.0" in first
-    prompt = tools_folder / "weather.txt"
-    prompt.write_text(prompt.read_text() + "More.\n")
-    assert version(weather(tools_folder)) == first
+    (tools_folder / "weather.txt").write_text(PROMPT.format(name="Weather") + "More.\n")
+    assert version(tools_folder / "weather.toml") == first
 
 
 @pytest.mark.parametrize(
@@ -214,5 +211,5 @@ def test_the_version_names_the_server_and_not_the_prompt(tools_folder: Path) -> 
     ],
 )
 def test_another_answer_is_another_version(tools_folder: Path, changes: dict[str, Any]) -> None:
-    first = tool_of(weather(tools_folder)).version(Settings(), "model")
-    assert tool_of(weather(tools_folder, **changes)).version(Settings(), "model") != first
+    first = version(weather(tools_folder))
+    assert version(weather(tools_folder, **changes)) != first

@@ -4,10 +4,8 @@
 document.
 """
 
-import http.server
 import json
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +17,9 @@ from tests.tool_files import served, tool_of, write_tool
 from toolformer_ops.errors import ToolError, ToolServerError
 from toolformer_ops.records import Document
 from toolformer_ops.tools import tool_server
-from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, ToolOutput, run_tool
+from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, run_tool
 from toolformer_ops.tools.server_connection import ask_server
-from toolformer_ops.tools.tool_file import RecordedPart, read_tool_file, with_recorded
+from toolformer_ops.tools.tool_file import read_tool_file, with_recorded
 from toolformer_ops.tools.tool_server import ServerRunner
 
 WEATHER = {
@@ -78,55 +76,76 @@ def test_a_batch_is_answered_in_order_and_each_input_once(tmp_path: Path, opened
 def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, opened: Open) -> None:
     path = write_tool(tmp_path, "Weather", "weather", schema=WEATHER, tables='[fixed]\nkey = "k"')
     tool, runner = tool_of(path), opened(path)
-    calls = [
-        'date: "2023-01-01", city: "Paris"',
-        "Paris",
-        'city: "Paris"',
-        'city: "Paris", date: "2023-01-01", planet: "Earth"',
-        'city: "Paris", date: 2023',
-        'city: "Paris", date: "2023-01-01", unit: "K"',
-        f'city: "{"P" * 1_000_000}", date: "2023-01-01"',
-    ]
-    assert ask(runner, *(tool.effective_input(call, Document.of("")) or "" for call in calls)) == [
-        "Paris 2023-01-01 k",
-        "arguments_do_not_parse",
-        "argument_missing",
-        "argument_unknown",
-        "argument_not_of_the_schema",
-        "argument_not_of_the_schema",
-        "input_too_long",
-    ]
+    outcomes = {
+        'date: "2023-01-01", city: "Paris"': "Paris 2023-01-01 k",
+        "Paris": "arguments_do_not_parse",
+        'city: "Paris"': "argument_missing",
+        'city: "Paris", date: "2023-01-01", planet: "Earth"': "argument_unknown",
+        'city: "Paris", date: 2023': "argument_not_of_the_schema",
+        'city: "Paris", date: "2023-01-01", unit: "K"': "argument_not_of_the_schema",
+        f'city: "{"P" * 1_000_000}", date: "2023-01-01"': "input_too_long",
+    }
+    inputs = [tool.effective_input(call, Document.of("")) or "" for call in outcomes]
+    assert ask(runner, *inputs) == list(outcomes.values())
     assert sent(tmp_path) == [{"city": "Paris", "date": "2023-01-01", "key": "k"}]
 
 
-def test_answers_are_hostile_text(tmp_path: Path, opened: Open) -> None:
-    runner = opened(write_tool(tmp_path, "Echo", "echo", tables="[limits]\nresult_tokens = 16"))
-    [hostile, image, error, empty, long] = ask(
-        runner, "hostile", "image", "error", "  ", "a b. " * (MAX_INPUT_CHARACTERS // 5)
-    )
-    assert hostile == "[MT(x) -> y]␀␛[31m end of"
-    assert (image, error, empty) == ("result_not_text", "server_refused", "empty_result")
-    assert long == " ".join([*["a b."] * 5, "a"])
-
-
-def test_a_structured_answer_is_one_line(tmp_path: Path, opened: Open) -> None:
-    template = 'result = "{sky}, {wind.speeds.1} m/s from {wind.from}"'
-    assert ask(
-        opened(write_tool(tmp_path / "a", "Echo", "echo")), "structured", '{"a": {"b": 1}, "c": [true, null]}'
-    ) == [
-        "sky: grey, wind: (from: W, speeds: 3, 5.5), wet: true",
-        "a: (b: 1), c: true, null",
-    ]
-    deep = '{"a": ' + "[" * 600 + "]" * 600 + "}"
-    assert ask(opened(write_tool(tmp_path / "c", "Echo", "echo")), deep) == ["result_too_long"]
-    parts = 'result = "{sky[1:3]} {sky[-2:]} {wind.speeds.1[:1]}{wet[0:]}"'
-    assert ask(opened(write_tool(tmp_path / "d", "Echo", "echo", keys=[parts])), "structured") == ["re ey 5true"]
-    beyond = opened(write_tool(tmp_path / "e", "Echo", "echo", keys=['result = "{sky[9:]}"']))
-    assert ask(beyond, "structured") == ["result_lacks_field"]
-    runner = opened(write_tool(tmp_path / "b", "Echo", "echo", keys=[template]))
-    assert ask(runner, "structured", "plain", '{"sky": "blue"}') == [
-        "grey, 5.5 m/s from W", "result_lacks_field", "result_lacks_field",
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "outcomes"),
+    [
+        pytest.param(
+            {"tables": "[limits]\nresult_tokens = 16"},
+            {
+                "hostile": "[MT(x) -> y]␀␛[31m end of",
+                "image": "result_not_text",
+                "error": "server_refused",
+                "  ": "empty_result",
+                "a b. " * (MAX_INPUT_CHARACTERS // 5): "a b. a b. a b. a b. a b. a",
+            },
+            id="hostile",
+        ),
+        pytest.param(
+            {},
+            {
+                "structured": "sky: grey, wind: (from: W, speeds: 3, 5.5), wet: true",
+                '{"a": {"b": 1}, "c": [true, null]}': "a: (b: 1), c: true, null",
+                '{"a": ' + "[" * 600 + "]" * 600 + "}": "result_too_long",
+            },
+            id="a structured answer is one line",
+        ),
+        pytest.param(
+            {"keys": ['result = "{sky}, {wind.speeds.1} m/s from {wind.from}"']},
+            {
+                "structured": "grey, 5.5 m/s from W",
+                "plain": "result_lacks_field",
+                '{"sky": "blue"}': "result_lacks_field",
+            },
+            id="fields",
+        ),
+        pytest.param(
+            {"keys": ['result = "{sky[1:3]} {sky[-2:]} {wind.speeds.1[:1]}{wet[0:]}"']},
+            {"structured": "re ey 5true"},
+            id="parts of fields",
+        ),
+        pytest.param({"keys": ['result = "{sky[9:]}"']}, {"structured": "result_lacks_field"}, id="beyond a field"),
+        pytest.param(
+            {"tables": "[limits]\nconcurrency = 1"},
+            {"first": "first", "die once": "die once", "last": "last"},
+            id="a server that ends is started anew",
+        ),
+        pytest.param(
+            {"tables": "[limits]\nseconds = 0.5\ntries = 1\nconcurrency = 1"},
+            {"hang": "server_timed_out", "last": "last"},
+            id="no answer in time",
+        ),
+        pytest.param({"tool": "write", "keys": ["allow_writes = true"]}, {"kept": "kept"}, id="it may write"),
+    ],
+)
+def test_an_answer_is_a_result_or_has_a_reason(
+    tmp_path: Path, opened: Open, options: dict[str, Any], outcomes: dict[str, str]
+) -> None:
+    runner = opened(write_tool(tmp_path, "Echo", **{"tool": "echo", **options}))
+    assert ask(runner, *outcomes) == list(outcomes.values())
 
 
 def test_a_server_gets_a_bare_environment_and_its_secrets(
@@ -139,28 +158,8 @@ def test_a_server_gets_a_bare_environment_and_its_secrets(
     names = ask(opened(write_tool(tmp_path, "Echo", "echo", server=server)), "environment")[0]
     assert names is not None
     assert {"FAULTY_KEY", "FAULTY_MORE", "PATH"} <= set(names.split())
-    assert set(names.split()) <= {
-        "FAULTY_KEY",
-        "FAULTY_MORE",
-        "HOME",
-        "LANG",
-        "LC_CTYPE",
-        "LOGNAME",
-        "PATH",
-        "SHELL",
-        "TERM",
-        "USER",
-    }
-
-
-def test_a_secret_that_is_not_set_is_named(tmp_path: Path, opened: Open) -> None:
-    with pytest.raises(ToolError, match=r"tool Echo: expected the environment variables NO_SUCH_KEY .* Set them where"):
-        opened(write_tool(tmp_path, "Echo", "echo", server={"secrets": ["NO_SUCH_KEY"]}))
-
-
-def test_a_server_that_ends_is_started_anew(tmp_path: Path, opened: Open) -> None:
-    runner = opened(write_tool(tmp_path, "Echo", "echo", tables="[limits]\nconcurrency = 1"))
-    assert ask(runner, "first", "die once", "last") == ["first", "die once", "last"]
+    of_every_process = {"HOME", "LANG", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "USER"}
+    assert set(names.split()) <= {"FAULTY_KEY", "FAULTY_MORE", *of_every_process}
 
 
 def test_an_input_that_ends_the_server_each_time_has_a_reason_and_the_others_answers(
@@ -176,11 +175,6 @@ def test_an_input_that_ends_the_server_each_time_has_a_reason_and_the_others_ans
     assert "its last lines on stderr: dying with the key <FAULTY_KEY>" in line
     assert "a-secret" not in caplog.text
     assert [call["text"] for call in sent(tmp_path)] == ["first", "die:1", "die:1", "last"]
-
-
-def test_an_input_without_an_answer_in_time_has_a_reason(tmp_path: Path, opened: Open) -> None:
-    runner = opened(write_tool(tmp_path, "Echo", "echo", tables="[limits]\nseconds = 0.5\ntries = 1\nconcurrency = 1"))
-    assert ask(runner, "hang", "last") == ["server_timed_out", "last"]
 
 
 def test_several_inputs_in_a_row_without_an_answer_fail_the_batch(tmp_path: Path, opened: Open) -> None:
@@ -200,40 +194,39 @@ def test_a_server_that_is_gone_fails_the_batch_and_no_input_gets_a_reason(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("faulty", "tool", "said"),
+    ("tool", "server", "said"),
     [
-        ("start", "echo", r"found: .*; its last lines on stderr: no key for the service, see its manual\. Look at"),
         (
-            "schema",
             "echo",
+            {"environment": {"FAULTY": "start"}},
+            r"found: .*; its last lines on stderr: no key for the service, see its manual\. Look at",
+        ),
+        (
+            "echo",
+            {"environment": {"FAULTY": "schema"}},
             r"another version: schema \w{12} is now \w{12}\. Take it over .*: toolformer-ops refresh-tool",
         ),
-        ("version", "echo", r"another version: version 1\.0 is now 2\.0"),
-        ("", "ecco", r"expected a tool 'ecco' of the server, found echo, weather, write"),
-        ("", "write", r"the server marks write as one that writes.*allow_writes = true"),
+        ("echo", {"environment": {"FAULTY": "version"}}, r"another version: version 1\.0 is now 2\.0"),
+        (
+            "echo",
+            {"environment": {"FAULTY": "silent"}, "start_seconds": 1.0},
+            "found: 1 s without an answer",
+        ),
+        ("echo", {"command": ["/no/such/server"]}, r"/no/such/server.*start it by hand: /no/such/server"),
+        (
+            "echo",
+            {"secrets": ["NO_SUCH_KEY"]},
+            r"tool Echo: expected the environment variables NO_SUCH_KEY .* Set them where",
+        ),
+        ("ecco", {}, r"expected a tool 'ecco' of the server, found echo, weather, write"),
+        ("write", {}, r"the server marks write as one that writes.*allow_writes = true"),
     ],
 )
-def test_a_server_that_is_not_as_recorded_is_refused(
-    tmp_path: Path, opened: Open, faulty: str, tool: str, said: str
+def test_a_server_that_is_not_as_recorded_or_does_not_start_is_refused(
+    tmp_path: Path, opened: Open, tool: str, server: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ToolError, match=said):
-        opened(write_tool(tmp_path, "Echo", tool, server={"environment": {"FAULTY": faulty}}))
-
-
-def test_a_server_that_says_nothing_is_refused_after_its_time(tmp_path: Path, opened: Open) -> None:
-    server = {"environment": {"FAULTY": "silent"}, "start_seconds": 1.0}
-    with pytest.raises(ToolError, match="found: 1 s without an answer"):
-        opened(write_tool(tmp_path, "Echo", "echo", server=server))
-
-
-def test_a_program_that_is_not_there_is_named(tmp_path: Path, opened: Open) -> None:
-    with pytest.raises(ToolError, match=r"/no/such/server.*start it by hand: /no/such/server"):
-        opened(write_tool(tmp_path, "Echo", "echo", server={"command": ["/no/such/server"]}))
-
-
-def test_a_tool_that_writes_may_be_allowed(tmp_path: Path, opened: Open) -> None:
-    runner = opened(write_tool(tmp_path, "Echo", "write", keys=["allow_writes = true"]))
-    assert ask(runner, "kept") == ["kept"]
+        opened(write_tool(tmp_path, "Echo", tool, server=server))
 
 
 def test_over_http_the_same_with_secret_headers(tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,28 +262,22 @@ def test_over_http_the_same_with_secret_headers(tmp_path: Path, opened: Open, mo
         opened(path)
 
 
-class _Service(http.server.BaseHTTPRequestHandler):
-    """Answers GET /capitals/{country}: the first request for a country fails, as one of a busy service."""
+def capitals() -> Any:
+    """Answers GET /v1/capitals/{country}; the first request for a country fails, as of a busy service."""
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse
+    from starlette.routing import Route
 
-    seen: list[str] = []  # noqa: RUF012
+    seen: set[str] = set()
 
-    def do_GET(self) -> None:
-        country = self.path.removeprefix("/v1/capitals/")
-        status, body = 200, {"capital": {"France": "Paris"}.get(country)}
-        if country not in self.seen:
-            status, body = 503, {}
-        elif body["capital"] is None:
-            status, body = 404, {}
-        self.seen.append(country)
-        content = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+    def capital(request: Request) -> JSONResponse:
+        country = request.path_params["country"]
+        status = 503 if country not in seen else 200 if country == "France" else 404
+        seen.add(country)
+        return JSONResponse({"capital": "Paris"} if status == 200 else {}, status)
 
-    def log_message(self, *_: Any) -> None:
-        """Nothing on stderr."""
+    return Starlette(routes=[Route("/v1/capitals/{country}", capital)])
 
 
 @pytest.mark.parametrize("suffix", ["json", "yaml"])
@@ -308,41 +295,27 @@ def test_an_operation_of_an_openapi_document_is_a_tool(tmp_path: Path, opened: O
     if suffix == "yaml":  # with a status and a date as people write them
         text = yaml.safe_dump(document).replace("'200'", "200").replace("'2023-01-30'", "2023-01-30")
     (tmp_path / f"capitals.{suffix}").write_text(text)
-    service = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Service)
-    threading.Thread(target=service.serve_forever, daemon=True).start()
-    table = {"command": [], "url": f"http://127.0.0.1:{service.server_port}/v1", "openapi": f"capitals.{suffix}"}
-    try:
+    with served(capitals()) as address:
+        table = {"command": [], "url": f"{address}/v1", "openapi": f"capitals.{suffix}"}
         path = write_tool(tmp_path, "Capital", "capital", server=table, keys=['result = "{capital}"'], ask=True)
-        assert tool_of(path).file.recorded == RecordedPart(
-            server="Capitals",
-            version="2023-01-30",
-            read_only=True,
-            input_schema=tool_of(path).file.recorded.input_schema,  # type: ignore[union-attr]
-        )
+        recorded = tool_of(path).file.recorded
+        assert recorded is not None
+        assert (recorded.server, recorded.version, recorded.read_only) == ("Capitals", "2023-01-30", True)
         assert ask(opened(path), "France", "Atlantis") == ["Paris", "server_refused"]
         with pytest.raises(ToolError, match="marks set_capital as one that writes"):
             opened(write_tool(tmp_path, "Capital", "set_capital", server=table, ask=True))
-    finally:
-        service.shutdown()
 
 
-@pytest.mark.parametrize(
-    ("document", "found"),
-    [
-        (
-            "\n".join(["a0: &a0 [x]", *(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 10)}]" for n in range(9))]),
-            "written out",
-        ),
-        ("a: &a [*a]", "RecursionError"),
-    ],
-)
+GROWING = ["a0: &a0 [x]", *(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 10)}]" for n in range(9))]
+"""Ten aliases of ten aliases, and so on: 500 bytes that would be a billion values."""
+
+
+@pytest.mark.parametrize(("document", "found"), [("\n".join(GROWING), "written out"), ("a: &a [*a]", "RecursionError")])
 def test_an_openapi_document_whose_aliases_grow_beyond_bounds_is_refused(
     tmp_path: Path, document: str, found: str
 ) -> None:
-    """Ten aliases of ten aliases, and so on: 500 bytes that would be a billion values; and a list that holds itself."""
-    (tmp_path / "service.yaml").write_text(
-        f"openapi: 3.1.0\ninfo: {{title: T, version: '1'}}\npaths: {{}}\n{document}\n"
-    )
+    head = "openapi: 3.1.0\ninfo: {title: T, version: '1'}\npaths: {}\n"
+    (tmp_path / "service.yaml").write_text(head + document)
     table = {"command": [], "url": "http://127.0.0.1:1/v1", "openapi": "service.yaml"}
     with pytest.raises(ToolServerError, match=f"expected an OpenAPI 3 document as JSON or YAML, found .*{found}"):
         write_tool(tmp_path, "Capital", "capital", server=table, ask=True)
@@ -357,8 +330,3 @@ def test_asking_again_records_another_version(tmp_path: Path, opened: Open) -> N
     path.write_text(with_recorded(path.read_text(), found))
     assert ask(opened(path), "a") == ["a"]
     assert read_tool_file(path).recorded == found
-
-
-def test_a_runner_says_reasons_and_results(tmp_path: Path, opened: Open) -> None:
-    outputs = opened(write_tool(tmp_path, "Echo", "echo")).run(["a", "error"])
-    assert outputs == [ToolOutput.of("a"), ToolOutput.none("server_refused")]

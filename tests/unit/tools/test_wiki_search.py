@@ -11,7 +11,7 @@ from toolformer_ops.records import Document
 from toolformer_ops.retrieval.index_manifest import IndexManifest, write_manifest
 from toolformer_ops.retrieval.own_text import OwnText
 from toolformer_ops.retrieval.sentences import count_tokens
-from toolformer_ops.tools.base import ToolOutput
+from toolformer_ops.tools.base import FilterDecision, ToolOutput
 from toolformer_ops.tools.wiki_search import RESULT_TOKENS, RESULTS, TOOL, WikiSearchRunner
 
 SENTENCE = "Spin fishing uses a reel with a fixed spool, and a rod of glass or of wood."  # 17 words and 2 marks
@@ -21,11 +21,6 @@ def settings_with_index(folder: Path, fingerprint: str = "f" * 64) -> Settings:
     folder.mkdir(exist_ok=True)
     write_manifest(folder, IndexManifest(fingerprint, "wiki.jsonl", "0" * 64, {}, 1, 1, {}, 0, "lucene-1"))
     return Settings(wiki_index=str(folder))
-
-
-def test_a_result_is_heading_and_text() -> None:
-    runner = WikiSearchRunner(FakeIndex(("Fishing > Reel types", "Spin fishing uses a reel."), ("Golf", "A ball.")))
-    assert runner.run(["fishing reel"]) == [ToolOutput(("Fishing > Reel types > Spin fishing uses a reel.",))]
 
 
 def test_a_result_is_cut_at_the_last_sentence_end_within_the_budget() -> None:
@@ -43,15 +38,20 @@ def test_up_to_five_results_are_ranked() -> None:
     assert outputs[0].results[0] == "Best > reel of spin fishing"
 
 
-def test_equal_results_are_given_once() -> None:
-    runner = WikiSearchRunner(FakeIndex(("Reel", "A reel."), ("Reel", "A reel."), ("Reel", "A spool or reel.")))
-    assert runner.run(["reel"])[0].results == ("Reel > A reel.", "Reel > A spool or reel.")
-
-
-def test_an_input_without_an_answer_has_a_reason_and_the_others_their_results() -> None:
-    outputs = WikiSearchRunner(FakeIndex(("Reel", "A reel."))).run(["the of", "reel", "golf"])
-    assert [output.reason for output in outputs] == ["empty_query", None, "no_match"]
-    assert outputs[1].results == ("Reel > A reel.",)
+def test_each_input_has_its_different_results_or_a_reason() -> None:
+    passages = [
+        ("Fishing > Reel types", "Spin uses a reel."),
+        ("Reel", "A reel."),
+        ("Reel", "A reel."),
+        ("Golf", "A ball."),
+    ]
+    outputs = WikiSearchRunner(FakeIndex(*passages)).run(["the of", "reel", "tennis", "golf"])
+    assert outputs == [
+        ToolOutput.none("empty_query"),
+        ToolOutput(("Fishing > Reel types > Spin uses a reel.", "Reel > A reel.")),
+        ToolOutput.none("no_match"),
+        ToolOutput(("Golf > A ball.",)),
+    ]
 
 
 def test_a_document_from_the_index_gets_the_first_result_that_is_not_its_own() -> None:
@@ -62,25 +62,16 @@ def test_a_document_from_the_index_gets_the_first_result_that_is_not_its_own() -
     assert [document.repeated_by(result) for result in results] == [True, False]
 
 
-def test_every_document_is_asked_whole() -> None:
-    (decision,) = TOOL.filter(Document.of("Some text."))
-    assert (decision.kept, decision.start_char, decision.end_char) == (True, 0, 10)
-
-
-def test_white_space_does_not_make_another_term() -> None:
+def test_every_document_is_asked_whole_and_white_space_makes_no_other_term() -> None:
+    assert TOOL.filter(Document.of("Some text.")) == [FilterDecision(True, "every_text", end_char=10)]
     assert TOOL.effective_input("  Ghana  flag\tmeaning ", Document.of("x")) == "Ghana flag meaning"
 
 
-def test_a_new_index_is_a_new_version(tmp_path: Path) -> None:
+def test_a_new_index_is_a_new_version_and_another_model_is_not(tmp_path: Path) -> None:
     first = TOOL.version(settings_with_index(tmp_path / "one", "1" * 64), "model")
-    second = TOOL.version(settings_with_index(tmp_path / "two", "2" * 64), "model")
-    assert first != second
     assert "1" * 16 in first
-
-
-def test_the_models_identity_does_not_make_another_version(tmp_path: Path) -> None:
-    settings = settings_with_index(tmp_path)
-    assert TOOL.version(settings, "one model") == TOOL.version(settings, "another")
+    assert first == TOOL.version(settings_with_index(tmp_path / "one", "1" * 64), "another")
+    assert first != TOOL.version(settings_with_index(tmp_path / "two", "2" * 64), "model")
 
 
 def test_without_an_index_neither_version_nor_open_goes_on(tmp_path: Path) -> None:
