@@ -26,148 +26,115 @@ ASDIV = """<?xml version="1.0" encoding="UTF-8" ?>
 """
 
 
-def write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
 def lines(*records: object) -> str:
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
-def write_lama(data: Path) -> None:
-    """As the archive lays them out, with its folder `data`."""
-    root = data / "lama" / "data"
-    write(
-        root / "Squad" / "test.jsonl",
-        lines(
-            {"masked_sentences": ["Newton played as [MASK] during Super Bowl 50."], "obj_label": "quarterback", "id": "0", "sub_label": "Squad"},
-            {"masked_sentences": ["The colour of the sky is [MASK]."], "obj_label": "blue", "id": "1", "sub_label": "Squad"},
-        ),
-    )  # fmt: skip
-    yes, no = {"rater": "1", "judgment": "yes"}, {"rater": "2", "judgment": "no"}
-    write(
-        root / "Google_RE" / "place_of_birth_test.jsonl",
-        lines(
-            {"sub_label": "Ada Holm", "obj_label": "Oslo", "masked_sentences": ["Ada Holm came from [MASK] to Paris ."], "evidences": [], "judgments": [yes, no]},
-            {"sub_label": "Ada Holm", "obj_label": "Oslo", "masked_sentences": ["Holm ( [MASK] , 1900 ) was a painter ."], "evidences": [], "judgments": [yes]},
-            {"sub_label": "Bo Lind", "obj_label": "Bergen", "masked_sentences": ["Bo Lind was born in [MASK] ."], "evidences": [], "judgments": [no, no, yes]},
-        ),
-    )  # fmt: skip
-    write(
-        root / "Google_RE" / "date_of_birth_test.jsonl",
-        lines({"sub_label": "Cy Moe", "obj_label": "1941", "masked_sentences": ["Cy Moe (born [MASK]) is a writer ."], "evidences": [], "judgments": [yes]}),
-    )  # fmt: skip
-    write(
-        root / "relations.jsonl",
-        lines(
-            {"relation": "P19", "template": "[X] was born in [Y] .", "label": "place of birth", "type": "N-1"},
-            {"relation": "P36", "template": "The capital of [X] is [Y] .", "label": "capital", "type": "1-1"},
-            {"relation": "P30", "template": "[Y] holds [X] .", "label": "continent", "type": "N-1"},
-            {"relation": "P99", "template": "[X] is [Y] .", "label": "of no file", "type": "N-1"},
-        ),
-    )
-    fact = {"sub_label": "Norway", "obj_label": "Oslo", "evidences": [{"masked_sentence": "[MASK] is in Norway."}]}
-    write(root / "TREx" / "P36.jsonl", lines(fact, fact, {**fact, "sub_label": "Italy", "obj_label": "Rome"}))
-    write(root / "TREx" / "P19.jsonl", lines({"sub_label": "Dante", "obj_label": "Florence", "evidences": []}))
-    write(root / "TREx" / "P30.jsonl", lines(fact))
+def mlqa(question: str) -> str:
+    """A file in SQuAD's format with a question about a paragraph in English."""
+    answer = {"text": "Oslo", "answer_start": 0}
+    asked = [{"id": "1", "question": question, "answers": [answer, answer]}]
+    paragraphs = [{"context": "Oslo is the capital of Norway.", "qas": asked}]
+    return json.dumps({"version": "1.0", "data": [{"title": "Norway", "paragraphs": paragraphs}]})
 
 
-def write_math(data: Path) -> None:
-    write(data / "asdiv" / "dataset" / "ASDiv.xml", ASDIV)
-    svamp = [
-        {
-            "ID": "chal-1",
-            "Body": "Each pack of dvds costs 76 dollars. If there is a discount of 25 dollars on each pack",
-            "Question": "How much do you have to pay to buy each pack?",
-            "Equation": "( 76.0 - 25.0 )",
-            "Answer": 51.0,
-            "Type": "Subtraction",
-        }
-    ]
-    write(data / "svamp" / "SVAMP.json", json.dumps(svamp))
-    mawps = [
-        {"iIndex": 1, "sQuestion": "Joan found 70.0 seashells . How many are left of 27.0 ?", "lEquations": ["X=(70.0-27.0)"], "lSolutions": [43.0]},
-        {"iIndex": 2, "sQuestion": "Two numbers ?", "lEquations": [], "lSolutions": [1.0, 2.0]},
-    ]  # fmt: skip
-    write(data / "mawps" / "AddSub.json", json.dumps(mawps))
-    write(
-        data / "gsm8k" / "test.jsonl",
-        lines({"question": "She sold 48/2 clips. How many?", "answer": "48/2 = <<48/2=24>>24 clips.\n#### 24"}),
-    )
-
-
-def write_qa(data: Path) -> None:
-    write(
-        data / "webquestions" / "webq-test.jsonl",
-        lines({"id": "0", "question": "what does jamaican people speak?", "answer": ["Jamaican English", "Patois"]}),
-    )
-    write(
-        data / "nq_open" / "NQ-open.dev.jsonl",
-        lines({"question": "when was the last time anyone was on the moon", "answer": ["December 1972"]}),
-    )
-    trivia = {
-        "Data": [
+YES, NO = {"rater": "1", "judgment": "yes"}, {"rater": "2", "judgment": "no"}
+OSLO = {"sub_label": "Norway", "obj_label": "Oslo", "evidences": [{"masked_sentence": "[MASK] is in Norway."}]}
+YAMAHA = {"wikidata_id": "Q1085474", "name": "Yamaha Motor Racing"}
+FILES = {
+    # LAMA, as the archive lays it out, with its folder `data`.
+    "lama/data/Squad/test.jsonl": lines(
+        {"masked_sentences": ["Newton played as [MASK] during Super Bowl 50."], "obj_label": "quarterback", "id": "0", "sub_label": "Squad"},
+        {"masked_sentences": ["The colour of the sky is [MASK]."], "obj_label": "blue", "id": "1", "sub_label": "Squad"},
+    ),
+    "lama/data/Google_RE/place_of_birth_test.jsonl": lines(
+        {"sub_label": "Ada Holm", "obj_label": "Oslo", "masked_sentences": ["Ada Holm came from [MASK] to Paris ."], "evidences": [], "judgments": [YES, NO]},
+        {"sub_label": "Ada Holm", "obj_label": "Oslo", "masked_sentences": ["Holm ( [MASK] , 1900 ) was a painter ."], "evidences": [], "judgments": [YES]},
+        {"sub_label": "Bo Lind", "obj_label": "Bergen", "masked_sentences": ["Bo Lind was born in [MASK] ."], "evidences": [], "judgments": [NO, NO, YES]},
+    ),
+    "lama/data/Google_RE/date_of_birth_test.jsonl": lines(
+        {"sub_label": "Cy Moe", "obj_label": "1941", "masked_sentences": ["Cy Moe (born [MASK]) is a writer ."], "evidences": [], "judgments": [YES]},
+    ),
+    "lama/data/relations.jsonl": lines(
+        {"relation": "P19", "template": "[X] was born in [Y] .", "label": "place of birth", "type": "N-1"},
+        {"relation": "P36", "template": "The capital of [X] is [Y] .", "label": "capital", "type": "1-1"},
+        {"relation": "P30", "template": "[Y] holds [X] .", "label": "continent", "type": "N-1"},
+        {"relation": "P99", "template": "[X] is [Y] .", "label": "of no file", "type": "N-1"},
+    ),
+    "lama/data/TREx/P36.jsonl": lines(OSLO, OSLO, {**OSLO, "sub_label": "Italy", "obj_label": "Rome"}),
+    "lama/data/TREx/P19.jsonl": lines({"sub_label": "Dante", "obj_label": "Florence", "evidences": []}),
+    "lama/data/TREx/P30.jsonl": lines(OSLO),
+    # Word problems.
+    "asdiv/dataset/ASDiv.xml": ASDIV,
+    "svamp/SVAMP.json": json.dumps(
+        [
             {
-                "Question": "Which American-born Sinclair won the Nobel Prize for Literature in 1930?",
-                "QuestionId": "tc_1",
-                "Answer": {"Value": "Sinclair Lewis", "Aliases": ["Harry Sinclair Lewis", "Sinclair Lewis"]},
+                "ID": "chal-1",
+                "Body": "Each pack of dvds costs 76 dollars. If there is a discount of 25 dollars on each pack",
+                "Question": "How much do you have to pay to buy each pack?",
+                "Equation": "( 76.0 - 25.0 )",
+                "Answer": 51.0,
+                "Type": "Subtraction",
             }
         ]
-    }
-    write(data / "triviaqa" / "triviaqa-unfiltered" / "unfiltered-web-dev.json", json.dumps(trivia))
-
-
-def write_mlqa(data: Path) -> None:
-    for language, question in (("es", "¿Cuál es la capital?"), ("zh", "首都是哪里？"), ("ar", "ما هي العاصمة؟")):
-        squad = {
-            "version": "1.0",
-            "data": [
+    ),
+    "mawps/AddSub.json": json.dumps(
+        [
+            {"iIndex": 1, "sQuestion": "Joan found 70.0 seashells . How many are left of 27.0 ?", "lEquations": ["X=(70.0-27.0)"], "lSolutions": [43.0]},
+            {"iIndex": 2, "sQuestion": "Two numbers ?", "lEquations": [], "lSolutions": [1.0, 2.0]},
+        ]
+    ),
+    "gsm8k/test.jsonl": lines(
+        {"question": "She sold 48/2 clips. How many?", "answer": "48/2 = <<48/2=24>>24 clips.\n#### 24"}
+    ),
+    # Open questions.
+    "webquestions/webq-test.jsonl": lines(
+        {"id": "0", "question": "what does jamaican people speak?", "answer": ["Jamaican English", "Patois"]}
+    ),
+    "nq_open/NQ-open.dev.jsonl": lines(
+        {"question": "when was the last time anyone was on the moon", "answer": ["December 1972"]}
+    ),
+    "triviaqa/triviaqa-unfiltered/unfiltered-web-dev.json": json.dumps(
+        {
+            "Data": [
                 {
-                    "title": "Norway",
-                    "paragraphs": [
-                        {
-                            "context": "Oslo is the capital of Norway.",
-                            "qas": [
-                                {
-                                    "id": "1",
-                                    "question": question,
-                                    "answers": [
-                                        {"text": "Oslo", "answer_start": 0},
-                                        {"text": "Oslo", "answer_start": 0},
-                                    ],
-                                }
-                            ],
-                        }
-                    ],
+                    "Question": "Which American-born Sinclair won the Nobel Prize for Literature in 1930?",
+                    "QuestionId": "tc_1",
+                    "Answer": {"Value": "Sinclair Lewis", "Aliases": ["Harry Sinclair Lewis", "Sinclair Lewis"]},
                 }
-            ],
+            ]
         }
-        write(data / "mlqa" / "MLQA_V1" / "test" / f"test-context-en-question-{language}.json", json.dumps(squad))
-
-
-def write_temporal(data: Path) -> None:
-    yamaha = {"wikidata_id": "Q1085474", "name": "Yamaha Motor Racing"}
-    write(
-        data / "templama" / "test.json",
-        lines(
-            {"query": "Valentino Rossi plays for _X_.", "answer": [yamaha], "date": "2010", "id": "Q169814_P54_2010", "relation": "P54"},
-            {"query": "_X_ is the chair of Acme.", "answer": [yamaha], "date": "2011", "id": "Q1_P488_2011", "relation": "P488"},
-        ),
-    )  # fmt: skip
-
-
-def write_texts(data: Path) -> None:
-    write(
-        data / "wikitext2" / "wiki.test.tokens",
+    ),
+    # Questions in another language.
+    "mlqa/MLQA_V1/test/test-context-en-question-es.json": mlqa("¿Cuál es la capital?"),
+    "mlqa/MLQA_V1/test/test-context-en-question-zh.json": mlqa("首都是哪里？"),
+    "mlqa/MLQA_V1/test/test-context-en-question-ar.json": mlqa("ما هي العاصمة؟"),
+    # Facts of a year.
+    "templama/test.json": lines(
+        {"query": "Valentino Rossi plays for _X_.", "answer": [YAMAHA], "date": "2010", "id": "Q169814_P54_2010", "relation": "P54"},
+        {"query": "_X_ is the chair of Acme.", "answer": [YAMAHA], "date": "2011", "id": "Q1_P488_2011", "relation": "P488"},
+    ),
+    # Running text.
+    "wikitext2/wiki.test.tokens": (
         " \n = Robert <unk> = \n \n Robert <unk> is an English actor . \n = = Career = = \n He acts . \n"
-        " \n = Du Fu = \n \n Du Fu was a poet . \n",
-    )
-    write(data / "documents" / "dev.jsonl", lines({"text": "Some document."}, {"text": "Another one."}))
+        " \n = Du Fu = \n \n Du Fu was a poet . \n"
+    ),
+    "documents/dev.jsonl": lines({"text": "Some document."}, {"text": "Another one."}),
+}  # fmt: skip
+"""By path below the data folder."""
+MATH = ("asdiv", "svamp", "mawps", "gsm8k")
+QUESTIONS = ("webquestions", "nq_open", "triviaqa")
 
 
-def write_all(data: Path) -> Path:
-    for writer in (write_lama, write_math, write_qa, write_mlqa, write_temporal, write_texts):
-        writer(data)
+def write(data: Path, *data_sets: str) -> Path:
+    """Write the files of the named folders, or of all, below `data`; returns it."""
+    for path, text in FILES.items():
+        if not data_sets or path.partition("/")[0] in data_sets:
+            write_file(data / path, text)
     return data
+
+
+def write_file(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path

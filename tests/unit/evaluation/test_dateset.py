@@ -4,13 +4,15 @@ import datetime
 import json
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from toolformer_ops.__main__ import app
 from toolformer_ops.evaluation.dateset import (
     SIZES,
     DateQuestion,
-    dateset_lines,
     federal_holidays,
     generate_dateset,
     units_before,
@@ -45,11 +47,22 @@ def test_each_template_has_as_many_questions_as_in_the_paper(dateset: list[DateQ
     assert len({question.current_date for question in dateset}) == 500
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_others() -> None:
-    lines = dateset_lines(0)
-    assert dateset_lines(0) == lines
-    assert dateset_lines(1) != lines
-    assert set(json.loads(lines.splitlines()[0])) == {"question", "answer", "date", "template"}
+def test_the_command_writes_the_same_questions_each_time_and_another_seed_others(
+    dateset: list[DateQuestion], tmp_path: Path
+) -> None:
+    out = tmp_path / "data" / "dateset" / "dateset.jsonl"
+    assert CliRunner().invoke(app, ["dateset", "--out", str(out)]).exit_code == 0
+    written = [json.loads(line) for line in out.read_bytes().splitlines()]
+    assert written == [
+        {
+            "question": one.question,
+            "answer": [*one.answers],
+            "date": one.current_date.isoformat(),
+            "template": one.template,
+        }
+        for one in dateset
+    ]
+    assert generate_dateset(1) != dateset
 
 
 def test_no_date_asks_the_same_twice_in_one_template(dateset: list[DateQuestion]) -> None:
@@ -77,28 +90,21 @@ def test_every_question_reads_as_its_template(dateset: list[DateQuestion], templ
     assert [one.question for one in of(dateset, template) if not re.fullmatch(pattern, one.question)] == []
 
 
-def test_past_and_future_are_asked_equally_often_and_in_their_own_words(dateset: list[DateQuestion]) -> None:
-    for template, past, future in (
-        ("days_between", "ago was ", "until "),
-        ("day_of_date", "was it on ", "is it on "),
-    ):
-        counts = Counter()
-        for one in of(dateset, template):
-            ago = past in one.question
-            date = datetime.datetime.strptime(  # noqa: DTZ007 - a day
-                one.question.partition(past if ago else future)[2], "%B %d, %Y?"
-            ).date()
-            assert (date < one.current_date) == ago
-            assert abs((date - one.current_date).days) <= 1461
-            counts[ago] += 1
-        assert counts == {True: 200, False: 200}
-
-
-def test_numbers_of_days_agree_with_the_dates(dateset: list[DateQuestion]) -> None:
-    for one in of(dateset, "days_between"):
-        text = re.sub(r".*(ago was|until) ", "", one.question)
-        date = datetime.datetime.strptime(text, "%B %d, %Y?").date()  # noqa: DTZ007 - a day
-        assert one.answers[0] == str(abs((one.current_date - date).days))
+@pytest.mark.parametrize("template", ["days_between", "day_of_date"])
+def test_past_and_future_days_are_asked_equally_often_and_in_their_own_words(
+    dateset: list[DateQuestion], template: str
+) -> None:
+    counts: Counter[bool] = Counter()
+    for asked in of(dateset, template):
+        other = re.sub(r".*(ago was|until|it on) ", "", asked.question)
+        date = datetime.datetime.strptime(other, "%B %d, %Y?").date()  # noqa: DTZ007 - a day
+        is_past = date < asked.current_date
+        assert is_past == bool(re.search(r"ago was|was it on", asked.question))
+        days = abs((date - asked.current_date).days)
+        assert days <= 1461
+        assert asked.answers[0] == (str(days) if template == "days_between" else f"{date:%A}")
+        counts[is_past] += 1
+    assert counts == {True: 200, False: 200}
 
 
 def test_a_singular_unit_has_no_s(dateset: list[DateQuestion]) -> None:

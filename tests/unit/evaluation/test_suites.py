@@ -14,7 +14,7 @@ from tests.unit.evaluation import published_files as published
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import EvaluationDataError, PromptError
 from toolformer_ops.evaluation.data_files import DataFolder
-from toolformer_ops.evaluation.dateset import SIZES, generate_dateset
+from toolformer_ops.evaluation.dateset import SIZES
 from toolformer_ops.evaluation.records import Question
 from toolformer_ops.evaluation.suites import SUITES
 from toolformer_ops.evaluation.suites.base import (
@@ -33,7 +33,7 @@ from toolformer_ops.evaluation.suites.word_problems import one_number
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    return published.write_all(tmp_path / "data")
+    return published.write(tmp_path / "data")
 
 
 def load(data: Path, suite: str, subset: str, limit: int | None = None) -> LoadedDataSet:
@@ -41,45 +41,93 @@ def load(data: Path, suite: str, subset: str, limit: int | None = None) -> Loade
     return load_data_set(DataFolder(load_settings(), str(data)), data_set, limit)
 
 
-def asked(data: Path, suite: str, subset: str) -> list[tuple[str, tuple[str, ...]]]:
-    return [(question.prompt, question.answers) for question in load(data, suite, subset).questions]
-
-
-def test_lama_asks_only_statements_that_end_in_their_mask(data: Path) -> None:
-    complete = "Please complete the following text so that it is factually correct: "
-    assert asked(data, "lama", "squad") == [(complete + "The colour of the sky is", ("blue",))]
+COMPLETE = "Please complete the following text so that it is factually correct: "
+ASK = "Answer the following question: "
+MLQA = (
+    "Your task is to answer a question based on the following paragraph: Oslo is the capital of Norway. Now answer the "
+    "following question in English: "
+)
+DVDS = (
+    "Each pack of dvds costs 76 dollars. If there is a discount of 25 dollars on each pack How much do you have to pay to buy "
+    "each pack? The answer is"
+)
+ASKED = {
+    # Only statements that end in their mask.
+    "lama:squad": ([(COMPLETE + "The colour of the sky is", ("blue",))], {"mask_not_last": 1}),
     # LAMA's templates, not the sentences of the evidence; Bo Lind's fact was judged wrong by two of three, Ada Holm's is there twice.
-    assert asked(data, "lama", "google_re") == [
-        (complete + "Ada Holm was born in", ("Oslo",)),
-        (complete + "Cy Moe (born", ("1941",)),
-    ]
+    "lama:google_re": (
+        [(COMPLETE + "Ada Holm was born in", ("Oslo",)), (COMPLETE + "Cy Moe (born", ("1941",))],
+        {"judged_wrong": 1, "repeated_fact": 1},
+    ),
     # Relations in the order of relations.jsonl, each fact once; P30's object stands first and P99 has no file.
-    assert asked(data, "lama", "trex") == [
-        (complete + "Dante was born in", ("Florence",)),
-        (complete + "The capital of Norway is", ("Oslo",)),
-        (complete + "The capital of Italy is", ("Rome",)),
-    ]
+    "lama:trex": (
+        [
+            (COMPLETE + "Dante was born in", ("Florence",)),
+            (COMPLETE + "The capital of Norway is", ("Oslo",)),
+            (COMPLETE + "The capital of Italy is", ("Rome",)),
+        ],
+        {"mask_not_last": 1, "repeated_fact": 1},
+    ),
+    "math:asdiv": (
+        [
+            (
+                "Seven red apples and two green apples are in the basket. How many apples are in the basket? The answer is",
+                ("9",),
+            )
+        ],
+        {"answer_not_one_number": 1},
+    ),
+    "math:svamp": ([(DVDS, ("51.0",))], {}),
+    "math:mawps": (
+        [("Joan found 70.0 seashells . How many are left of 27.0 ? The answer is", ("43.0",))],
+        {"answer_not_one_number": 1},
+    ),
+    "math:gsm8k": ([("She sold 48/2 clips. How many? The answer is", ("24",))], {}),
+    # With a question mark and all aliases.
+    "qa:webquestions": ([(ASK + "what does jamaican people speak?", ("Jamaican English", "Patois"))], {}),
+    "qa:nq_open": ([(ASK + "when was the last time anyone was on the moon?", ("December 1972",))], {}),
+    "qa:triviaqa": (
+        [
+            (
+                ASK + "Which American-born Sinclair won the Nobel Prize for Literature in 1930?",
+                ("Sinclair Lewis", "Harry Sinclair Lewis"),
+            )
+        ],
+        {},
+    ),
+    "mlqa:es": ([(MLQA + "¿Cuál es la capital?", ("Oslo",))], {}),
+    "mlqa:zh": ([(MLQA + "首都是哪里？", ("Oslo",))], {}),  # noqa: RUF001 - Chinese
+    "temporal:templama": ([(COMPLETE + "Valentino Rossi plays for", ("Yamaha Motor Racing",))], {"mask_not_last": 1}),
+}
+"""By data set: what is asked of the published file, with the right answers; what is left out, by reason."""
 
 
-def test_what_is_left_out_is_counted_by_reason_and_said(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("name", ASKED)
+def test_each_published_format_is_asked_as_in_the_paper_and_what_cannot_be_asked_is_counted(
+    data: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked, left_out = ASKED[name]
+    suite, subset = name.split(":")
     with caplog.at_level(logging.INFO):
-        assert load(data, "lama", "squad").left_out == {"mask_not_last": 1}
-    assert "squad: 1 inputs; 1 are left out: 1 mask_not_last" in caplog.text
-    assert load(data, "lama", "google_re").left_out == {"judged_wrong": 1, "repeated_fact": 1}
-    published.write(data / "lama" / "data" / "TREx" / "P5.jsonl", published.lines({"sub_label": "a", "obj_label": "b"}))
+        found = load(data, suite, subset)
+    assert [(question.prompt, question.answers) for question in found.questions] == asked
+    assert [question.number for question in found.questions] == list(range(1, len(asked) + 1))
+    middle_of_2010 = datetime.date(2010, 7, 1)  # of the year that TempLAMA names
+    assert {question.date for question in found.questions} == {middle_of_2010 if subset == "templama" else None}
+    assert found.left_out == left_out
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
+    assert not reasons or f"{len(asked)} inputs; {sum(left_out.values())} are left out: {reasons}" in caplog.text
+
+
+def test_a_relation_without_a_template_is_left_out_of_trex_and_refused_of_google_re(data: Path) -> None:
+    fact = published.lines({"sub_label": "a", "obj_label": "b"})
+    published.write_file(data / "lama" / "data" / "TREx" / "P5.jsonl", fact)
     assert load(data, "lama", "trex").left_out == {
         "mask_not_last": 1,
         "relation_without_template": 1,
         "repeated_fact": 1,
     }
-    assert load(data, "math", "asdiv").left_out == {"answer_not_one_number": 1}
-    assert load(data, "math", "mawps").left_out == {"answer_not_one_number": 1}
-    assert load(data, "temporal", "templama").left_out == {"mask_not_last": 1}
-    assert load(data, "qa", "nq_open").left_out == {}
-
-
-def test_a_relation_of_google_re_without_a_template_is_refused(data: Path) -> None:
-    published.write(data / "lama" / "data" / "Google_RE" / "height_test.jsonl", "")
+    published.write_file(data / "lama" / "data" / "Google_RE" / "height_test.jsonl", "")
     with pytest.raises(EvaluationDataError, match="the unknown relation height"):
         load(data, "lama", "google_re")
 
@@ -89,8 +137,8 @@ def test_mawps_is_read_in_both_forms_and_a_problem_of_two_files_is_asked_once(da
         {"id": 1, "original_text": "Tyler had 15 dogs .", "segmented_text": "", "equation": "X=15", "ans": 75.0},
         {"id": 2, "original_text": "How many cards ?", "segmented_text": "", "equation": "X=70-27", "ans": "43"},
     ]
-    published.write(data / "mawps" / "testset.json", json.dumps(toolkit))
-    published.write(data / "mawps" / "MAWPS.json", json.dumps(toolkit[::-1]))
+    published.write_file(data / "mawps" / "testset.json", json.dumps(toolkit))
+    published.write_file(data / "mawps" / "MAWPS.json", json.dumps(toolkit[::-1]))
     found = load(data, "math", "mawps")
     assert [question.answers for question in found.questions] == [("43.0",), ("43",), ("75.0",)]
     assert found.left_out == {"answer_not_one_number": 1, "repeated_problem": 2}
@@ -112,26 +160,6 @@ def test_the_text_before_a_last_mask(statement: str, expected: str | None) -> No
     assert text_before_mask(statement) == expected
 
 
-def test_word_problems_end_in_the_answer_is(data: Path) -> None:
-    assert asked(data, "math", "asdiv") == [
-        (
-            "Seven red apples and two green apples are in the basket. How many apples are in the basket? The answer is",
-            ("9",),
-        )
-    ]
-    assert asked(data, "math", "svamp") == [
-        (
-            "Each pack of dvds costs 76 dollars. If there is a discount of 25 dollars on each pack How much do you have to pay "
-            "to buy each pack? The answer is",
-            ("51.0",),
-        )
-    ]
-    assert asked(data, "math", "mawps") == [
-        ("Joan found 70.0 seashells . How many are left of 27.0 ? The answer is", ("43.0",))
-    ]
-    assert asked(data, "math", "gsm8k") == [("She sold 48/2 clips. How many? The answer is", ("24",))]
-
-
 @pytest.mark.parametrize(
     ("answer", "number"),
     [
@@ -151,73 +179,31 @@ def test_an_answer_that_is_one_number(answer: str, number: str | None) -> None:
     assert one_number(answer) == number
 
 
-def test_questions_get_their_mark_and_all_aliases(data: Path) -> None:
-    ask = "Answer the following question: "
-    assert asked(data, "qa", "webquestions") == [
-        (ask + "what does jamaican people speak?", ("Jamaican English", "Patois"))
-    ]
-    assert asked(data, "qa", "nq_open") == [
-        (ask + "when was the last time anyone was on the moon?", ("December 1972",))
-    ]
-    assert asked(data, "qa", "triviaqa") == [
-        (
-            ask + "Which American-born Sinclair won the Nobel Prize for Literature in 1930?",
-            ("Sinclair Lewis", "Harry Sinclair Lewis"),
-        )
-    ]
-
-
-def test_mlqa_asks_in_another_language_about_a_paragraph_in_english(data: Path) -> None:
-    assert asked(data, "mlqa", "es") == [
-        (
-            "Your task is to answer a question based on the following paragraph: Oslo is the capital of Norway. Now answer the "
-            "following question in English: ¿Cuál es la capital?",
-            ("Oslo",),
-        )
-    ]
-    assert asked(data, "mlqa", "zh")[0][0].endswith("in English: 首都是哪里？")  # noqa: RUF001 - Chinese
-    with pytest.raises(EvaluationDataError, match=r"de: expected JSON as SQuAD's.*MLQA_V1.zip"):
-        load(data, "mlqa", "de")
-
-
-def test_templama_is_asked_in_the_middle_of_its_year(data: Path) -> None:
-    assert load(data, "temporal", "templama").questions == (
-        Question(
-            "templama",
-            1,
-            "Please complete the following text so that it is factually correct: Valentino Rossi plays for",
-            ("Yamaha Motor Racing",),
-            datetime.date(2010, 7, 1),
-        ),
-    )
-
-
 def test_templama_with_aliases_accepts_each(data: Path) -> None:
     answer = {"wikidata_id": "Q1", "name": ["Yamaha Factory Racing", "Yamaha"]}
-    published.write(
+    published.write_file(
         data / "templama" / "test.json",
         published.lines({"query": "Rossi plays for _X_.", "answer": [answer], "date": "2010"}),
     )
     assert load(data, "temporal", "templama").questions[0].answers == ("Yamaha Factory Racing", "Yamaha")
 
 
-def test_dateset_is_made_where_no_file_of_it_lies_and_read_where_one_does(data: Path) -> None:
-    made = load(data, "temporal", "dateset")
-    assert len(made.questions) == 9400
-    assert made.questions[0].prompt.startswith("Answer the following question: How many days")
+def test_dateset_is_made_if_there_is_no_file_of_it_and_a_limit_takes_the_share_of_each_template(data: Path) -> None:
+    whole, sample = load(data, "temporal", "dateset"), load(data, "temporal", "dateset", 94)
+    assert len(whole.questions) == 9400
+    assert whole.questions[0].prompt.startswith(f"{ASK}How many days")
+    # Each is the question of that number of the whole, in order; of each template there is its share (Table 11).
+    numbers = [question.number for question in sample.questions]
+    assert numbers == sorted(set(numbers))
+    assert list(sample.questions) == [whole.questions[number - 1] for number in numbers]
+    templates = [template for template, size in SIZES.items() for _ in range(size)]
+    assert Counter(templates[number - 1] for number in numbers) == {name: size // 100 for name, size in SIZES.items()}
     line = {"question": "What year is it today", "answer": ["2020"], "date": "2020-11-20", "template": "around_today"}
-    published.write(data / "dateset" / "dateset.jsonl", published.lines(line))
+    published.write_file(data / "dateset" / "dateset.jsonl", published.lines(line))
     read = load(data, "temporal", "dateset")
-    assert read.questions == (
-        Question(
-            "dateset",
-            1,
-            "Answer the following question: What year is it today?",
-            ("2020",),
-            datetime.date(2020, 11, 20),
-        ),
-    )
-    assert read.sha256 != made.sha256
+    day = datetime.date(2020, 11, 20)
+    assert read.questions == (Question("dateset", 1, f"{ASK}What year is it today?", ("2020",), day),)
+    assert read.sha256 != whole.sha256
 
 
 def test_wikitext_is_cut_into_its_articles(data: Path) -> None:
@@ -250,30 +236,17 @@ def test_packed_files_are_read_and_hashed_as_stored(data: Path) -> None:
 
 def test_the_first_split_that_lies_there_is_read(data: Path) -> None:
     line = {"question": "who", "answer": ["nobody"]}
-    published.write(data / "webquestions" / "webq-train.jsonl", published.lines(line))
+    published.write_file(data / "webquestions" / "webq-train.jsonl", published.lines(line))
     assert "jamaican" in load(data, "qa", "webquestions").questions[0].prompt
     (data / "webquestions" / "webq-test.jsonl").unlink()
     assert load(data, "qa", "webquestions").questions[0].answers == ("nobody",)
 
 
-def test_a_limit_takes_a_sample_over_the_parts(data: Path) -> None:
-    whole = load(data, "temporal", "dateset")
-    templates = [question.template for question in generate_dateset(0)]
-    sample = load(data, "temporal", "dateset", 94)
-    assert len(sample.questions) == 94
-    # Each is the question of that number of the whole, in order; of each template there is its share (Table 11), rounded.
-    assert [whole.questions[one.number - 1].prompt for one in sample.questions] == [
-        one.prompt for one in sample.questions
-    ]
-    assert sorted(one.number for one in sample.questions) == [one.number for one in sample.questions]
-    assert Counter(templates[one.number - 1] for one in sample.questions) == {
-        template: size // 100 for template, size in SIZES.items()
-    }
-    assert load(data, "temporal", "dateset", 94) == sample
-    # A limit counts what cannot be asked all the same, and one that is not reached takes all.
-    assert load(data, "lama", "trex", 2).left_out == load(data, "lama", "trex").left_out
-    assert {one.prompt.split()[-3] for one in load(data, "lama", "trex", 2).questions} == {"was", "of"}
-    assert load(data, "lama", "trex", 10) == load(data, "lama", "trex")
+def test_a_limit_counts_what_cannot_be_asked_all_the_same_and_takes_all_if_it_is_not_reached(data: Path) -> None:
+    whole, sample = load(data, "lama", "trex"), load(data, "lama", "trex", 2)
+    assert sample.left_out == whole.left_out
+    assert {question.prompt.split()[-3] for question in sample.questions} == {"was", "of"}  # of both relations
+    assert load(data, "lama", "trex", 10) == whole
 
 
 def test_a_sample_has_of_each_part_its_share_and_is_drawn_from_all_of_it() -> None:
@@ -302,6 +275,9 @@ def test_a_data_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         load(tmp_path / "nowhere", "qa", "nq_open")
 
 
+ENTITIES = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>'
+
+
 @pytest.mark.parametrize(
     ("suite", "subset", "file", "content", "found"),
     [
@@ -315,6 +291,7 @@ def test_a_data_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         ("math", "mawps", "mawps/AddSub.json", '{"a": 1}', "in place of a list of records"),
         ("math", "gsm8k", "gsm8k/test.jsonl", '{"question": "a", "answer": "5"}', "an answer without '#### number'"),
         ("math", "asdiv", "asdiv/dataset/ASDiv.xml", "not xml", "no XML that may be read"),
+        ("math", "asdiv", "asdiv/dataset/ASDiv.xml", f"{ENTITIES}{published.ASDIV.split('?>', 1)[1].strip()}", "no XML that may be read"),
         ("lama", "squad", "lama/data/Squad/test.jsonl", '{"masked_sentences": "a [MASK]"}', "as field 'masked_sentences'"),
         ("lama", "trex", "lama/data/relations.jsonl", '{"relation": "P36"}', "nothing as field 'template'"),
         ("mlqa", "es", "mlqa/MLQA_V1/test/test-context-en-question-es.json", '{"rows": []}', "nothing as field 'data'"),
@@ -329,13 +306,6 @@ def test_a_file_of_another_format_says_what_was_found(
         load(data, suite, subset)
     assert found in str(raised.value)
     assert f"{subset}: expected" in str(raised.value)
-
-
-def test_xml_that_declares_entities_is_refused(data: Path) -> None:
-    bomb = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>' + published.ASDIV.split("?>", 1)[1].strip()
-    (data / "asdiv" / "dataset" / "ASDiv.xml").write_text(bomb, encoding="utf-8")
-    with pytest.raises(EvaluationDataError, match="no XML that may be read"):
-        load(data, "math", "asdiv")
 
 
 def test_damaged_packing_is_named(data: Path) -> None:
@@ -383,13 +353,3 @@ def test_what_fills_a_slot_is_not_searched_for_slots() -> None:
 )
 def test_a_question_mark_is_added_where_none_stands(question: str, expected: str) -> None:
     assert with_question_mark(question) == expected
-
-
-def test_tools_that_give_the_answer_away_are_barred() -> None:
-    assert {name: suite.barred_tools for name, suite in SUITES.items()} == {
-        "lama": ("WikiSearch",),
-        "math": (),
-        "qa": ("QA",),
-        "mlqa": (),
-        "temporal": (),
-    }

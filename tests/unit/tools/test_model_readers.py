@@ -144,7 +144,12 @@ def test_an_encoder_decoder_gets_as_many_passages_as_it_takes(t5_reader: Sequenc
 
 @pytest.mark.parametrize(
     ("kind", "said"),
-    [("empty", "TOOLFORMER_QA_READER_MODEL"), ("causal", "encoder-decoder"), ("pickled", "safetensors"), ("code", "homemade")],
+    [
+        ("empty", "TOOLFORMER_QA_READER_MODEL"),
+        ("causal", "encoder-decoder"),
+        ("pickled", "safetensors"),
+        ("code", "contains custom code"),
+    ],
 )
 def test_what_is_no_encoder_decoder_in_safetensors_is_refused_and_its_code_not_run(
     tiny_t5: Path, tiny_model_dir: Path, tmp_path: Path, kind: str, said: str
