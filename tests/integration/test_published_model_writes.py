@@ -24,22 +24,19 @@ def publish(settings: Settings, folder: Path) -> str:
     return store.uri(manifest.prefix)
 
 
-def test_a_published_model_writes_what_its_folder_writes(settings: Settings, tiny_model_dir: Path) -> None:
+def test_a_published_model_writes_what_its_folder_writes_and_is_fetched_again_if_it_was_damaged(
+    settings: Settings, tiny_model_dir: Path
+) -> None:
     uri = publish(settings, tiny_model_dir)
     published = WritingModel.load(settings, uri, tools=("Calculator",))
     local = WritingModel.load(settings, str(tiny_model_dir), tools=("Calculator",))
     [ours], [theirs] = published.write(PROMPT, DECODING), local.write(PROMPT, DECODING)
     assert ours.token_ids == theirs.token_ids
     assert published.identity == f"tiny@{local.identity.rpartition('@')[2]}"
-
-
-def test_a_fetched_file_that_was_damaged_is_fetched_again(settings: Settings, tiny_model_dir: Path) -> None:
-    uri = publish(settings, tiny_model_dir)
-    before = WritingModel.load(settings, uri, tools=()).identity
     [config] = settings.cache_folder.glob("entries/*/config.json")
     whole = config.read_text(encoding="utf-8")
     config.write_text(json.dumps({"model_type": "nothing"}), encoding="utf-8")
-    assert WritingModel.load(settings, uri + "/", tools=()).identity == before
+    assert WritingModel.load(settings, uri + "/", tools=()).identity == published.identity
     assert config.read_text(encoding="utf-8") == whole
 
 

@@ -19,8 +19,8 @@ HOSTILE = (
 pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs {CHROMIUM}: apt-get install chromium")
 
 
-@pytest.fixture
-def page_file(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small page with hostile text in it."""
     model = TrainedModel(
         "with_tools", "0123", "s3://b/models/0123", {"steps": 2}, LossCurve("Toolformer", ((1, 3.0), (2, 2.0)))
@@ -35,12 +35,12 @@ def page_file(tmp_path: Path) -> Path:
         "math", "svamp", "0123", "with_tools", 10, 1, HOSTILE, (HOSTILE,), f"[Calculator(1 + 1) -> 2] 2 {HOSTILE}", HOSTILE, True,
         (call,),
     )  # fmt: skip
-    path = tmp_path / "report.html"
+    path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(render(ReportContents(facts, (score,), (shown,))), encoding="utf-8")
     return path
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
