@@ -3,6 +3,7 @@
 import datetime
 import importlib.resources
 import json
+import operator
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -17,21 +18,12 @@ from toolformer_ops.tools.registry import get_tool
 
 WEEKDAYS = re.compile(r"\b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days?\b")
 WEEKDAY_WITH_DATE = re.compile(r"\b((?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day), (?:the )?([A-Z][a-z]+) (\d{1,2})\b")
-OPERATIONS = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
-}
+OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 
 
 def records(kind: str) -> list[dict[str, Any]]:
     lines = importlib.resources.files(corpus.__package__).joinpath("texts", f"{kind}.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in lines.splitlines()]
-
-
-def numbers(text: str) -> list[str]:
-    return re.findall(r"\d+(?:\.\d+)?", text)
 
 
 @pytest.fixture
@@ -51,55 +43,36 @@ def kilt_records(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("record", records("sums_in_prose"), ids=lambda record: record["sum"])
-def test_every_sum_is_right_and_its_result_stands_after_its_numbers(record: dict[str, Any]) -> None:
-    left, operator, right = record["sum"].split()
-    result = OPERATIONS[operator](Fraction(left), Fraction(right))
-    assert Fraction(record["result"]) == result
-    found = numbers(record["text"])
-    place = len(found) - 1 - found[::-1].index(record["result"])
-    assert {left, right} <= set(found[:place])
-
-
-def test_the_calculator_answers_each_sum_as_the_text_has_it(settings_of_no_service: Any) -> None:
+def test_every_sum_is_right_after_its_numbers_passes_the_filter_and_is_what_the_calculator_says() -> None:
     tool = get_tool("Calculator")
-    runner = tool.open(settings_of_no_service, lambda: pytest.fail("a calculator needs no model"))
-    sums = records("sums_in_prose")
-    outputs = runner.run([record["sum"] for record in sums])
-    assert [output.results for output in outputs] == [(record["result"],) for record in sums]
+    for record in records("sums_in_prose"):
+        left, sign, right = record["sum"].split()
+        result = OPERATIONS[sign](Fraction(left), Fraction(right))
+        assert Fraction(record["result"]) == result, record
+        found = re.findall(r"\d+(?:\.\d+)?", record["text"])
+        place = len(found) - 1 - found[::-1].index(record["result"])
+        assert {left, right} <= set(found[:place]), record
+        assert tool.run([record["sum"]])[0].results == (record["result"],)
+        assert [decision.kept for decision in tool.filter(Document.of(record["text"]))] == [True], record
 
 
-def test_every_sum_passes_the_calculators_filter() -> None:
-    tool = get_tool("Calculator")
-    for document in corpus.own_documents("sums_in_prose"):
-        assert [decision.kept for decision in tool.filter(Document.of(document.text))] == [True]
-
-
-@pytest.mark.parametrize("record", records("dated_posts"), ids=lambda record: record["url"].split("/")[2])
-def test_every_weekday_of_a_post_is_right(record: dict[str, Any]) -> None:
-    assert set(WEEKDAYS.findall(record["text"])) == set(record["weekdays"])
-    for weekday, day in record["weekdays"].items():
-        assert f"{datetime.date.fromisoformat(day):%A}" == weekday.removesuffix("s")
-    for weekday, month, day in WEEKDAY_WITH_DATE.findall(record["text"]):
-        meant = datetime.date.fromisoformat(record["weekdays"][weekday])
-        assert (f"{meant:%B}", meant.day) == (month, int(day))
-
-
-@pytest.mark.parametrize("record", records("dated_posts"), ids=lambda record: record["url"].split("/")[2])
-def test_a_post_is_about_days_near_the_date_in_its_address(record: dict[str, Any]) -> None:
-    written = date_in(record["url"])
-    for day in record["weekdays"].values():
-        assert abs(datetime.date.fromisoformat(day) - written) <= datetime.timedelta(days=7)
-    for year in re.findall(r"\b20\d\d\b", record["text"]):
-        assert int(year) == written.year
-
-
-def test_the_calendar_finds_the_date_of_every_post() -> None:
+def test_every_weekday_of_a_post_is_right_and_near_the_day_in_its_address_which_the_calendar_finds() -> None:
     tool = get_tool("Calendar")
     for record in records("dated_posts"):
+        numbers = re.search(r"(\d{4})[/-](\d\d)[/-](\d\d)", record["url"])
+        assert numbers is not None
+        written = datetime.date(*map(int, numbers.groups()))
+        days = {name: datetime.date.fromisoformat(day) for name, day in record["weekdays"].items()}
+        assert set(WEEKDAYS.findall(record["text"])) == set(days), record
+        for weekday, day in days.items():
+            assert f"{day:%A}" == weekday.removesuffix("s"), record
+            assert abs(day - written) <= datetime.timedelta(days=7), record
+        for weekday, month, number in WEEKDAY_WITH_DATE.findall(record["text"]):
+            assert (f"{days[weekday]:%B}", days[weekday].day) == (month, int(number)), record
+        assert {int(year) for year in re.findall(r"\b20\d\d\b", record["text"])} <= {written.year}, record
         document = Document.of(record["text"], record["url"])
         assert [decision.kept for decision in tool.filter(document)] == [True]
-        assert tool.effective_input("", document) == date_in(record["url"]).isoformat()
+        assert tool.effective_input("", document) == written.isoformat()
 
 
 def test_every_foreign_phrase_passes_the_translation_filter() -> None:
@@ -129,12 +102,9 @@ def test_summaries_are_short_prose_of_one_paragraph_in_an_order_of_their_own(kil
     assert titles == [document.title for document in corpus.wikipedia_documents(kilt_records, 60)]
     assert all(title is not None and title.startswith("Thing ") for title in titles)
     assert titles != sorted(titles, key=str)
-    assert documents[0].url == f"https://en.wikipedia.org/wiki/{str(documents[0].title).replace(' ', '_')}"
-
-
-def test_too_few_summaries_is_an_error(kilt_records: Path) -> None:
     with pytest.raises(CorpusError, match="expected 61 short summaries, found 60"):
         corpus.wikipedia_documents(kilt_records, 61)
+    assert documents[0].url == f"https://en.wikipedia.org/wiki/{str(documents[0].title).replace(' ', '_')}"
 
 
 def test_the_corpus_file_is_named_by_its_content() -> None:
@@ -143,9 +113,3 @@ def test_the_corpus_file_is_named_by_its_content() -> None:
     assert json.loads(one) == {"text": "Caf\u00e9 1", "kind": "sums_in_prose"}
     assert corpus.corpus_key(one) == corpus.corpus_key(one) != corpus.corpus_key(other)
     assert re.fullmatch(r"corpora/demo-[0-9a-f]{16}\.jsonl", corpus.corpus_key(one))
-
-
-def date_in(url: str) -> datetime.date:
-    found = re.search(r"(\d{4})[/-](\d\d)[/-](\d\d)", url)
-    assert found is not None
-    return datetime.date(*map(int, found.groups()))

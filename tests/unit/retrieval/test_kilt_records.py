@@ -54,57 +54,46 @@ def test_control_characters_and_lone_surrogates_do_not_reach_the_index() -> None
     record.paragraphs[1].encode("utf-8")
 
 
-def test_the_title_paragraph_is_not_a_passage() -> None:
-    passages = list(passages_of(record_of("A reel is a cylinder.")))
-    assert [(passage.text, passage.heading) for passage in passages] == [("A reel is a cylinder.", "Reel")]
-
-
-def test_a_first_paragraph_that_is_not_the_title_is_kept() -> None:
-    passages = list(passages_of(KiltRecord(1, "7", "Reel", ("A reel is a cylinder.",))))
-    assert [passage.text for passage in passages] == ["A reel is a cylinder."]
+def test_the_title_paragraph_is_not_a_passage_and_another_first_one_is() -> None:
+    text = "A reel is a cylinder."
+    [passage] = passages_of(record_of(text))
+    assert (passage.text, passage.heading) == (text, "Reel")
+    [passage] = passages_of(KiltRecord(1, "7", "Reel", (text,)))
+    assert passage.text == text
 
 
 def test_headings_are_not_text_but_the_path_of_what_follows() -> None:
-    passages = list(
-        passages_of(
-            record_of(
-                "Intro.",
-                "Section::::History.\n",
-                "Old.",
-                "Section::::History.:Origins in the U.S.\n",
-                "Older.",
-                "Section::::Notes.",
-            )
-        )
-    )
+    history, origins, notes = "Section::::History.\n", "Section::::History.:Origins in the U.S.\n", "Section::::Notes."
+    passages = list(passages_of(record_of("Intro.", history, "Old.", origins, "Older.", notes)))
     assert [(passage.section, passage.text) for passage in passages] == [
         ((), "Intro."),
         (("History",), "Old."),
         (("History", "Origins in the U.S"), "Older."),
     ]
     assert passages[2].heading == "Reel > History > Origins in the U.S"
+    assert list(passages_of(record_of(history, notes))) == []
 
 
 def test_list_items_lose_their_marker_and_are_joined() -> None:
-    passages = list(passages_of(record_of("Kinds are:", "BULLET::::- open faced", "BULLET::::2. receded")))
-    assert [passage.text for passage in passages] == ["Kinds are: open faced receded"]
+    [passage] = passages_of(record_of("Kinds are:", "BULLET::::- open faced", "BULLET::::2. receded"))
+    assert passage.text == "Kinds are: open faced receded"
 
 
-def test_short_paragraphs_of_one_section_share_a_passage_up_to_100_words() -> None:
-    passages = list(passages_of(record_of(sentence(60), sentence(40), sentence(30))))
-    assert [len(passage.text.split()) for passage in passages] == [100, 30]
-    assert [passage.paragraphs for passage in passages] == [(1, 2), (3, 3)]
-
-
-def test_a_passage_ends_at_a_sentence_end_before_100_words() -> None:
-    passages = list(passages_of(record_of(f"{sentence(60)} {sentence(41)} {sentence(10)}")))
-    assert [len(passage.text.split()) for passage in passages] == [60, 51]
-    assert all(passage.text.endswith("end.") for passage in passages)
-
-
-def test_a_sentence_longer_than_a_passage_is_cut_between_words() -> None:
-    passages = list(passages_of(record_of(sentence(250))))
-    assert [len(passage.text.split()) for passage in passages] == [100, 100, 50]
+@pytest.mark.parametrize(
+    ("paragraphs", "words", "numbers"),
+    [
+        pytest.param([sentence(60), sentence(40), sentence(30)], [100, 30], [(1, 2), (3, 3)], id="paragraphs share"),
+        pytest.param([f"{sentence(60)} {sentence(41)} {sentence(10)}"], [60, 51], [(1, 1), (1, 1)], id="at its end"),
+        pytest.param([sentence(250)], [100, 100, 50], [(1, 1)] * 3, id="a sentence is cut"),
+    ],
+)
+def test_a_passage_ends_with_a_sentence_before_100_words(
+    paragraphs: list[str], words: list[int], numbers: list[tuple[int, int]]
+) -> None:
+    passages = list(passages_of(record_of(*paragraphs)))
+    assert [len(passage.text.split()) for passage in passages] == words
+    assert [passage.paragraphs for passage in passages] == numbers
+    assert passages[-1].text.endswith("end.")
 
 
 def test_no_word_is_lost_and_none_is_in_two_passages() -> None:
@@ -117,7 +106,3 @@ def test_no_word_is_lost_and_none_is_in_two_passages() -> None:
 def test_ids_number_the_record_and_the_passage() -> None:
     passages = list(passages_of(record_of(sentence(100), "Section::::Use.", sentence(20))))
     assert [passage.passage_id for passage in passages] == ["3-1", "3-2"]
-
-
-def test_an_article_of_headings_has_no_passages() -> None:
-    assert list(passages_of(record_of("Section::::History.", "Section::::Notes."))) == []

@@ -10,51 +10,39 @@ DOCUMENT = (
 )
 
 
-def repeats_text(result: str, document_text: str) -> bool:
-    return OwnText(document_text).repeated_by(result)
+OWN = "The Flodden Window in Middleton is said to be the oldest war memorial in the United Kingdom."
+FOREIGN = "Flodden was fought in Northumberland on a wet day in autumn between two armies of much the same size."
+EIGHT_WORDS = "the oldest war memorial in the United Kingdom"
+SHORT = f"{DOCUMENT} A ball is a round object. Its capital was Sardis. Yes, it was."
 
 
-def test_the_documents_own_sentence_is_found_out() -> None:
-    assert repeats_text(
-        "The Flodden Window in Middleton is said to be the oldest war memorial in the United Kingdom.", DOCUMENT
-    )
-
-
-def test_a_heading_in_front_and_other_case_and_punctuation_make_no_difference() -> None:
-    result = "Flodden Window > the flodden window, in Middleton, is said to be the oldest WAR-MEMORIAL in the United Kingdom!"
-    assert repeats_text(result, DOCUMENT)
-
-
-def test_a_passage_of_which_one_sentence_in_three_is_the_documents_is_found_out() -> None:
-    foreign = "Flodden was fought in Northumberland on a wet day in autumn between two armies of much the same size."
-    own = "The Flodden Window in Middleton is said to be the oldest war memorial in the United Kingdom."
-    assert repeats_text(f"{foreign} {own} {foreign}", DOCUMENT)
-
-
-def test_another_text_about_the_same_thing_is_not() -> None:
-    result = (
-        "Battle of Flodden > Commemoration > The stained-glass Flodden Window in Middleton Parish Church was constructed by Sir "
-        "Richard Assheton in memory of the Battle of Flodden and the archers from Middleton who fought in it."
-    )
-    assert not repeats_text(result, DOCUMENT)
-
-
-def test_a_short_answer_that_the_text_is_about_to_give_is_not() -> None:
-    assert not repeats_text("Sir Richard Assheton", DOCUMENT)
-    assert not repeats_text("the oldest war memorial in the United", DOCUMENT)  # seven words
-
-
-def test_a_short_sentence_of_the_document_is_found_out() -> None:
-    document = f"{DOCUMENT} A ball is a round object. Its capital was Sardis. Yes, it was."
-    assert repeats_text("A ball is a round object.", document)
-    assert repeats_text("Its capital was Sardis!", document)
-    assert not repeats_text("A ball is a round thing.", document)
-    assert not repeats_text("A ball is a round object", document)  # no sentence: an answer may read so
-    assert not repeats_text("Yes, it was.", document)  # three words
-
-
-def test_eight_words_in_a_row_are_the_shortest_repetition() -> None:
-    assert repeats_text("the oldest war memorial in the United Kingdom", DOCUMENT)
+@pytest.mark.parametrize(
+    ("result", "document", "is_repeated"),
+    [
+        (OWN, DOCUMENT, True),
+        # A heading in front, other case and other punctuation make no difference.
+        (f"Flodden Window > {OWN.lower().replace('window', 'window,').replace('war m', 'WAR-M')}", DOCUMENT, True),
+        (f"{FOREIGN} {OWN} {FOREIGN}", DOCUMENT, True),  # one sentence in three
+        (
+            "Battle of Flodden > Commemoration > The stained-glass Flodden Window in Middleton Parish Church was constructed by "
+            "Sir Richard Assheton in memory of the Battle of Flodden and the archers from Middleton who fought in it.",
+            DOCUMENT,
+            False,  # about the same thing
+        ),
+        ("Sir Richard Assheton", DOCUMENT, False),  # a short answer that the text is about to give
+        (EIGHT_WORDS, DOCUMENT, True),  # the shortest repetition
+        (EIGHT_WORDS.removesuffix(" Kingdom"), DOCUMENT, False),
+        ("A ball is a round object.", SHORT, True),  # a short sentence
+        ("Its capital was Sardis!", SHORT, True),
+        ("A ball is a round thing.", SHORT, False),
+        ("A ball is a round object", SHORT, False),  # no sentence: an answer may read so
+        ("Yes, it was.", SHORT, False),  # three words
+        ("", DOCUMENT, False),
+        (EIGHT_WORDS, "", False),
+    ],
+)
+def test_a_result_that_repeats_the_document_is_found_out(result: str, document: str, is_repeated: bool) -> None:
+    assert OwnText(document).repeated_by(result) is is_repeated
 
 
 def test_the_share_is_that_of_the_results_runs_of_eight_words() -> None:
@@ -66,8 +54,3 @@ def test_exactly_the_threshold_is_a_repetition_and_less_is_not() -> None:
     own = OwnText("a b c d e f g h")
     assert own.repeated_by("a b c d e f g h u v w x")  # 1 run of 5
     assert not own.repeated_by("a b c d e f g h u v w x y")  # 1 run of 6
-
-
-def test_empty_texts_repeat_nothing() -> None:
-    assert not repeats_text("", DOCUMENT)
-    assert not repeats_text("the oldest war memorial in the United Kingdom", "")
