@@ -87,67 +87,53 @@ def test_a_corrected_record_is_the_reason_only_for_the_tool_that_reads_it(nights
     assert by_tool["Calculator"] <= {(True, "better_call_at_place"), (False, "better_call_at_place")}
 
 
-def test_a_threshold_that_moved_names_both(nights: Nights) -> None:
-    nights.ingest(*texts(*range(30)))
+ADDED, GONE, BETTER = True, False, "better_call_at_place"
+STARTED_WITH: dict[str, tuple[tuple[Tool, ...], dict[str, int], set[tuple[str, bool, str]]]] = {
+    "threshold": ((replace(CALCULATOR, threshold=0.5),), {}, {("Calculator", ADDED, "threshold")}),
+    "no release": ((replace(CALCULATOR, threshold=9.0),), {}, {("Calculator", GONE, "threshold")}),
+    "index": (
+        (replace(CALCULATOR, index="index-2"),),
+        {},
+        {("Calculator", is_added, reason) for is_added in (ADDED, GONE) for reason in ("result_changed", BETTER)},
+    ),
+    "model": (
+        (replace(CALCULATOR, model="m@2"),),
+        {},
+        {("Calculator", ADDED, "model_changed"), ("Calculator", GONE, "model_changed")},
+    ),
+    "second tool": (TOOLS, {}, {("Calendar", ADDED, "tool_lacking"), ("Calculator", GONE, BETTER)}),
+    "few examples": ((CALCULATOR,), {"max_examples": 5}, {("Calculator", GONE, "above_max_examples")}),
+    "few documents": ((CALCULATOR,), {"limit": 10}, {("Calculator", GONE, "document_limit")}),
+}
+"""Runs beside one of the calculator at the threshold 1: their tools and choices, and the reasons of the calls that differ."""
+
+
+def test_what_a_run_was_started_with_is_the_reason_of_the_calls_that_differ(nights: Nights) -> None:
+    nights.ingest(*texts(*range(250)))
     night(nights, "one", CALCULATOR)
-    night(nights, "two", replace(CALCULATOR, threshold=0.5))
-    _, calls = changes(nights, "two")
-    added = [call for call in calls if call.is_added]
-    assert {(call.reason, call.detail) for call in added} <= {("threshold", "1 -> 0.5"), ("better_call_at_place", None)}
-    assert all(call.loss_reduction in (0.5, 0.75) for call in added)
-    assert added
-    assert not [call for call in calls if not call.is_added]  # what saved a nat is still the best at its place
+    calls: dict[str, list[ChangedCall]] = {}
+    found: dict[str, ReleaseChanges] = {}
+    for run_id, (tools, choices, _) in STARTED_WITH.items():
+        night(nights, run_id, *tools, **choices)  # type: ignore[arg-type]
+        found[run_id], calls[run_id] = changes(nights, run_id, "one")
+    expected = {run_id: reasons for run_id, (_, _, reasons) in STARTED_WITH.items()}
+    assert {
+        run_id: {(call.tool, call.is_added, call.reason) for call in of_run} for run_id, of_run in calls.items()
+    } == expected
 
-
-def test_another_index_changes_results_and_another_model_all(nights: Nights) -> None:
-    nights.ingest(*texts(*range(40)))
-    night(nights, "one", CALCULATOR)
-    night(nights, "two", replace(CALCULATOR, index="index-2"))
-    night(nights, "three", replace(CALCULATOR, index="index-2", model="m@2"), schedule="nightly")
-    _, calls = changes(nights, "two")
-    assert reasons(calls) == {(True, "result_changed"), (False, "result_changed")} | (
-        reasons(calls) & {(True, "better_call_at_place"), (False, "better_call_at_place")}
-    )
-    details = {call.detail for call in calls if call.reason == "result_changed" and not call.is_added}
-    assert details <= {"1 -> 2", "2 -> 1", "1 -> none", "2 -> none"}
-    _, calls = changes(nights, "three")
-    assert {reason for _, reason in reasons(calls)} <= {"model_changed", "result_changed"}
-    assert {call.detail for call in calls if call.reason == "model_changed"} == {"model"}
-
-
-def test_a_tool_that_joins_displaces_calls_at_its_places(nights: Nights) -> None:
-    nights.ingest(*texts(*range(400)))
-    night(nights, "one", CALCULATOR)
-    night(nights, "two", CALCULATOR, CALENDAR)
-    _, calls = changes(nights, "two")
-    assert {call.reason for call in calls if call.tool == "Calendar"} == {"tool_lacking"}
-    assert {(call.is_added, call.reason) for call in calls if call.tool == "Calculator"} == {
-        (False, "better_call_at_place")
+    assert {(call.detail, call.loss_reduction) for call in calls["threshold"]} == {
+        ("1 -> 0.5", 0.5),
+        ("1 -> 0.5", 0.75),
     }
-    assert all((call.detail or "").startswith("Calendar(") for call in calls if call.tool == "Calculator")
-
-
-def test_texts_above_max_examples_say_so_and_texts_beyond_the_limit_too(nights: Nights) -> None:
-    nights.ingest(*texts(*range(40)))
-    night(nights, "one", CALCULATOR)
-    night(nights, "two", CALCULATOR, max_examples=5)
-    found, calls = changes(nights, "two")
-    assert reasons(calls) == {(False, "above_max_examples")}
-    assert (found.now.texts, found.texts_removed) == (5, found.before.texts - 5 if found.before else 0)
-    night(nights, "three", CALCULATOR, limit=10)
-    _, calls = changes(nights, "one", "three")
-    assert reasons(calls) == {(False, "document_limit")}
-
-
-def test_a_run_without_a_release_is_explained_call_by_call_too(nights: Nights) -> None:
-    nights.ingest(*texts(*range(20)))
-    night(nights, "one", CALCULATOR)
-    night(nights, "two", replace(CALCULATOR, threshold=9.0))
-    found, calls = changes(nights, "two")
-    assert (found.now.release_id, found.now.calls) == (None, 0)
-    assert reasons(calls) == {(False, "threshold")}
-    assert found.before is not None
-    assert found.before.calls == len(calls)
+    results = {call.detail for call in calls["index"] if (call.is_added, call.reason) == (GONE, "result_changed")}
+    assert results <= {"1 -> 2", "2 -> 1", "1 -> none", "2 -> none"}
+    assert {call.detail for call in calls["model"]} == {"model"}
+    assert all(str(call.detail).startswith("Calendar(") for call in calls["second tool"] if call.tool == "Calculator")
+    now, before = found["no release"].now, found["no release"].before
+    assert before is not None
+    assert (now.release_id, now.calls, before.calls) == (None, 0, len(calls["no release"]))
+    few = found["few examples"]
+    assert (few.now.texts, few.texts_removed) == (5, before.texts - 5)
 
 
 def test_two_runs_are_compared_from_the_earlier_to_the_later_also_by_their_releases(nights: Nights) -> None:
@@ -215,15 +201,17 @@ def test_every_call_that_differs_has_one_reason_and_the_counts_add_up(nights: Ni
         assert_candidates_add_up(nights, f"night-{number}")
 
 
-def test_only_the_partitions_of_the_two_runs_are_touched(nights: Nights) -> None:
+def test_only_the_partitions_of_the_runs_are_read(nights: Nights) -> None:
     nights.ingest(*texts(*range(20)))
-    night(nights, "other", replace(CALCULATOR, model="m@0"), *TOOLS[1:])
+    other_index = replace(CALCULATOR, index="index-2")
+    night(nights, "other", *(replace(tool, model="m@0") for tool in TOOLS))
     night(nights, "one", CALCULATOR)
-    night(nights, "two", replace(CALCULATOR, index="index-2"))
-    expected = {f"candidate_calls_{CALCULATOR.recipes()['sample']['recipe_id']}"} | {
-        f"call_losses_{tool.recipes()['score']['recipe_id']}"
-        for tool in (CALCULATOR, replace(CALCULATOR, index="index-2"))
-    }
+    night(nights, "two", other_index)
+
+    def partitions(*tools: Tool) -> set[str]:
+        stages = {"candidate_calls": "sample", "call_losses": "score"}
+        return {f"{table}_{tool.recipes()[stage]['recipe_id']}" for tool in tools for table, stage in stages.items()}
+
     with database.transaction(nights.engine) as connection:
         find_changes(connection, "two")
         locked = connection.execute(
@@ -232,7 +220,12 @@ def test_only_the_partitions_of_the_two_runs_are_touched(nights: Nights) -> None
                 "where pid = pg_backend_pid() and relkind = 'r'"
             )
         ).scalars()
-        assert set(locked) == expected
+        assert set(locked) == partitions(CALCULATOR, other_index)
+    with database.transaction(nights.engine) as connection:
+        explain = "explain (analyze, format json) select * from candidates where run_id = 'one'"
+        [node] = connection.execute(text(explain)).scalar_one()
+    names = {name for _, name in nodes(node["Plan"]) if name and name.startswith(("candidate_calls", "call_losses"))}
+    assert names == partitions(CALCULATOR)
 
 
 def test_the_run_before_needs_no_name_in_the_views(nights: Nights) -> None:
@@ -263,20 +256,6 @@ def test_the_run_before_needs_no_name_in_the_views(nights: Nights) -> None:
     assert {(row.reason, row.detail) for row in same_call} == {
         ("result_changed", f"{row.result_before} -> {row.result}") for row in same_call
     }
-
-
-def test_candidates_read_the_partitions_of_their_run_alone(nights: Nights) -> None:
-    nights.ingest(*texts(*range(20)))
-    night(nights, "other", *(replace(tool, model="m@0") for tool in TOOLS))
-    night(nights, "one", *TOOLS)
-    [recipes] = [
-        {f"{table}_{tool.recipes()[stage]['recipe_id']}" for tool in TOOLS
-         for table, stage in (("candidate_calls", "sample"), ("call_losses", "score"))}
-    ]  # fmt: skip
-    with database.transaction(nights.engine) as connection:
-        explain = "explain (analyze, format json) select * from candidates where run_id = 'one'"
-        [node] = connection.execute(text(explain)).scalar_one()
-    assert {name for name in scanned(node["Plan"]) if name.startswith(("candidate_calls", "call_losses"))} == recipes
 
 
 def test_the_candidates_of_one_text_are_looked_up(nights: Nights) -> None:
@@ -342,10 +321,6 @@ def nodes(node: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
         yield node["Node Type"], node.get("Relation Name")
     for child in node.get("Plans", ()):
         yield from nodes(child)
-
-
-def scanned(node: dict[str, Any]) -> set[str]:
-    return {name for _, name in nodes(node) if name}
 
 
 def compared(nights: Nights, run_id: str, before_run_id: str) -> list[Any]:

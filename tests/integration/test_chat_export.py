@@ -2,17 +2,18 @@
 
 import json
 import os
-import subprocess
-import sys
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.tiny_models import save_tiny_llama
+from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import ConfigurationError, ModelError, ParameterError
+from toolformer_ops.errors import ConfigurationError, ModelError, ParameterError, UsageError
 from toolformer_ops.release.chat_export import export_chat, plain_text
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
 from toolformer_ops.storage.object_store import ObjectStore
@@ -88,10 +89,9 @@ def test_a_second_export_changes_nothing_and_another_one_is_refused(release: Pat
 
 
 def test_a_place_without_a_release_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ParameterError, match=r"expected a folder with part-.*parquet .*, found nothing at"):
-        export_chat(load_settings(), str(tmp_path / "no"), str(tmp_path / "chat"), seed=0)
-    with pytest.raises(ParameterError, match="found a folder without them"):
-        export_chat(load_settings(), str(tmp_path), str(tmp_path / "chat"), seed=0)
+    for folder, said in ((tmp_path / "no", "found nothing at"), (tmp_path, "found a folder without them")):
+        with pytest.raises(ParameterError, match=f"expected a folder with part-.*parquet .*, {said}"):
+            export_chat(load_settings(), str(folder), str(tmp_path / "chat"), seed=0)
     assert not (tmp_path / "chat").exists()
 
 
@@ -114,24 +114,41 @@ def test_from_s3_to_s3_is_the_same_file(s3_settings: Settings, release: Path, tm
 
 
 def test_the_command_writes_and_refuses_a_format_that_is_not_known(release: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "toolformer_ops", "export", str(release), str(tmp_path / "chat")]
-    done = subprocess.run([*command, "--format", "chat"], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["conversations"] == 3
-    refused = subprocess.run([*command, "--format", "alpaca"], capture_output=True, text=True, check=False)
-    assert refused.returncode == 2
-    assert "--format: expected one of chat, found 'alpaca'." in refused.stderr
+    command = ["export", str(release), str(tmp_path / "chat"), "--format"]
+    assert json.loads(CliRunner().invoke(app, [*command, "chat"]).stdout)["conversations"] == 3
+    refused = CliRunner().invoke(app, [*command, "alpaca"]).exception
+    assert isinstance(refused, UsageError)
+    assert "--format: expected one of chat, found 'alpaca'." in str(refused)
 
 
-@pytest.fixture
-def tools_model(tmp_path: Path) -> Path:
-    """A folder with a tiny model whose tokenizer has a chat template with tools."""
+@pytest.fixture(scope="module")
+def plain_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny model without a chat template; not to be written to."""
+    return save_tiny_llama(tmp_path_factory.mktemp("plain") / "model")
+
+
+def with_template(model: Path, folder: Path, template: str | None) -> Path:
+    """A copy of the model whose tokenizer has that chat template."""
     from transformers import AutoTokenizer
 
-    folder = save_tiny_llama(tmp_path / "model")
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.chat_template = TEMPLATE
+    shutil.copytree(model, folder)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template = template
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def tools_model(plain_model: Path) -> Path:
+    """A folder with the same model and a chat template with tools; not to be written to."""
+    return with_template(plain_model, plain_model.parent / "tools", TEMPLATE)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tools_model: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(tools_model)
 
 
 SMOLLM2_TEMPLATE = (  # of SmolLM2-135M-Instruct
@@ -157,29 +174,27 @@ SMOLLM2_TEMPLATE = (  # of SmolLM2-135M-Instruct
     ],
 )
 def test_a_template_that_loses_tools_calls_or_results_is_warned_of(
-    release: Path, tools_model: Path, tmp_path: Path, template: str | None, expected: str | None,
+    release: Path, plain_model: Path, tmp_path: Path, template: str | None, expected: str | None,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    from transformers import AutoTokenizer
-
-    if template is None:
-        save_tiny_llama(tools_model := tmp_path / "plain")
-    else:
-        tokenizer = AutoTokenizer.from_pretrained(tools_model)
-        tokenizer.chat_template = template
-        tokenizer.save_pretrained(tools_model)
-    out = str(tmp_path / "chat.jsonl")
-    export = export_chat(load_settings(), str(release), out, seed=0, model=str(tools_model))
+    model = with_template(plain_model, tmp_path / "model", template)
+    export = export_chat(load_settings(), str(release), str(tmp_path / "chat.jsonl"), seed=0, model=str(model))
     assert export.written
     assert len(export.warnings) == (0 if expected is None else 1)
     assert (expected or "") in "".join(export.warnings)
     assert [line.message for line in caplog.records if line.levelname == "WARNING"] == list(export.warnings)
-    by_setting = load_settings().model_copy(update={"default_model": str(tools_model)})
-    assert export_chat(by_setting, str(release), out, seed=0).warnings == export.warnings
+
+
+def test_the_model_of_the_settings_is_asked_if_none_is_named_and_must_not_be_there(
+    release: Path, plain_model: Path, tools_model: Path, tmp_path: Path
+) -> None:
+    missing = tmp_path / "no model"
+    for default, named, warnings in ((plain_model, "", 1), (plain_model, str(tools_model), 0), (missing, "", 0)):
+        settings = load_settings().model_copy(update={"default_model": str(default)})
+        export = export_chat(settings, str(release), str(tmp_path / "chat.jsonl"), seed=0, model=named)
+        assert len(export.warnings) == warnings
     with pytest.raises(ModelError):
-        export_chat(by_setting, str(release), out, seed=0, model=str(tmp_path / "no model"))
-    nowhere = load_settings().model_copy(update={"default_model": str(tmp_path / "no model")})
-    assert export_chat(nowhere, str(release), out, seed=0).warnings == ()
+        export_chat(load_settings(), str(release), str(tmp_path / "chat.jsonl"), seed=0, model=str(missing))
 
 
 @pytest.fixture
@@ -197,10 +212,7 @@ def test_datasets_loads_it_without_a_null_that_was_not_there(chat_dataset: Any, 
     assert [dict(row) for row in chat_dataset] == rows
 
 
-def test_a_chat_template_renders_every_text_call_and_result(chat_dataset: Any, tools_model: Path) -> None:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(tools_model)
+def test_a_chat_template_renders_every_text_call_and_result(chat_dataset: Any, tokenizer: Any) -> None:
     row = chat_dataset[1]
     rendered = tokenizer.apply_chat_template(row["messages"], tools=row["tools"], tokenize=False)
     assert rendered.count("<call>") == 2
@@ -211,11 +223,9 @@ def test_a_chat_template_renders_every_text_call_and_result(chat_dataset: Any, t
     assert "null" not in rendered.lower()
 
 
-def test_the_templates_of_qwen_3_and_others_render_calls_and_results(chat_dataset: Any, tools_model: Path) -> None:
+def test_the_templates_of_qwen_3_and_others_render_calls_and_results(chat_dataset: Any, tokenizer: Any) -> None:
     import trl
-    from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(tools_model)
     folder = Path(trl.__file__).parent / "chat_templates"
     for name in ("qwen2_5", "qwen3_training", "glm4moe_training", "nemotron_3_nano"):
         template = (folder / f"{name}.jinja").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.config import Settings
-from toolformer_ops.demo.progress import ToolProgress, read_progress
+from toolformer_ops.demo.progress import Snapshot, ToolProgress, read_progress
 from toolformer_ops.demo.report import print_next_query, print_report
 from toolformer_ops.storage import database, queries
 
@@ -50,22 +50,25 @@ def cells(report: str, tool: str) -> list[str]:
     return [cell.strip() for cell in re.split(r"[│|]", line) if cell.strip()]
 
 
-def test_yields_stand_by_tool_and_threshold_with_the_tools_own_marked(
+def shown_calls(report: str) -> list[str]:
+    return [line.strip() for line in report.splitlines() if re.match(r"\s+-?\d\.\d\d  ", line)]
+
+
+def test_the_report_shows_yields_the_best_calls_and_that_there_is_no_release(
     connection: Connection, run: AnnotatedRun
 ) -> None:
     report = report_of(connection, run)
-    # tool, sampled, scored, calls (texts) that save 0.5, 1.0 and 2.0 nats, and what chance keeps
+    assert "Annotated 4 of 4 pairs" in report
+    # tool, sampled, scored, calls (texts) that save 0.5, 1.0 and 2.0 nats, of which the tool's is marked, and what chance keeps
     assert cells(report, "Calculator") == ["Calculator", "2", "2", "2 (1)*", "2 (1)", "1 (1)", "no placebos"]
     assert cells(report, "Calendar") == ["Calendar", "2", "2", "2 (1)", "1 (1)*", "0 (0)", "no placebos"]
-
-
-def test_the_best_calls_stand_in_their_sentences_one_a_text(connection: Connection, run: AnnotatedRun) -> None:
-    report = report_of(connection, run)
-    best = [line.strip() for line in report.splitlines() if re.match(r"\s+\d\.\d\d  ", line)]
-    assert best == [
+    assert shown_calls(report) == [  # in their sentences, one a text
         "2.25  We had 520 shirts and sold 187, so [Calculator(520 - 187) -> 333] 333 are left.",
         "1.25  Today is [Calendar() -> Today is Friday, March 1, 2019.] Friday, March 1, and it rains.",
     ]
+    assert "Release  none" in report
+    assert "Model    none" in report
+    assert "http://airflow  (user admin, password: TOOLFORMER_AIRFLOW_PASSWORD in /state/environment)" in report
 
 
 def test_where_nothing_is_kept_the_nearest_calls_and_lower_thresholds_are_shown(settings: Settings) -> None:
@@ -80,8 +83,7 @@ def test_where_nothing_is_kept_the_nearest_calls_and_lower_thresholds_are_shown(
         assert database.fetch_all(connection, queries.demo.kept_nothing, run_id=run.run_id)[0].kept_nothing
         assert not database.fetch_all(connection, queries.demo.kept_nothing, run_id="none")[0].kept_nothing
     assert "No call was kept. Those that come nearest to the threshold of their tool" in report
-    nearest = [line.strip() for line in report.splitlines() if re.match(r"\s+-?\d\.\d\d  ", line)]
-    assert nearest == [
+    assert shown_calls(report) == [
         "2.26  We had 520 shirts and sold 187, so [Calculator(520 - 187) -> 333] 333 are left.",
         "-0.50  Today is [Calendar() -> Today is Friday, March 1, 2019.] Friday, March 1, and it rains.",
     ]
@@ -93,18 +95,16 @@ def test_where_nothing_is_kept_the_nearest_calls_and_lower_thresholds_are_shown(
 
 
 def test_a_run_that_found_all_done_says_so(connection: Connection, run: AnnotatedRun) -> None:
-    assert "Annotated 4 of 4 pairs" in report_of(connection, run)
-    later = AnnotatedRun.__new__(AnnotatedRun)
-    later.run_id = "run-2"
-    _register_again(run, later.run_id)
-    assert "Nothing to annotate: all 4 pairs of a document and a tool were done before" in report_of(connection, later)
-
-
-def test_a_run_without_release_and_model_says_none(connection: Connection, run: AnnotatedRun) -> None:
-    report = report_of(connection, run)
-    assert "Release  none" in report
-    assert "Model    none" in report
-    assert "http://airflow  (user admin, password: TOOLFORMER_AIRFLOW_PASSWORD in /state/environment)" in report
+    connection.exec_driver_sql(
+        "insert into annotation_runs (run_id, corpus_id, corpus_uri, corpus_version, tools, parameters, started_at) "
+        "select 'run-2', corpus_id, corpus_uri, corpus_version, tools, parameters, clock_timestamp() from annotation_runs"
+    )
+    connection.exec_driver_sql(
+        "insert into run_tools select 'run-2', tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, "
+        "scoring_recipe_id, tool_version, keep_threshold from run_tools"
+    )
+    run.run_id = "run-2"
+    assert "Nothing to annotate: all 4 pairs of a document and a tool were done before" in report_of(connection, run)
 
 
 def test_a_password_that_the_environment_gives_is_looked_for_there(
@@ -152,23 +152,4 @@ def test_progress_is_read_by_tool_with_the_calls_so_far(connection: Connection, 
         ToolProgress("Calculator", "done", 2, 2, 98, 98),  # 2 texts for the filter, 32 tokens for each of three stages
         ToolProgress("Calendar", "done", 2, 2, 98, 98),
     )
-
-
-def test_a_run_that_is_not_registered_yet_has_no_tools(connection: Connection) -> None:
-    snapshot = read_progress(connection, "no-such-run")
-    assert (snapshot.tools, snapshot.calls) == ((), None)
-
-
-def _register_again(run: AnnotatedRun, run_id: str) -> None:
-    """Another run over the same corpus with the same recipes, begun after the first was done."""
-    with database.transaction(run.engine) as connection:
-        connection.exec_driver_sql(
-            "insert into annotation_runs (run_id, corpus_id, corpus_uri, corpus_version, tools, parameters, started_at) "
-            "select %s, corpus_id, corpus_uri, corpus_version, tools, parameters, now() + interval '1 second' from annotation_runs",
-            (run_id,),
-        )
-        connection.exec_driver_sql(
-            "insert into run_tools select %s, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, "
-            "scoring_recipe_id, tool_version, keep_threshold from run_tools",
-            (run_id,),
-        )
+    assert read_progress(connection, "no-such-run") == Snapshot((), None)

@@ -2,16 +2,16 @@
 
 import fnmatch
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.annotated_runs import AnnotatedRun
+from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import MadeCall
-from toolformer_ops.errors import CorruptObjectError, ObjectNotFoundError, ParameterError
+from toolformer_ops.errors import EXIT_USAGE, CorruptObjectError, ObjectNotFoundError, ParameterError, exit_code
 from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore, Variant
 from toolformer_ops.evaluation.store import write_inputs, write_scores
 from toolformer_ops.evaluation_report.contents import report_key
@@ -153,29 +153,18 @@ def test_the_page_is_written_and_written_again_when_a_suite_comes(settings: Sett
     assert "M, finetuned without calls</th>" in store.get(report_key(RUN)).decode("utf-8")
 
 
-def test_the_page_says_of_itself_that_it_is_html(settings: Settings, run: AnnotatedRun) -> None:
-    report_evaluation(settings, RUN)
-    head = ObjectStore(settings)._client.head_object(Bucket=settings.s3_bucket, Key=report_key(RUN))
-    assert head["ContentType"] == "text/html; charset=utf-8"
-
-
-def test_the_commands_print_the_address_and_fetch_the_page(
+def test_the_commands_print_the_address_of_an_html_page_and_fetch_it(
     settings: Settings, run: AnnotatedRun, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "toolformer_ops"]
-    early = subprocess.run(
-        [*command, "report", "--run", RUN, "--out", str(tmp_path / "r.html")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert early.returncode == 2
-    assert "Run `toolformer-ops stage report-evaluation --run run-1`" in early.stderr
+    early = CliRunner().invoke(app, ["report", "--run", RUN, "--out", str(tmp_path / "r.html")])
+    assert early.exception is not None
+    assert exit_code(early.exception) == EXIT_USAGE
+    assert "Run `toolformer-ops stage report-evaluation --run run-1`" in str(early.exception)
     assert not (tmp_path / "r.html").exists()
-    done = subprocess.run(
-        [*command, "stage", "report-evaluation", "--run", RUN], capture_output=True, text=True, check=True
-    )
+    done = CliRunner().invoke(app, ["stage", "report-evaluation", "--run", RUN])
     assert json.loads(done.stdout) == {"uri": f"s3://{settings.s3_bucket}/reports/run-1/index.html"}
+    head = ObjectStore(settings)._client.head_object(Bucket=settings.s3_bucket, Key=report_key(RUN))
+    assert head["ContentType"] == "text/html; charset=utf-8"
     page = fetch_report(settings, RUN, tmp_path / "folder" / "r.html")
     assert page.read_bytes() == ObjectStore(settings).get(report_key(RUN))
 

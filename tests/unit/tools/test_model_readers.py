@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny_models import train_tokenizer
+from tests.tiny_models import save_tiny_llama, train_tokenizer
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, ToolError
 from toolformer_ops.models import model_identity
@@ -169,12 +169,14 @@ def test_what_is_no_encoder_decoder_in_safetensors_is_refused_and_its_code_not_r
     assert not (tmp_path / "was_run").exists()
 
 
-def test_the_engine_reads_with_a_causal_checkpoint(tiny_model_dir: Path) -> None:
-    settings = Settings(qa_reader="causal", qa_reader_model=str(tiny_model_dir))
+def test_the_engine_reads_with_a_causal_checkpoint_as_many_passages_as_its_window_takes(tmp_path: Path) -> None:
+    # With the 32 tokens of an answer, the first question needs 279 and the second 371; without its last passage 358.
+    folder = save_tiny_llama(tmp_path / "model", positions=360)
+    settings = Settings(qa_reader="causal", qa_reader_model=str(folder))
     reader = CausalReader(model_readers.load_causal_model(settings, pytest.fail))
     answers = reader.read(QUESTIONS, PASSAGES)
     assert all(answers)
-    assert reader.read(QUESTIONS[1:], PASSAGES[1:]) == answers[1:]
+    assert answers == [reader.read([QUESTIONS[0]], [PASSAGES[0]])[0], reader.read([QUESTIONS[1]], [PASSAGES[1][:1]])[0]]
 
 
 class Scorer:

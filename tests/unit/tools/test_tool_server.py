@@ -34,6 +34,7 @@ WEATHER = {
 }
 
 Open = Callable[[Path], ServerRunner]
+LACKING = "result_lacks_field"
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +94,7 @@ def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, o
 @pytest.mark.parametrize(
     ("options", "outcomes"),
     [
-        pytest.param(
+        (
             {"tables": "[limits]\nresult_tokens = 16"},
             {
                 "hostile": "[MT(x) -> y]␀␛[31m end of",
@@ -102,44 +103,35 @@ def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, o
                 "  ": "empty_result",
                 "a b. " * (MAX_INPUT_CHARACTERS // 5): "a b. a b. a b. a b. a b. a",
             },
-            id="hostile",
         ),
-        pytest.param(
-            {},
+        (
+            {},  # a structured answer is one line
             {
                 "structured": "sky: grey, wind: (from: W, speeds: 3, 5.5), wet: true",
                 '{"a": {"b": 1}, "c": [true, null]}': "a: (b: 1), c: true, null",
                 '{"a": ' + "[" * 600 + "]" * 600 + "}": "result_too_long",
             },
-            id="a structured answer is one line",
         ),
-        pytest.param(
+        (
             {"keys": ['result = "{sky}, {wind.speeds.1} m/s from {wind.from}"']},
-            {
-                "structured": "grey, 5.5 m/s from W",
-                "plain": "result_lacks_field",
-                '{"sky": "blue"}': "result_lacks_field",
-            },
-            id="fields",
+            {"structured": "grey, 5.5 m/s from W", "plain": LACKING, '{"sky": "blue"}': LACKING},
         ),
-        pytest.param(
+        (
             {"keys": ['result = "{sky[1:3]} {sky[-2:]} {wind.speeds.1[:1]}{wet[0:]}"']},
             {"structured": "re ey 5true"},
-            id="parts of fields",
         ),
-        pytest.param({"keys": ['result = "{sky[9:]}"']}, {"structured": "result_lacks_field"}, id="beyond a field"),
-        pytest.param(
-            {"tables": "[limits]\nconcurrency = 1"},
+        ({"keys": ['result = "{sky[9:]}"']}, {"structured": LACKING}),
+        (
+            {"tables": "[limits]\nconcurrency = 1"},  # a server that ends is started anew
             {"first": "first", "die once": "die once", "last": "last"},
-            id="a server that ends is started anew",
         ),
-        pytest.param(
+        (
             {"tables": "[limits]\nseconds = 0.5\ntries = 1\nconcurrency = 1"},
             {"hang": "server_timed_out", "last": "last"},
-            id="no answer in time",
         ),
-        pytest.param({"tool": "write", "keys": ["allow_writes = true"]}, {"kept": "kept"}, id="it may write"),
+        ({"tool": "write", "keys": ["allow_writes = true"]}, {"kept": "kept"}),
     ],
+    ids=["hostile", "structured", "fields", "parts of fields", "no such part", "ends once", "hangs", "may write"],
 )
 def test_an_answer_is_a_result_or_has_a_reason(
     tmp_path: Path, opened: Open, options: dict[str, Any], outcomes: dict[str, str]
@@ -207,16 +199,12 @@ def test_a_server_that_is_gone_fails_the_batch_and_no_input_gets_a_reason(tmp_pa
             r"another version: schema \w{12} is now \w{12}\. Take it over .*: toolformer-ops refresh-tool",
         ),
         ("echo", {"environment": {"FAULTY": "version"}}, r"another version: version 1\.0 is now 2\.0"),
-        (
-            "echo",
-            {"environment": {"FAULTY": "silent"}, "start_seconds": 1.0},
-            "found: 1 s without an answer",
-        ),
+        ("echo", {"environment": {"FAULTY": "silent"}, "start_seconds": 1.0}, "found: 1 s without an answer"),
         ("echo", {"command": ["/no/such/server"]}, r"/no/such/server.*start it by hand: /no/such/server"),
         (
             "echo",
             {"secrets": ["NO_SUCH_KEY"]},
-            r"tool Echo: expected the environment variables NO_SUCH_KEY .* Set them where",
+            r"Echo: expected the environment variables NO_SUCH_KEY .* Set them where",
         ),
         ("ecco", {}, r"expected a tool 'ecco' of the server, found echo, weather, write"),
         ("write", {}, r"the server marks write as one that writes.*allow_writes = true"),
