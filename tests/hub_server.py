@@ -64,19 +64,15 @@ class _Request(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        if match := re.fullmatch(r"/api/(datasets|models)/([^/]+/[^/]+)(?:/revision/(\w+))?(\?.*)?", self.path):
-            kind, name, revision, _ = match.groups()
-            repository = self.server.repositories.get(f"{kind}/{name}")
-            if repository is None or not self._allowed():
-                return self._answer(
-                    401 if not self._allowed() else 404, {"error": "not found"}, {"X-Error-Code": "RepoNotFound"}
-                )
-            revision = repository.head if revision in (None, "main") else revision
-            siblings = [
-                {"rfilename": name, "size": len(content)} for name, content in repository.commits[revision].items()
-            ]
-            return self._answer(200, {"id": name, "sha": revision, "private": repository.private, "siblings": siblings})
-        return self._answer(404, {"error": self.path})
+        match = re.fullmatch(r"/api/((?:datasets|models)/([^/]+/[^/]+))(?:/revision/(\w+))?(\?.*)?", self.path)
+        repository = self.server.repositories.get(match[1]) if match else None
+        if not self._allowed():
+            return self._answer(401, {"error": "not found"}, "RepoNotFound")
+        if match is None or repository is None:
+            return self._answer(404, {"error": "not found"}, "RepoNotFound")
+        revision = repository.head if match[3] in (None, "main") else match[3]
+        siblings = [{"rfilename": name, "size": len(text)} for name, text in repository.commits[revision].items()]
+        return self._answer(200, {"id": match[2], "sha": revision, "private": repository.private, "siblings": siblings})
 
     def do_PUT(self) -> None:
         content = self._body()
@@ -143,14 +139,8 @@ class _Request(BaseHTTPRequestHandler):
                 del files[path]
         revision = hashlib.sha1(repr(sorted(files.items())).encode()).hexdigest()  # noqa: S324
         repository.commits[revision] = files
-        return self._answer(
-            200,
-            {
-                "commitUrl": f"{self.server.url}/{key.removeprefix('models/')}/commit/{revision}",
-                "commitOid": revision,
-                "success": True,
-            },
-        )
+        url = f"{self.server.url}/{key.removeprefix('models/')}/commit/{revision}"
+        return self._answer(200, {"commitUrl": url, "commitOid": revision, "success": True})
 
     def _allowed(self) -> bool:
         return self.headers.get("Authorization") == f"Bearer {TOKEN}"
@@ -165,15 +155,12 @@ class _Request(BaseHTTPRequestHandler):
         self.rfile.readline()
         return body
 
-    def _answer(self, status: int, value: dict[str, Any], headers: dict[str, str] | None = None) -> None:
+    def _answer(self, status: int, value: dict[str, Any], error_code: str = "") -> None:
         content = json.dumps(value).encode()
         self.send_response(status)
-        for name, text in {
-            "Content-Type": "application/json",
-            "Content-Length": str(len(content)),
-            **(headers or {}),
-        }.items():
-            self.send_header(name, text)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("X-Error-Code", error_code)
         self.end_headers()
         self.wfile.write(content)
 

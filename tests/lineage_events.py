@@ -18,44 +18,34 @@ import jsonschema
 from openlineage.client import generated
 from openlineage.client.generated import base
 
-FORMATS = {
-    "runId": "uuid",
-    "eventTime": "date-time",
-    "_schemaURL": "uri",
-    "schemaURL": "uri",
-    "_producer": "uri",
-    "producer": "uri",
-}
+FORMATS = {"runId": "uuid", "eventTime": "date-time"} | dict.fromkeys(
+    ("_schemaURL", "schemaURL", "_producer", "producer"), "uri"
+)
 """By property, the format that the specification gives its text."""
-CHECKER = jsonschema.FormatChecker()
 
 
 def schema_of_events() -> dict[str, Any]:
     """The schema of a RunEvent. A standard facet has its own schema wherever it stands."""
-    classes: dict[str, type] = {}
-    for found in pkgutil.iter_modules(generated.__path__):
-        module = importlib.import_module(f"{generated.__name__}.{found.name}")
-        classes |= {name: value for name, value in vars(module).items() if attr.has(value)}
+    names = [found.name for found in pkgutil.iter_modules(generated.__path__)]
+    modules = [importlib.import_module(f"{generated.__name__}.{name}") for name in names]
+    classes = {name: value for module in modules for name, value in vars(module).items() if attr.has(value)}
     defs = {name: _schema_of_class(value) for name, value in classes.items()}
-    facets = [
-        name
+    facets = {
+        name: value._get_schema()
         for name, value in classes.items()
-        if issubclass(value, base.BaseFacet) and not name.endswith(("BaseFacet",))
-    ]
+        if issubclass(value, base.BaseFacet) and not name.endswith("BaseFacet")
+    }
     defs["AnyFacet"] = {
         "$ref": "#/$defs/BaseFacet",
         "allOf": [
-            {
-                "if": {"properties": {"_schemaURL": {"const": classes[name]._get_schema()}}},  # type: ignore[attr-defined]
-                "then": {"$ref": f"#/$defs/{name}"},
-            }
-            for name in facets
+            {"if": {"properties": {"_schemaURL": {"const": schema}}}, "then": {"$ref": f"#/$defs/{name}"}}
+            for name, schema in facets.items()
         ],
     }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$defs": defs, "$ref": "#/$defs/RunEvent"}
 
 
-def _schema_of_class(kind: type) -> dict[str, Any]:
+def _schema_of_class(kind: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
     fields = [field for field in attr.fields(kind) if not field.name.startswith("_abc")]
     return {
@@ -100,6 +90,6 @@ def validate(events: list[dict[str, Any]]) -> None:
     Raises:
         jsonschema.ValidationError: an event is not of it.
     """
-    validator = jsonschema.Draft202012Validator(schema_of_events(), format_checker=CHECKER)
+    validator = jsonschema.Draft202012Validator(schema_of_events(), format_checker=jsonschema.FormatChecker())
     for event in events:
         validator.validate(event)

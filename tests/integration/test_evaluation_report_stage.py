@@ -8,20 +8,20 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.annotated_runs import AnnotatedRun
+from tests.integration.test_evaluation import RUN, FakeModels, data, models, start
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
-from toolformer_ops.decoding.records import MadeCall
 from toolformer_ops.errors import EXIT_USAGE, CorruptObjectError, ObjectNotFoundError, ParameterError, exit_code
-from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore, Variant
-from toolformer_ops.evaluation.store import write_inputs, write_scores
 from toolformer_ops.evaluation_report.contents import report_key
 from toolformer_ops.evaluation_report.gathering import gather
+from toolformer_ops.stages.evaluation import evaluate_stage
 from toolformer_ops.stages.evaluation_report import fetch_report, report_evaluation
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import Manifest
 
-RUN = "run-1"
+__all__ = ["data", "models"]  # fixtures
+
 RELEASE = """
 insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls, lacking_tools) values
     ('release-1', 'run-1', 's3://b/releases/release-1', repeat('0', 64), 4, 7, '{QA}');
@@ -31,8 +31,6 @@ insert into finetuned_models (model_id, release_id, run_id, uri, manifest_sha256
     ('plain', 'release-1', 'run-1', %(plain)s, %(plain_sha256)s, '{"steps": 20}', 2.5, true);
 insert into run_models (run_id, model_id, without_calls) values ('run-1', 'tuned', false), ('run-1', 'plain', true);
 """
-CALL = MadeCall("Calculator", "20 - 10", "10", None, 7, 34, 0.02)
-MODEL_OF: dict[Variant, str] = {"base": "m@1", "without_calls": "plain", "disabled": "tuned", "with_tools": "tuned"}
 
 
 def publish_model(store: ObjectStore, folder: Path, name: str, *, logs: bool) -> Manifest:
@@ -49,55 +47,18 @@ def publish_model(store: ObjectStore, folder: Path, name: str, *, logs: bool) ->
     return store.publish(f"models/{name}", paths)
 
 
-def answered(variant: Variant, right: tuple[bool, ...]) -> list[EvaluatedInput]:
-    """Inputs 1, 2, ... of svamp; the model with tools calls the calculator."""
-    with_tools = variant == "with_tools"
-    return [
-        EvaluatedInput(
-            "math", "svamp", MODEL_OF[variant], variant, 10 if with_tools else 0, number, f"Question {number}?", ("10",),
-            " It is [Calculator(20 - 10) -> 10] 10." if with_tools else " It is 10.", "10", correct, (CALL,) if with_tools else (),
-        )
-        for number, correct in enumerate(right, start=1)
-    ]  # fmt: skip
-
-
-def scored(inputs: list[EvaluatedInput]) -> SuiteScore:
-    first, share = inputs[0], sum(one.correct for one in inputs) / len(inputs)
-    with_tools = first.variant == "with_tools"
-    return SuiteScore(
-        "math", "svamp", first.model, first.variant, first.call_start_rank, len(inputs), "share_correct", share,
-        max(0.0, share - 0.25), min(1.0, share + 0.25), {"Calculator": 1.0} if with_tools else {},
-        len(inputs) if with_tools else 0, share if with_tools else None, None if with_tools else share, 1.0, "ab" * 32,
-    )  # fmt: skip
-
-
-def write(settings: Settings, run: AnnotatedRun, *inputs: list[EvaluatedInput]) -> None:
-    store = ObjectStore(settings)
-    scores = [scored(found) for found in inputs]
-    files = {("math", found[0].variant, found[0].call_start_rank): write_inputs(store, RUN, found) for found in inputs}
-    ids = {"m@1": None, "tuned": "tuned", "plain": "plain"}
-    with database.transaction(run.engine) as connection:
-        write_scores(connection, RUN, scores, ids, files)
-
-
 @pytest.fixture
-def run(settings: Settings, tmp_path: Path) -> AnnotatedRun:
-    """A run with a release, two models, and answers of the language model and of the model with tools."""
-    started = AnnotatedRun(
-        settings, {"Calculator": 0.5}, RUN, "m", evaluation_suites=["math", "lama"], evaluation_data="data"
-    )
+def run(settings: Settings, models: FakeModels, data: Path, tmp_path: Path) -> AnnotatedRun:
+    """A run with a release and two models, of which one suite of two is evaluated."""
+    suites = ["lama", "qa"]
+    started = start(settings, data, finetuned=False, evaluation_suites=suites)
     store = ObjectStore(settings)
-    models = {name: publish_model(store, tmp_path, name, logs=name == "tuned") for name in ("tuned", "plain")}
-    registered = {name: store.uri(manifest.prefix) for name, manifest in models.items()}
-    registered |= {f"{name}_sha256": manifest.sha256 for name, manifest in models.items()}
+    published = {name: publish_model(store, tmp_path, name, logs=name == "tuned") for name in ("tuned", "plain")}
+    registered = {name: store.uri(manifest.prefix) for name, manifest in published.items()}
+    registered |= {f"{name}_sha256": manifest.sha256 for name, manifest in published.items()}
     with database.transaction(started.engine) as connection, database.raw_cursor(connection) as cursor:
         cursor.execute(RELEASE, registered)
-    write(
-        settings,
-        started,
-        answered("base", (True, False, False, False)),
-        answered("with_tools", (True, True, True, False)),
-    )
+    evaluate_stage(settings, RUN, "lama")
     return started
 
 
@@ -105,7 +66,7 @@ def test_everything_about_a_run_is_gathered(settings: Settings, run: AnnotatedRu
     contents = gather(settings, ObjectStore(settings), run.run_id)
     facts = contents.facts
     assert (facts.run_id, facts.release_id, facts.release_texts, facts.release_calls) == (RUN, "release-1", 4, 7)
-    assert (facts.base_model, facts.lacking_tools, facts.asked_suites) == ("m@1", ("QA",), ("math", "lama"))
+    assert (facts.base_model, facts.lacking_tools, facts.asked_suites) == ("m@1", ("QA",), ("lama", "qa"))
     assert [(model.variant, model.model_id, model.definition) for model in facts.models] == [
         ("with_tools", "tuned", {"steps": 20}), ("without_calls", "plain", {"steps": 20}),
     ]  # fmt: skip
@@ -113,10 +74,11 @@ def test_everything_about_a_run_is_gathered(settings: Settings, run: AnnotatedRu
     assert curve is not None
     assert (curve.training, curve.development) == (((10, 3.0), (20, 2.0)), ((20, 2.25),))
     assert facts.models[1].curve is None
-    assert [(score.variant, score.score) for score in contents.scores] == [("base", 0.25), ("with_tools", 0.75)]
-    assert len(contents.inputs) == 8
-    [one] = contents.comparisons
-    assert (one.call_start_rank, one.other, one.found.difference, one.inputs) == (10, "M", 0.5, 4)
+    google_re = {score.variant: score.score for score in contents.scores if score.subset == "google_re"}
+    assert google_re == {"base": 0.0, "without_calls": 0.0, "disabled": 0.5, "with_tools": 0.5}
+    assert len(contents.inputs) == 4 * 6
+    found = {(one.subset, one.other): one for one in contents.comparisons}["google_re", "M"]
+    assert (found.call_start_rank, found.found.difference, found.inputs) == (10, 0.5, 2)
 
 
 def test_a_model_that_is_not_the_registered_one_or_lost_is_not_reported(settings: Settings, run: AnnotatedRun) -> None:
@@ -142,15 +104,14 @@ def test_the_page_is_written_and_written_again_when_a_suite_comes(settings: Sett
     uri = report_evaluation(settings, RUN)
     assert uri == f"s3://{settings.s3_bucket}/reports/run-1/index.html"
     page = store.get(report_key(RUN)).decode("utf-8")
-    assert "<strong>Not evaluated:</strong> lama." in page
-    assert "M, finetuned without calls" not in page.partition("<main>")[2].partition('id="origin"')[0]
-    assert ">[Calculator(20 - 10) -&gt; 10]</mark>" in page
+    assert "<strong>Not evaluated:</strong> qa." in page
+    assert "M, finetuned without calls</th>" in page
     report_evaluation(settings, RUN)
     assert store.get(report_key(RUN)).decode("utf-8") == page
 
-    write(settings, run, answered("without_calls", (True, True, False, False)))
+    evaluate_stage(settings, RUN, "qa")
     report_evaluation(settings, RUN)
-    assert "M, finetuned without calls</th>" in store.get(report_key(RUN)).decode("utf-8")
+    assert "Not evaluated:" not in store.get(report_key(RUN)).decode("utf-8")
 
 
 def test_the_commands_print_the_address_of_an_html_page_and_fetch_it(

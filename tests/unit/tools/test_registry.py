@@ -74,10 +74,6 @@ def test_an_unknown_tool_is_an_error_that_lists_those_there_are() -> None:
         get_tool("Abacus")
 
 
-def test_each_tool_of_the_paper_has_the_name_it_is_found_by() -> None:
-    assert [get_tool(name).spec.name for name in PAPER_TOOLS] == list(PAPER_TOOLS)
-
-
 def test_the_numbers_of_the_papers_tools_are_the_papers() -> None:
     few, many = (0.05, 5, 5, 1.0), (0.0, 20, 10, 0.5)  # section 4.1 and appendix A
     specs = [get_tool(name).spec for name in PAPER_TOOLS]
