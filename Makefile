@@ -22,7 +22,7 @@ OPS := $(BIN)/toolformer-ops
 STAMP := $(VENV)/.installed
 LOCK_TOOLS := .venv-tools
 
-.PHONY: help demo run test test-slow test-compose faults mutants lint bench bench-gpu bench-database lock sbom site audit-dependencies install up down status logs sql clean
+.PHONY: help demo run test coverage test-slow test-compose faults mutants lint bench bench-gpu bench-database lock sbom site audit-dependencies install up down status logs sql clean
 
 help: ## Show this list.
 	@printf 'Toolformer as a system, on one machine:\n\n'
@@ -42,12 +42,19 @@ run: $(STAMP) ## Annotate your own text: make run CORPUS=docs.jsonl TOOLS="Calcu
 # Each worker takes one group of tests after the other, the slowest group first (tests/conftest.py makes the groups). Three workers
 # keep two cores busy: the two with the system tests wait now and then.
 # Bytecode is kept, also where a shell says otherwise: pytest would compile all tests again in each worker, and Hypothesis with them.
-PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n "$${WORKERS:-3}" --dist loadscope --no-loadscope-reorder
-test: $(STAMP) ## Run all tests but the slow ones: unit, integration, DAGs, system. TESTS=tests/unit runs a part.
-	@$(PYTEST) -m 'not slow' $${TESTS:-tests}
+PYTEST = pytest -n "$${WORKERS:-3}" --dist loadscope --no-loadscope-reorder
+test: $(STAMP) ## Run all tests but the slow ones. TESTS=tests/unit runs a part, ORDER=7 the files in the seventh other order.
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m $(PYTEST) -m 'not slow' $${TESTS:-tests}
+
+coverage: export COVERAGE_FILE = $(CURDIR)/.coverage/data
+coverage: $(STAMP) ## Run them and count the lines that they reach, in stages and services, too; prints the files that miss most.
+	@$(BIN)/python -m coverage erase
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m coverage run -m $(PYTEST) -m 'not slow' $${TESTS:-tests}
+	@$(BIN)/python -m coverage combine --quiet
+	@$(BIN)/python -m coverage report
 
 test-slow: $(STAMP) ## Run the slow tests: what repeats, waits or disturbs for long; docker compose; Python 3.12.
-	@$(PYTEST) -m slow $${TESTS:-tests}
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m $(PYTEST) -m slow $${TESTS:-tests}
 
 test-compose: $(STAMP) ## Build the image and take the demo through docker-compose.yml; skipped where dockerd does not answer.
 	@tests/docker/compose-run
