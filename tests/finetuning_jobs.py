@@ -17,6 +17,15 @@ SMALL = {
 DEV_TEXTS = tuple(f"We met {number} people on the way, and {number + 3} in the town." for number in range(5))
 
 
+def largest_difference(first: Path, second: Path) -> float:
+    """Between the weights of two models."""
+    from safetensors.torch import load_file
+
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (first, second))
+    assert ours.keys() == theirs.keys()
+    return max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
+
+
 def recipe_of(*, without_calls: bool = False, **changes: object) -> FinetuningRecipe:
     choices = FinetuningChoices(**(SMALL | changes))
     return FinetuningRecipe(release_id="0" * 16, base_model="tiny@1", choices=choices, without_calls=without_calls)

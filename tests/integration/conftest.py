@@ -10,9 +10,14 @@ from toolformer_ops.storage import database
 
 
 @pytest.fixture
-def annotated(postgres_dsn: str) -> Engine:
+def engine(postgres_dsn: str) -> Engine:
+    """A fresh migrated database, as the owner."""
+    return database.connect_dsn(postgres_dsn, database.DSN_SETTING)
+
+
+@pytest.fixture
+def annotated(engine: Engine) -> Engine:
     """Two runs over four documents, as the owner."""
-    engine = database.connect_dsn(postgres_dsn, database.DSN_SETTING)
     with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
         cursor.execute((Path(__file__).parent / "data" / "small_annotation.sql").read_text())
     return engine

@@ -27,7 +27,6 @@ from toolformer_ops.errors import EXIT_USAGE, CorpusError, exit_code
 from toolformer_ops.records import content_uuid, corpus_id_of, document_id_of, normal_uri
 from toolformer_ops.stages import ingestion
 from toolformer_ops.stages.ingestion import IngestReport, ingest_corpus
-from toolformer_ops.storage import database
 from toolformer_ops.storage.forgetting import forget
 
 Line = dict[str, Any] | None
@@ -37,11 +36,6 @@ Line = dict[str, Any] | None
 @pytest.fixture
 def settings(postgres_dsn: str) -> Settings:
     return Settings(_env_file=None, database_dsn=SecretStr(postgres_dsn))  # type: ignore[call-arg]
-
-
-@pytest.fixture
-def engine(settings: Settings) -> Engine:
-    return database.connect(settings)
 
 
 @pytest.fixture

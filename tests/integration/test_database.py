@@ -34,11 +34,6 @@ RECIPE = "0123456789abcdef"
 DOCUMENT_COLUMNS = ("document_id", "text", "url", "document_date", "title", "escaped_characters")
 
 
-@pytest.fixture
-def engine(postgres_dsn: str) -> Engine:
-    return database.connect_dsn(postgres_dsn, database.DSN_SETTING)
-
-
 def _settings(dsn: str) -> Settings:
     return Settings(_env_file=None, database_dsn=SecretStr(dsn))  # type: ignore[call-arg]
 
@@ -238,7 +233,7 @@ def test_nothing_is_published_where_the_database_of_newer_code_cannot_register_i
 
 
 def test_doctor_names_the_newer_migration(newer_database: Engine, settings: Settings) -> None:
-    [found] = [one for one in findings(settings) if one.subject == "Postgres"]
+    [found] = [finding for finding in findings(settings) if finding.subject == "Postgres"]
     assert (found.state, "migrations/9999_more.sql of a newer version" in found.detail) == ("missing", True)
 
 
@@ -458,7 +453,7 @@ COLUMNS: dict[str, st.SearchStrategy[Any]] = {
 @hypothesis.seed(0)
 @hypothesis.settings(derandomize=True, max_examples=60, deadline=None, database=None)
 @hypothesis.given(rows=st.lists(st.tuples(*(st.none() | values for values in COLUMNS.values())), max_size=6))
-def test_whatever_is_copied_is_what_postgres_then_holds(postgres_server: RunningPostgres, rows: list[Any]) -> None:
+def test_what_is_copied_is_what_postgres_then_holds(postgres_server: RunningPostgres, rows: list[Any]) -> None:
     """The rows of all stages go by COPY's text format; Postgres itself says what it read."""
     with closing(psycopg2.connect(postgres_server.dsn("postgres"))) as connection, connection.cursor() as cursor:
         columns = ", ".join(f"c{number} {kind}" for number, kind in enumerate(COLUMNS))
@@ -532,9 +527,9 @@ def at_once(*work: Callable[[], Any]) -> list[Any]:
     """What each returns, all started together."""
     start = threading.Barrier(len(work))
 
-    def begin(one: Callable[[], Any]) -> Any:
+    def begin(task: Callable[[], Any]) -> Any:
         start.wait()
-        return one()
+        return task()
 
     with ThreadPoolExecutor(len(work)) as threads:
         return list(threads.map(begin, work))

@@ -29,11 +29,6 @@ def local_settings(postgres_dsn: str) -> Settings:
     return Settings(_env_file=None, database_dsn=SecretStr(postgres_dsn), max_line_bytes=2000)  # type: ignore[call-arg]
 
 
-@pytest.fixture
-def engine(local_settings: Settings) -> Engine:
-    return database.connect(local_settings)
-
-
 def _lines(*texts: str) -> bytes:
     return b"".join(json.dumps({"text": item}).encode() + b"\n" for item in texts)
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from tests import killed_training
-from tests.finetuning_jobs import DEV_TEXTS, recipe_of, write_release
+from tests.finetuning_jobs import DEV_TEXTS, largest_difference, recipe_of, write_release
 from tests.tiny_models import save_tiny_model
 from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings
 from toolformer_ops.errors import ModelError, TrainingError
@@ -82,18 +82,6 @@ def _losses(trained: TrainedModel) -> list[float]:
     return [line["loss"] for line in _log(trained)]
 
 
-def _weights(trained: TrainedModel) -> dict[str, torch.Tensor]:
-    from safetensors.torch import load_file
-
-    return load_file(trained.directory / "model.safetensors")
-
-
-def _largest_difference(one: TrainedModel, other: TrainedModel) -> float:
-    ours, theirs = _weights(one), _weights(other)
-    assert ours.keys() == theirs.keys()
-    return max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
-
-
 def _nats(network: Any, ids: list[int]) -> float:
     """By the definition: negative log-likelihood of all tokens but the first."""
     row = torch.tensor([ids])
@@ -113,7 +101,9 @@ def test_splitting_a_batch_changes_neither_losses_nor_weights(train: Train) -> N
     whole, split = (train(f"{size}", finetune_steps=3, finetune_device_batch=size) for size in (4, 1))
     assert _losses(split) == pytest.approx(_losses(whole), abs=1e-4)
     assert [line["tokens"] for line in _log(split)] == [line["tokens"] for line in _log(whole)]
-    assert _largest_difference(whole, split) < 2e-3  # Adam turns rounding of near-zero gradients into small steps
+    assert (
+        largest_difference(whole.directory, split.directory) < 2e-3
+    )  # Adam turns rounding of near-zero gradients into small steps
 
 
 @pytest.mark.parametrize("without_calls", [False, True])
@@ -259,7 +249,7 @@ def test_training_that_was_killed_ends_as_an_undisturbed_one(
     resumed = train_killed()
     assert _losses(resumed) == pytest.approx(_losses(undisturbed), abs=1e-5)
     assert resumed.training_loss == pytest.approx(undisturbed.training_loss, abs=1e-5)
-    assert _largest_difference(resumed, undisturbed) < 1e-5
+    assert largest_difference(resumed.directory, undisturbed.directory) < 1e-5
     assert [line["step"] for line in _log(resumed)] == list(range(1, 13))
     assert [line["tokens"] for line in _log(resumed)] == [line["tokens"] for line in _log(undisturbed)]
     for trained in (resumed, undisturbed):
@@ -276,7 +266,7 @@ def test_a_training_that_is_killed_after_its_last_step_ends_as_it_was_without_th
     assert not (folder / "checkpoints" / "checkpoint-12" / "optimizer.pt").exists()
     again = train_killed()
     assert (_losses(again), again.best) == (_losses(undisturbed), undisturbed.best)
-    assert _largest_difference(again, undisturbed) == 0.0
+    assert largest_difference(again.directory, undisturbed.directory) == 0.0
 
 
 def test_checkpoint_that_holds_code_is_not_run(
