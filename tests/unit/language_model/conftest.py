@@ -14,6 +14,7 @@ from transformers import AutoTokenizer
 
 from tests.tiny_models import SHAPES, save_tiny_gpt2
 from tests.unit.language_model.plain_reference import ContinuedReference, PlainReference
+from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.tokenization import Tokenization
@@ -30,6 +31,18 @@ PROMPT = AnnotationPrompt(
 TEXT = "The shop had 520 shirts. In April it sold 187 of them, so it has 333 left, or 64 %."
 
 
+LONG_TEXT = " ".join(f"Shop {number} sold {number * 7} shirts." for number in range(60))
+
+
+def calculator(token: int, result: str = "333") -> PlacedCall:
+    return PlacedCall(token, Call("Calculator", "520 - 187"), result)
+
+
+SAMPLING: dict[str, Any] = {
+    "samples": 4, "max_new_tokens": 10, "call_start": " [", "temperature": 1.0, "top_p": 1.0,
+}  # fmt: skip
+
+
 class TextToSample(NamedTuple):
     """A text with the positions at which calls are sampled, and what its random numbers are made from."""
 
@@ -39,13 +52,18 @@ class TextToSample(NamedTuple):
 
 
 def sample_calls(
-    engine: LanguageModel, texts: Sequence[TextToSample], prompt: AnnotationPrompt = PROMPT, **settings: Any
+    engine: LanguageModel, texts: Sequence[TextToSample], prompt: AnnotationPrompt = PROMPT, **changed: Any
 ) -> list[list[list[SampledContinuation]]]:
-    """The samples of each text, for each of its positions; all are sampled together."""
-    sampler = engine.start_sampling(prompt, **settings)
+    """The samples of each text, for each of its positions; all are sampled together, by `SAMPLING` but for the changes."""
+    sampler = engine.start_sampling(prompt, **SAMPLING | changed)
     for item in texts:
         sampler.add(item.text, [position.token for position in item.positions], item.seed_key)
     return sampler.finish()
+
+
+def find_all(engine: LanguageModel, *texts: str, at_most: int = 10_000) -> list[list[CallPosition]]:
+    """The most probable positions of each text, with any probability."""
+    return engine.find_positions(PROMPT, texts, at_most=at_most, threshold=0.0)
 
 
 def score_calls(engine: LanguageModel, text: str, calls: Sequence[PlacedCall], **settings: Any) -> list[CallLosses]:

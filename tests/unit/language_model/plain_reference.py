@@ -83,22 +83,24 @@ class PlainReference:
         written = self.tokenizer.decode([*fixed, *new]).removeprefix(" [")
         return SampledContinuation(written.partition("]")[0], "]" in written)
 
-    def losses(self, text: str, call: PlacedCall) -> CallLosses:
-        return CallLosses(*(self.loss(text, z, call.token) for z in (None, call.without_result, call.with_result)))
+    def losses(self, text: str, call: PlacedCall, start: int = 0, end: int | None = None) -> CallLosses:
+        """The three losses of a call that sees these tokens of the text."""
+        prefixes = (None, call.without_result, call.with_result)
+        return CallLosses(*(self.loss(text, z, call.token, start, end) for z in prefixes))
 
     def log_probabilities(self, ids: tuple[int, ...]) -> torch.Tensor:
         """(tokens, vocabulary) float32."""
         return self.logits(ids).log_softmax(-1)
 
-    def loss(self, text: str, z: str | None, token: int) -> float:
-        """L_i(z), summed over the whole text with its weights."""
+    def loss(self, text: str, z: str | None, token: int, start: int = 0, end: int | None = None) -> float:
+        """L_i(z), summed over these tokens of the text with its weights."""
         prefix = list(self.start) if z is None else [*self.start, *self.encode(z), *self.encode("\n")]
-        ids = self.encode(text)
+        ids = self.encode(text)[start:end]
         log_probs = self.log_probabilities((*prefix, *ids))
         terms = [
-            WEIGHTS[index - token] * float(log_probs[len(prefix) + index - 1, ids[index]])
-            for index in range(token, len(ids))
-            if index - token < len(WEIGHTS)
+            WEIGHTS[start + index - token] * float(log_probs[len(prefix) + index - 1, ids[index]])
+            for index in range(token - start, len(ids))
+            if start + index - token < len(WEIGHTS)
         ]
         return -math.fsum(terms)
 

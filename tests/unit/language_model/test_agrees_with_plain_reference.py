@@ -4,10 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.language_model.conftest import PROMPT, TEXT, Subject, TextToSample, sample_calls, score_calls
+from tests.unit.language_model.conftest import (
+    PROMPT,
+    TEXT,
+    Subject,
+    TextToSample,
+    find_all,
+    sample_calls,
+    score_calls,
+)
+from tests.unit.language_model.plain_reference import PlainReference
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import LanguageModel
-from toolformer_ops.records import CallPosition, PlacedCall
+from toolformer_ops.records import CallLosses, CallPosition, PlacedCall
 
 TOLERANCE_NATS = 1e-4
 FIRST_WORD_OF_OTHER_TOKENS = "participants passed the test, so 29 % did."
@@ -30,7 +39,7 @@ def calls_at(positions: list[CallPosition]) -> list[PlacedCall]:
 
 @pytest.mark.parametrize("text", [TEXT, FIRST_WORD_OF_OTHER_TOKENS], ids=["aligned", "first word of other tokens"])
 def test_probabilities_of_a_call_are_those_of_one_plain_pass_a_position(any_subject: Subject, text: str) -> None:
-    found = any_subject.engine.find_positions(PROMPT, [text], at_most=100, threshold=0.0)[0]
+    [found] = find_all(any_subject.engine, text)
     assert len(found) == len(text.split()) - 1  # every word start but the first
     for position in found:
         expected = any_subject.reference.probability(PROMPT.template, text, position.token)
@@ -39,60 +48,44 @@ def test_probabilities_of_a_call_are_those_of_one_plain_pass_a_position(any_subj
 
 @pytest.mark.parametrize("call_start", [" [", " [Calculator("])
 def test_samples_are_those_of_plain_decoding_with_the_same_draws(any_subject: Subject, call_start: str) -> None:
-    positions = any_subject.engine.find_positions(PROMPT, [TEXT], at_most=3, threshold=0.0)[0]
-    [sampled] = sample_calls(
-        any_subject.engine,
-        [TextToSample(TEXT, tuple(positions), "7")],
-        samples=3,
-        max_new_tokens=12,
-        call_start=call_start,
-        temperature=0.8,
-        top_p=1.0,
-    )
+    [positions] = find_all(any_subject.engine, TEXT, at_most=3)
+    settings = {"call_start": call_start, "max_new_tokens": 12, "temperature": 0.8}
+    [sampled] = sample_calls(any_subject.engine, [TextToSample(TEXT, positions, "7")], samples=3, **settings)
     for position, samples in zip(positions, sampled, strict=True):
-        for number, sample in enumerate(samples):
-            assert sample == any_subject.reference.sample(
-                PROMPT.template,
-                TEXT,
-                position,
-                number,
-                call_start=call_start,
-                max_new_tokens=12,
-                temperature=0.8,
-                seed_key="7",
-            )
+        assert samples == [
+            any_subject.reference.sample(PROMPT.template, TEXT, position, number, seed_key="7", **settings)
+            for number in range(3)
+        ]
+
+
+def agree(reference: PlainReference, text: str, calls: list[PlacedCall], found: list[CallLosses]) -> None:
+    for call, losses in zip(calls, found, strict=True):
+        expected = reference.losses(text, call)
+        for name in ("without_call", "without_result", "with_result"):
+            assert getattr(losses, name) == pytest.approx(getattr(expected, name), abs=TOLERANCE_NATS)
 
 
 def test_losses_are_those_of_one_plain_pass_a_call(any_subject: Subject) -> None:
-    positions = any_subject.engine.find_positions(PROMPT, [TEXT], at_most=100, threshold=0.0)[0]
-    calls = calls_at(positions)
-    for call, losses in zip(calls, score_calls(any_subject.engine, TEXT, calls), strict=True):
-        expected = any_subject.reference.losses(TEXT, call)
-        assert losses.without_call == pytest.approx(expected.without_call, abs=TOLERANCE_NATS)
-        assert losses.without_result == pytest.approx(expected.without_result, abs=TOLERANCE_NATS)
-        assert losses.with_result == pytest.approx(expected.with_result, abs=TOLERANCE_NATS)
+    calls = calls_at(find_all(any_subject.engine, TEXT)[0])
+    agree(any_subject.reference, TEXT, calls, score_calls(any_subject.engine, TEXT, calls))
 
 
 @pytest.mark.parametrize("text", REAL_TEXTS, ids=["post", "sum"])
 def test_a_real_model_on_real_text_agrees_with_the_plain_reference(smollm2: Subject, text: str) -> None:
     engine, reference = smollm2.engine, smollm2.reference
-    positions = engine.find_positions(PROMPT, [text], at_most=2, threshold=0.0)[0]
+    [positions] = find_all(engine, text, at_most=2)
     for position in positions:
         assert position.probability == pytest.approx(
             reference.probability(PROMPT.template, text, position.token), rel=1e-3
         )
     settings = {"call_start": " [Calculator(", "max_new_tokens": 6, "temperature": 1.0}
-    to_sample = TextToSample(text, tuple(positions), "3")
-    [sampled] = sample_calls(engine, [to_sample], samples=2, top_p=1.0, **settings)
+    [sampled] = sample_calls(engine, [TextToSample(text, positions, "3")], samples=2, **settings)
     for position, samples in zip(positions, sampled, strict=True):
         assert samples == [
             reference.sample(PROMPT.template, text, position, number, seed_key="3", **settings) for number in range(2)
         ]
     calls = calls_at(positions)
-    for call, losses in zip(calls, score_calls(engine, text, calls), strict=True):
-        expected = reference.losses(text, call)
-        for name in ("without_call", "without_result", "with_result"):
-            assert getattr(losses, name) == pytest.approx(getattr(expected, name), abs=TOLERANCE_NATS)
+    agree(reference, text, calls, score_calls(engine, text, calls))
 
 
 def test_a_real_model_finds_that_the_right_result_helps_and_a_wrong_one_does_not(smollm2: Subject) -> None:

@@ -1,10 +1,14 @@
 """Draws by inversion, and random numbers that belong to one token of one sample."""
 
 import hashlib
+import itertools
 import math
+from collections.abc import Sequence
 
 import pytest
 import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from toolformer_ops.language_model.sampling import cumulative_probabilities, draw, only, uniforms
 
@@ -17,35 +21,63 @@ def drawn(cumulative: torch.Tensor, *uniforms: float) -> list[int]:
     return draw(cumulative, torch.tensor([uniforms], dtype=torch.float64))[0].tolist()
 
 
-def test_a_number_selects_the_token_whose_share_it_falls_into() -> None:
-    cumulative = cumulative_probabilities(logs(0.2, 0.5, 0.3), temperature=1.0, top_p=1.0)
-    assert drawn(cumulative, 0.0, 0.19, 0.21, 0.69, 0.71, 0.999999) == [0, 0, 1, 1, 2, 2]
+@pytest.mark.parametrize(
+    ("probabilities", "temperature", "top_p", "cumulative", "numbers", "tokens"),
+    [
+        ((0.2, 0.5, 0.3), 1.0, 1.0, (0.2, 0.7, 1.0), (0.0, 0.19, 0.21, 0.69, 0.71, 0.999999), [0, 0, 1, 1, 2, 2]),
+        ((0.0, 1.0, 0.0), 1.0, 1.0, (0.0, 1.0, 1.0), (0.0, 0.5, 1.0 - 2.0**-53), [1, 1, 1]),  # never one of probability 0
+        ((0.2, 0.8), 0.5, 1.0, (1 / 17, 1.0), (0.05, 0.06), [0, 1]),  # one half squares the odds: 0.04 and 0.64
+        ((0.1, 0.4, 0.2, 0.3), 1.0, 0.65, (0.0, 0.4, 0.4, 0.7), (0.0, 0.56, 0.58, 0.99), [1, 1, 3, 3]),  # 0.4 + 0.3 is enough
+        ((0.1, 0.4, 0.3, 0.2), 1.0, 0.75, (0.0, 0.4, 0.7, 0.9), (0.99,), [3]),  # and here it is not
+    ],
+)  # fmt: skip
+def test_a_number_selects_the_token_whose_share_of_the_likeliest_it_falls_into(
+    probabilities: Sequence[float],
+    temperature: float,
+    top_p: float,
+    cumulative: Sequence[float],
+    numbers: Sequence[float],
+    tokens: list[int],
+) -> None:
+    given_logs = logs(*probabilities)
+    before = given_logs.clone()
+    found = cumulative_probabilities(given_logs, temperature, top_p)
+    assert found.dtype == torch.float64
+    assert found[0].tolist() == pytest.approx(cumulative, rel=1e-6)
+    assert drawn(found, *numbers) == tokens
+    assert torch.equal(given_logs, before)
 
 
-def test_a_token_of_probability_zero_is_never_drawn() -> None:
-    cumulative = cumulative_probabilities(logs(0.0, 1.0, 0.0), temperature=1.0, top_p=1.0)
-    assert drawn(cumulative, 0.0, 0.5, 1.0 - 2.0**-53) == [1, 1, 1]
-
-
-def test_temperature_one_half_squares_the_odds() -> None:
-    # 0.2 : 0.8 becomes 0.04 : 0.64, that is 1/17 and 16/17.
-    cumulative = cumulative_probabilities(logs(0.2, 0.8), temperature=0.5, top_p=1.0)
-    assert cumulative[0].tolist() == pytest.approx([1 / 17, 1.0], rel=1e-6)
-
-
-def test_top_p_leaves_the_fewest_likely_tokens_that_reach_it() -> None:
-    cumulative = cumulative_probabilities(logs(0.1, 0.4, 0.2, 0.3), temperature=1.0, top_p=0.65)
-    # 0.4 and 0.3 reach 0.65 together; 0.2 and 0.1 fall away.
-    assert cumulative[0].tolist() == pytest.approx([0.0, 0.4, 0.4, 0.7])
-    assert drawn(cumulative, 0.0, 0.56, 0.58, 0.99) == [1, 1, 3, 3]
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any),
+    st.sampled_from([1, 2]),
+    st.integers(1, 40),
+    st.integers(0, 999),
+)
+def test_a_draw_is_that_of_a_plain_inversion(weights: list[int], power: int, top: int, number: int) -> None:
+    shares = [weight**power / sum(one**power for one in weights) for weight in weights]
+    likeliest = sorted(range(len(shares)), key=lambda token: -shares[token])
+    before = dict(zip(likeliest, itertools.accumulate((shares[token] for token in likeliest), initial=0), strict=False))
+    kept = [share if before[token] < top / 40 else 0.0 for token, share in enumerate(shares)]
+    target = (number + 0.5) / 1000 * sum(kept)
+    sums = list(itertools.accumulate(kept))
+    assume(top == 40 or all(abs(one - top / 40) > 1e-5 for one in before.values()))  # where rounding decides nothing
+    assume(all(abs(one - target) > 1e-5 for one in sums))
+    expected = next(token for token, reached in enumerate(sums) if reached > target)
+    log_probs = logs(*(weight / sum(weights) for weight in weights))
+    assert drawn(cumulative_probabilities(log_probs, 1 / power, top / 40), (number + 0.5) / 1000) == [expected]
 
 
 def test_a_distribution_given_that_the_token_is_one_of_some() -> None:
     assert only(logs(0.1, 0.4, 0.2, 0.3), (0, 3)).exp()[0].tolist() == pytest.approx([0.25, 0.0, 0.0, 0.75])
 
 
-def test_a_row_without_a_distribution_gives_no_token() -> None:
-    assert drawn(cumulative_probabilities(torch.tensor([[math.nan, 0.0]]), 1.0, 1.0), 0.5) == [-1]
+@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 0.75)])
+def test_a_row_without_a_distribution_gives_no_token(temperature: float, top_p: float) -> None:
+    found = cumulative_probabilities(torch.tensor([[math.nan, 0.0]]), temperature, top_p)
+    assert drawn(found, 0.5) == [-1]
+    assert found[0].isnan().any()
 
 
 def test_random_numbers_depend_on_key_position_sample_and_step_alone() -> None:

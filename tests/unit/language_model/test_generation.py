@@ -21,21 +21,13 @@ def greedy(subject: Subject, prompt: str, tokens: int) -> str:
 
 def test_prompts_together_are_continued_as_each_alone(any_subject: Subject) -> None:
     assert any_subject.engine.generate_texts(PROMPTS, 8) == [greedy(any_subject, prompt, 8) for prompt in PROMPTS]
+    assert any_subject.engine.generate_texts([], 8) == []
 
 
 def test_text_ends_before_what_stops_it(subject: Subject) -> None:
     whole = subject.engine.generate_texts(PROMPTS[:1], 8)[0]
     stop = whole[3]
     assert subject.engine.generate_texts(PROMPTS[:1], 8, stop) == [whole.partition(stop)[0]]
-
-
-def test_no_prompts_give_no_texts(subject: Subject) -> None:
-    assert subject.engine.generate_texts([], 8) == []
-
-
-def test_a_prompt_that_the_window_cannot_hold_is_refused(long_subject: Subject) -> None:
-    with pytest.raises(ModelError, match="prompt 1: expected 1 to 248 tokens"):
-        long_subject.engine.generate_texts(["short", "shirts " * 400], 8)
 
 
 def test_given_continuations_have_the_probabilities_of_plain_passes(any_subject: Subject) -> None:
@@ -53,7 +45,9 @@ def test_given_continuations_have_the_probabilities_of_plain_passes(any_subject:
     assert any_subject.engine.continuation_log_probabilities(prompt, []) == []
 
 
-def test_a_continuation_that_the_window_cannot_hold_is_refused(long_subject: Subject) -> None:
+def test_what_the_window_cannot_hold_is_refused(long_subject: Subject) -> None:
+    with pytest.raises(ModelError, match="prompt 1: expected 1 to 248 tokens"):
+        long_subject.engine.generate_texts(["short", "shirts " * 400], 8)
     for continuations in (["shirts " * 400], ["short", ""]):
         with pytest.raises(ModelError, match="at most 256"):
             long_subject.engine.continuation_log_probabilities("short", continuations)

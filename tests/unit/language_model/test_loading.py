@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx2
 import pytest
@@ -18,8 +19,7 @@ import torch
 from huggingface_hub.errors import HfHubHTTPError
 
 from tests.tiny_models import save_tiny
-from tests.unit.language_model.conftest import PROMPT, TEXT, TextToSample, sample_calls, score_calls
-from toolformer_ops.call_syntax import Call
+from tests.unit.language_model.conftest import TEXT, TextToSample, calculator, find_all, sample_calls, score_calls
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import (
     ConfigurationError,
@@ -36,7 +36,6 @@ from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.models import loading, model_identity
 from toolformer_ops.models.identity import HASH_CACHE, hub_model_missing
 from toolformer_ops.models.loading import answer_on_first_device, load_tokenizer, load_weights, weight_bytes
-from toolformer_ops.records import PlacedCall
 from toolformer_ops.tools.sequence_to_sequence import load_checkpoint
 
 PLACES = {
@@ -65,27 +64,6 @@ def test_a_folder_is_named_by_its_content(folder: Path, tmp_path: Path) -> None:
     assert LanguageModel.load(str(folder)).identity == identity
 
 
-@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors"])
-def test_the_name_changes_with_weights_configuration_and_tokenizer(folder: Path, file: str) -> None:
-    before = model_identity(str(folder))
-    path = folder / file
-    path.write_bytes(path.read_bytes() + b" ")
-    assert model_identity(str(folder)) != before
-
-
-def test_the_name_does_not_change_with_other_files(folder: Path) -> None:
-    before = model_identity(str(folder))
-    (folder / "README.md").write_text("notes")
-    assert model_identity(str(folder)) == before
-
-
-def test_a_damaged_hash_file_is_made_anew(folder: Path) -> None:
-    before = model_identity(str(folder))
-    (folder / HASH_CACHE).write_text("[1, 2")
-    assert model_identity(str(folder)) == before
-    assert json.loads((folder / HASH_CACHE).read_text())
-
-
 def _flip_a_byte(file: Path) -> None:
     """Change a byte and set the file's time back, as a copy that keeps times does."""
     time.sleep(0.05)  # more than the file system's clock resolves
@@ -95,10 +73,32 @@ def _flip_a_byte(file: Path) -> None:
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def test_a_changed_byte_changes_the_name_though_size_and_time_are_the_same(folder: Path) -> None:
+def _append(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes() + b" ")
+
+
+def _rewrite(name: str, content: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_another"),
+    [
+        (_append("config.json"), True),
+        (_append("tokenizer.json"), True),
+        (_append("model.safetensors"), True),
+        (lambda folder: _flip_a_byte(folder / "model.safetensors"), True),  # with the same size and time
+        (_rewrite("README.md", b"notes"), False),
+        (_rewrite(HASH_CACHE, b"[1, 2"), False),  # a damaged file of hashes is made anew
+    ],
+)
+def test_the_name_changes_with_weights_configuration_and_tokenizer_alone(
+    folder: Path, change: Callable[[Path], object], is_another: bool
+) -> None:
     before = model_identity(str(folder))
-    _flip_a_byte(folder / "model.safetensors")
-    assert model_identity(str(folder)) != before
+    change(folder)
+    assert (model_identity(str(folder)) != before) == is_another
+    assert json.loads((folder / HASH_CACHE).read_text())
 
 
 def test_a_byte_that_changed_without_a_trace_is_refused_when_the_model_is_loaded(folder: Path) -> None:
@@ -261,74 +261,66 @@ def test_a_hub_cache_that_cannot_be_written_is_no_model_that_is_missing(
         load_checkpoint("TOOLFORMER_MT_MODEL", "owner/model", COMMIT, load_settings(), "float32")
 
 
-def test_a_path_where_nothing_is_says_so() -> None:
-    with pytest.raises(ModelError, match="found nothing at '/no/such/model'"):
-        LanguageModel.load("/no/such/model")
+def _change(name: str, **changes: Any) -> Callable[[Path], object]:
+    """Change fields of a JSON file."""
+    return lambda folder: (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | changes))
 
 
-def test_weights_other_than_safetensors_are_refused(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(ModelError, match=r"found no \*\.safetensors"):
-        LanguageModel.load(str(folder))
-
-
-def test_a_folder_without_a_tokenizer_is_refused(folder: Path) -> None:
-    (folder / "tokenizer.json").unlink()
-    with pytest.raises(ModelError, match=r"found no tokenizer\.json"):
-        model_identity(str(folder))
-
-
-def test_a_model_that_brings_its_own_code_is_refused(folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    config |= {
-        "model_type": "unheard-of",
-        "auto_map": {"AutoModelForCausalLM": "modeling.Model", "AutoConfig": "modeling.Config"},
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "modeling.py").write_text("raise SystemExit('ran')")
-    with pytest.raises(ModelError, match="without remote code"):
-        LanguageModel.load(str(folder))
-
-
-def test_a_tokenizer_that_brings_its_own_code_is_refused_and_a_network_that_does_is_told(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"auto_map": {"AutoModelForCausalLM": "modeling.Model"}}
-    (folder / "config.json").write_text(json.dumps(config))
-    LanguageModel.load(str(folder))
-    assert "config.json names code of its own (auto_map), which is never run" in caplog.text
-    path = folder / "tokenizer_config.json"
-    plain = json.loads(path.read_text())
-    (folder / "tokenizing.py").write_text("raise SystemExit('ran')")
-    for own in (
-        {"AutoTokenizer": ["tokenizing.Own", None]},
-        {"AutoTokenizer": [None, "tokenizing.Own"]},
-        ["tokenizing.Own", None],
-    ):
-        path.write_text(json.dumps(plain | {"auto_map": own}))
-        with pytest.raises(
-            ModelError, match=r"expected a tokenizer of transformers, found auto_map .*tokenizing\.Own.*remove auto_map"
-        ):
-            LanguageModel.load(str(folder))
-    path.write_text(json.dumps(plain | {"auto_map": {"AutoProcessor": "processing.Own"}}))
-    LanguageModel.load(str(folder))
-
-
-def test_damaged_weights_are_a_model_error(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes(b"not tensors")
-    with pytest.raises(ModelError, match="expected a causal language model"):
-        LanguageModel.load(str(folder))
-
-
-def test_missing_weights_are_not_made_up(folder: Path) -> None:
+def _without_a_weight(folder: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     weights = load_file(folder / "model.safetensors")
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelError, match=r"found none for 1 of them, such as model\.layers\.1\.mlp\.up_proj\.weight"):
-        LanguageModel.load(str(folder))
+
+
+OWN_CODE = {"AutoModelForCausalLM": "modeling.Model", "AutoConfig": "modeling.Config"}
+
+
+@pytest.mark.parametrize(
+    ("damage", "options", "message"),
+    [
+        (shutil.rmtree, {}, r"found nothing at '.*/model'"),
+        (
+            lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), {},
+            r"found no \*\.safetensors",
+        ),
+        (lambda folder: (folder / "tokenizer.json").unlink(), {}, r"found no tokenizer\.json"),
+        (_rewrite("model.safetensors", b"not tensors"), {}, "expected a causal language model"),
+        # Missing weights are not made up.
+        (_without_a_weight, {}, r"found none for 1 of them, such as model\.layers\.1\.mlp\.up_proj\.weight"),
+        (_change("config.json", model_type="unheard-of", auto_map=OWN_CODE), {}, "without remote code"),
+        (lambda _: None, {"dtype": "int8"}, "expected a dtype of float32, bfloat16, float16, found 'int8'"),
+        (lambda _: None, {"device": "abacus"}, "expected a device such as cpu or cuda:0"),
+    ],
+)  # fmt: skip
+def test_what_is_no_whole_model_without_code_of_its_own_is_refused(
+    folder: Path, damage: Callable[[Path], object], options: dict[str, str], message: str
+) -> None:
+    (folder / "modeling.py").write_text("raise SystemExit('ran')")
+    damage(folder)
+    with pytest.raises(ModelError, match=message):
+        LanguageModel.load(str(folder), **options)
+
+
+def test_a_tokenizer_that_brings_its_own_code_is_refused_and_a_network_that_does_is_told(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _change("config.json", auto_map={"AutoModelForCausalLM": "modeling.Model"})(folder)
+    LanguageModel.load(str(folder))
+    assert "config.json names code of its own (auto_map), which is never run" in caplog.text
+    (folder / "tokenizing.py").write_text("raise SystemExit('ran')")
+    said = r"expected a tokenizer of transformers, found auto_map .*tokenizing\.Own.*remove auto_map"
+    for own in (
+        {"AutoTokenizer": ["tokenizing.Own", None]},
+        {"AutoTokenizer": [None, "tokenizing.Own"]},
+        ["tokenizing.Own", None],
+    ):
+        _change("tokenizer_config.json", auto_map=own)(folder)
+        with pytest.raises(ModelError, match=said):
+            LanguageModel.load(str(folder))
+    _change("tokenizer_config.json", auto_map={"AutoProcessor": "processing.Own"})(folder)
+    LanguageModel.load(str(folder))
 
 
 @pytest.mark.parametrize(
@@ -344,8 +336,7 @@ def test_a_model_that_cannot_share_a_cache_is_refused_by_its_configuration(
     folder: Path, named: dict[str, Any], words: str
 ) -> None:
     model_identity(str(folder), annotates=True)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | named))
+    _change("config.json", **named)(folder)
     with pytest.raises(ModelError, match=f"expected layers that can share a KV cache, found .*{words}.*such as Llama"):
         model_identity(str(folder), annotates=True)
     model_identity(str(folder))
@@ -379,13 +370,6 @@ def test_a_network_that_computes_something_else_than_the_engine_takes_it_to_is_n
                 LanguageModel.load(str(folder), dtype=dtype)
 
 
-def test_unknown_dtypes_and_devices_are_refused(folder: Path) -> None:
-    with pytest.raises(ModelError, match="expected a dtype of float32, bfloat16, float16, found 'int8'"):
-        LanguageModel.load(str(folder), dtype="int8")
-    with pytest.raises(ModelError, match="expected a device such as cpu or cuda:0"):
-        LanguageModel.load(str(folder), device="abacus")
-
-
 def test_a_gpu_that_is_not_there_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("torch.version.cuda", "13.0")
@@ -397,24 +381,16 @@ def test_a_model_whose_layers_are_spread_computes_the_same_bits(folder: Path, tm
     """Spread by accelerate's hooks, as over GPUs: here over memory and disk, since there is one device."""
     from transformers import AutoModelForCausalLM
 
-    network = answer_on_first_device(
-        AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype="float32",
-            device_map=PLACES,
-            offload_folder=tmp_path,
-        )
-    )
+    spread_out = {"dtype": "float32", "device_map": PLACES, "offload_folder": tmp_path}
+    network = answer_on_first_device(AutoModelForCausalLM.from_pretrained(folder, **spread_out))
     assert network.hf_device_map["model.layers.1"] == "disk"
     plain = LanguageModel.load(str(folder))
     spread = LanguageModel(CausalModel(network, 1024), Tokenization(load_tokenizer(str(folder), None)), plain.identity)
-    call = PlacedCall(12, Call("Calculator", "520 - 187"), "333")
 
     def numbers(model: LanguageModel) -> list[Any]:
-        positions = model.find_positions(PROMPT, [TEXT], at_most=3, threshold=0.0)
+        positions = find_all(model, TEXT, at_most=3)
         text = TextToSample(TEXT, positions[0], "key")
-        settings = {"samples": 3, "max_new_tokens": 12, "call_start": " [", "temperature": 1.0, "top_p": 1.0}
-        return [positions, sample_calls(model, [text], **settings), score_calls(model, TEXT, [call])]
+        return [positions, sample_calls(model, [text]), score_calls(model, TEXT, [calculator(12)])]
 
     assert numbers(spread) == numbers(plain)
 
@@ -454,20 +430,26 @@ def gib_free(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return free
 
 
-def test_weights_go_from_their_files_to_the_gpu(
-    folder: Path, gib_free: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """With which options transformers was asked for weights; it has none."""
     from transformers import AutoModelForCausalLM
 
-    asked: list[dict[str, Any]] = []
+    options: list[dict[str, Any]] = []
 
-    def watched(_source: str, **options: Any) -> Any:
-        asked.append(options)
-        raise RuntimeError("no GPU")
+    def refuse(_source: str, **given: Any) -> NoReturn:
+        options.append(given)
+        raise RuntimeError("transformers was asked")
 
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", watched)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", refuse)
+    return options
+
+
+def test_weights_go_from_their_files_to_the_gpu(
+    folder: Path, gib_free: list[float], asked: list[dict[str, Any]]
+) -> None:
     for device in ("cuda", "cuda:1", "cpu"):
-        with pytest.raises(ModelError, match="no GPU"):
+        with pytest.raises(ModelError, match="transformers was asked"):
             load_weights(str(folder), None, "float32", device, 1)
     assert [options.get("device_map") for options in asked] == ["cuda", "cuda:1", None]
 
@@ -499,28 +481,19 @@ def test_what_weights_take_is_in_the_headers_of_their_files(folder: Path, sharde
     ],
 )
 def test_a_model_larger_than_the_free_memory_is_refused_before_anything_is_loaded(
-    folder: Path, gib_free: list[float], device: str, way: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+    folder: Path, gib_free: list[float], asked: list[dict[str, Any]], device: str, way: str, remedy: str
 ) -> None:
-    from transformers import AutoModelForCausalLM
-
-    class AskedError(Exception):
-        pass
-
-    def loads(*_: Any, **__: Any) -> None:
-        raise AskedError
-
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", loads)
     settings = load_settings().model_copy(update={"model_parallel": way})
     needed = weight_bytes(folder, torch.float32) / loading.GIB
-    with pytest.raises(AskedError):
+    with pytest.raises(ModelError, match="transformers was asked"):
         load_weights(str(folder), None, "float32", device, 1, settings)
     gib_free[:] = [0.4 * needed, 0.4 * needed] if way == "layers" else [0.9 * needed, 0.9 * needed]
-    with pytest.raises(
-        ModelError, match=rf"expected .* GiB of GPU memory for its weights in float32, found .*{remedy}"
-    ) as found:
+    message = rf"expected .* GiB of GPU memory for its weights in float32, found .*{remedy}"
+    with pytest.raises(ModelError, match=message) as found:
         load_weights(str(folder), None, "float32", device, 1, settings)
     assert exit_code(found.value) == 2
-    with pytest.raises(AskedError):
+    assert len(asked) == 1
+    with pytest.raises(ModelError, match="transformers was asked"):
         load_weights(str(folder), None, "bfloat16", device, 1, settings)
 
 

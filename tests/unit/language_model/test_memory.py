@@ -21,17 +21,15 @@ from toolformer_ops.records import CallPosition, PlacedCall
 GIGABYTE = 2**30
 
 
+def llama(**numbers: int) -> LlamaConfig:
+    return LlamaConfig(**{"num_key_value_heads": numbers["num_attention_heads"]} | numbers)
+
+
 def seven_billion(vocabulary: int, *devices: str) -> Any:
     """The shape of Llama-2-7B in bfloat16, its weights spread over devices, without the weights."""
-    config = LlamaConfig(
-        hidden_size=4096,
-        intermediate_size=11008,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=32,
-        vocab_size=vocabulary,
-    )
+    shape = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
     weights = [SimpleNamespace(device=torch.device(device), nbytes=13 * GIGABYTE // len(devices)) for device in devices]
+    config = llama(vocab_size=vocabulary, **shape)
     return SimpleNamespace(config=config, dtype=torch.bfloat16, parameters=lambda: weights)
 
 
@@ -54,13 +52,6 @@ def test_budgets_follow_from_free_memory_and_shape() -> None:
 
 def some_memory() -> DeviceMemory:
     return DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=4 * GIGABYTE)
-
-
-def test_where_memory_was_short_the_budgets_are_half_as_large_from_then_on() -> None:
-    memory = some_memory()
-    before = memory.cached_tokens, memory.pass_tokens
-    assert memory.halving(at_most(4, torch.OutOfMemoryError("no")), list(range(8)), "texts") == list(range(0, 80, 10))
-    assert (memory.cached_tokens, memory.pass_tokens) == (before[0] // 2, before[1] // 2)
 
 
 def test_the_layers_of_the_fullest_device_decide(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,15 +77,9 @@ def test_a_containers_limit_counts(tmp_path: Path, limit: str, used: str, stat: 
     assert free_main_memory(tmp_path) == 6 * 2**20  # of what is used one mebibyte is a file's, and can be had
 
 
-def test_a_vocabulary_of_256k_is_projected_in_pieces_that_fit(tmp_path: Path) -> None:
-    config = LlamaConfig(
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        vocab_size=256_000,
-        max_position_embeddings=4096,
-    )
+def test_a_vocabulary_of_256k_is_projected_in_pieces_that_fit() -> None:
+    shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    config = llama(vocab_size=256_000, max_position_embeddings=4096, **shape)
     torch.manual_seed(0)
     model = CausalModel(LlamaForCausalLM(config), 4096)
     projected: list[int] = []
@@ -131,35 +116,34 @@ def at_most(count: int, error: RuntimeError) -> Callable[[Sequence[int]], list[i
     [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: not enough memory: you tried")],
 )
 def test_a_batch_is_halved_until_it_fits(error: RuntimeError, caplog: pytest.LogCaptureFixture) -> None:
+    memory = some_memory()
+    before = memory.cached_tokens, memory.pass_tokens
     with caplog.at_level(logging.WARNING):
-        assert some_memory().halving(at_most(2, error), [1, 2, 3, 4, 5, 6, 7], "texts") == [10, 20, 30, 40, 50, 60, 70]
+        assert memory.halving(at_most(4, error), list(range(1, 8)), "texts") == list(range(10, 80, 10))
+    assert (memory.cached_tokens, memory.pass_tokens) == (before[0] // 2, before[1] // 2)  # from then on
+    assert memory.halving(at_most(1, error), list(range(8)), "texts") == list(range(0, 80, 10))
     assert "out of memory with 7 texts at once: going on with 3" in caplog.messages
 
 
-def test_one_item_that_does_not_fit_says_what_to_do() -> None:
-    with pytest.raises(DeviceMemoryError, match="expected memory for one of texts"):
-        some_memory().halving(at_most(0, torch.OutOfMemoryError("no")), [1, 2], "texts")
-
-
-def test_other_errors_are_not_taken_for_it() -> None:
-    with pytest.raises(RuntimeError, match="shapes"):
-        some_memory().halving(at_most(0, RuntimeError("shapes do not match")), [1, 2], "texts")
+@pytest.mark.parametrize(
+    ("error", "raised", "message"),
+    [
+        (torch.OutOfMemoryError("no"), DeviceMemoryError, "expected memory for one of texts"),
+        (RuntimeError("shapes do not match"), RuntimeError, "shapes"),  # other errors are not taken for it
+    ],
+)
+def test_one_item_that_does_not_fit_says_what_to_do(error: RuntimeError, raised: type[Exception], message: str) -> None:
+    with pytest.raises(raised, match=message):
+        some_memory().halving(at_most(0, error), [1, 2], "texts")
 
 
 def test_scores_and_samples_are_the_same_with_little_memory(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = [PlacedCall(token, Call("Calculator", f"1 + {token}"), str(token)) for token in range(1, 9)]
     texts = [
-        TextToSample(TEXT, (CallPosition(token, 0, 1.0), CallPosition(token + 2, 0, 1.0)), str(token))
-        for token in (2, 5, 9)
+        TextToSample(TEXT, [CallPosition(at, 0, 1.0) for at in (token, token + 2)], str(token)) for token in (2, 5, 9)
     ]
-    settings: dict[str, Any] = {
-        "samples": 6,
-        "max_new_tokens": 6,
-        "call_start": " [",
-        "temperature": 1.0,
-        "top_p": 1.0,
-    }
-    expected = score_calls(subject.engine, TEXT, calls), sample_calls(subject.engine, texts, **settings)
+    more: dict[str, int] = {"samples": 6, "max_new_tokens": 6}
+    expected = score_calls(subject.engine, TEXT, calls), sample_calls(subject.engine, texts, **more)
     forward = type(subject.model.network.base_model).forward
     refused: list[int] = []
     too_many = range(129, 10_000)
@@ -173,15 +157,12 @@ def test_scores_and_samples_are_the_same_with_little_memory(subject: Subject, mo
 
     monkeypatch.setattr(type(subject.model.network.base_model), "forward", short)
     monkeypatch.setattr(subject.model, "memory", DeviceMemory(subject.model.network))  # which will shrink
-    scored = score_calls(subject.engine, TEXT, calls)
+    assert score_calls(subject.engine, TEXT, calls) == expected[0]
     assert len(refused) > 0
     before = len(refused)
     too_many = range(17, 64)
-    sampled = sample_calls(subject.engine, texts, **settings)
+    assert sample_calls(subject.engine, texts, **more) == expected[1]
     assert len(refused) > before
-    assert sampled == expected[1]
-    for one, other in zip(scored, expected[0], strict=True):
-        assert one == other
 
 
 def resident_pages() -> int:

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from benchmarks.device_twin import Counts, device_twin
-from tests.tiny_models import save_tiny_model, train_tokenizer
-from tests.unit.language_model.conftest import PROMPT, TEXT, TextToSample, sample_calls
+from tests.tiny_models import GPT, GROUPED, save_tiny_model, token_ids, train_tokenizer
+from tests.unit.language_model.conftest import PROMPT, SAMPLING, TEXT, TextToSample, find_all, sample_calls
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.model import WritingModel
@@ -41,20 +41,14 @@ def save(folder: Path, architecture: str) -> Path:
     from transformers import Gemma2Config, GPT2Config, GPTJConfig, LlamaConfig, Qwen2Config
 
     tokenizer = train_tokenizer(start_token=None if architecture.startswith("gpt") else "<s>")
-    end = tokenizer.eos_token_id
-    ids = {
-        "vocab_size": len(tokenizer),
-        "bos_token_id": tokenizer.convert_tokens_to_ids(tokenizer.bos_token or "<|endoftext|>"),
-    }
-    ids["eos_token_id"] = end
-    llama = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    llama |= {"num_key_value_heads": 2, "max_position_embeddings": 512, **ids}
+    grouped = GROUPED | {"max_position_embeddings": 512} | token_ids(tokenizer)
+    gpt = GPT | {"n_positions": 512} | token_ids(tokenizer)
     config: Any = {
-        "llama": lambda: LlamaConfig(**llama),
-        "qwen2": lambda: Qwen2Config(**llama | {"hidden_size": 64, "num_key_value_heads": 1}),
-        "gpt2": lambda: GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=512, **ids),
-        "gptj": lambda: GPTJConfig(n_embd=256, n_layer=2, n_head=1, n_inner=64, rotary_dim=64, n_positions=512, **ids),
-        "gemma2": lambda: Gemma2Config(head_dim=8, query_pre_attn_scalar=8, sliding_window=24, **llama),
+        "llama": lambda: LlamaConfig(**grouped),
+        "qwen2": lambda: Qwen2Config(**grouped | {"hidden_size": 64, "num_key_value_heads": 1}),
+        "gpt2": lambda: GPT2Config(**gpt),
+        "gptj": lambda: GPTJConfig(**gpt | {"n_embd": 256, "n_head": 1, "n_inner": 64, "rotary_dim": 64}),
+        "gemma2": lambda: Gemma2Config(head_dim=8, query_pre_attn_scalar=8, sliding_window=24, **grouped),
     }[architecture]()
     return save_tiny_model(folder, config, tokenizer, scale=3.0 if architecture == "gptj" else 10.0)
 
@@ -102,16 +96,9 @@ def calls(number: int) -> list[PlacedCall]:
 def everything(one: Engine) -> Found:
     """Positions, sampling from the most likely tokens, scoring, pruned scoring, losses alone, perplexity, writing, answers."""
     engine = one.engine
-    places = engine.find_positions(PROMPT, TEXTS, at_most=3, threshold=0.0)
-    samples = sample_calls(
-        engine,
-        [TextToSample(text, positions, text) for text, positions in zip(TEXTS, places, strict=True)],
-        samples=3,
-        max_new_tokens=8,
-        call_start=" [",
-        temperature=1.2,
-        top_p=0.9,
-    )
+    places = find_all(engine, *TEXTS, at_most=3)
+    texts = [TextToSample(text, positions, text) for text, positions in zip(TEXTS, places, strict=True)]
+    samples = sample_calls(engine, texts, samples=3, max_new_tokens=8, temperature=1.2, top_p=0.9)
     placed = [(text, calls(number)) for number, text in enumerate(TEXTS)]
     scored = engine.score_texts(placed, verify="off")
     pruned = engine.score_texts(placed, prune_below=0.3, verify="off")
@@ -189,10 +176,8 @@ def test_the_engine_computes_on_a_gpu_what_it_computes_on_a_cpu(
 def test_a_decode_step_reads_from_the_device_once(folder: Path) -> None:
     with device_twin() as counts:
         one = Engine.of(folder, "bfloat16", "cuda")
-        places = one.engine.find_positions(PROMPT, TEXTS, at_most=3, threshold=0.0)
-        sampler = one.engine.start_sampling(
-            PROMPT, samples=4, max_new_tokens=6, call_start=" [", temperature=1.0, top_p=0.9
-        )
+        places = find_all(one.engine, *TEXTS, at_most=3)
+        sampler = one.engine.start_sampling(PROMPT, **SAMPLING | {"max_new_tokens": 6, "top_p": 0.9})
         for text, positions in zip(TEXTS, places, strict=True):
             sampler.add(text, [place.token for place in positions], text)
         with asked_between_passes(one.model.network, counts) as reads:

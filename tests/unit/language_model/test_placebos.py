@@ -1,7 +1,6 @@
 """Placebos by the engine against a plain computation: no cache, no batch, no shortcut."""
 
 import math
-import uuid
 from collections.abc import Sequence
 
 import pytest
@@ -16,7 +15,7 @@ from toolformer_ops.annotation.placebo import (
     information,
     score_placebos,
 )
-from toolformer_ops.annotation.scoring import PRUNED, ExecutedCall, ExecutedText, ScoredCall, score_texts
+from toolformer_ops.annotation.scoring import PRUNED, ExecutedCall, ExecutedText, score_texts
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.records import PlacedCall, content_uuid
 from toolformer_ops.runs.choices import ScoringChoices
@@ -118,29 +117,6 @@ def test_placebos_do_not_depend_on_what_they_are_computed_with(subject: Subject)
     assert (
         [rounded(rows) for rows in together] == [rounded(rows) for rows in turned] == [rounded(rows) for rows in alone]
     )
-
-
-def test_a_draw_leaves_out_the_own_document_and_equal_results_and_changes_only_for_those_who_drew_what_left() -> None:
-    def call(number: int) -> JudgedCall:
-        place = content_uuid("text", str(number % 5))
-        own = ScoredCall(result=f"{number % 7} shirts")
-        return JudgedCall(uuid.UUID(int=number), place, 3, Call("Calculator", str(number)), own)
-
-    draw = PlaceboDraw(POOL)
-    drawn = {number: draw.of_call(call(number), 3) for number in range(200)}
-    for number, placebos in drawn.items():
-        assert len(placebos) == 3
-        assert all(one.document_id != content_uuid("text", str(number % 5)) for one in placebos)
-        assert len({one.result for one in placebos} | {f"{number % 7} shirts"}) == 4
-    assert {one.source for placebos in drawn.values() for one in placebos} == set(range(20))  # each result is drawn
-    # The order of the pool does not matter, and one that left is missed by those alone that had drawn it.
-    left = 4
-    fewer = sorted((one for one in POOL.results if one.source != left), key=lambda one: one.result)
-    after = PlaceboDraw(Pool(K, 1.0, fewer))
-    for number, placebos in drawn.items():
-        sources = [one.source for one in placebos]
-        again = [one.source for one in after.of_call(call(number), 3)]
-        assert (again == sources) == (left not in sources)
 
 
 def test_where_no_other_call_has_another_result_there_is_no_placebo(subject: Subject) -> None:
