@@ -496,7 +496,7 @@ class Bench:
 
             def load(scored: list[ScoredCall] = scored, documents: list[uuid.UUID] = documents) -> None:
                 rows = [
-                    scoring.CallLossesRow.of(
+                    scoring.losses_row(
                         recipe, uuid.uuid4(), documents[n // CALLS_PER_DOCUMENT], found, with_terms=with_terms
                     )
                     for n, found in enumerate(scored)

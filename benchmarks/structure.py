@@ -8,7 +8,8 @@ Counts, for the package and for each room (a folder of `toolformer_ops/`, or a m
   function that is called once must explain more than its body;
 - calls with six or more positional arguments whose callee is a class by its name (`Capitalised(...)`);
 - lines of comments, without docstrings;
-- arrows between rooms: room A imports room B, at the top of a module or inside a function.
+- arrows between rooms: room A imports room B, at the top of a module or inside a function;
+- lines and files of SQL, and kinds of temporary tables.
 
 `--trace` also samples the calls of one document with a tiny random model, and annotates a file of it, and counts the package's
 files that run and the deepest stack of the package's frames. Reads source text and imports nothing of the package otherwise.
@@ -33,6 +34,7 @@ from typing import Any
 import typer
 
 PACKAGE = Path(__file__).resolve().parent.parent / "toolformer_ops"
+SQL = PACKAGE.parent / "sql"
 MANY_ARGUMENTS = 6
 
 app = typer.Typer(add_completion=False)
@@ -185,6 +187,13 @@ def main(
     print(f"private functions used once {once} of {functions} ({once / functions:.1%})")
     print(f"constructor calls with {MANY_ARGUMENTS} or more positional arguments {long_calls}")
     print(f"arrows between rooms {sum(len(of.imports) for of in rooms.values())}")
+    statements = {path: path.read_text(encoding="utf-8") for path in sorted(SQL.rglob("*.sql"))}
+    folders = Counter(path.relative_to(SQL).parts[0] for path in statements if path.parent != SQL)
+    kinds = set(re.findall(r"create temporary table (\w+)", "".join(statements.values())))
+    print(
+        f"lines of SQL {sum(text.count(chr(10)) for text in statements.values())} in {len(statements)} files: {dict(folders)}"
+    )
+    print(f"kinds of temporary tables {len(kinds)}: {', '.join(sorted(kinds))}")
     if room:
         print(*rooms[room].private_once, *rooms[room].long_calls, sep="\n")
     if trace:

@@ -15,9 +15,6 @@ from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import DocumentOutcome, write_ledger
 from toolformer_ops.runs.run_tools import NO_LIMIT, RunTool, load_run_tool
-from toolformer_ops.stages.filtering import FilterDecisionRow
-from toolformer_ops.stages.sampling import CandidateCallRow
-from toolformer_ops.stages.scoring import CallLossesRow
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
 
@@ -168,7 +165,8 @@ class AnnotatedRun:
         self.calls[tool, document.document_id] += 1
         scored = reason is None
         rows: list[TableRow] = [
-            CandidateCallRow(
+            TableRow.of(
+                "candidate_calls",
                 sampling_recipe_id=sampling,
                 call_id=call_id,
                 document_id=document.document_id,
@@ -183,7 +181,8 @@ class AnnotatedRun:
                 sample_count=1,
                 input_only_after=input_only_after,
             ),
-            CallLossesRow(
+            TableRow.of(
+                "call_losses",
                 scoring_recipe_id=scoring,
                 call_id=call_id,
                 document_id=document.document_id,
@@ -243,7 +242,8 @@ class AnnotatedRun:
         with database.transaction(self.engine) as connection:
             for tool in tools:
                 decisions = [
-                    FilterDecisionRow(
+                    TableRow.of(
+                        "filter_decisions",
                         filter_recipe_id=recipe_id("filter", tool),
                         document_id=item.document_id,
                         paragraph=0,

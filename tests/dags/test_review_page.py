@@ -129,11 +129,8 @@ def test_a_form_sent_twice_is_one_row_and_who_judges_again_corrects(
 ) -> None:
     client = browser_of("ann")
     fields = hidden(client.get("/judge", params=SAMPLE).text)
-    # The browser's word is enough, also if a proxy has changed the Host.
-    proxied = {"sec-fetch-site": "same-origin", "origin": "https://in.front.of.it"}
-    for headers in ({}, proxied):
-        sent = client.post("/judge", data=fields | {"verdict": "useful"}, headers=headers, follow_redirects=False)
-        assert sent.status_code == 303
+    for _ in range(2):
+        assert client.post("/judge", data=fields | {"verdict": "useful"}, follow_redirects=False).status_code == 303
     assert [row.verdict for row in stored(owner)] == ["useful"]
     again = client.get("/judge", params={**SAMPLE, "number": "1"}).text
     assert "you said useful" in again

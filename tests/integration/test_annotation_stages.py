@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,15 +38,16 @@ from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.planning import plan_shards, shard_count
 from toolformer_ops.stages.run_setup import ENDED, close_run, finish_run, start_run
 from toolformer_ops.stages.sampling import (
-    CandidateCallRow,
-    LostSampleRow,
-    PrunedPositionRow,
     SampleWork,
     SmallestKeys,
+    candidate_row,
+    lost_row,
+    pruned_row,
     sample_stage,
 )
-from toolformer_ops.stages.scoring import CallLossesRow, ScoreWork, score_stage
+from toolformer_ops.stages.scoring import ScoreWork, score_stage
 from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import FilterDecision, ToolOutput
 from toolformer_ops.tools.registry import get_tool
 
@@ -224,22 +225,29 @@ def test_what_became_no_call_is_there_to_look_at(annotated: Settings) -> None:
 def test_the_lost_samples_with_the_smallest_keys_are_stored_in_any_order_and_few_others(order: int) -> None:
     paragraph = Paragraph(document=Document.of("a text"), number=0, start_char=0, end_char=6)
     position = CallPosition(0, 0, 0.5)
-    rows = [
-        LostSampleRow.of("0" * 16, paragraph, LostSample(position, reason, f"QA({number}", 1))
-        for number in range(300)
-        for reason in ("sample_without_end", "sample_does_not_parse")
-    ]
+    rows = written(
+        [
+            lost_row("0" * 16, paragraph, LostSample(position, reason, f"QA({number}", 1))
+            for number in range(300)
+            for reason in ("sample_without_end", "sample_does_not_parse")
+        ],
+        "lost_samples",
+    )
     smallest = {
         row.sample_key
         for reason in ("sample_without_end", "sample_does_not_parse")
         for row in sorted((row for row in rows if row.reason == reason), key=lambda row: row.sample_key)[:10]
     }
     keys = SmallestKeys(at_most=10)
-    taken = [row for row in sorted(rows, key=lambda row: row.sample_key.int * order % (2**61 - 1)) if keys.takes(row)]
+    taken = [
+        row
+        for row in sorted(rows, key=lambda row: row.sample_key.int * order % (2**61 - 1))
+        if keys.takes(row.reason, row.sample_key)
+    ]
     assert smallest <= {row.sample_key for row in taken}
     assert f"place <= {SmallestKeys().at_most}" in (database.SQL_DIR / "views" / "21_run_lost_samples.sql").read_text()
     assert len(taken) < 2 * 10 * 8  # 10 (1 + ln(300 / 10)) is 44
-    assert all(keys.takes(row) for row in rows if row.sample_key in smallest)  # computed again
+    assert all(keys.takes(row.reason, row.sample_key) for row in rows if row.sample_key in smallest)  # computed again
 
 
 def test_only_the_call_that_helps_lowers_the_loss(annotated: Settings) -> None:
@@ -347,6 +355,11 @@ HALVES = ((0, 23), (24, 47))
 """The bounds of two paragraphs."""
 
 
+def written(rows: Iterable[TableRow], table: str) -> list[Any]:
+    """What is written into a table, columns as attributes."""
+    return [SimpleNamespace(**row.values) for row in rows if row.table == table]
+
+
 def halves() -> tuple[Document, list[Paragraph]]:
     document = Document.of(TWICE)
     return document, [Paragraph(document, number, *bounds) for number, bounds in enumerate(HALVES)]
@@ -356,10 +369,11 @@ def test_the_id_of_a_call_is_made_of_recipe_document_paragraph_position_and_word
     document, (first, second) = halves()
     other = Paragraph(Document.of("Another text."), 0, 0, 13)
 
-    def row(recipe: str = "a", of: Paragraph = first, token: int = 3, call_input: str = "1 + 1") -> CandidateCallRow:
+    def row(recipe: str = "a", of: Paragraph = first, token: int = 3, call_input: str = "1 + 1") -> Any:
         position = CallPosition(token, 10, 0.25)
         candidate = Candidate(position, Call("Calculator", call_input), "2", sample_count=4, input_only_after=True)
-        return CandidateCallRow.of(recipe, of, candidate)
+        [found] = written([candidate_row(recipe, of, candidate)], "candidate_calls")
+        return found
 
     rows = [row(), row("b"), row(of=second), row(of=other), row(token=4), row(call_input="1 + 2")]
     assert len({one.call_id for one in rows}) == len(rows)
@@ -368,7 +382,7 @@ def test_the_id_of_a_call_is_made_of_recipe_document_paragraph_position_and_word
     # Equal questions to the tool have one key, whatever the call says; places are those of the document.
     assert {one.input_key for one in rows} == {content_uuid("2")}
     assert [one.position_char for one in (rows[0], rows[2])] == [10, 34]
-    pruned = PrunedPositionRow.of("a", second, CallPosition(3, 10, 0.25, pruned_by_loss=0.125))
+    [pruned] = written([pruned_row("a", second, CallPosition(3, 10, 0.25, pruned_by_loss=0.125))], "pruned_positions")
     assert (pruned.position_char, pruned.paragraph, pruned.loss_without_call) == (34, 1, 0.125)
 
 
@@ -380,8 +394,8 @@ def test_a_document_of_two_paragraphs_counts_and_writes_the_rows_of_both() -> No
     nothing = Document.of("Nothing was kept of it.")
     done = work.compute({document.document_id: paragraphs, nothing.document_id: []})
     # Five places in each paragraph, and " sold" is pruned.
-    calls = [row for row in done.rows if isinstance(row, CandidateCallRow)]
-    pruned = [row for row in done.rows if isinstance(row, PrunedPositionRow)]
+    calls = written(done.rows, "candidate_calls")
+    pruned = written(done.rows, "pruned_positions")
     assert [TWICE[row.position_char :].split(maxsplit=1)[0] for row in calls] == [
         "1990",
         "it",
@@ -425,8 +439,8 @@ def test_calls_are_scored_in_their_own_paragraphs_and_counted_in_their_own_docum
     work = ScoreWork(run=run, shard=Shard(), tool=get_tool("Calculator"), load_model=lambda: model)
     loaded: Any = [(document, calls), (short, [executed_call(5, (0, 10), 2, ["4"])])]
     done = work.compute(loaded)
-    written = {row.call_id.int: row for row in done.rows if isinstance(row, CallLossesRow)}
-    assert {at: (row.reason, row.loss_with_result) for at, row in written.items()} == {
+    losses = {row.call_id.int: row for row in written(done.rows, "call_losses")}
+    assert {at: (row.reason, row.loss_with_result) for at, row in losses.items()} == {
         0: (None, 1.0),
         1: (None, 1.0),
         2: (None, 2.25),
@@ -477,7 +491,7 @@ def test_a_search_passes_over_what_its_own_document_says_and_scoring_asks_near_t
         (document, [executed_call(at, (0, len(document.text)), document.text.split(" ").index("2"), results)])
         for at, document in enumerate((own, other))
     ]
-    rows = [row for row in work.compute(loaded).rows if isinstance(row, CallLossesRow)]
+    rows = written(work.compute(loaded).rows, "call_losses")
     assert [(row.result_rank, row.result) for row in rows] == [(1, "2"), (0, results[0])]
     assert seen == [(0.25, 0.75)]
 
@@ -551,8 +565,7 @@ def test_an_input_is_run_once_for_all_documents_of_a_micro_batch_and_counted_wit
     }
     work = ExecuteWork(run=unregistered(), shard=Shard(), runner=Answering, time_limit_seconds=30.0)
     done = work.compute(Asked(calls, {key: one for one, key in keys.items()}, known={keys["2 + 2"]: None}))
-    written: list[Any] = done.rows
-    assert [(row.input, row.results, row.reason) for row in written] == [
+    assert [(row.input, row.results, row.reason) for row in written(done.rows, "call_results")] == [
         ("1 + 1", ["1 + 1␀"], None),  # Postgres stores no U+0000
         ("7 / 0", [], "divides_by_zero"),
     ]
@@ -571,8 +584,8 @@ def test_a_filters_decisions_are_counted_by_paragraph_and_reason() -> None:
     tool: Any = SimpleNamespace(spec=get_tool("Calculator").spec, filter=lambda _: decisions)
     document = Document.of("abc def g")
     done = FilterWork(run=unregistered(), shard=Shard(), tool=tool).compute([document])
-    written: list[Any] = done.rows
-    assert [(row.paragraph, row.start_char, row.end_char, row.kept, row.reason) for row in written] == [
+    rows = written(done.rows, "filter_decisions")
+    assert [(row.paragraph, row.start_char, row.end_char, row.kept, row.reason) for row in rows] == [
         (0, 0, 3, True, "good"), (1, 4, 7, False, "bad"), (2, 8, 9, True, "good"),
     ]  # fmt: skip
     [outcome] = done.outcomes

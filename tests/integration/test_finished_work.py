@@ -26,10 +26,8 @@ from toolformer_ops.runs.run_tools import (
     members_beyond_finished,
     members_of_run,
 )
-from toolformer_ops.stages.filtering import FilterDecisionRow
-from toolformer_ops.stages.sampling import CandidateCallRow
-from toolformer_ops.stages.scoring import CallLossesRow
 from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.database import TableRow
 
 TOOLS = {"Calculator": 0.5, "Calendar": 0.5}  # one that reads the text alone, one that reads url and date too
 NOTHING_COUNTED = dict.fromkeys(
@@ -143,7 +141,8 @@ def undone(connection: Connection, run: RunTool, stage: str) -> list[uuid.UUID]:
 def filter_documents(connection: Connection, run: RunTool, documents: list[uuid.UUID]) -> None:
     """Every third document is refused."""
     decisions = [
-        FilterDecisionRow(
+        TableRow.of(
+            "filter_decisions",
             filter_recipe_id=run.filter_recipe_id,
             document_id=document,
             paragraph=0,
@@ -161,7 +160,8 @@ def filter_documents(connection: Connection, run: RunTool, documents: list[uuid.
 def score_documents(connection: Connection, run: RunTool, documents: list[uuid.UUID]) -> None:
     """Two calls a document, of which none, one or both are kept."""
     losses = [
-        CallLossesRow(
+        TableRow.of(
+            "call_losses",
             scoring_recipe_id=run.scoring_recipe_id,
             call_id=uuid.uuid5(document, str(call)),
             document_id=document,
@@ -178,10 +178,11 @@ def score_documents(connection: Connection, run: RunTool, documents: list[uuid.U
         for call in range(2)
     ]
     calls = [
-        CandidateCallRow(
+        TableRow.of(
+            "candidate_calls",
             sampling_recipe_id=run.sampling_recipe_id,
-            call_id=loss.call_id,
-            document_id=loss.document_id,
+            call_id=loss.values["call_id"],
+            document_id=loss.values["document_id"],
             paragraph=0,
             position_token=0,
             position_char=0,
@@ -191,7 +192,7 @@ def score_documents(connection: Connection, run: RunTool, documents: list[uuid.U
             input_key=uuid.UUID(int=1),
             effective_input="x",
             sample_count=1,
-            input_only_after=loss.document_id.int % 2 > 0,
+            input_only_after=loss.values["document_id"].int % 2 > 0,
         )
         for loss in losses
     ]

@@ -3,7 +3,7 @@
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -16,15 +16,15 @@ from toolformer_ops.errors import DatabaseError
 from toolformer_ops.records import content_uuid
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, work_off, write_ledger
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
-from toolformer_ops.stages.execution import Asked, CallResultRow, ExecuteWork
+from toolformer_ops.stages.execution import Asked, ExecuteWork
 from toolformer_ops.storage import database
+from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import ToolOutput
 
 DOCUMENTS = 7
 ASKED = ("1 + 1", "2 + 2")
-A_RESULT = CallResultRow(
-    tool="Calculator", tool_version="1", input_key=uuid.UUID(int=1), input="x", results=["y"], reason=None, seconds=0.0
-)
+AN_INPUT = {"tool": "Calculator", "tool_version": "1", "input_key": uuid.UUID(int=1), "input": "x"}
+A_RESULT = TableRow.of("call_results", ToolOutput.of("y"), **AN_INPUT, seconds=0.0)
 
 
 class StoppedError(Exception):
@@ -116,8 +116,8 @@ def test_what_is_given_up_answers_the_inputs_alone_that_nothing_has_answered_yet
     inputs = {known: "1 + 1", failed: "7 / 0", open_one: "2 + 2"}
     asked = Asked({uuid.UUID(int=1): [known, failed, open_one]}, inputs, known={known: None, failed: "divides_by_zero"})
     given_up = work.give_up(asked, "out_of_memory")
-    written: list[Any] = given_up.rows
-    assert [(row.input, row.results, row.reason) for row in written] == [("2 + 2", [], "out_of_memory")]
+    written = [row.values for row in given_up.rows]
+    assert [(row["input"], row["results"], row["reason"]) for row in written] == [("2 + 2", [], "out_of_memory")]
     counts = {name: count for name, count in given_up.outcomes[0].counts.items() if count}
     assert counts == {
         "calls": 3, "inputs": 3, "executed": 1, "from_cache": 2, "with_result": 1, "divides_by_zero": 1, "out_of_memory": 1,
@@ -144,7 +144,7 @@ def compute_whose_rows_are_refused(work: ExecuteWork, batches: int) -> Callable[
         computed = compute(loaded)
         if next(done, None) is not None:
             return computed
-        row = replace(A_RESULT, input_key="no uuid")
+        row = TableRow.of(A_RESULT.table, ToolOutput.of("y"), **{**AN_INPUT, "input_key": "no uuid"}, seconds=0.0)
         return MicroBatch(computed.outcomes, [*computed.rows, row])
 
     return refused

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -126,7 +127,7 @@ def test_each_document_counts_the_placebos_of_its_own_calls() -> None:
             (Document.of("No call."), {}),
         ]
     )
-    rows: list[Any] = done.rows
+    rows = [SimpleNamespace(**row.values) for row in done.rows]
     # The word at which a call is placed is 2 in the first paragraph alone: 1.0 nats there, and 2.25 in the second.
     assert [
         (row.document_id, row.call_id, row.source, row.is_sampled, row.reason, row.loss_with_result) for row in rows
@@ -152,7 +153,7 @@ def test_a_document_whose_placebos_are_given_up_has_a_row_for_each_call_that_was
     work, call = placebo_work(Document.of("Elsewhere."), loads)
     calls = [call(document, SAMPLED, SMALL), call(document, UNSAMPLED, LARGE), call(document, UNSAMPLED, SMALL)]
     done = work.give_up([(document, {(0, 23): calls})], "out_of_memory")
-    rows: list[Any] = done.rows
+    rows = [SimpleNamespace(**row.values) for row in done.rows]
     assert [(row.call_id, row.number, row.is_sampled, row.reason) for row in rows] == [
         (SAMPLED, 1, True, "out_of_memory"),
         (UNSAMPLED, 1, False, "out_of_memory"),

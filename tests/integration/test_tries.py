@@ -195,7 +195,7 @@ def test_a_document_that_scoring_gives_up_keeps_what_its_calls_had_to_say_themse
     reasons = ("divides_by_zero", None, None)
     calls: list[Any] = [SimpleNamespace(call_id=uuid.UUID(int=at), reason=reason) for at, reason in enumerate(reasons)]
     done = work.give_up([(document, calls)], OUT_OF_MEMORY)
-    written: list[Any] = done.rows
+    written = [SimpleNamespace(**row.values) for row in done.rows]
     assert [(row.call_id.int, row.reason) for row in written] == [
         (0, "divides_by_zero"),
         (1, OUT_OF_MEMORY),

@@ -25,7 +25,6 @@ from toolformer_ops.stages.placebo import PlaceboWork
 from toolformer_ops.stages.sampling import SampleWork
 from toolformer_ops.stages.scoring import ScoreWork
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.registry import get_tool
 
 logger = logging.getLogger(__name__)
@@ -136,7 +135,7 @@ def _compute_again(auditing: Auditing, of_run: ToolOfRun, calls: int, seed: str)
                     tool_version=run.tool_version,
                     sampling_recipe_id=run.sampling_recipe_id,
                 )
-            computed = [row for row in batch.rows if row.table == table]
+            computed = [row.values for row in batch.rows if row.table == table]
             page.findings += _differences(table, run.recipe_of(stage), computed, stored, tolerance)
             if table == "call_losses":
                 page.items = len(stored)
@@ -144,11 +143,11 @@ def _compute_again(auditing: Auditing, of_run: ToolOfRun, calls: int, seed: str)
 
 
 def _differences(
-    table: str, recipe_id: str, computed: Sequence[TableRow], stored: Sequence[Any], tolerance: float
+    table: str, recipe_id: str, computed: Sequence[Mapping[str, Any]], stored: Sequence[Any], tolerance: float
 ) -> list[Finding]:
     """A finding for each row that is computed otherwise, or not at all."""
     key = KEYS[table]
-    again = {tuple(getattr(row, name) for name in key): row for row in computed}
+    again = {tuple(row[name] for name in key): row for row in computed}
     known = {tuple(getattr(row, name) for name in key): row for row in stored}
     findings = []
     for place in sorted({*again, *known}, key=str):
@@ -158,11 +157,12 @@ def _differences(
             what = f"expected {what}, found {'one that is not' if row is None else 'none'}"
             findings.append(_finding("changed" if row is None else "lost", table, recipe_id, place, what))
             continue
-        names = [field.name for field in dataclasses.fields(row) if field.name != "seconds"]
-        for name in names:
-            value, found = getattr(row, name), getattr(before, name)
+        for name, value in row.items():
+            if name == "seconds":
+                continue
+            found = getattr(before, name)
             if name in ("token_log_probabilities", "scored_tokens") and found is None:
-                continue  # not stored, as the run wanted or from before they were
+                continue  # not stored, as the run wanted
             if not _equal(value, found, tolerance):
                 what = f"expected {name} {value!r:.100}, as computed again, found {found!r:.100}"
                 findings.append(_finding("changed", table, recipe_id, place, what))

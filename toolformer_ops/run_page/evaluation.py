@@ -69,7 +69,7 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
 async def report(request: Request, dag_id: str, run_id: str) -> Response:
     """The report of a run, or a page that says why there is none."""
     reader: Reader = request.app.state.reader
-    missing = MISSING.format(AskedRun(dag_id, run_id))
+    missing = MISSING.format(AskedRun(dag_id, run_id, ""))
     return await asyncio.get_running_loop().run_in_executor(
         reader.threads, _read, reader.settings, dag_id, run_id, report_key, missing
     )
@@ -97,7 +97,7 @@ def _read(settings: Settings, dag_id: str, run_id: str, key: Callable[[str], str
         return _message(404, missing)
     except ToolformerError:
         logger.exception("a page of run %s cannot be read", run_id)
-        return _message(502, UNREADABLE.format(AskedRun(dag_id, run_id)))
+        return _message(502, UNREADABLE.format(AskedRun(dag_id, run_id, "")))
     return _page(200, page)
 
 

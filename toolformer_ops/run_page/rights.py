@@ -35,6 +35,8 @@ class AskedRun:
 
     dag_id: str
     dag_run_id: str
+    visitor: str
+    """Name of who asks."""
 
     @property
     def run_id(self) -> str:
@@ -61,7 +63,7 @@ def asked_run(
     """
     requires_access_dag("GET", DagAccessEntity.RUN, param_dag_id=dag_id or "~")(request, user)
     _require_text(request)
-    return AskedRun(dag_id, run_id)
+    return AskedRun(dag_id, run_id, user.get_name())
 
 
 def visitor(request: Request, user: GetUserDep) -> Visitor:

@@ -63,23 +63,6 @@ class DocumentOutcome:
 
 
 @dataclass(frozen=True)
-class LedgerRow(TableRow):
-    """A document that a stage has finished under a recipe."""
-
-    table = "stage_ledger"
-
-    stage: str
-    recipe_id: str
-    document_id: uuid.UUID
-    rows_written: int
-    counts: Counter[str]
-    seconds: float
-    batch_id: int
-    rows_hash: uuid.UUID
-    """Of the rows that the stage has for the document, as they are in Postgres (sql/queries/micro_batches.sql)."""
-
-
-@dataclass(frozen=True)
 class MicroBatch:
     """What a stage computed for some documents."""
 
@@ -367,27 +350,16 @@ def write_ledger(
             tool_version=run.tool_version,
         )
     }
+    keys = {"stage": stage, "recipe_id": run.recipe_of(stage), "batch_id": batch.batch_id}
     ledger = [
-        LedgerRow(
-            stage=stage,
-            recipe_id=run.recipe_of(stage),
-            document_id=outcome.document_id,
-            rows_written=outcome.rows_written,
-            counts=outcome.counts,
-            seconds=outcome.seconds,
-            batch_id=batch.batch_id,
-            rows_hash=hashes[outcome.document_id],
-        )
-        for outcome in outcomes
+        TableRow.of("stage_ledger", outcome, **keys, rows_hash=hashes[outcome.document_id]) for outcome in outcomes
     ]
     if database.insert_rows(connection, ledger) < len(ledger):
         rows = database.fetch_all(
             connection,
             queries.micro_batches.ledger,
-            stage=stage,
-            recipe_id=run.recipe_of(stage),
+            **keys,
             document_ids=[outcome.document_id for outcome in outcomes],
-            batch_id=batch.batch_id,
         )
         own = {row.document_id for row in rows}
         database.execute(

@@ -48,19 +48,6 @@ class PooledResult:
 
 
 @dataclass(frozen=True)
-class PooledResultRow(TableRow):
-    """A call of a pool."""
-
-    table = "placebo_pool_results"
-
-    placebo_recipe_id: str
-    source: int
-    call_id: uuid.UUID
-    document_id: uuid.UUID
-    result: str
-
-
-@dataclass(frozen=True)
 class Pool:
     """A pool with its numbers."""
 
@@ -154,7 +141,8 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
         calls=size.calls,
         sample_share=share,
     )
-    database.insert_rows(connection, [PooledResultRow(recipe.recipe_id, **vars(one)) for one in drawn])
+    of_pool = {"placebo_recipe_id": recipe.recipe_id}
+    database.insert_rows(connection, [TableRow.of("placebo_pool_results", item, **of_pool) for item in drawn])
     database.ensure_partition(connection, "placebo_losses", recipe.recipe_id)
     database.execute(
         connection, queries.placebo_pools.use, run_id=run.run_id, tool=run.tool, placebo_recipe_id=recipe.recipe_id

@@ -39,21 +39,6 @@ OUT_OF_MEMORY = "out_of_memory"
 
 
 @dataclass(frozen=True)
-class FailedDocumentRow(TableRow):
-    """A document that a stage has given up."""
-
-    table = "failed_documents"
-
-    recipe_id: str
-    document_id: uuid.UUID
-    stage: str
-    tool: str
-    reason: str
-    deaths: int
-    run_id: str
-
-
-@dataclass(frozen=True)
 class FailedDocument:
     """A document that was given up and is tried again."""
 
@@ -213,14 +198,14 @@ class Tries:
             "larger GPU), or take TOOLFORMER_DTYPE=bfloat16 or a smaller model."
         )
 
-    def failed(self, document_id: uuid.UUID, reason: str, deaths: int) -> FailedDocumentRow:
+    def failed(self, document_id: uuid.UUID, reason: str, deaths: int) -> TableRow:
         """The row of a document that is given up."""
         logger.warning(
             "%s: document %s is given up (%s, %d processes died at it); `toolformer-ops retry-failed` has it tried again",
             self.stage, document_id, reason, deaths,
         )  # fmt: skip
-        return FailedDocumentRow(
-            recipe_id=self.recipe_id, document_id=document_id, stage=self.stage, tool=self.tool, reason=reason,
+        return TableRow.of(
+            "failed_documents", recipe_id=self.recipe_id, document_id=document_id, stage=self.stage, tool=self.tool, reason=reason,
             deaths=deaths, run_id=self.run_id,
         )  # fmt: skip
 

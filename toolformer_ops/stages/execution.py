@@ -31,25 +31,6 @@ MOST_DOCUMENTS = 128
 
 
 @dataclass(frozen=True)
-class CallResultRow(TableRow):
-    """What a tool answers to an input."""
-
-    table = "call_results"
-
-    tool: str
-    tool_version: str
-    input_key: uuid.UUID
-    """Hash of the input."""
-    input: str
-    results: list[str]
-    """Ranked, best first."""
-    reason: str | None
-    """Why there is no result."""
-    seconds: float
-    """The input's share of what the batch took."""
-
-
-@dataclass(frozen=True)
 class Asked:
     """What a micro-batch's calls ask."""
 
@@ -127,14 +108,15 @@ class ExecuteWork(StageWork[Asked]):
     ) -> MicroBatch:
         """The rows of the fresh outputs, and the counts of the documents that asked; `seconds` is an input's share."""
         rows: list[TableRow] = [
-            CallResultRow(
+            TableRow.of(
+                "call_results",
+                output,
                 tool=self.run.tool,
                 tool_version=self.run.tool_version,
                 input_key=key,
                 input=loaded.inputs[key],
                 # A model that reads or translates may write U+0000, which Postgres cannot store.
                 results=[escape_control_characters(result)[0] for result in output.results],
-                reason=output.reason,
                 seconds=seconds,
             )
             for key, output in zip(missing, outputs, strict=True)

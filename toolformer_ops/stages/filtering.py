@@ -20,34 +20,8 @@ from toolformer_ops.runs.run_tools import Shard, load_run_tool, members_beyond_f
 from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
-from toolformer_ops.tools.base import Tool
+from toolformer_ops.tools.base import FilterDecision, Tool
 from toolformer_ops.tools.registry import get_tool, tool_names
-
-
-@dataclass(frozen=True)
-class FilterDecisionRow(TableRow):
-    """A filter's decision on a paragraph, or on a whole document."""
-
-    table = "filter_decisions"
-
-    filter_recipe_id: str
-    document_id: uuid.UUID
-    paragraph: int
-    start_char: int
-    end_char: int
-    kept: bool
-    reason: str
-
-
-@dataclass(frozen=True)
-class ChainedTextRow(TableRow):
-    """What a text of a release was without its calls."""
-
-    table = "chained_texts"
-
-    release_id: str
-    document_id: uuid.UUID
-    source_document_id: uuid.UUID
 
 
 @dataclass
@@ -80,16 +54,7 @@ class FilterWork(StageWork[Sequence[Document]]):
             for item in loaded
         ]
         rows: list[TableRow] = [
-            FilterDecisionRow(
-                filter_recipe_id=self.recipe_id,
-                document_id=item.document_id,
-                paragraph=0,
-                start_char=0,
-                end_char=len(item.text),
-                kept=False,
-                reason=reason,
-            )
-            for item in loaded
+            self._row(item, FilterDecision(kept=False, reason=reason, end_char=len(item.text))) for item in loaded
         ]
         return MicroBatch(outcomes, rows)
 
@@ -102,19 +67,9 @@ class FilterWork(StageWork[Sequence[Document]]):
             decisions = filter_document(self.tool, document, self.run.choices, chains=self.run.choices.chains)
             if self.run.chained_release_id is not None:
                 source = document_id_of(EarlierCalls.of(document.text, tool_names()).plain_text)
-                rows.append(ChainedTextRow(self.run.chained_release_id, document.document_id, source))
-            rows += [
-                FilterDecisionRow(
-                    filter_recipe_id=self.recipe_id,
-                    document_id=document.document_id,
-                    paragraph=decision.paragraph,
-                    start_char=decision.start_char,
-                    end_char=decision.end_char,
-                    kept=decision.kept,
-                    reason=decision.reason,
-                )
-                for decision in decisions
-            ]
+                ids = {"document_id": document.document_id, "source_document_id": source}
+                rows.append(TableRow.of("chained_texts", release_id=self.run.chained_release_id, **ids))
+            rows += [self._row(document, decision) for decision in decisions]
             counts = Counter(decision.reason for decision in decisions)
             counts["paragraphs"] = len(decisions)
             counts["kept"] = sum(decision.kept for decision in decisions)
@@ -127,6 +82,10 @@ class FilterWork(StageWork[Sequence[Document]]):
                 )
             )
         return MicroBatch(outcomes, rows)
+
+    def _row(self, document: Document, decision: FilterDecision) -> TableRow:
+        keys = {"filter_recipe_id": self.recipe_id, "document_id": document.document_id}
+        return TableRow.of("filter_decisions", decision, **keys)
 
 
 def filter_stage(

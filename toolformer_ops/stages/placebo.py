@@ -57,25 +57,6 @@ Loaded = list[tuple[Document, dict[Place, list[JudgedCall]]]]
 """Documents with their calls, by paragraph."""
 
 
-@dataclass(frozen=True)
-class PlaceboLossesRow(TableRow):
-    """A placebo of a call; Postgres adds the placebo reduction."""
-
-    table = "placebo_losses"
-
-    placebo_recipe_id: str
-    document_id: uuid.UUID
-    call_id: uuid.UUID
-    number: int
-    source: int | None
-    is_sampled: bool
-    reason: str | None
-    loss_with_result: float | None
-    reduction_bound: float | None
-    information: float | None
-    placebo_information: float | None
-
-
 @dataclass
 class PlaceboWork(StageWork[Loaded]):
     """Scoring placebos as micro-batches."""
@@ -168,6 +149,7 @@ class PlaceboWork(StageWork[Loaded]):
         for document, places in loaded:
             counts: Counter[str] = Counter()
             written = len(rows)
+            keys = {"placebo_recipe_id": self.recipe_id, "document_id": document.document_id}
             for calls in places.values():
                 counts["calls"] += len(calls)
                 for call, placebos in zip(calls, next(found), strict=True):
@@ -176,14 +158,7 @@ class PlaceboWork(StageWork[Loaded]):
                     counts["with_placebos" if has_placebos else "without_placebos"] += 1
                     for placebo in placebos:
                         counts[placebo.reason or "scored"] += 1
-                        rows.append(
-                            PlaceboLossesRow(
-                                placebo_recipe_id=self.recipe_id,
-                                document_id=document.document_id,
-                                call_id=call.call_id,
-                                **vars(placebo),
-                            )
-                        )
+                        rows.append(TableRow.of("placebo_losses", placebo, **keys, call_id=call.call_id))
             share = seconds * counts["calls"] / of_all  # the texts are computed together
             counts = Counter({name: count for name, count in counts.items() if count})
             outcomes.append(DocumentOutcome(document.document_id, len(rows) - written, counts, share))

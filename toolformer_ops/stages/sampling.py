@@ -10,7 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
@@ -30,111 +30,57 @@ if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
 
 
-@dataclass(frozen=True)
-class CandidateCallRow(TableRow):
-    """A candidate call."""
-
-    table = "candidate_calls"
-
-    sampling_recipe_id: str
-    call_id: uuid.UUID
-    """Made of the recipe, the place and the call: sampled again, a call has the same id."""
-    document_id: uuid.UUID
-    paragraph: int
-    position_token: int
-    """In the paragraph's tokens."""
-    position_char: int
-    """In the document's text."""
-    position_probability: float
-    call_input: str
-    call_text: str
-    input_key: uuid.UUID
-    """Hash of the effective input: the key to `call_results`."""
-    effective_input: str
-    sample_count: int
-    input_only_after: bool
-    parent_call: int | None = None
-    """In a chain: the number of the call of the text whose result the input holds."""
-
-    @classmethod
-    def of(cls, recipe_id: str, paragraph: Paragraph, candidate: Candidate) -> "CandidateCallRow":
-        """The row of a candidate under a sampling recipe."""
-        document_id, position, call = paragraph.document.document_id, candidate.position, str(candidate.call)
-        return cls(
-            sampling_recipe_id=recipe_id,
-            call_id=content_uuid(recipe_id, str(document_id), str(paragraph.number), str(position.token), call),
-            document_id=document_id,
-            paragraph=paragraph.number,
-            position_token=position.token,
-            position_char=paragraph.start_char + position.char,
-            position_probability=position.probability,
-            call_input=candidate.call.input,
-            call_text=call,
-            input_key=content_uuid(candidate.effective_input),
-            effective_input=candidate.effective_input,
-            sample_count=candidate.sample_count,
-            input_only_after=candidate.input_only_after,
-            parent_call=candidate.parent,
-        )
+def candidate_row(recipe_id: str, paragraph: Paragraph, candidate: Candidate) -> TableRow:
+    """The row of a candidate under a sampling recipe: sampled again, a call has the same id."""
+    document_id, position, call = paragraph.document.document_id, candidate.position, str(candidate.call)
+    return TableRow.of(
+        "candidate_calls",
+        sampling_recipe_id=recipe_id,
+        call_id=content_uuid(recipe_id, str(document_id), str(paragraph.number), str(position.token), call),
+        **_place(paragraph, position),
+        call_input=candidate.call.input,
+        call_text=call,
+        input_key=content_uuid(candidate.effective_input),
+        effective_input=candidate.effective_input,
+        sample_count=candidate.sample_count,
+        input_only_after=candidate.input_only_after,
+        parent_call=candidate.parent,
+    )
 
 
-@dataclass(frozen=True)
-class PrunedPositionRow(TableRow):
-    """A position at which no call can be kept, so that none was sampled."""
-
-    table = "pruned_positions"
-
-    sampling_recipe_id: str
-    document_id: uuid.UUID
-    paragraph: int
-    position_token: int
-    position_char: int
-    position_probability: float
-    loss_without_call: float | None
-
-    @classmethod
-    def of(cls, recipe_id: str, paragraph: Paragraph, position: CallPosition) -> "PrunedPositionRow":
-        """The row of a pruned position under a sampling recipe."""
-        return cls(
-            sampling_recipe_id=recipe_id,
-            document_id=paragraph.document.document_id,
-            paragraph=paragraph.number,
-            position_token=position.token,
-            position_char=paragraph.start_char + position.char,
-            position_probability=position.probability,
-            loss_without_call=position.pruned_by_loss,
-        )
+def pruned_row(recipe_id: str, paragraph: Paragraph, position: CallPosition) -> TableRow:
+    """The row of a position at which no call can be kept, so that none was sampled."""
+    place = _place(paragraph, position)
+    return TableRow.of(
+        "pruned_positions", sampling_recipe_id=recipe_id, **place, loss_without_call=position.pruned_by_loss
+    )
 
 
-@dataclass(frozen=True)
-class LostSampleRow(TableRow):
-    """A sample that is no call, to look at."""
+def _place(paragraph: Paragraph, position: CallPosition) -> dict[str, Any]:
+    return {
+        "document_id": paragraph.document.document_id,
+        "paragraph": paragraph.number,
+        "position_token": position.token,
+        "position_char": paragraph.start_char + position.char,
+        "position_probability": position.probability,
+    }
 
-    table = "lost_samples"
 
-    sampling_recipe_id: str
-    document_id: uuid.UUID
-    sample_key: uuid.UUID
-    paragraph: int
-    position_char: int
-    reason: str
-    sample_text: str
-    sample_count: int
-
-    @classmethod
-    def of(cls, recipe_id: str, paragraph: Paragraph, sample: LostSample) -> "LostSampleRow":
-        """The row of a lost sample under a sampling recipe."""
-        place = (recipe_id, str(paragraph.document.document_id), str(paragraph.number), str(sample.position.token))
-        return cls(
-            sampling_recipe_id=recipe_id,
-            document_id=paragraph.document.document_id,
-            sample_key=content_uuid(*place, sample.reason, sample.text),
-            paragraph=paragraph.number,
-            position_char=paragraph.start_char + sample.position.char,
-            reason=sample.reason,
-            sample_text=escape_control_characters(sample.text)[0],
-            sample_count=sample.sample_count,
-        )
+def lost_row(recipe_id: str, paragraph: Paragraph, sample: LostSample) -> TableRow:
+    """The row of a sample that is no call, to look at."""
+    document_id = paragraph.document.document_id
+    place = (recipe_id, str(document_id), str(paragraph.number), str(sample.position.token))
+    return TableRow.of(
+        "lost_samples",
+        sampling_recipe_id=recipe_id,
+        document_id=document_id,
+        sample_key=content_uuid(*place, sample.reason, sample.text),
+        paragraph=paragraph.number,
+        position_char=paragraph.start_char + sample.position.char,
+        reason=sample.reason,
+        sample_text=escape_control_characters(sample.text)[0],
+        sample_count=sample.sample_count,
+    )
 
 
 @dataclass
@@ -148,15 +94,15 @@ class SmallestKeys:
     _seen: dict[str, list[int]] = field(default_factory=dict)
     """By reason, a heap of the negative keys."""
 
-    def takes(self, row: LostSampleRow) -> bool:
-        """Whether to store it; asked again of a sample that is computed again, the answer is the same."""
-        smallest, key = self._seen.setdefault(row.reason, []), -row.sample_key.int
-        if key in smallest:
+    def takes(self, reason: str, key: uuid.UUID) -> bool:
+        """Whether to store the sample; asked again of a sample that is computed again, the answer is the same."""
+        smallest, negative = self._seen.setdefault(reason, []), -key.int
+        if negative in smallest:
             return True
         if len(smallest) < self.at_most:
-            heapq.heappush(smallest, key)
+            heapq.heappush(smallest, negative)
             return True
-        return heapq.heappushpop(smallest, key) != key
+        return heapq.heappushpop(smallest, negative) != negative
 
 
 @dataclass
@@ -214,10 +160,12 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
             choices = self.run.choices.for_tool(self.tool.spec, self.tool.prompt)
             for sampled in sample_paragraphs(self.load_model(), self.tool, choices, paragraphs):
                 paragraph = sampled.paragraph
-                rows += [CandidateCallRow.of(self.recipe_id, paragraph, item) for item in sampled.candidates]
-                rows += [PrunedPositionRow.of(self.recipe_id, paragraph, item) for item in sampled.pruned]
-                lost = [LostSampleRow.of(self.recipe_id, paragraph, item) for item in sampled.lost]
-                rows += [row for row in lost if self.smallest_keys.takes(row)]
+                rows += [candidate_row(self.recipe_id, paragraph, item) for item in sampled.candidates]
+                rows += [pruned_row(self.recipe_id, paragraph, item) for item in sampled.pruned]
+                lost = [lost_row(self.recipe_id, paragraph, item) for item in sampled.lost]
+                rows += [
+                    row for row in lost if self.smallest_keys.takes(row.values["reason"], row.values["sample_key"])
+                ]
                 outcome = outcomes[paragraph.document.document_id]
                 outcome.counts.update(sampled.counts)
                 outcome.rows_written += len(sampled.candidates)

@@ -30,47 +30,20 @@ if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
 
 
-@dataclass(frozen=True)
-class CallLossesRow(TableRow):
-    """A call's result and losses; Postgres adds the loss reduction."""
+def losses_row(
+    recipe_id: str, call_id: uuid.UUID, document_id: uuid.UUID, scored: ScoredCall, *, with_terms: bool
+) -> TableRow:
+    """The row of a scored call under a scoring recipe; `with_terms`: with the log probabilities that its losses are made of.
 
-    table = "call_losses"
-
-    scoring_recipe_id: str
-    call_id: uuid.UUID
-    document_id: uuid.UUID
-    result_rank: int | None
-    result: str | None
-    reason: str | None
-    loss_without_call: float | None
-    loss_without_result: float | None
-    loss_with_result: float | None
-    loss_without_call_full_context: float | None
-    number_format: str | None
-    token_log_probabilities: tuple[tuple[float | None, ...], ...] | None = None
-    scored_tokens: tuple[str, ...] | None = None
-
-    @classmethod
-    def of(
-        cls, recipe_id: str, call_id: uuid.UUID, document_id: uuid.UUID, scored: ScoredCall, *, with_terms: bool
-    ) -> "CallLossesRow":
-        """The row of a scored call under a scoring recipe; `with_terms`: with the log probabilities that its losses are made of."""
-        terms = scored.token_log_probabilities if with_terms else None
-        return cls(
-            scoring_recipe_id=recipe_id,
-            call_id=call_id,
-            document_id=document_id,
-            result_rank=scored.result_rank,
-            result=scored.result,
-            reason=scored.reason,
-            loss_without_call=scored.loss_without_call,
-            loss_without_result=scored.loss_without_result,
-            loss_with_result=scored.loss_with_result,
-            loss_without_call_full_context=scored.loss_without_call_full_context,
-            number_format=scored.number_format,
-            token_log_probabilities=None if terms is None else terms.as_array(),
-            scored_tokens=(terms.tokens or None) if terms is not None else None,
-        )
+    Postgres adds the loss reduction.
+    """
+    columns = {
+        name: value for name, value in vars(scored).items() if name not in ("within_rounding", "reduction_bound")
+    }
+    terms = scored.token_log_probabilities if with_terms else None
+    columns["token_log_probabilities"] = None if terms is None else terms.as_array()
+    columns["scored_tokens"] = None if terms is None else terms.tokens or None
+    return TableRow.of("call_losses", scoring_recipe_id=recipe_id, call_id=call_id, document_id=document_id, **columns)
 
 
 Loaded = list[tuple[Document, list[Row[Any]]]]
@@ -123,7 +96,7 @@ class ScoreWork(StageWork[Loaded]):
         for document, calls in loaded:
             scored = [ScoredCall(reason=call.reason or reason) for call in calls]
             rows += [
-                CallLossesRow.of(self.recipe_id, call.call_id, document.document_id, found, with_terms=False)
+                losses_row(self.recipe_id, call.call_id, document.document_id, found, with_terms=False)
                 for call, found in zip(calls, scored, strict=True)
             ]
             counts = Counter([str(found.reason) for found in scored]) + Counter(calls=len(calls))
@@ -165,7 +138,7 @@ class ScoreWork(StageWork[Loaded]):
         for (key, text), found_of_text in zip(texts.items(), scored, strict=True):
             outcome = outcomes[key[0]]
             for call, found in zip(paragraphs[key], found_of_text, strict=True):
-                rows.append(CallLossesRow.of(self.recipe_id, call.call_id, key[0], found, with_terms=with_terms))
+                rows.append(losses_row(self.recipe_id, call.call_id, key[0], found, with_terms=with_terms))
                 outcome.counts[found.reason or "scored"] += 1
                 if found.within_rounding:
                     outcome.counts["within_rounding"] += 1

@@ -4,7 +4,6 @@ Statements are those of `queries.py`, with bound parameters; nothing here builds
 `sql/schema`, which `schema.py` applies. Owns no table.
 """
 
-import dataclasses
 import itertools
 import re
 import shutil
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import psycopg2
 import psycopg2.errorcodes
@@ -325,9 +324,16 @@ def copy_rows(connection: Connection, table: str, columns: Sequence[str], rows: 
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row to be written. A subclass is a frozen dataclass that names its table; its fields are the table's columns."""
+    """A row to be written."""
 
-    table: ClassVar[str]
+    table: str
+    values: Mapping[str, Any]
+    """By column."""
+
+    @classmethod
+    def of(cls, table: str, record: object | None = None, /, **columns: object) -> "TableRow":
+        """The row of a record whose fields are columns; `columns` are its keys, and what stands in place of a field."""
+        return cls(table, {**({} if record is None else vars(record)), **columns})
 
 
 def insert_rows(connection: Connection, rows: Iterable[TableRow]) -> int:
@@ -336,15 +342,13 @@ def insert_rows(connection: Connection, rows: Iterable[TableRow]) -> int:
     Raises:
         DatabaseError: a table takes no loads, or Postgres refuses a row.
     """
-    by_class: dict[type[TableRow], list[TableRow]] = {}
+    by_columns: dict[tuple[str, ...], list[TableRow]] = {}
     for row in rows:
-        by_class.setdefault(type(row), []).append(row)
-    inserted = 0
-    for kind, of_kind in by_class.items():
-        columns = [field.name for field in dataclasses.fields(kind)]
-        values = ([getattr(row, column) for column in columns] for row in of_kind)
-        inserted += copy_insert(connection, kind.table, columns, values)
-    return inserted
+        by_columns.setdefault((row.table, *row.values), []).append(row)
+    return sum(
+        copy_insert(connection, table, columns, (list(row.values.values()) for row in alike))
+        for (table, *columns), alike in by_columns.items()
+    )
 
 
 def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None:
