@@ -65,7 +65,7 @@ def test_compare_prints_the_table_of_the_paper_with_paired_differences(loaded: L
 
 def test_json_holds_every_field_of_a_score_and_out_every_input(loaded: Loaded, data: Path) -> None:
     out = data / "new" / "inputs.jsonl"
-    found = run(data, "lama:trex", "--k", "3,0", "--limit", "10", "--json", "--out", str(out))
+    found = run(data, "lama:trex", "--k", "3,0", "--json", "--out", str(out))
     assert found.exit_code == 0
     outcome = json.loads(found.stdout)
     assert {(score["variant"], score["call_start_rank"], score["inputs"]) for score in outcome["scores"]} == {
@@ -81,6 +81,8 @@ def test_json_holds_every_field_of_a_score_and_out_every_input(loaded: Loaded, d
     assert (line["correct"], line["calls"][0]["tool"], line["date"]) == (True, "QA", "2023-02-09")
     assert not lines[0, 1]["correct"]
     assert not lines[3, 1]["correct"]
+    limited = json.loads(run(data, "lama:trex", "--limit", "2", "--json").stdout)
+    assert {score["inputs"] for score in limited["scores"]} == {2}
 
 
 def test_a_suite_that_fails_is_named_and_the_status_is_not_0(loaded: Loaded, data: Path) -> None:
