@@ -285,7 +285,13 @@ def test_published_index_is_searched_by_pods_that_have_empty_disks(settings: Set
     assert (pinned.wiki_index, WIKI_SEARCH.version(pinned, "model")) == (address, version)
     assert with_index_of(in_a_folder, "index=0123456789abcdef") == in_a_folder
 
-    # 4. What is no index is refused by its address.
+    # 4. The source as it was makes its index the newest again, without a build.
+    source.write_bytes(kilt_lines(ARTICLES))
+    assert artifacts.newest(settings, "index") != address
+    assert build_index(pod("fourth"), str(source), publish=True) is None
+    assert artifacts.newest(settings, "index") == address
+
+    # 5. What is no index is refused by its address.
     model = artifacts.publish(settings, "model", "m@1", "models/m", {"wiki.jsonl": source}, source="a test")
     with pytest.raises(CorruptObjectError, match="models/m: expected a published index"):
         WIKI_SEARCH.version(pod("worker", wiki_index=model.address), "model")
