@@ -53,6 +53,7 @@ TYPED: list[tuple[list[str], int, str, str]] = [
     (["call", "Calculator", "-3"], 0, "-3\n", ""),
     (["call", "Calculator", "-3 + 5"], 0, "2\n", ""),
     (["call", "Calculator", "--3"], 0, "3\n", ""),
+    (["call", "Calculator", "27 + 4 * 2"], 0, "35\n", ""),
     (["call", "Calculator", "-(2 + 3)"], 0, "-5\n", ""),
     (["call", "Calculator", "-half"], 3, "", "no result: "),
     (["call", "--help"], 0, "Usage", ""),

@@ -94,21 +94,30 @@ def test_connections_are_accepted_only_where_somebody_listens(taken_port: int) -
         ('{{"postgres": {free}}}', True, set(), "asked", ""),
         ('{{"postgres": {free}}}', False, set(), "free", ""),
         ("{{half", False, set(), "another", ""),
+        (None, True, set(), "asked", ""),
     ],
-    ids=["it runs", "taken by somebody", "another is asked for", "the same as before", "a broken memory"],
+    ids=[
+        "it runs",
+        "taken by somebody",
+        "another is asked for",
+        "the same as before",
+        "a broken memory",
+        "the first time",
+    ],
 )
 def test_a_service_keeps_its_port_unless_it_is_taken_or_another_is_asked_for(
     paths: StatePaths,
     taken_port: int,
     caplog: pytest.LogCaptureFixture,
-    remembered: str,
+    remembered: str | None,
     asks: bool,
     running: set[str],
     expected: str,
     said: str,
 ) -> None:
     free, asked = choose_port(), choose_port()
-    paths.ports.write_text(remembered.format(taken=taken_port, free=free))
+    if remembered is not None:
+        paths.ports.write_text(remembered.format(taken=taken_port, free=free))
     settled = settle_ports(paths, {"postgres": asked} if asks else {}, running=running)
     known = {"taken": taken_port, "free": free, "asked": asked}
     assert known.get(expected, settled["postgres"]) == settled["postgres"]
