@@ -145,7 +145,7 @@ def test_without_pruning_nothing_is_left_out(settings: Settings, corpus: Path, m
 
 def test_the_checks_hold_for_a_run_with_pruned_rows(settings: Settings, corpus: Path, model: FakeLanguageModel) -> None:
     annotate(settings, "r", parameters(corpus))
-    observed = {result.check.name: result.observed["rows"] for result in check_tool(settings, "r", TOOL)}
+    observed = {result.claim.name: result.observed["rows"] for result in check_tool(settings, "r", TOOL)}
     assert observed["what_was_pruned_cannot_be_kept"] == 5 * (1 + 15)
 
 
