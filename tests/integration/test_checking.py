@@ -1,8 +1,9 @@
 """The quality gates: right data passes, and each check fails on data that break its claim, naming the row."""
 
-import functools
+import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from toolformer_ops.errors import (
     ToolError,
 )
 from toolformer_ops.evaluation_report.contents import page_key
-from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter, read_release
+from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_release
 from toolformer_ops.stages.checking import CheckResult, check_release, check_tool, run_checks
 from toolformer_ops.stages.release import release, release_prefix
 from toolformer_ops.storage import database
@@ -49,21 +50,16 @@ def run(settings: Settings) -> AnnotatedRun:
 
 
 def _describe(run: AnnotatedRun) -> None:
+    """Write the recipes, and results of all calls."""
     stages = ("filter", "sample", "execute", "score")
     with database.transaction(run.engine) as connection:
         rows = [(recipe_id(stage, TOOL), stage, TOOL, "{}") for stage in stages]
         database.copy_insert(connection, "recipes", ("recipe_id", "stage", "tool", "definition"), rows)
-        keys = connection.execute(sql_text("select input_key, effective_input from candidate_calls")).all()
-        results = [(TOOL, "1", row.input_key, row.effective_input, ["x"]) for row in keys]
-        database.copy_insert(
-            connection, "call_results", ("tool", "tool_version", "input_key", "input", "results"), results
-        )
-
-
-def _change(run: AnnotatedRun, *statements: str) -> None:
-    with database.transaction(run.engine) as connection:
-        for statement in statements:
-            connection.execute(sql_text(statement))
+    run.change(
+        "insert into call_results (tool, tool_version, input_key, input, results) "
+        "select distinct :tool, '1', input_key, effective_input, array['x'] from candidate_calls",
+        tool=TOOL,
+    )
 
 
 def _failing(settings: Settings, run: AnnotatedRun) -> dict[str, str]:
@@ -74,43 +70,28 @@ def _failing(settings: Settings, run: AnnotatedRun) -> dict[str, str]:
 
 
 def _stored(run: AnnotatedRun, subject: str) -> dict[str, str]:
-    with database.transaction(run.engine) as connection:
-        statement = "select check_name, message from quality_results where not success and subject = :subject"
-        rows = connection.execute(sql_text(statement), {"subject": subject}).all()
+    rows = run.rows(
+        "select check_name, message from quality_results where not success and subject = :subject", subject=subject
+    )
     return {row.check_name: row.message for row in rows}
 
 
 def test_right_data_pass_every_check_and_the_results_are_stored(settings: Settings, run: AnnotatedRun) -> None:
     results = check_tool(settings, run.run_id, TOOL)
     assert all(result.success for result in results)
-    assert _names(results) == {
-        "recipes_are_described",
-        "every_document_is_in_the_ledger",
-        "ledger_equals_rows",
-        "every_sample_is_accounted_for",
-        "every_pruned_position_is_stored",
-        "what_was_pruned_cannot_be_kept",
-        "positions_lie_inside_the_text",
-        "calls_removed_give_the_text_back",
-        "false_discovery_rate_is_low",
-        "false_discovery_rate_is_allowed",
-        "enough_texts_are_kept",
-        "kept_share_is_plausible",
-        "some_call_is_kept",
-        "most_samples_have_an_end",
-    }
-    with database.transaction(run.engine) as connection:
-        rows = connection.execute(sql_text("select success, message, observed from quality_results")).all()
-    assert len(rows) == 14
-    assert all(row.success for row in rows)
     by_name = {result.claim.name: result for result in results}
+    assert list(by_name) == [claim.name for claim in claims_of("tool")]
     assert by_name["positions_lie_inside_the_text"].observed["rows"] == 3
     assert by_name["calls_removed_give_the_text_back"].observed["rows"] == 2
     assert by_name["every_document_is_in_the_ledger"].observed["rows"] == 2 * 4
-
-
-def _names(results: list[CheckResult]) -> set[str]:
-    return {result.claim.name for result in results}
+    stored = "select check_name, success, message from quality_results order by check_name"
+    assert run.rows(stored) == [(name, True, result.message) for name, result in by_name.items()]
+    assert "altair.vegalite" not in sys.modules  # Great Expectations is imported without its charts
+    # A check that is repeated, since its answer was lost, finds what the first one did.
+    again = check_tool(settings, run.run_id, TOOL)
+    assert [(result.claim.name, result.message) for result in again] == [
+        (result.claim.name, result.message) for result in results
+    ]
 
 
 BROKEN: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -162,22 +143,15 @@ BROKEN: dict[str, tuple[str, tuple[str, ...]]] = {
 @pytest.mark.parametrize("damage", BROKEN)
 def test_check_fails_on_broken_data_and_names_a_row(settings: Settings, run: AnnotatedRun, damage: str) -> None:
     expected, statements = BROKEN[damage]
-    _change(run, *statements)
+    for statement in statements:
+        run.change(statement)
     failing = _failing(settings, run)
-    assert expected in failing
-    assert "found otherwise in" in failing[expected]
-    keys = {
-        "recipes_are_described": "stage execute",
-        "calls_removed_give_the_text_back": "document_id ",
-        "what_was_pruned_cannot_be_kept": "pruned call ",
-    }
-    of_ledger = Claim.load(expected).scopes["tool"] in ("checked_ledger", "checked_samples")
-    key = "stage_of_document " if of_ledger else keys.get(expected, "call_id ")
-    assert key in failing[expected]
+    first_column = HOLDS_AND_BREAKS[expected][0].split(",")[0]
+    assert re.search(rf"found otherwise in \d+ of \d+ rows: {first_column} ", failing[expected])
 
 
 def test_a_text_that_only_looks_as_if_it_held_a_call_passes(settings: Settings, run: AnnotatedRun) -> None:
-    _change(run, "update documents set text = text || ' [Calculator(1) gives 1]'")
+    run.change("update documents set text = text || ' [Calculator(1) gives 1]'")
     results = {result.claim.name: result for result in check_tool(settings, run.run_id, TOOL)}
     assert results["calls_removed_give_the_text_back"].observed["rows"] == 2
 
@@ -227,13 +201,12 @@ or never null; and statements that it refuses."""
 def test_what_no_check_asks_of_stored_rows_is_made_true_by_a_constraint(run: AnnotatedRun, claim: str) -> None:
     name, statements = CONSTRAINTS[claim]
     name = name.format(sample=recipe_id("sample", TOOL))
-    with database.transaction(run.engine) as connection:
-        known = (
-            "select conname from pg_constraint where convalidated and contype = 'c' union "
-            "select cast(cast(indexrelid as regclass) as text) from pg_index where indisunique and indisvalid union "
-            "select attname from pg_attribute where attnotnull or attgenerated = 's'"
-        )
-        assert name in connection.execute(sql_text(known)).scalars().all()
+    known = run.rows(
+        "select conname from pg_constraint where convalidated and contype = 'c' union "
+        "select cast(cast(indexrelid as regclass) as text) from pg_index where indisunique and indisvalid union "
+        "select attname from pg_attribute where attnotnull or attgenerated = 's'"
+    )
+    assert (name,) in known
     for statement in statements:
         with pytest.raises(DBAPIError) as refused, run.engine.begin() as connection:
             connection.execute(sql_text(statement))
@@ -253,12 +226,9 @@ def test_what_no_check_asks_of_stored_rows_is_made_true_by_a_constraint(run: Ann
 def test_yield_is_held_to_the_bounds_of_the_run(
     settings: Settings, run: AnnotatedRun, bounds: dict[str, Any], expected: str | None
 ) -> None:
-    with database.transaction(run.engine) as connection:
-        for name, value in bounds.items():
-            statement = "update annotation_runs set parameters = parameters || jsonb_build_object(:name, :value)"
-            connection.execute(
-                sql_text(statement.replace(":name", "cast(:name as text)")), {"name": name, "value": value}
-            )
+    for name, value in bounds.items():
+        merged = "update annotation_runs set parameters = parameters || jsonb_build_object(cast(:name as text), :value)"
+        run.change(merged, name=name, value=value)
     if expected is None:
         check_tool(settings, run.run_id, TOOL)
     else:
@@ -276,9 +246,9 @@ def test_keeping_nothing_is_a_warning_and_does_not_stop(settings: Settings) -> N
 
 
 def test_mended_data_replace_the_stored_failure(settings: Settings, run: AnnotatedRun) -> None:
-    _change(run, "update stage_ledger set rows_written = rows_written + 1 where stage = 'sample'")
+    run.change("update stage_ledger set rows_written = rows_written + 1 where stage = 'sample'")
     assert "ledger_equals_rows" in _failing(settings, run)
-    _change(run, "update stage_ledger set rows_written = rows_written - 1 where stage = 'sample'")
+    run.change("update stage_ledger set rows_written = rows_written - 1 where stage = 'sample'")
     check_tool(settings, run.run_id, TOOL)
     assert _stored(run, TOOL) == {}
 
@@ -296,20 +266,9 @@ def test_run_or_tool_that_is_not_there_is_said(settings: Settings, run: Annotate
 def test_right_release_passes(settings: Settings, run: AnnotatedRun) -> None:
     release(settings, run.run_id)
     results = check_release(settings, run.run_id)
-    assert all(result.success for result in results)
-    assert _names(results) == {
-        "release_is_what_is_registered",
-        "document_ids_are_unique",
-        "calls_removed_give_the_text_back",
-        "every_text_has_a_call",
-        "call_ids_are_unique",
-        "positions_lie_inside_the_text",
-        "probabilities_are_probabilities",
-        "losses_are_finite",
-        "reduction_equals_its_definition",
-        "tools_are_those_of_the_run",
-        "every_tool_is_present",
-    }
+    assert [(result.claim.name, result.success) for result in results] == [
+        (claim.name, True) for claim in claims_of("files")
+    ]
 
 
 def test_tool_without_a_released_call_is_a_warning(settings: Settings) -> None:
@@ -349,21 +308,15 @@ def test_what_was_found_is_a_page_on_s3_without_data_and_logins(settings: Settin
     assert "ledger_equals_rows" in store.get(page_key(run.run_id, TOOL)).decode("utf-8")
 
 
-def _with(call: ReleasedCall, **changes: object) -> ReleasedCall:
-    return ReleasedCall(**{**vars(call), **changes})  # type: ignore[arg-type]
-
-
-def _one_call(**changes: object) -> Callable[[list[ReleasedText]], list[ReleasedText]]:
-    def change(texts: list[ReleasedText]) -> list[ReleasedText]:
-        first, *others = texts
-        calls = (_with(first.calls[0], **changes), *first.calls[1:])
-        return [ReleasedText(first.document_id, first.text, first.plain_text, calls, first.url), *others]
-
-    return change
-
-
 def _first_text(**changes: Any) -> Callable[[list[ReleasedText]], list[ReleasedText]]:
-    return lambda texts: [ReleasedText(**{**vars(texts[0]), **changes}), *texts[1:]]
+    return lambda texts: [replace(texts[0], **changes), *texts[1:]]
+
+
+def _one_call(**changes: Any) -> Callable[[list[ReleasedText]], list[ReleasedText]]:
+    return lambda texts: [
+        replace(texts[0], calls=(replace(texts[0].calls[0], **changes), *texts[0].calls[1:])),
+        *texts[1:],
+    ]
 
 
 DAMAGED_RELEASE: dict[str, tuple[str, Callable[[list[ReleasedText]], list[ReleasedText]]]] = {
@@ -514,23 +467,21 @@ def test_a_claim_without_a_severity_a_scope_or_a_remedy_is_an_error(
         Claim.load("odd")
 
 
-def _of_probabilities(monkeypatch: pytest.MonkeyPatch, dsn: str, rows: str) -> CheckResult:
-    """The result of the check of probabilities on rows with these columns."""
-
-    def write_rows(engine: Engine) -> None:
-        with database.transaction(engine) as connection:
-            connection.execute(sql_text(f"create temporary table checked_calls as {rows}"))
-
-    claim = Claim.load("probabilities_are_probabilities")
-    monkeypatch.setattr("toolformer_ops.stages.checking.claims_of", lambda _: (claim,))
-    engine = database.connect_dsn(dsn, database.DSN_SETTING)
-    [result] = run_checks(engine, write_rows, "files")
-    return result
-
-
 @pytest.fixture
 def probabilities(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], CheckResult]:
-    return functools.partial(_of_probabilities, monkeypatch, postgres_dsn)
+    """The result of the check of probabilities on rows with these columns."""
+    claim = Claim.load("probabilities_are_probabilities")
+    monkeypatch.setattr("toolformer_ops.stages.checking.claims_of", lambda _: (claim,))
+
+    def result_of(rows: str) -> CheckResult:
+        def write_rows(engine: Engine) -> None:
+            with database.transaction(engine) as connection:
+                connection.execute(sql_text(f"create temporary table checked_calls as {rows}"))
+
+        [result] = run_checks(database.connect_dsn(postgres_dsn, database.DSN_SETTING), write_rows, "files")
+        return result
+
+    return result_of
 
 
 def test_message_counts_the_rows_and_names_the_first_few(probabilities: Callable[[str], CheckResult]) -> None:
@@ -579,14 +530,6 @@ def test_only_the_first_offending_rows_leave_postgres(
     assert fetched == [5]
 
 
-def test_a_check_that_is_repeated_finds_what_the_first_one_did(settings: Settings, run: AnnotatedRun) -> None:
-    first = check_tool(settings, run.run_id, TOOL)
-    again = check_tool(settings, run.run_id, TOOL)
-    assert [(result.claim.name, result.message) for result in again] == [
-        (result.claim.name, result.message) for result in first
-    ]
-
-
 def test_a_connection_that_breaks_in_the_middle_is_an_outage_and_no_wrong_check(
     settings: Settings, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -602,8 +545,3 @@ def test_a_connection_that_breaks_in_the_middle_is_an_outage_and_no_wrong_check(
     monkeypatch.setattr("toolformer_ops.stages.checking._backend_of", lambda _connection: next(sessions))
     with pytest.raises(DatabaseUnreachableError, match="Postgres broke"):
         check_tool(settings, run.run_id, TOOL)
-
-
-def test_great_expectations_is_imported_without_its_charts(settings: Settings, run: AnnotatedRun) -> None:
-    check_tool(settings, run.run_id, TOOL)
-    assert "altair.vegalite" not in sys.modules

@@ -2,11 +2,9 @@
 
 import uuid
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from sqlalchemy import text as sql_text
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from tests.servers import flip_a_byte
@@ -18,6 +16,7 @@ from toolformer_ops.errors import (
     ParameterError,
     QualityError,
 )
+from toolformer_ops.records import Document
 from toolformer_ops.release import format as release_format
 from toolformer_ops.release.choosing import count_kept
 from toolformer_ops.release.format import ReleasedText, read_release
@@ -49,9 +48,13 @@ def _released(settings: Settings, release_id: str, folder: Path) -> list[Release
     return list(read_release(folder))
 
 
-def _rows(run: AnnotatedRun, statement: str) -> list[Any]:
-    with database.transaction(run.engine) as connection:
-        return list(connection.execute(sql_text(statement)).all())
+def annotated(settings: Settings, text: str = SUM) -> tuple[AnnotatedRun, Document]:
+    """A complete run over one text, with a call of the calculator before " 29" that is kept."""
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    document = run.add_text(text)
+    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
+    run.complete("Calculator")
+    return run, document
 
 
 def test_kept_call_stands_in_its_text_and_everything_about_it_in_the_columns(
@@ -77,13 +80,13 @@ def test_kept_call_stands_in_its_text_and_everything_about_it_in_the_columns(
     assert call.call_id == str(call_id)
     assert call.scoring_recipe_id == recipe_id("score", "Calculator")
     assert call.execution_recipe_id == recipe_id("execute", "Calculator")
-    assert _rows(run, "select documents, calls, lacking_tools, uri from dataset_releases") == [
+    assert run.rows("select documents, calls, lacking_tools, uri from dataset_releases") == [
         (1, 1, [], f"s3://{settings.s3_bucket}/releases/{release_id}")
     ]
-    assert _rows(run, "select release_id, document_id, call_id, tool from release_calls") == [
+    assert run.rows("select release_id, document_id, call_id, tool from release_calls") == [
         (release_id, document.document_id, call_id, "Calculator")
     ]
-    assert _rows(run, "select run_id, release_id from run_releases") == [(run.run_id, release_id)]
+    assert run.rows("select run_id, release_id from run_releases") == [(run.run_id, release_id)]
 
 
 def test_each_tool_keeps_by_its_own_threshold_and_reaching_it_is_enough(settings: Settings, tmp_path: Path) -> None:
@@ -115,9 +118,7 @@ def test_what_calls_cost_is_on_the_card_and_in_the_id(settings: Settings, tmp_pa
     dear = release(settings, run.run_id)
     assert free != dear
     assert dear == release(settings, run.run_id)
-    [calculator, qa] = _rows(run, f"select definition -> 'tools' from dataset_releases where release_id = '{dear}'")[0][
-        0
-    ]
+    [calculator, qa] = run.rows(f"select definition -> 'tools' from dataset_releases where release_id = '{dear}'")[0][0]
     assert calculator.items() >= {"price": 0.2, "price_unit": "cent", "nats_per_price": 2.5}.items()
     assert not {"seconds", "nats_per_second", "cost_threshold"} & set(calculator)
     assert not {"price", "price_unit", "seconds"} & set(qa)
@@ -178,9 +179,7 @@ def test_the_first_texts_of_each_tool_are_released_also_where_others_take_its_pl
 
     released = {
         (row.document_id, row.tool, row.calls)
-        for row in _rows(
-            run, "select document_id, tool, count(*) as calls from release_calls group by document_id, tool"
-        )
+        for row in run.rows("select document_id, tool, count(*) as calls from release_calls group by document_id, tool")
     }
     expected, last = set(), dict.fromkeys(("Calculator", "QA"), 0)
     for document_id, of_document in sorted(saves.items()):
@@ -191,7 +190,7 @@ def test_the_first_texts_of_each_tool_are_released_also_where_others_take_its_pl
                 last[tool] += 1
                 expected.add((document_id, tool, calls))
     assert released == expected
-    [row] = _rows(run, "select left_out from run_releases")
+    [row] = run.rows("select left_out from run_releases")
     for tool in ("Calculator", "QA"):
         calls = sum(len(of_document[tool]) for of_document in saves.values())
         in_release = sum(number for _, of_tool, number in expected if of_tool == tool)
@@ -213,26 +212,8 @@ def test_calls_that_must_not_be_taught_are_left_out(settings: Settings, tmp_path
     )
 
 
-def test_loss_that_is_not_a_number_is_not_released(settings: Settings) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 0.5})
-    document = run.add_text(SUM)
-    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
-    run.complete("Calculator")
-    with database.transaction(run.engine) as connection:
-        name = "a_scored_call_has_a_result_and_three_finite_losses"
-        partition = f"call_losses_{recipe_id('score', 'Calculator')}"
-        connection.execute(sql_text(f"alter table call_losses drop constraint if exists {name}"))
-        connection.execute(sql_text(f"alter table {partition} drop constraint if exists {name}"))
-        connection.execute(sql_text("update call_losses set loss_without_call = 'NaN', loss_without_result = 'NaN'"))
-    with pytest.raises(NothingToReleaseError, match=r"found none at the thresholds Calculator 0\.5"):
-        release(settings, run.run_id)
-
-
 def of_schedule(run: AnnotatedRun, schedule: str | None) -> None:
-    with database.transaction(run.engine) as connection:
-        connection.execute(
-            sql_text("update annotation_runs set schedule = :name where run_id = 'run-1'"), {"name": schedule}
-        )
+    run.change("update annotation_runs set schedule = :name where run_id = 'run-1'", name=schedule)
 
 
 def test_the_run_of_a_schedule_may_keep_no_call(settings: Settings) -> None:
@@ -258,8 +239,7 @@ def test_examples_are_counted_that_changed_since_the_schedule_finetuned_last(set
     of_schedule(run, "posts")
     first = release_of_run(settings, run.run_id)
     assert first.changed_examples == 2
-    with database.transaction(run.engine) as connection:
-        connection.execute(sql_text(FINETUNED), {"release_id": first.release_id})
+    run.change(FINETUNED, release_id=first.release_id)
     assert release_of_run(settings, run.run_id) == ReleaseOfRun(first.release_id)
     of_schedule(run, "others")
     assert release_of_run(settings, run.run_id).changed_examples == 2
@@ -277,14 +257,10 @@ def test_incomplete_and_failed_tools_are_named_and_left_out(settings: Settings, 
     run.add_call("QA", second, " first", "Which?", "first", saves=2.0)
     run.complete("Calculator", "QA")
     run.complete("Calendar", without=second)
-    with database.transaction(run.engine) as connection:
-        connection.execute(
-            sql_text(
-                "insert into quality_results (run_id, subject, check_name, severity, success) "
-                "values ('run-1', 'QA', 'kept_share_is_plausible', 'fail', false)"
-            )
-        )
-
+    run.change(
+        "insert into quality_results (run_id, subject, check_name, severity, success) "
+        "values ('run-1', 'QA', 'kept_share_is_plausible', 'fail', false)"
+    )
     with database.transaction(run.engine) as connection:
         tools = tools_of_run(connection, run.run_id)
     assert [tool.tool for tool in tools.present] == ["Calculator"]
@@ -295,7 +271,7 @@ def test_incomplete_and_failed_tools_are_named_and_left_out(settings: Settings, 
     release_id = release(settings, run.run_id)
     [text] = _released(settings, release_id, tmp_path)
     assert text.tools == ("Calculator",)
-    assert _rows(run, "select lacking_tools from dataset_releases") == [(["Calendar", "QA"],)]
+    assert run.rows("select lacking_tools from dataset_releases") == [(["Calendar", "QA"],)]
     assert "did not come through: Calendar, QA." in (tmp_path / "README.md").read_text()
 
 
@@ -309,36 +285,28 @@ def test_mended_tool_gives_another_release_and_the_run_points_to_it(settings: Se
     run.complete("Calendar")
     whole = release(settings, run.run_id)
     assert whole != without_calendar
-    assert _rows(run, "select release_id from run_releases") == [(whole,)]
-    assert len(_rows(run, "select 1 from release_calls")) == 1 + 2
+    assert run.rows("select release_id from run_releases") == [(whole,)]
+    assert len(run.rows("select 1 from release_calls")) == 1 + 2
 
 
 def test_releasing_twice_and_from_another_run_gives_the_same_release(settings: Settings) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 0.5})
-    document = run.add_text(SUM)
-    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
-    run.complete("Calculator")
+    run, _ = annotated(settings)
     first = release(settings, run.run_id)
     keys = list(ObjectStore(settings).list("releases/"))
     assert release(settings, run.run_id) == first
 
-    other = AnnotatedRun(settings, {"Calculator": 0.5}, run_id="run-2")
-    other.add_text(SUM)
+    AnnotatedRun(settings, {"Calculator": 0.5}, run_id="run-2").add_text(SUM)
     assert release(settings, "run-2") == first
     assert list(ObjectStore(settings).list("releases/")) == keys
-    assert _rows(run, "select run_id from dataset_releases") == [("run-1",)]
-    assert _rows(run, "select run_id, release_id from run_releases order by 1") == [("run-1", first), ("run-2", first)]
-    assert len(_rows(run, "select 1 from release_calls")) == 1
+    assert run.rows("select run_id from dataset_releases") == [("run-1",)]
+    assert run.rows("select run_id, release_id from run_releases order by 1") == [("run-1", first), ("run-2", first)]
+    assert len(run.rows("select 1 from release_calls")) == 1
 
 
 def test_another_threshold_is_another_release(settings: Settings) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 0.5})
-    document = run.add_text(SUM)
-    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
-    run.complete("Calculator")
-    other = AnnotatedRun(settings, {"Calculator": 1.0}, run_id="run-2")
-    other.add_text(SUM)
-    assert release(settings, "run-1") != release(settings, "run-2")
+    run, _ = annotated(settings)
+    AnnotatedRun(settings, {"Calculator": 1.0}, run_id="run-2").add_text(SUM)
+    assert release(settings, run.run_id) != release(settings, "run-2")
 
 
 def test_most_texts_a_tool_are_taken_by_their_hash_and_not_by_their_order(settings: Settings, tmp_path: Path) -> None:
@@ -371,8 +339,7 @@ def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settin
 
     release(settings, run.run_id)
 
-    found = _rows(
-        run,
+    found = run.rows(
         "select tool, reason, count from yield_by_stage where stage = 'release' and count > 0 order by tool, reason",
     )
     # Calculator keeps 6 calls. At " and", document 0 has a better one of the same tool and document 2 one of Calendar. Of the three
@@ -385,8 +352,7 @@ def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settin
         ("Calendar", "released", 1),
         ("QA", "not_in_release", 1),
     ]
-    sums = _rows(
-        run,
+    sums = run.rows(
         "select tool, sum(count) filter (where stage = 'keep' and reason = 'kept') "
         "= sum(count) filter (where stage = 'release') from yield_by_stage group by tool order by tool",
     )
@@ -429,9 +395,7 @@ def test_many_pages_and_files_hold_every_text_once_with_the_same_bytes_each_time
 
 
 def _released_sums(settings: Settings) -> tuple[AnnotatedRun, str, ObjectStore]:
-    run = AnnotatedRun(settings, {"Calculator": 0.5})
-    run.add_call("Calculator", run.add_text(SUM), " 29", "400 / 1400", "0.29", saves=1.25)
-    run.complete("Calculator")
+    run, _ = annotated(settings)
     return run, release(settings, run.run_id), ObjectStore(settings)
 
 
@@ -467,7 +431,7 @@ def test_lost_file_that_this_version_writes_with_other_bytes_makes_the_release_a
         with pytest.raises(KeyboardInterrupt):
             release(settings, run.run_id)
     assert release(settings, run.run_id) == release_id
-    [row] = _rows(run, "select manifest_sha256, withdrawn_at from dataset_releases")
+    [row] = run.rows("select manifest_sha256, withdrawn_at from dataset_releases")
     anew = store.fetch(release_prefix(release_id), tmp_path, row.manifest_sha256)
     assert anew != manifest
     assert row.withdrawn_at is None
@@ -493,7 +457,7 @@ def test_release_whose_manifest_was_replaced_is_refused_and_made_anew_once_that_
     assert f"remove {prefix}/manifest.json" in str(refused.value)
     store.delete(f"{prefix}/manifest.json")
     assert release(settings, run.run_id) == release_id
-    store.fetch(prefix, tmp_path / "again", _rows(run, "select manifest_sha256 from dataset_releases")[0][0])
+    store.fetch(prefix, tmp_path / "again", run.rows("select manifest_sha256 from dataset_releases")[0][0])
     for path in (tmp_path / "first").iterdir():
         assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
 
@@ -501,14 +465,11 @@ def test_release_whose_manifest_was_replaced_is_refused_and_made_anew_once_that_
 def test_text_that_does_not_come_back_stops_the_release_before_anything_is_published(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 0.5})
-    document = run.add_text("Smuggled [Calculator(1 + 1) -> 2] in, and 400 passed, that is 29 %.")
-    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
-    run.complete("Calculator")
+    run, document = annotated(settings, "Smuggled [Calculator(1 + 1) -> 2] in, and 400 passed, that is 29 %.")
     with pytest.raises(QualityError, match=str(document.document_id)):
         release(settings, run.run_id)
     assert list(ObjectStore(settings).list("")) == []
-    assert _rows(run, "select 1 from dataset_releases") == []
+    assert run.rows("select 1 from dataset_releases") == []
 
 
 def test_nothing_kept_and_nothing_complete_and_no_run_each_say_so(settings: Settings) -> None:
@@ -557,12 +518,9 @@ def test_calls_of_a_corrected_record_join_those_of_its_text_and_the_url_is_the_c
 
 
 def test_the_same_calls_with_another_url_are_another_release(settings: Settings, tmp_path: Path) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 0.5})
-    document = run.add_text(SUM, "https://example.org/a")
-    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
-    run.complete("Calculator")
+    run, document = annotated(settings)
     before = release(settings, run.run_id)
     run.correct_url(document, "https://example.org/b")
     after = release(settings, run.run_id)
     urls = [_released(settings, made, tmp_path / made)[0].url for made in (before, after)]
-    assert urls == ["https://example.org/a", "https://example.org/b"]
+    assert urls == [None, "https://example.org/b"]
