@@ -68,8 +68,6 @@ class Ages:
 
     orphans_after: timedelta = timedelta(hours=24)
     """Objects, folders and texts that nothing names."""
-    stuck_after: timedelta = timedelta(hours=72)
-    """Runs without a sign of life; a finetuning may take 48 hours (`orchestration/defaults.py`)."""
 
 
 @dataclass(frozen=True)

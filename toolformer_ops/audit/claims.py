@@ -1,7 +1,6 @@
 """Claims about all stored rows as checks of an audit: those of `sql/audits` with a scope of audits (`storage/claims.py`).
 
-Their statements return `place` and `found`, and `relation` if it is of several tables. Nothing here is repaired: what breaks a
-claim follows from nothing older.
+Their statements return `place` and `found`, `relation` if it is of several tables, and `repair` if `repairing.py` can mend it.
 """
 
 import functools
@@ -13,11 +12,11 @@ from toolformer_ops.audit.auditing import MOST_FINDINGS, Auditing, Check, Findin
 from toolformer_ops.storage import database
 from toolformer_ops.storage.claims import Claim, all_claims, claims_of
 
-SCOPES = ("all", "corpus", "run", "release")
+SCOPES = ("all", "corpus", "run", "release", "model")
 
 
 def claim_checks() -> tuple[Check, ...]:
-    """The checks of all claims with a scope of audits."""
+    """The checks of all claims with a scope of audits, by name: of two findings of one place the first is stored."""
     return tuple(
         Check(claim.name.replace("_", " "), functools.partial(_subjects, scope), functools.partial(_page, claim, scope))
         for claim in all_claims()
@@ -33,6 +32,7 @@ def _subjects(scope: str, auditing: Auditing) -> list[str]:
         "corpus": bool(subjects.corpora) and subjects.has_rows,
         "run": bool(subjects.run_ids) and subjects.has_rows,
         "release": bool(subjects.releases),
+        "model": bool(subjects.models),
     }
     return [""] if looked_at[scope] else []
 
@@ -43,6 +43,7 @@ def _page(claim: Claim, scope: str, auditing: Auditing, _: str, __: str) -> Page
         "corpus_ids": [corpus_id for corpus_id, _ in subjects.corpora],
         "run_ids": list(subjects.run_ids),
         "release_ids": [row.release_id for row in subjects.releases],
+        "model_ids": [row.model_id for row in subjects.models],
         "recipe_ids": subjects.recipe_ids(),
         "tool_checks": [check.name for check in claims_of("tool")],
         "release_checks": [check.name for check in claims_of("files")],
@@ -54,7 +55,8 @@ def _page(claim: Claim, scope: str, auditing: Auditing, _: str, __: str) -> Page
     page = Page(items=max(1, len(ids.get(f"{scope}_ids", ()))))
     for row in rows:
         what = f"expected {claim.sentence}, found {row.found}"
+        more = {"relation": relation, "repair": None} | dict(row._mapping)
         page.findings.append(
-            Finding(cast(Kind, kind), row._mapping.get("relation", relation), row.place, what, claim.remedy)
+            Finding(cast(Kind, kind), more["relation"], row.place, what, claim.remedy, repair=more["repair"])
         )
     return page

@@ -10,7 +10,7 @@ import json
 import shutil
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from toolformer_ops.audit.auditing import Auditing, Check, Finding, Page
+from toolformer_ops.audit.auditing import Auditing, Check, Finding, Kind, Page
 from toolformer_ops.errors import CorruptObjectError, ObjectNotFoundError
 from toolformer_ops.finetuning.recipe import model_id_of
 from toolformer_ops.records import document_id_of
@@ -26,7 +26,7 @@ from toolformer_ops.release.format import ROW_GROUP_TEXTS, ReleasedText, read_fi
 from toolformer_ops.stages import finetuning
 from toolformer_ops.stages import release as release_stage
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.publication import MANIFEST, Manifest
+from toolformer_ops.storage.publication import MANIFEST, Manifest, PublishedFile
 
 LEFT_FOLDERS = ("release-", "check-release-", "audit-")
 """Beginnings of the names of temporary folders in the state folder."""
@@ -49,34 +49,17 @@ def releases(auditing: Auditing, release_id: str, _: str) -> Page:
     repair = {"action": "release", "release_id": release_id, "run_id": row.run_id}
     remedy = f"Make it again from Postgres: `toolformer-ops stage release --run {row.run_id}` (--repair)."
     page = Page()
-    manifest = _manifest(auditing, row.uri, row.manifest_sha256, remedy, repair, page)
-    if manifest is None:
-        return page
     content = Content()
     if row.definition is not None:
         content.digest = hashlib.sha256(json.dumps(row.definition, sort_keys=True).encode("ascii"))
-    auditing.settings.state_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="audit-", dir=auditing.settings.state_dir) as folder:
-        for file in manifest.files:
-            local = Path(folder) / "part.parquet"
-            damage = _damage(auditing, manifest, file.name, local)
-            page.items += 1
-            if damage is not None:
-                page.findings.append(
-                    Finding(
-                        damage[0],
-                        "object",
-                        auditing.store.uri(manifest.key_of(file)),
-                        damage[1],
-                        remedy,
-                        repair={**repair, "keys": [manifest.key_of(file)]},
-                    )
-                )
-            elif file.name.endswith(".parquet") and not page.findings:
-                texts = read_file(local)
-                while some := list(itertools.islice(texts, ROW_GROUP_TEXTS)):
-                    _compare_texts(auditing, row, some, content)
-    if page.findings:  # they explain what else is missing
+
+    def compare(path: Path) -> None:
+        texts = read_file(path)
+        while some := list(itertools.islice(texts, ROW_GROUP_TEXTS)):
+            _compare_texts(auditing, row, some, content)
+
+    manifest = _check_objects(auditing, row.uri, row.manifest_sha256, remedy, page, repair=repair, read=compare)
+    if manifest is None or page.findings:  # they explain what else is missing
         return page
     page.findings += content.findings
     page.items += content.calls
@@ -185,32 +168,13 @@ def _wrong_calls(row: Row[Any], kind: Any, expected: str, found: str, document_i
 
 
 def models(auditing: Auditing, model_id: str, _: str) -> Page:
-    """A model's id, release and base model, its manifest and the bytes of its objects."""
+    """A model's id, its manifest and the bytes of its objects."""
     row = next(row for row in auditing.subjects.models if row.model_id == model_id)
     page = Page(items=1)
-    restore = "Restore the row from a backup."
-    said = {name: row.definition.get(name) for name in ("release_id", "base_model")}
-    expected = {"release_id": row.release_id, "base_model": row.model_of_release}
-    if model_id_of(row.definition) != model_id:
-        page.findings.append(
-            Finding(
-                "changed",
-                "finetuned_models",
-                model_id,
-                f"expected the definition that the id is the hash of, found one with the hash {model_id_of(row.definition)}",
-                restore,
-            )
-        )
-    elif said != expected or row.model_of_run != row.model_of_release:
-        page.findings.append(
-            Finding(
-                "changed",
-                "finetuned_models",
-                model_id,
-                f"expected {said}, as its definition says, found {expected}, and its run has the model {row.model_of_run}",
-                restore,
-            )
-        )
+    hashed = model_id_of(row.definition)
+    if hashed != model_id:
+        what = f"expected the definition that the id is the hash of, found one with the hash {hashed}"
+        page.findings.append(Finding("changed", "finetuned_models", model_id, what, "Restore the row from a backup."))
     remedy = (
         f"Train it again: `toolformer-ops stage finetune --run {row.run_id}`, then `publish` with the same arguments."
     )
@@ -242,17 +206,35 @@ def artifacts(auditing: Auditing, uri: str, _: str) -> Page:
     return page
 
 
-def _check_objects(auditing: Auditing, uri: str, sha256: str, remedy: str, page: Page) -> Manifest | None:
-    """Add what is wrong with a publication's manifest and objects; returns the manifest if it is the registered one."""
-    manifest = _manifest(auditing, uri, sha256, remedy, None, page)
+def _check_objects(
+    auditing: Auditing,
+    uri: str,
+    sha256: str,
+    remedy: str,
+    page: Page,
+    *,
+    repair: dict[str, Any] | None = None,
+    read: Callable[[Path], None] | None = None,
+) -> Manifest | None:
+    """Add what is wrong with a publication's manifest and objects; returns the manifest if it is the registered one.
+
+    `read` takes a copy of each Parquet file, as long as nothing is wrong.
+    """
+    manifest = _manifest(auditing, uri, sha256, remedy, repair, page)
     if manifest is None:
         return None
-    for file in manifest.files:
-        page.items += 1
-        if damage := _damage(auditing, manifest, file.name):
-            page.findings.append(
-                Finding(damage[0], "object", auditing.store.uri(manifest.key_of(file)), damage[1], remedy)
-            )
+    auditing.settings.state_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="audit-", dir=auditing.settings.state_dir) as folder:
+        local = Path(folder) / "object" if read else Path("/dev/null")
+        for file in manifest.files:
+            page.items += 1
+            object_uri = auditing.store.uri(manifest.key_of(file))
+            if damage := _damage(auditing, object_uri, file, local):
+                kind, what = damage
+                of_file = {**repair, "keys": [manifest.key_of(file)]} if repair else None
+                page.findings.append(Finding(kind, "object", object_uri, what, remedy, repair=of_file))
+            elif read and file.name.endswith(".parquet") and not page.findings:
+                read(local)
     return manifest
 
 
@@ -281,15 +263,11 @@ def _manifest(
     return manifest
 
 
-def _damage(auditing: Auditing, manifest: Manifest, name: str, local: Path | None = None) -> tuple[Any, str] | None:
-    """Read an object whole; what is wrong with it, as kind and sentence, or None. `local`: keep its bytes there."""
-    file = next(file for file in manifest.files if file.name == name)
+def _damage(auditing: Auditing, uri: str, file: PublishedFile, local: Path) -> tuple[Kind, str] | None:
+    """Read an object whole into `local`; what is wrong with it, as kind and sentence, or None."""
     digest, size = hashlib.sha256(), 0
     try:
-        with (
-            auditing.store.open_uri(auditing.store.uri(manifest.key_of(file))) as body,
-            (local or Path("/dev/null")).open("wb") as out,
-        ):
+        with auditing.store.open_uri(uri) as body, local.open("wb") as out:
             while block := body.read(2**20):
                 digest.update(block)
                 size += len(block)
@@ -298,12 +276,9 @@ def _damage(auditing: Auditing, manifest: Manifest, name: str, local: Path | Non
         return "lost", f"expected {file.size} bytes, found nothing"
     except CorruptObjectError as error:
         return "changed", str(error)
-    if (size, digest.hexdigest()) != (file.size, file.sha256):
-        return (
-            "changed",
-            f"expected {file.size} bytes with the hash {file.sha256}, found {size} with {digest.hexdigest()}",
-        )
-    return None
+    if (size, digest.hexdigest()) == (file.size, file.sha256):
+        return None
+    return "changed", f"expected {file.size} bytes with the hash {file.sha256}, found {size} with {digest.hexdigest()}"
 
 
 def orphaned_objects(auditing: Auditing, _: str, __: str) -> Page:

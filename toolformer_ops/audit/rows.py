@@ -47,7 +47,7 @@ def corpus_sums(auditing: Auditing, corpus_id: str, _: str) -> Page:
 
 
 def recipe_ids(auditing: Auditing, _: str, __: str) -> Page:
-    """Ids of recipes are the hashes of their definitions, and all that runs name are there."""
+    """Ids of recipes are the hashes of their definitions."""
     page = Page()
     with database.transaction(auditing.engine) as connection:
         rows = database.fetch_all(
@@ -57,17 +57,6 @@ def recipe_ids(auditing: Auditing, _: str, __: str) -> Page:
         )
     for row in rows:
         page.items += 1
-        if not row.is_there:
-            page.findings.append(
-                Finding(
-                    "lost",
-                    "recipes",
-                    row.recipe_id,
-                    f"expected the recipe of {row.stage} of {row.tool}, found no row",
-                    "Start a run with the same choices, which writes it again, or restore the row from a backup.",
-                )
-            )
-            continue
         found = Recipe(row.stage, row.tool, row.definition, row.parent_recipe_id).recipe_id
         if found != row.recipe_id:
             page.findings.append(
@@ -134,16 +123,6 @@ def finished_versions(auditing: Auditing) -> list[str]:
             connection, queries.audited_rows.finished_newest, recipe_ids=auditing.subjects.recipe_ids()
         )
     return [f"{row.recipe_id} {row.corpus_id} {row.version} {row.ordinal_limit}" for row in rows]
-
-
-def runs(auditing: Auditing, _: str, __: str) -> Page:
-    """Runs that are said to be running give signs of life."""
-    return statement_page(
-        auditing,
-        queries.audited_rows.runs,
-        run_ids=list(auditing.subjects.run_ids),
-        stuck_after_seconds=auditing.ages.stuck_after.total_seconds(),
-    )
 
 
 def numbered_runs(auditing: Auditing) -> list[str]:
@@ -250,7 +229,6 @@ ROW_CHECKS = (
     Check("recipes", _once, recipe_ids),
     *(Check(f"{stage} rows", _recipes_of(stage), stage_rows(stage)) for stage in RECIPE_OF_STAGE),
     Check("finished work", finished_versions, finished_work),
-    Check("runs", _once, runs),
 )
 """In this order: a later check does not report what an earlier one explains."""
 NUMBER_CHECKS = (Check("numbers of runs", numbered_runs, run_numbers),)

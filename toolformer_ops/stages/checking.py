@@ -99,16 +99,9 @@ def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, objec
 
     `members` are the arguments of the SQL function `members_beyond`.
     """
-    parameters = {
+    parameters: dict[str, object] = {
+        **vars(run),
         **members,
-        "run_id": run.run_id,
-        "tool": run.tool,
-        "tool_version": run.tool_version,
-        "filter_recipe_id": run.filter_recipe_id,
-        "sampling_recipe_id": run.sampling_recipe_id,
-        "execution_recipe_id": run.execution_recipe_id,
-        "scoring_recipe_id": run.scoring_recipe_id,
-        **run.keep_rule,
         "min_kept_texts": run.choices.min_kept_texts,
         "max_kept_share": run.choices.max_kept_share,
         "max_false_discovery_rate": run.choices.max_false_discovery_rate,

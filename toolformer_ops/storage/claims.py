@@ -12,7 +12,7 @@ and then returns the rows that break the claim.
 |---|---|---|---|
 | `tool` | a tool's new rows in a run, before they count as done | the table of rows to check, `{batch}` | `stages/checking.py` |
 | `files` | the files of a run's release, as they are on S3 | the same | `stages/checking.py` |
-| `corpus`, `run`, `release` | all rows of an audit's corpora, runs or releases | kind of the finding, table | `audit/claims.py` |
+| `corpus`, `run`, `release`, `model` | all rows of those that an audit looks at | kind of the finding, table | `audit/claims.py` |
 | `all` | all rows, in an audit of everything alone | the same | `audit/claims.py` |
 
 What a constraint of the tables makes true is no claim here (`tests/integration/test_checking.py` lists these).
@@ -28,7 +28,7 @@ from toolformer_ops.storage import database
 
 _HEAD = re.compile(
     r"-- (?P<severity>fail|warn): (?P<sentence>.+)\n"
-    r"(?P<scopes>(?:-- (?:tool|files|corpus|run|release|all): \w+(?: \w+)?\n)+)"
+    r"(?P<scopes>(?:-- (?:tool|files|corpus|run|release|model|all): \w+(?: \w+)?\n)+)"
     r"-- remedy: (?P<remedy>.+)\n"
 )
 
