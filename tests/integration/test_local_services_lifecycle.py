@@ -92,13 +92,13 @@ def object_store(settings: Settings) -> ObjectStoreAddress:
     )
 
 
-def test_services_start_stop_and_keep_what_they_were_given(state: StatePaths) -> None:
+def test_services_start_stop_and_keep_what_they_were_given(state: StatePaths, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = up(load_settings(), WITHOUT_AIRFLOW)
     assert load_settings().database_dsn == settings.database_dsn, "the environment file holds another address"
     assert set(processes(settings)) == {"postgres", "object-store"}
     remember(settings, "0123456789abcdef")
     client = object_store(settings).client()
-    client.put_object(Bucket=settings.s3_bucket, Key="kept", Body=b"content")
+    client.put_object(Bucket=settings.s3_bucket, Key="kept", Body=b"content" * 10_000)
     before = processes(settings)
     # What the reader does to its own role, the page does not feel, and the next `up` puts right.
     page = make_url(settings.reader_dsn.get_secret_value())
@@ -122,7 +122,13 @@ def test_services_start_stop_and_keep_what_they_were_given(state: StatePaths) ->
     again = up(load_settings(), WITHOUT_AIRFLOW)
     assert again == settings, "addresses and passwords changed"
     assert remembered(again) == ["0123456789abcdef"]
-    assert object_store(again).client().get_object(Bucket=again.s3_bucket, Key="kept")["Body"].read() == b"content"
+    down(again)
+    state.ports.unlink()
+    monkeypatch.setenv("TOOLFORMER_S3_PORT", str(choose_port()))
+    moved = up(load_settings(), ["object_store"])
+    assert moved.s3_endpoint_url != settings.s3_endpoint_url
+    kept = object_store(moved).client(timeout_seconds=30).get_object(Bucket=moved.s3_bucket, Key="kept")
+    assert kept["Body"].read() == b"content" * 10_000
 
 
 def test_what_was_killed_comes_back_with_its_data_and_up_says_what_it_found(
@@ -188,20 +194,6 @@ def test_a_port_that_is_lost_between_choice_and_use_costs_a_second_try(
     assert len(choices) == 2
     assert remembered(settings) == []
     assert "another program took the port of postgres" in caplog.text
-
-
-def test_object_store_finds_its_objects_again_on_other_ports(
-    state: StatePaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = up(load_settings(), ["object_store"])
-    object_store(settings).client().put_object(Bucket=settings.s3_bucket, Key="kept", Body=b"content" * 10_000)
-    down(settings)
-    state.ports.unlink()
-    monkeypatch.setenv("TOOLFORMER_S3_PORT", str(choose_port()))
-    moved = up(load_settings(), ["object_store"])
-    assert moved.s3_endpoint_url != settings.s3_endpoint_url
-    client = object_store(moved).client(timeout_seconds=30)
-    assert client.get_object(Bucket=moved.s3_bucket, Key="kept")["Body"].read() == b"content" * 10_000
 
 
 def test_only_the_service_with_other_settings_is_restarted_and_up_says_so_before(
