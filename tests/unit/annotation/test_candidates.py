@@ -94,6 +94,7 @@ LAST_LINE_IN_20 = ("Nine ten eleven", "twelve, and", "thirteen is the", "last of
     ("text", "most", "unbroken", "pieces"),
     [
         (PROSE, 200, (), [PROSE]),
+        (PROSE, len(PROSE), (), [PROSE]),
         (PROSE, 80, (), [PROSE[:42], PROSE[45:]]),  # at the end of the paragraph
         (PROSE, 30, (), [PROSE[:29], "Seven eight.", "Nine ten eleven twelve, and", "thirteen is the last of them."]),
         (PROSE, 20, (), ["One two three.", "Four five six.", "Seven eight.", *LAST_LINE_IN_20]),
@@ -165,6 +166,8 @@ def test_a_long_paragraph_is_annotated_in_pieces_or_left_out_and_the_others_keep
     of_lines = filter_document(TellingTool(decisions), document, left_out)
     assert [(one.paragraph, one.kept) for one in of_lines] == [(0, False), (1, False), (2, True), (3, False)]
     assert [one.reason for one in of_lines] == [LONGER_THAN_LIMIT, "of a line", "of a line", LONGER_THAN_LIMIT]
+    exactly = [FilterDecision(kept=True, reason="of a line", start_char=0, end_char=40)]  # ten tokens
+    assert filter_document(TellingTool(exactly), document, left_out) == exactly
 
 
 def test_each_group_of_texts_is_sampled_before_the_positions_of_the_next_are_found() -> None:

@@ -69,7 +69,12 @@ def found_on(asked: str, result: str) -> WovenCall:
         (OLD, [DATE, OLD_SUM], "days since November 20", 0),
         (OLD, [DATE, OLD_SUM], "33 * 2", 1),  # the whole result of the sum
         (OLD, [DATE, OLD_SUM], "1987 + 1", None),  # in the text before
-        (OLD, [DATE, replace(OLD_SUM, result="Born in 1987.")], "1987 + 1", None),  # in the text before the call before
+        (
+            OLD,
+            [DATE, replace(OLD_SUM, call=Call("WikiSearch", "Ada"), result="Born in 1987.")],
+            "1987 + 1",
+            None,
+        ),  # the text says 1987 before that call
         (OLD, [DATE, OLD_SUM], "today is", None),  # words of the date that are in the text, or no pair of it
         (OLD, [DATE, OLD_SUM], "2 + 2", None),
         (OLD, [DATE, OLD_SUM], "", None),
