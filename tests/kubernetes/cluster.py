@@ -1,8 +1,9 @@
 """A Kubernetes cluster for tests: API server, scheduler and kubelets in one thread; containers are processes of this machine.
 
 Real are: the REST API with its refusals, the clients that talk to it, and the processes: each container has a read-only root of its
-own, sees no file of the machine but its image and its volumes, is PID 1, has no rights, and dies of memory where there are cgroups.
-Not real are: the images (paths of this machine), the nodes (names with numbers), GPUs (counted only), the network (the machine's).
+own, sees no file of the machine but its image and its volumes, is PID 1, and has no rights.
+Not real are: the images (paths of this machine), the nodes (names with numbers), GPUs and memory limits (numbers), the network (the
+machine's). `tests/kubernetes/real` asks the same of a real cluster.
 
     with TestCluster(folder, nodes=[gpu_node("gpu-0", gpus=2), cpu_node("cpu-0")]) as cluster:
         cluster.add_secret("toolformer", {"TOOLFORMER_DATABASE_DSN": "..."})
@@ -13,7 +14,6 @@ Not real are: the images (paths of this machine), the nodes (names with numbers)
     admission.py    what Kubernetes refuses of a pod
     kubelet.py      a pod from its node to its end
     container.py    the first process of a container
-    cgroups.py      memory limits
 
 It needs root and Linux.
 """
@@ -28,13 +28,13 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 import warnings
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 import pytest
@@ -88,6 +88,9 @@ class TestCluster:
     """See the module. Methods are called from any thread but its own; they return when it is done."""
 
     __test__ = False
+    image, namespace = IMAGE, NAMESPACE
+    settings: Mapping[str, Any] = MappingProxyType({"kubernetes_poll_seconds": 0.2, "kubernetes_patience_seconds": 0.5})
+    """Of a deployment that looks at its pods often."""
 
     def __init__(
         self,
@@ -96,14 +99,12 @@ class TestCluster:
         *,
         images: Mapping[str, Image] | None = None,
         role: Sequence[Mapping[str, Any]] = AIRFLOW_ROLE,
-        pod_security: str = "restricted",
     ) -> None:
         self.role = tuple(role)
         self.records: list[PodRecord] = []
         """All pods that ever were, in the order of their making."""
         self.errors: list[BaseException] = []
         """Of the cluster itself; `wait_for` and `close` raise the first."""
-        self.most_at_work = 0
         self.most_gpus_in_use = 0
         self.kubeconfig = folder / "kubeconfig"
         """For a client with the rights of `role`, as Airflow's workers have."""
@@ -112,7 +113,7 @@ class TestCluster:
         self._works: dict[str, Work] = {}  # by the pod's uid
         self._tasks: set[asyncio.Task[None]] = set()
         self._objects = Objects()
-        self.kubelet = Kubelet(folder, self._objects, images or {IMAGE: local_image()}, self._count)
+        self.kubelet = Kubelet(folder, self._objects, images or {IMAGE: local_image()})
         """Its fields say which images there are, how slow they are pulled, and the like; set them at any time."""
         self._tokens = {"airflow": secrets.token_hex(16), "admin": secrets.token_hex(16)}
         users = {
@@ -123,14 +124,13 @@ class TestCluster:
         self._thread = threading.Thread(target=self._loop.run_forever, name="cluster", daemon=True)
         self._thread.start()
         self.api = self._call(self._new_api(users))
-        labels = {"pod-security.kubernetes.io/enforce": pod_security}
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         self._add("namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}, "status": {"phase": "Active"}})
         for account in (
             "default",
             *(found["metadata"]["name"] for found in RIGHTS if found["kind"] == "ServiceAccount"),
         ):
             self._add("serviceaccounts", {"metadata": {"name": account, "namespace": NAMESPACE}})
-        self._add("storageclasses", {"metadata": {"name": "standard"}, "provisioner": "tests/folder"})
         for node in nodes:
             self.add_node(node)
         for user, path in (("airflow", self.kubeconfig), ("admin", self.admin_kubeconfig)):
@@ -163,6 +163,10 @@ class TestCluster:
         self.kubelet.remove_files()
         if self.errors:
             raise self.errors[0]
+
+    def records_of(self, task: str) -> list[PodRecord]:
+        """All pods that a task ever had."""
+        return [record for record in self.records if record.labels.get("task_id") == task]
 
     def client(self) -> client.CoreV1Api:
         """A client that may do everything."""
@@ -270,39 +274,15 @@ class TestCluster:
 
         self._do(kill)
 
-    def outage(self, seconds: float) -> None:
-        """The API server refuses and cuts connections for so long; returns once it does. Pods run on."""
+    def outage(self) -> None:
+        """The API server refuses and cuts connections, until `back`. Pods run on."""
+        self._call(self.api.refuse())
 
-        async def pause() -> None:
-            await asyncio.sleep(seconds)
-            await self.api.listen()
-
-        async def refuse() -> None:
-            await self.api.refuse()
-            self._spawn(pause())
-
-        self._call(refuse())
+    def back(self) -> None:
+        """The API server answers again."""
+        self._call(self.api.listen())
 
     # What the API server asks of the kubelets
-
-    def refuse_unsupported(self, pod: Json) -> None:
-        """See `PodWorkers`."""
-        spec = pod["spec"]
-        kinds = {kind for volume in spec.get("volumes") or [] for kind in volume if kind != "name"}
-        sources = {
-            name for variable in spec["containers"][0].get("env") or [] for name in variable.get("valueFrom") or {}
-        }
-        for what, found in (
-            ("one container and no other", len(spec["containers"]) == 1 and not spec.get("initContainers")),
-            ("restartPolicy Never", spec["restartPolicy"] == "Never"),
-            (
-                "volumes of kinds configMap, emptyDir, hostPath, persistentVolumeClaim",
-                kinds <= {"configMap", "emptyDir", "hostPath", "persistentVolumeClaim"},
-            ),
-            ("env from secretKeyRef and fieldRef", sources <= {"secretKeyRef", "fieldRef"}),
-        ):
-            if not found:
-                raise ApiError(400, "BadRequest", f"the cluster of the tests runs pods with {what}")
 
     def accept(self, pod: Json) -> None:
         """See `PodWorkers`."""
@@ -312,28 +292,6 @@ class TestCluster:
         self.records.append(record)
         work = self._works[metadata["uid"]] = Work(pod, record, self._objects)
         self._spawn(self._run(work))
-
-    def accept_job(self, job: Json) -> None:
-        """See `PodWorkers`. The Job's one pod is not tried again."""
-        template, name = job["spec"]["template"], job["metadata"]["name"]
-        labels = {**(template["metadata"].get("labels") or {}), "batch.kubernetes.io/job-name": name}
-        pod = copy.deepcopy({"metadata": {"namespace": NAMESPACE, "labels": labels}, "spec": template["spec"]})
-        pod["metadata"]["name"] = f"{name}-{uuid.uuid4().hex[:5]}"
-        self.api.admit_pod(pod)
-        self._objects.add("pods", pod)
-        self.accept(pod)
-
-        async def follow() -> None:
-            work = self._works[pod["metadata"]["uid"]]
-            while pod["status"]["phase"] not in ENDED_PHASES:
-                await asyncio.sleep(POLL_SECONDS)
-                if work.lost:
-                    return
-            kind = "Complete" if pod["status"]["phase"] == "Succeeded" else "Failed"
-            job["status"] = {"conditions": [{"type": kind, "status": "True"}]}
-            self._objects.changed("jobs", job)
-
-        self._spawn(follow())
 
     def end(self, pod: Json, grace_seconds: int) -> None:
         """See `PodWorkers`."""
@@ -441,10 +399,6 @@ class TestCluster:
                 work.set_condition("DisruptionTarget", "True", "DeletionByPodGC", "PodGC: node no longer exists")
             await asyncio.sleep(0)
             self._objects.remove("pods", work.pod)
-
-    def _count(self) -> None:
-        """A container has started."""
-        self.most_at_work = max(self.most_at_work, sum(record.is_at_work for record in self.records))
 
     # Threads
 

@@ -95,8 +95,6 @@ def become(spec: dict[str, Any], started_fd: int) -> None:
     """Become the command; returns only by the process's end."""
     try:
         libc.prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-        if spec["cgroup"]:
-            Path(spec["cgroup"], "cgroup.procs").write_text("0")
         socket.sethostname(spec["hostname"])
         mount("none", Path("/"), flags=RECURSIVE | PRIVATE)
         build_root(Path(spec["root"]), spec)

@@ -13,18 +13,16 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 from kubernetes.utils import parse_quantity
 
 from tests.kubernetes import container as launcher
 from tests.kubernetes.api_server import ApiError, Json, Log, Objects, now
-from tests.kubernetes.cgroups import close_cgroup, make_cgroup
 from toolformer_ops.config import REPOSITORY
 
 NAMESPACE = "toolformer"
@@ -81,7 +79,6 @@ class PodRecord:
     reason: str = ""
     message: str = ""
     """The container's last words: its termination message, or the end of its log."""
-    peak_memory_bytes: int = 0
 
     @property
     def is_at_work(self) -> bool:
@@ -115,7 +112,6 @@ class Work:
     told: asyncio.Event = field(default_factory=asyncio.Event)
     log: Log | None = None
     process: asyncio.subprocess.Process | None = None
-    cgroup: Path | None = None
     lost: bool = False
     """Its node is gone, and nobody can say what became of it."""
 
@@ -149,7 +145,6 @@ class Work:
         conditions.append(
             {**new, **({"reason": reason} if reason else {}), **({"message": message} if message else {})}
         )
-        self.objects.changed("pods", self.pod)
 
     def set_waiting(self, reason: str, message: str = "") -> None:
         self.set_state({"waiting": {"reason": reason, **({"message": message} if message else {})}})
@@ -159,7 +154,6 @@ class Work:
         container = {key: self.container[key] for key in ("name", "image")}
         status = {**container, "imageID": "", "ready": running, "started": running, "restartCount": 0, "state": state}
         self.pod["status"]["containerStatuses"] = [status]
-        self.objects.changed("pods", self.pod)
 
     def tell(self, kind: str, reason: str, message: str) -> None:
         """Write an event."""
@@ -186,9 +180,7 @@ class Work:
 class Kubelet:
     """See the module. Runs in the cluster's event loop."""
 
-    def __init__(
-        self, folder: Path, objects: Objects, images: Mapping[str, Image], started: Callable[[], None]
-    ) -> None:
+    def __init__(self, folder: Path, objects: Objects, images: Mapping[str, Image]) -> None:
         self.images = dict(images)
         self.image_pull_seconds = 0.0
         self.pull_error = ""
@@ -197,7 +189,6 @@ class Kubelet:
         """How long the API shows a deleted pod's terminal phase; after that its events alone are left."""
         self._folder = folder
         self._objects = objects
-        self._started = started
         self._pulled: set[tuple[str, str]] = set()  # node, image
 
     def claim_folder(self, name: str) -> Path:
@@ -305,11 +296,6 @@ class Kubelet:
                 elif not reference.get("optional"):
                     missing = f"couldn't find key {key} in Secret {NAMESPACE}/{reference['name']}"
                     raise ApiError(404, "NotFound", missing)
-            elif "fieldRef" in source:
-                part: Any = work.pod
-                for name in source["fieldRef"]["fieldPath"].split("."):
-                    part = part[name]
-                found[variable["name"]] = str(part)
             else:
                 found[variable["name"]] = str(variable.get("value", ""))
         return found
@@ -337,15 +323,12 @@ class Kubelet:
         message_file.touch()
         message_file.chmod(0o666)
         mounts = [*self._mounts(work, home), mounted(message_file, "/dev/termination-log")]
-        limit = (work.container.get("resources") or {}).get("limits", {}).get("memory")
-        work.cgroup = make_cgroup(work.pod["metadata"]["uid"], int(parse_quantity(limit))) if limit else None
         user = context.get("runAsUser", image.user)
         spec = {
             "root": str(home / "root"),
             "image_paths": [str(path) for path in image.paths],
             "mounts": mounts,
             "read_only_root": bool(context.get("readOnlyRootFilesystem")),
-            "cgroup": str(work.cgroup or ""),
             "hostname": record.name[:63],
             "directory": work.container.get("workingDir", image.directory),
             "user": user,
@@ -376,7 +359,6 @@ class Kubelet:
             return 128
         work.log = Log()
         record.started = time.time()
-        self._started()
         work.tell("Normal", "Started", f"Started container {work.container['name']}")
         work.pod["status"].update(phase="Running", hostIP="127.0.0.1", podIP="127.0.0.1")
         work.set_state({"running": {"startedAt": now()}})
@@ -384,15 +366,9 @@ class Kubelet:
         # 3. Wait for its end, or for a word to end it: SIGTERM, the grace period, SIGKILL.
         copying = asyncio.ensure_future(copy_log(process, work.log))
         ended = asyncio.ensure_future(process.wait())
-        watched = [(home / "volumes" / volume["name"], volume) for volume in limited_volumes(work.pod)]
-        while not ended.done() and not work.told.is_set():
-            telling = asyncio.ensure_future(work.told.wait())
-            await asyncio.wait([ended, telling], timeout=0.5 if watched else None, return_when=asyncio.FIRST_COMPLETED)
-            telling.cancel()
-            for folder, volume in watched:
-                if used_bytes(folder) > parse_quantity(volume["emptyDir"]["sizeLimit"]):
-                    message = f'Usage of EmptyDir volume "{volume["name"]}" exceeds the limit "{volume["emptyDir"]["sizeLimit"]}". '
-                    work.end(Ending(0, "Evicted", message))
+        telling = asyncio.ensure_future(work.told.wait())
+        await asyncio.wait([ended, telling], return_when=asyncio.FIRST_COMPLETED)
+        telling.cancel()
         if not ended.done() and work.ending is not None and not work.lost:
             if work.ending.reason == "Evicted":
                 work.tell("Warning", "Evicted", work.ending.message)
@@ -415,10 +391,6 @@ class Kubelet:
         await copying
         work.log.close()
         exit_code = int(process.returncode or 0)
-        if work.cgroup is not None:
-            record.peak_memory_bytes, killed = close_cgroup(work.cgroup)
-            if killed and exit_code == 137 and (work.ending is None or not work.ending.reason):
-                work.ending = Ending(0, "OOMKilled")
         fallback = work.container.get("terminationMessagePolicy") == "FallbackToLogsOnError" and exit_code != 0
         written = message_file.read_text(errors="replace")[:4096]
         tail = b"\n".join(line for _, line in work.log.lines[-MESSAGE_LINES:])[-MESSAGE_BYTES:].decode(errors="replace")
@@ -445,13 +417,9 @@ class Kubelet:
                 folder.mkdir(parents=True)
                 for name, text in self._data("configmaps", volume["configMap"]).items():
                     (folder / name).write_text(text)
-            elif "hostPath" in volume:
-                folder = Path(volume["hostPath"]["path"])
-                if volume["hostPath"].get("type") == "DirectoryOrCreate":
-                    folder.mkdir(parents=True, exist_ok=True)
             else:
                 folder = self.claim_folder(volume["persistentVolumeClaim"]["claimName"])
-            if fs_group is not None and "hostPath" not in volume:  # Kubernetes leaves a hostPath as it is
+            if fs_group is not None:
                 os.chown(folder, -1, fs_group)
                 folder.chmod(folder.stat().st_mode | 0o2770)
             folders[volume["name"]] = (folder, memory)
@@ -483,8 +451,6 @@ class Kubelet:
                 "finishedAt": now(),
             }
             work.set_state({"terminated": terminated})
-        else:
-            self._objects.changed("pods", work.pod)
 
 
 def security_context(pod: Json) -> Json:
@@ -495,26 +461,6 @@ def security_context(pod: Json) -> Json:
 def mounted(source: Path, target: str, *, read_only: bool = False, memory: str = "") -> Json:
     """A mount as `container.py` takes it; `memory`: options of a tmpfs in place of the source."""
     return {"source": str(source), "target": target, "read_only": read_only, "memory": memory}
-
-
-def limited_volumes(pod: Json) -> list[Json]:
-    """The volumes on the node's disk that have a size limit."""
-    volumes = pod["spec"].get("volumes") or []
-    return [
-        volume
-        for volume in volumes
-        if "sizeLimit" in (volume.get("emptyDir") or {}) and volume["emptyDir"].get("medium") != "Memory"
-    ]
-
-
-def used_bytes(folder: Path) -> int:
-    """Bytes on the disk below a folder."""
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                total += Path(parent, name).lstat().st_blocks * 512
-    return total
 
 
 async def copy_log(process: asyncio.subprocess.Process, log: Log) -> None:

@@ -1,5 +1,6 @@
 """`toolformer-ops doctor --kubernetes` on the cluster of the tests: what is there, what is missing, and the remedy."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from airflow.models.pool import Pool
 from airflow.utils import session as airflow_session
 from typer.testing import CliRunner
 
-from tests.kubernetes.cluster import IMAGE, NAMESPACE, Node, TestCluster
+from tests.kubernetes.cluster import GPU, IMAGE, NAMESPACE, Node, TestCluster
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import REPOSITORY, Settings, load_settings
 
@@ -23,18 +24,9 @@ TEMPLATES = REPOSITORY / "deploy" / "pod-templates"
 @pytest.fixture
 def deployment(cluster: TestCluster, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """A deployment that lacks nothing, on a cluster without GPUs; the caller has all rights."""
-    cluster.add_secret(
-        "doctor",
-        {
-            "TOOLFORMER_DATABASE_DSN": settings.database_dsn.get_secret_value(),
-            "TOOLFORMER_S3_ACCESS_KEY_ID": str(
-                settings.s3_access_key_id and settings.s3_access_key_id.get_secret_value()
-            ),
-            "TOOLFORMER_S3_SECRET_ACCESS_KEY": str(
-                settings.s3_secret_access_key and settings.s3_secret_access_key.get_secret_value()
-            ),
-        },
-    )
+    names = ("database_dsn", "s3_access_key_id", "s3_secret_access_key")
+    secrets = {f"TOOLFORMER_{name.upper()}": getattr(settings, name).get_secret_value() for name in names}
+    cluster.add_secret("doctor", secrets)
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", "kubernetes://")
     change(
         monkeypatch,
@@ -165,48 +157,30 @@ def test_the_driver_the_disk_the_taints_and_the_storage_class_of_nodes_are_named
     cluster.add_node(Node(name="small", gpus=1, labels={"kind": "small"}, disk="20Gi"))
     cluster.add_node(Node(name="old", gpus=1, labels={"kind": "old", **labels}))
     cluster.add_claim("toolformer-cache", bound=False)
-    gpu = yaml.safe_load((TEMPLATES / "a100" / "gpu.yaml").read_text())
-    gpu["spec"]["volumes"].append({"name": "cache", "persistentVolumeClaim": {"claimName": "toolformer-cache"}})
+    pod = yaml.safe_load((TEMPLATES / "a100" / "gpu.yaml").read_text())
+    pod["spec"]["volumes"].append({"name": "cache", "persistentVolumeClaim": {"claimName": "toolformer-cache"}})
     for name, kind in (("cpu", "tainted"), ("gpu", "small"), ("finetune", "old")):
-        (tmp_path / f"{name}.yaml").write_text(
-            yaml.safe_dump({**gpu, "spec": {**gpu["spec"], "nodeSelector": {"kind": kind}}})
-        )
+        pod["spec"]["nodeSelector"] = {"kind": kind}
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(pod))
     change(monkeypatch, kubernetes_templates=tmp_path)
     _, found = doctor("--no-pods")
     assert found["nodes for cpu"] == (
         "missing", "1 nodes, kind=tainted; all have taints (sku=gpu:NoSchedule). Add them to tolerations in the template."
     )  # fmt: skip
-    state, detail = found["nodes for gpu"]
-    assert (state, "disk for pods 20 GiB, a pod asks for 24Gi. Give the nodes a larger boot disk" in detail) == (
-        "missing",
-        True,
-    )
-    state, detail = found["nodes for finetune"]
-    assert (state, detail.endswith("a pod wants 1; driver 550.54.15")) == ("ok", True)
-    state, detail = found["claim toolformer-cache"]
-    assert state == "unknown"
-    assert "the cluster's default storage class may wait for the first pod, or may not have ReadWriteMany" in detail
+    for subject, state, words in (
+        ("nodes for gpu", "missing", "disk for pods 20 GiB, a pod asks for 24Gi. Give the nodes a larger boot disk"),
+        ("nodes for finetune", "ok", "a pod wants 1; driver 550.54.15"),
+        (
+            "claim toolformer-cache",
+            "unknown",
+            "default storage class may wait for the first pod, or may not have ReadWriteMany",
+        ),
+    ):
+        assert found[subject][0] == state, found[subject]
+        assert words in found[subject][1]
 
 
-@pytest.mark.parametrize(("gpus", "way"), [(4, "off"), (1, "layers")])
-def test_gpus_that_a_model_cannot_use_are_said(
-    deployment: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: int, way: str
-) -> None:
-    for path in (TEMPLATES / "a100").glob("*.yaml"):
-        pod = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if path.stem == "gpu":
-            [stage] = pod["spec"]["containers"]
-            stage["resources"]["limits"]["nvidia.com/gpu"] = gpus
-            stage.setdefault("env", []).append({"name": "TOOLFORMER_MODEL_PARALLEL", "value": way})
-        (tmp_path / path.name).write_text(yaml.safe_dump(pod), encoding="utf-8")
-    change(monkeypatch, kubernetes_templates=tmp_path, kubernetes_config_file=tmp_path / "none")
-    _, found = doctor("--no-pods")
-    assert found["template gpu"][0] == "missing"
-    assert f"found {gpus} and {way}" in found["template gpu"][1]
-    assert found["template cpu"][0] == "ok"
-
-
-def test_a_cluster_that_cannot_be_reached_is_one_line(
+def test_a_cluster_that_cannot_be_reached_is_one_line_and_templates_are_looked_at_all_the_same(
     deployment: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     change(monkeypatch, kubernetes_config_file=tmp_path / "none")
@@ -214,3 +188,15 @@ def test_a_cluster_that_cannot_be_reached_is_one_line(
     assert status == 1
     assert states(found, "missing") == ["cluster"]
     assert "TOOLFORMER_KUBERNETES_CONFIG_FILE" in found["cluster"][1]
+    shutil.copytree(TEMPLATES / "a100", tmp_path / "a100")
+    change(monkeypatch, kubernetes_templates=tmp_path / "a100")
+    pod = yaml.safe_load((TEMPLATES / "a100" / "gpu.yaml").read_text())
+    [stage] = pod["spec"]["containers"]
+    environment = list(stage.get("env", ()))
+    for gpus, way in ((4, "off"), (1, "layers")):  # GPUs that a model cannot use
+        stage["resources"]["limits"][GPU] = gpus
+        stage["env"] = [*environment, {"name": "TOOLFORMER_MODEL_PARALLEL", "value": way}]
+        (tmp_path / "a100" / "gpu.yaml").write_text(yaml.safe_dump(pod))
+        _, found = doctor("--no-pods")
+        assert states(found, "missing") == ["cluster", "template gpu"]
+        assert f"found {gpus} and {way}" in found["template gpu"][1]

@@ -10,7 +10,8 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tests.kubernetes.cluster import TestCluster
-from tests.kubernetes.test_stage_pods import STOPS_WELL, Task, airflow, background
+from tests.kubernetes.tasks import STOPS_WELL, Task
+from tests.kubernetes.test_stage_pods import airflow, background
 from toolformer_ops.orchestration import audit_task
 from toolformer_ops.orchestration.pod_results import AuditPod, ChoosingPod, PodWithResult
 
@@ -61,7 +62,7 @@ def test_a_release_in_a_pod_says_what_it_made_and_which_tasks_are_not_needed(
     assert task.pushed["return_value"] == RELEASE
     assert task.pushed["skipped"] == {"finetune": "12 are too few"}
     assert task.pushed["skipmixin_key"] == {"skipped": ["finetune"]}  # what Airflow's scheduler reads
-    assert [record.exit_code for record in task.records()] == [0]
+    assert [record.exit_code for record in cluster.records_of(task.name)] == [0]
 
 
 def test_a_release_that_is_out_of_memory_takes_its_own_pod_alone_and_the_retry_makes_it(

@@ -1,171 +1,27 @@
 """Stage tasks on the cluster of the tests: how they end as their pods end, waited for by the task itself and deferred.
 
-In place of Airflow's scheduler and triggerer, `Task` does what these do: it runs the trigger of a deferred task, which went through
-its serialised form, and hands the event to the task. The pods run shell scripts.
+`tests/kubernetes/real` asks some of it of a real cluster.
 """
 
 import asyncio
-import copy
-import importlib
 import re
-import socket
 import ssl
-import time
 import traceback
-import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from tests.kubernetes.api_server import ApiError
-from tests.kubernetes.cluster import GPU, IMAGE, NAMESPACE, Node, PodRecord, TestCluster, cpu_node
-from toolformer_ops.config import REPOSITORY, Settings
+from tests.kubernetes.cluster import GPU, IMAGE, NAMESPACE, Node, TestCluster, cpu_node
+from tests.kubernetes.tasks import RUN, STOPS_WELL, Task, deferral, first, restored, settings
 from toolformer_ops.orchestration import endings, pods
-from toolformer_ops.orchestration.pods import StagePod, end_pods_of_run, pod_arguments
-
-RUN = "manual__2026-11-22T10:00:00+00:00"
-STOPS_WELL = "trap 'echo asked to end; exit 143' TERM; echo ready; while :; do sleep 0.05; done"
-RELEASE = Asset("release", uri="toolformer://release")
-
-
-def settings(cluster: TestCluster, **values: Any) -> Settings:
-    """Of a deployment on the cluster of the tests, which looks at its pods often."""
-    common = {
-        "kubernetes_config_file": cluster.kubeconfig,
-        "kubernetes_image": IMAGE,
-        "kubernetes_templates": REPOSITORY / "deploy" / "pod-templates" / "cpu-only",
-        "kubernetes_namespace": NAMESPACE,
-        "kubernetes_poll_seconds": 0.2,
-        "kubernetes_patience_seconds": 0.5,
-    }
-    return Settings(_env_file=None, **(common | values))
-
-
-class Task:
-    """A task of a stage whose pod runs a shell script, tried as often as `run` is called."""
-
-    def __init__(self, cluster: TestCluster, name: str, script: str, *, deferrable: bool, **more: Any) -> None:
-        self.cluster, self.name, self.more = cluster, name, more
-        self.arguments = pod_arguments(settings(cluster, kubernetes_deferrable=deferrable), template="cpu")
-        self.manifest = copy.deepcopy(self.arguments.pop("manifest"))
-        self.stage = self.manifest["spec"]["containers"][0]
-        self.stage["command"] = ["sh", "-c", script]
-        self.tries = self.max_tries = 0
-        self.deferrals = 0
-        self.extra: dict[str, str] = {}
-        self.operator: StagePod | None = None
-
-    def new_operator(self) -> StagePod:
-        """As each process of Airflow makes it from the DAG file."""
-        return StagePod(
-            task_id=self.name,
-            arguments=["stage", "sample"],
-            manifest=self.manifest,
-            shard="1/3",
-            outlets=[RELEASE],
-            asset_extra={"release_id": "r1"},
-            **(self.arguments | self.more),
-        )
-
-    def run(self, context: Any = None) -> None:
-        """One try, to its end; with a context, that try once more."""
-        context = context or self.context()
-        self.operator = self.new_operator()
-        step: Callable[[], Any] = lambda: self.operator.execute(context)  # noqa: E731
-        while True:
-            try:
-                step()
-            except TaskDeferred as deferred:
-                self.deferrals += 1
-                event = asyncio.run(first(restored(deferred.trigger))).payload
-                self.operator = operator = self.new_operator()
-                step = lambda: operator.trigger_reentry(context, event)  # noqa: B023, E731
-            else:
-                return
-
-    def context(self) -> Any:
-        """What Airflow gives the next try."""
-        self.tries += 1
-        instance = SimpleNamespace(
-            id=uuid.uuid4(),
-            max_tries=self.max_tries,
-            dag_id="annotate_corpus",
-            task_id=self.name,
-            map_index=1,
-            try_number=self.tries,
-            start_date=datetime.now(UTC),
-            xcom_push=lambda **_: None,
-        )
-        return {
-            "ti": instance,
-            "run_id": RUN,
-            "dag": SimpleNamespace(dag_id="annotate_corpus"),
-            "params": {},
-            "outlet_events": {RELEASE: SimpleNamespace(extra=self.extra)},
-        }
-
-    def in_background(self, pool: ThreadPoolExecutor) -> "Future[None]":
-        """A try whose pod runs when this returns."""
-        future = pool.submit(self.run)
-        self.cluster.wait_for(lambda: future.done() or "ready" in self.log(), f"{self.name} is ready")
-        return future
-
-    def pods(self) -> list[dict[str, Any]]:
-        """Those of this task that the API shows."""
-        return [pod for pod in self.cluster.pods() if pod["metadata"]["labels"].get("task_id") == self.name]
-
-    def records(self) -> list[PodRecord]:
-        """All pods that it ever had."""
-        return [record for record in self.cluster.records if record.labels.get("task_id") == self.name]
-
-    def pod(self) -> str:
-        """The name of its only pod."""
-        (pod,) = self.pods()
-        return str(pod["metadata"]["name"])
-
-    def log(self) -> str:
-        """What its only pod has written."""
-        if not [pod for pod in self.pods() if pod["status"].get("phase") == "Running"]:
-            return ""
-        return str(self.cluster.client().read_namespaced_pod_log(self.pod(), NAMESPACE))
-
-    def new_pod(self) -> str:
-        """The name of a pod as a try makes it, without a try."""
-        operator = self.new_operator()
-        return str(
-            operator.client.create_namespaced_pod(
-                NAMESPACE, operator.build_pod_request_obj(self.context())
-            ).metadata.name
-        )
-
-
-def deferral(task: Task) -> Any:
-    """The trigger to which a try defers."""
-    with pytest.raises(TaskDeferred) as caught:
-        task.new_operator().execute(task.context())
-    return restored(caught.value.trigger)
-
-
-def restored(trigger: Any) -> Any:
-    """The trigger as the triggerer makes it from Airflow's database."""
-    path, arguments = trigger.serialize()
-    module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(module), name)(**arguments)
-
-
-async def first(trigger: Any) -> Any:
-    """The trigger's event."""
-    async for event in trigger.run():
-        return event
-    raise AssertionError("the trigger ended without an event")
+from toolformer_ops.orchestration.pods import end_pods_of_run
 
 
 @pytest.fixture(autouse=True)
@@ -180,6 +36,17 @@ def airflow(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch) -> None:
 def background() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(16) as pool:
         yield pool
+
+
+def capture(capfd: pytest.CaptureFixture[str]) -> Callable[[], str]:
+    """Returns all that was written to stdout since."""
+    parts: list[str] = []
+
+    def said() -> str:
+        parts.append(capfd.readouterr().out)
+        return "".join(parts)
+
+    return said
 
 
 def run_all(tasks: Sequence[Task], background: ThreadPoolExecutor) -> list[BaseException | None]:
@@ -197,7 +64,7 @@ def test_a_stage_that_succeeds_leaves_its_asset_events_and_its_pod_for_a_second_
     assert (waiting.deferrals, deferred.deferrals) == (0, 1)
     for task in (waiting, deferred):
         assert task.extra == {"release_id": "r1"}
-        (record,) = task.records()
+        (record,) = cluster.records_of(task.name)
         assert (record.exit_code, record.arguments) == (0, ["stage", "sample", "--shard", "1/3"])
         assert [pod["status"]["phase"] for pod in task.pods()] == ["Succeeded"]
 
@@ -240,19 +107,21 @@ def has_an_image_that_is_not_there(task: Task) -> str:
     return "the image registry.example/other:1 cannot be pulled.*TOOLFORMER_KUBERNETES_IMAGE"
 
 
-def mounts_a_claim_that_is_not_there(task: Task) -> str:
+def has_its_cache_on(task: Task, claim: str) -> None:
     volumes = {volume["name"]: volume for volume in task.manifest["spec"]["volumes"]}
     del volumes["cache"]["emptyDir"]
-    volumes["cache"]["persistentVolumeClaim"] = {"claimName": "not-there"}
+    volumes["cache"]["persistentVolumeClaim"] = {"claimName": claim}
+
+
+def mounts_a_claim_that_is_not_there(task: Task) -> str:
+    has_its_cache_on(task, "not-there")
     return 'persistentvolumeclaim "not-there" not found.*Make the claim not-there in namespace toolformer'
 
 
 def mounts_a_claim_without_a_volume(task: Task) -> str:
     with suppress(ApiError):
         task.cluster.add_claim("unbound", bound=False)
-    volumes = {volume["name"]: volume for volume in task.manifest["spec"]["volumes"]}
-    del volumes["cache"]["emptyDir"]
-    volumes["cache"]["persistentVolumeClaim"] = {"claimName": "unbound"}
+    has_its_cache_on(task, "unbound")
     return "unbound immediate PersistentVolumeClaims.*kubectl describe pvc unbound.*storage class"
 
 
@@ -303,25 +172,27 @@ def test_what_keeps_a_pod_from_starting_is_said_by_name_and_the_pod_goes(
         assert isinstance(error, AirflowException)
         assert re.search(message, str(error)), error
         assert vars(error)["fault"] == "setup"
-        assert task.records()[0].started is None
+        assert cluster.records_of(task.name)[0].started is None
         cluster.wait_for(lambda: not task.pods(), "the pod is gone")  # noqa: B023
 
 
-def test_a_pod_waits_for_a_gpu_that_is_busy(cluster: TestCluster, background: ThreadPoolExecutor) -> None:
+def test_a_pod_waits_for_a_gpu_that_is_busy(
+    cluster: TestCluster, background: ThreadPoolExecutor, capfd: pytest.CaptureFixture[str]
+) -> None:
     def with_gpu(name: str, script: str) -> Task:
         task = Task(cluster, name, script, deferrable=True)
         task.manifest["spec"]["tolerations"] = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]
         task.stage["resources"]["limits"][GPU] = 2
         return task
 
-    busy = with_gpu("has-the-gpus", STOPS_WELL).in_background(background)
+    holder = with_gpu("has-the-gpus", STOPS_WELL)
+    busy = holder.in_background(background)
     waits = with_gpu("waits-for-gpus", "exit 0")
     waiting = background.submit(waits.run)
-    cluster.wait_for(waits.pods, "the second pod is made")
-    time.sleep(1.5)  # longer than the patience with what does not come by itself
-    assert not waiting.done()
-    holder = next(pod for pod in cluster.pods() if "has-the-gpus" in pod["metadata"]["labels"]["task_id"])
-    cluster.delete(holder["metadata"]["name"])
+    said = capture(capfd)
+    cluster.wait_for(lambda: re.search("waits-for-gpus.* waits: .*Insufficient nvidia.com/gpu", said()), "it is said")
+    assert not waiting.done()  # after more than the patience with what does not come by itself
+    cluster.delete(holder.pod())
     waiting.result(timeout=30)
     with pytest.raises(AirflowException):
         busy.result(timeout=30)
@@ -369,19 +240,17 @@ def test_a_pod_that_was_just_made_is_not_said_to_wait(
     assert " waits: " not in log
 
 
-def test_an_api_server_that_is_away_before_there_is_a_pod_is_named_and_waited_for(cluster: TestCluster) -> None:
+def test_an_api_server_that_is_away_before_there_is_a_pod_is_named(cluster: TestCluster) -> None:
     task = Task(cluster, "api-away", "exit 0", deferrable=True)
-    cluster.outage(1.0)
-    with pytest.raises(AirflowException, match=r"the Kubernetes API does not answer: .* No pod was made\.") as caught:
-        task.run()
+    cluster.outage()
+    try:
+        with pytest.raises(
+            AirflowException, match=r"the Kubernetes API does not answer: .* No pod was made\."
+        ) as caught:
+            task.run()
+    finally:
+        cluster.back()
     assert vars(caught.value)["fault"] == "away"
-
-    def answers() -> bool:
-        with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", cluster.api.port)):
-            return True
-        return False
-
-    cluster.wait_for(answers, "the API server is back")
 
 
 def test_a_pod_that_kubernetes_refuses_fails_for_good(cluster: TestCluster) -> None:
@@ -467,12 +336,15 @@ def test_a_pod_whose_node_is_gone_is_given_up(cluster: TestCluster, background: 
 
 
 def test_stages_work_through_an_outage_of_the_api_server(cluster: TestCluster, background: ThreadPoolExecutor) -> None:
-    tasks = [Task(cluster, f"outage-{way}", "echo ready; sleep 3; echo done", deferrable=way) for way in (False, True)]
+    tasks = [Task(cluster, f"outage-{way}", "echo ready; sleep 1; echo done", deferrable=way) for way in (False, True)]
     futures = [task.in_background(background) for task in tasks]
-    cluster.outage(2.0)
+    records = [record for task in tasks for record in cluster.records_of(task.name)]
+    cluster.outage()
+    cluster.wait_for(lambda: all(record.ended for record in records), "both pods end meanwhile")
+    cluster.back()
     assert [future.exception(timeout=60) for future in futures] == [None, None]
     assert [task.deferrals for task in tasks] == [0, 1]
-    assert [len(task.records()) for task in tasks] == [1, 1]
+    assert [len(cluster.records_of(task.name)) for task in tasks] == [1, 1]
 
 
 def test_the_time_limit_ends_a_deferred_stage_and_its_pod(cluster: TestCluster) -> None:
@@ -480,7 +352,7 @@ def test_the_time_limit_ends_a_deferred_stage_and_its_pod(cluster: TestCluster) 
     with pytest.raises(AirflowException, match=r"deadline.*; the next try starts after the last committed micro-batch"):
         task.run()
     cluster.wait_for(lambda: not task.pods(), "the pod is gone")
-    (record,) = task.records()
+    (record,) = cluster.records_of(task.name)
     assert record.exit_code == 143
 
 
@@ -501,6 +373,33 @@ def test_a_task_that_was_told_to_end_ends_its_pod_and_is_no_success(
     assert not isinstance(caught.value, AirflowFailException)
     assert task.extra == {}
     cluster.wait_for(lambda: not task.pods(), "the pod is gone")
+
+
+def test_a_deferred_task_that_is_told_to_end_when_it_is_back_is_no_success(cluster: TestCluster) -> None:
+    task = Task(cluster, "sigterm-back", "exit 0", deferrable=True)
+    context = task.context()
+    with pytest.raises(TaskDeferred) as caught:
+        task.new_operator().execute(context)
+    event = asyncio.run(first(restored(caught.value.trigger))).payload
+    operator = task.new_operator()
+    vars(operator)["_write_logs"] = lambda *_, **__: operator.on_kill()
+    with pytest.raises(AirflowException, match="SIGTERM|was deleted"):
+        operator.trigger_reentry(context, event)
+    assert task.extra == {}
+
+
+def test_a_pod_that_works_is_no_success_whatever_its_trigger_said(cluster: TestCluster) -> None:
+    task = Task(cluster, "works", STOPS_WELL, deferrable=True)
+    name = task.new_pod()
+    cluster.wait_for(lambda: "ready" in task.log(), "the pod works")
+    for status in ("success", "failed"):
+        event = {"status": status, "name": name, "namespace": NAMESPACE, "message": ""}
+        with pytest.raises(AirflowException, match=f"the pod {name} runs") as caught:
+            task.new_operator().trigger_reentry(task.context(), event)
+        assert vars(caught.value)["fault"] == "away"
+        assert task.pod() == name
+    assert task.extra == {}
+    cluster.delete(name)
 
 
 def test_a_deferred_task_that_a_user_ends_takes_its_pod_along(cluster: TestCluster) -> None:
@@ -536,7 +435,7 @@ def test_a_retry_takes_over_the_pod_of_a_worker_that_died(cluster: TestCluster, 
     deferral(task)  # and then nobody comes back
     task.run()
     assert task.extra == {"release_id": "r1"}
-    assert len(task.records()) == 1
+    assert len(cluster.records_of(task.name)) == 1
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
@@ -552,7 +451,7 @@ def test_a_try_that_is_started_twice_has_one_pod_and_takes_its_exit_status(
         else:
             with pytest.raises(AirflowException, match=result):
                 task.run(context)
-    assert len(task.records()) == 1
+    assert len(cluster.records_of(task.name)) == 1
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
@@ -564,15 +463,15 @@ def test_a_retry_takes_the_exit_status_of_a_pod_that_succeeded_and_a_cleared_tas
     cluster.wait_for(lambda: task.pods()[0]["status"].get("phase") == "Succeeded", "the pod of the first try succeeds")
     task.run()
     assert task.extra == {"release_id": "r1"}
-    assert len(task.records()) == 1
+    assert len(cluster.records_of(task.name)) == 1
     task.max_tries = task.tries  # what Airflow does when a person clears the task
     task.run()
-    assert len(task.records()) == 2
+    assert len(cluster.records_of(task.name)) == 2
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
 def test_no_pod_starts_beside_one_that_is_being_deleted(cluster: TestCluster, deferrable: bool) -> None:
-    slow = "trap 'sleep 1; exit 143' TERM; echo ready; while :; do sleep 0.05; done"
+    slow = "trap 'sleep 1; exit 143' TERM; echo ready; sleep 3600 & wait"
     task = Task(cluster, f"being-deleted-{deferrable}", slow, deferrable=deferrable)
     name = task.new_pod()
     cluster.wait_for(lambda: "ready" in task.log(), "the pod works")
@@ -580,7 +479,7 @@ def test_no_pod_starts_beside_one_that_is_being_deleted(cluster: TestCluster, de
     with pytest.raises(AirflowException, match=r"was deleted|ended by SIGTERM") as caught:
         task.run()
     assert vars(caught.value)["fault"] == "outside"
-    (record,) = task.records()
+    (record,) = cluster.records_of(task.name)
     assert record.exit_code == 143
 
 
@@ -591,7 +490,7 @@ def test_of_two_pods_of_a_task_one_works_on(cluster: TestCluster) -> None:
     task.stage["command"] = ["sh", "-c", "echo ready; sleep 1"]
     task.new_pod()
     task.run()
-    records = {record.name: record for record in task.records()}
+    records = {record.name: record for record in cluster.records_of(task.name)}
     assert len(records) == 2
     cluster.wait_for(lambda: records[first_pod].exit_code == 143, "the first pod has ended")
 

@@ -9,6 +9,7 @@ import gzip
 import json
 import re
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -375,7 +376,8 @@ def test_no_fault_loses_or_repeats_a_row_and_what_cannot_succeed_is_not_tried_ag
             "left alone": lambda _: None,
         },
     )
-    cluster.outage(30)
+    cluster.outage()
+    threading.Timer(30, cluster.back).start()
 
     # 4. What cannot succeed was tried once.
     assert wait_until_ended(airflow, INGEST, "cut-corpus") == "failed"
