@@ -383,7 +383,7 @@ def test_a_deferred_task_that_is_told_to_end_when_it_is_back_is_no_success(clust
     event = asyncio.run(first(restored(caught.value.trigger))).payload
     operator = task.new_operator()
     vars(operator)["_write_logs"] = lambda *_, **__: operator.on_kill()
-    with pytest.raises(AirflowException, match="SIGTERM|was deleted"):
+    with pytest.raises(AirflowException, match=r"SIGTERM|was deleted"):
         operator.trigger_reentry(context, event)
     assert task.extra == {}
 
