@@ -42,6 +42,8 @@ class Tool:
     model: str = "m@1"
     index: str = "index-1"
     context: str = "all"
+    tau_information: float | None = None
+    placebos: bool = False
 
     def recipes(self) -> dict[str, dict[str, Any]]:
         """The definitions by stage, each with its id and its parent's id."""
@@ -55,6 +57,11 @@ class Tool:
             found[stage] = {"recipe_id": recipe_id, "parent": parent, "definition": definition}
             parent = recipe_id
         return found
+
+    @property
+    def placebo_recipe(self) -> str:
+        """The id of the recipe of its placebos."""
+        return hashlib.sha256(f"placebos of {self.recipes()['score']['recipe_id']}".encode()).hexdigest()[:16]
 
 
 def draw(*parts: object) -> random.Random:
@@ -159,14 +166,31 @@ class Nights:
                     connection, queries.runs.insert_tool, run_id=run_id, tool=tool.name, tool_version=tool.index,
                     filter_recipe_id=recipes["filter"]["recipe_id"], sampling_recipe_id=recipes["sample"]["recipe_id"],
                     execution_recipe_id=recipes["execute"]["recipe_id"], scoring_recipe_id=recipes["score"]["recipe_id"],
-                    keep_threshold=tool.threshold, prune_below=0.0, reads_record=tool.reads_record, tau_information=None,
+                    keep_threshold=tool.threshold, prune_below=0.0, reads_record=tool.reads_record,
+                    tau_information=tool.tau_information,
                 )  # fmt: skip
                 for table in ("candidate_calls", "pruned_positions"):
                     database.ensure_partition(connection, table, recipes["sample"]["recipe_id"])
                 database.ensure_partition(connection, "call_losses", recipes["score"]["recipe_id"])
+                if tool.placebos:
+                    self._draw_pool(connection, run_id, tool)
 
-    def work(self, run_id: str, *tools: Tool, share: float = 1.0) -> None:
-        """Do what is undone of a run, or only for a share of its documents."""
+    def _draw_pool(self, connection: Connection, run_id: str, tool: Tool) -> None:
+        of_recipe = {"placebo_recipe_id": tool.placebo_recipe}
+        scoring = tool.recipes()["score"]["recipe_id"]
+        database.ensure_partition(connection, "placebo_losses", tool.placebo_recipe)
+        database.execute(
+            connection, queries.runs.insert_recipe, recipe_id=tool.placebo_recipe, stage="placebo", tool=tool.name,
+            parent_recipe_id=scoring, definition="{}",
+        )  # fmt: skip
+        database.execute(
+            connection, queries.placebo_pools.insert, **of_recipe, scoring_recipe_id=scoring, corpus_id=CORPUS_ID, placebos=2,
+            placebo_sample=1, documents=1, calls=1, sample_share=0.5,
+        )  # fmt: skip
+        database.execute(connection, queries.placebo_pools.use, **of_recipe, run_id=run_id, tool=tool.name)
+
+    def work(self, run_id: str, *tools: Tool, share: float = 1.0, killed: float = 0.0) -> None:
+        """Do what is undone of a run, or only for a share of its documents; a share of them kills its process at the sampling."""
         with database.transaction(self.engine) as connection:
             for tool in tools:
                 rows = connection.execute(
@@ -176,12 +200,16 @@ class Nights:
                     {"run_id": run_id, "tool": tool.name},
                 ).all()  # fmt: skip
                 chosen = [row for row in rows if draw("share", run_id, tool.name, row.text).random() < share]
-                self._annotate(connection, run_id, tool, chosen)
+                self._annotate(connection, run_id, tool, chosen, killed)
 
-    def _annotate(self, connection: Connection, run_id: str, tool: Tool, rows: list[Any]) -> None:
+    def _annotate(self, connection: Connection, run_id: str, tool: Tool, rows: list[Any], killed: float) -> None:
         ids = {stage: recipe["recipe_id"] for stage, recipe in tool.recipes().items()}
-        ledger: dict[str, list[tuple[Any, ...]]] = {stage: [] for stage in STAGES}
-        decisions, candidates, losses = [], [], []
+        if tool.placebos:
+            ids["placebo"] = tool.placebo_recipe
+        done = "select document_id, counts ? 'process_killed' as is_killed from stage_ledger where recipe_id = :recipe"
+        sampled = {row.document_id: row.is_killed for row in connection.execute(text(done), {"recipe": ids["sample"]})}
+        ledger: dict[str, list[tuple[Any, ...]]] = {stage: [] for stage in ids}
+        decisions, candidates, losses, placebos = [], [], [], []
         for row in rows:
             seen = (row.text, row.url if tool.reads_record else None)
             kept = draw("filter", tool.name, *seen).random() < 0.75
@@ -189,6 +217,14 @@ class Nights:
             decisions.append((ids["filter"], row.variant_id, 0, 0, len(row.text), kept, reason))
             ledger["filter"].append((row.variant_id, 1, {"paragraphs": 1, reason: 1}))
             if not kept:
+                continue
+            if sampled.get(row.variant_id, draw("killed", run_id, tool.name, *seen).random() < killed):
+                failed = (ids["sample"], row.variant_id, "sample", tool.name, "process_killed", 3, run_id)
+                columns = ("recipe_id", "document_id", "stage", "tool", "reason", "deaths", "run_id")
+                database.copy_insert(connection, "failed_documents", columns, [failed])
+                ledger["sample"].append((row.variant_id, 0, {"paragraphs": 1, "process_killed": 1}))
+                for stage in list(ids)[2:]:
+                    ledger[stage].append((row.variant_id, 0, {}))
                 continue
             number = draw("calls", ids["sample"], *seen).randrange(4)
             reasons: Counter[str] = Counter()
@@ -212,11 +248,20 @@ class Nights:
                     [0.0, 0.5, 0.75, 1.0, 1.25, 2.5]
                 )
                 losses.append((ids["score"], call_id, row.variant_id, 0, str(result), None, 3.0, 3.5, 3.0 - saves))
+                chance = draw("placebos", ids["score"], row.text, position, call_text, result)
+                for n in (1, 2) if tool.placebos else ():
+                    reduction, information = chance.choice([-0.5, 0.5, 0.75, 1.25]), chance.choice([0.0, 0.2, 0.4])
+                    placebos.append(
+                        (ids["placebo"], row.variant_id, call_id, n, n, n == 1, 3.0 - reduction, reduction, information,
+                         chance.choice([0.1, 0.3]))
+                    )  # fmt: skip
             ledger["sample"].append(
                 (row.variant_id, number, {"paragraphs": 1, "positions": number, "candidates": number})
             )
             ledger["execute"].append((row.variant_id, number, {"calls": number}))
             ledger["score"].append((row.variant_id, number, {"calls": number, **reasons}))
+            if tool.placebos:
+                ledger["placebo"].append((row.variant_id, reasons["scored"], {"placebos": reasons["scored"]}))
         losses_columns = ("scoring_recipe_id", "call_id", "document_id", "result_rank", "result", "reason",
                           "loss_without_call", "loss_without_result", "loss_with_result")  # fmt: skip
         candidates_columns = ("sampling_recipe_id", "call_id", "document_id", "paragraph", "position_token", "position_char",
@@ -226,6 +271,9 @@ class Nights:
         database.copy_insert(connection, "filter_decisions", decision_columns, decisions)
         database.copy_insert(connection, "candidate_calls", candidates_columns, candidates)
         database.copy_insert(connection, "call_losses", losses_columns, losses)
+        placebo_columns = ("placebo_recipe_id", "document_id", "call_id", "number", "source", "is_sampled", "loss_with_result",
+                           "reduction_bound", "information", "placebo_information")  # fmt: skip
+        database.copy_insert(connection, "placebo_losses", placebo_columns, placebos)
         for stage, done in ledger.items():
             known = set(connection.execute(
                 text("select document_id from stage_ledger where recipe_id = :recipe and stage = :stage"),

@@ -1,78 +1,16 @@
 -- Which calls a release takes.
 
--- name: kept_counts_base
--- The newest earlier passed check of this recipe at this threshold whose counts kept_counts may start from; no row where there is
--- none.
-select earlier.corpus_version as counted_version, finished.ordinal_limit as counted_ordinal,
-       counted.judged_calls, counted.kept_calls, counted.releasable_calls, counted.kept_texts
-from run_tools asked
-join checked_yields counted on counted.tool = asked.tool
-join annotation_runs earlier on earlier.run_id = counted.run_id
-join finished_work finished
-    on finished.recipe_id = asked.scoring_recipe_id
-   and finished.corpus_id = earlier.corpus_id
-   and finished.version = earlier.corpus_version
-   and finished.ordinal_limit = coalesce(earlier.ordinal_limit, 2147483647)
-join recipes recipe on recipe.recipe_id = asked.scoring_recipe_id
-where asked.run_id = counted.run_id
-  and asked.tool = :tool
-  and asked.scoring_recipe_id = :scoring_recipe_id
-  and asked.keep_threshold = :keep_threshold
-  and asked.tau_information is not distinct from cast(:tau_information as double precision)
-  and (asked.tau_information is null or asked.placebo_recipe_id is not distinct from :placebo_recipe_id)
-  and counted.releasable_calls is not null
-  and earlier.corpus_id = :corpus_id
-  and earlier.corpus_version <= :at_version
-  and finished.finished_at > coalesce(recipe.dropped_at, '-infinity')
-order by earlier.corpus_version desc, earlier.ordinal_limit is not distinct from nullif(:below_ordinal, 2147483647) desc
-limit 1
-
 -- name: kept_counts
 -- How much of one tool's work in one run is judged, kept and releasable. Calls that are never released (input only after) count as kept,
--- pruned ones as not kept. Counted are the documents that joined or left since an earlier run of the same recipe and threshold whose check
--- passed (:counted_version, :counted_ordinal; 0 and 0 where there is none), and added to what that check counted.
-with changed as (
-    select case when :reads_record then variant_id else document_id end as variant_id, case when has_joined then 1 else -1 end as sign
-    from differing_members(:corpus_id, :at_version, :below_ordinal, :counted_version, :counted_ordinal)
-),
-by_document as (
-    select
-        changed.sign, loss.document_id,
-        count(*) as judged_calls,
-        count(*) filter (
-            where run_keeps(loss.reason, loss.loss_reduction, :keep_threshold,
-                  :placebo_recipe_id, loss.document_id, loss.call_id, cast(:tau_information as double precision))) as kept_calls
-    from changed
-    join call_losses loss on loss.document_id = changed.variant_id
-    where loss.scoring_recipe_id = :scoring_recipe_id
-      and (loss.reason is null or loss.reason = 'pruned_below')
-    group by changed.sign, loss.document_id
-),
-counted as (
-    select
-        coalesce(sum(sign * judged_calls), 0) as judged_calls,
-        coalesce(sum(sign * kept_calls), 0) as kept_calls,
-        coalesce(sum(sign) filter (where kept_calls > 0), 0) as kept_texts
-    from by_document
-),
-unreleasable as (
-    select coalesce(sum(changed.sign), 0) as calls
-    from changed
-    join candidate_calls call on call.document_id = changed.variant_id
-    join call_losses loss on loss.document_id = call.document_id and loss.call_id = call.call_id
-    where call.sampling_recipe_id = :sampling_recipe_id
-      and call.input_only_after
-      and loss.scoring_recipe_id = :scoring_recipe_id
-      and run_keeps(loss.reason, loss.loss_reduction, :keep_threshold,
-          :placebo_recipe_id, loss.document_id, loss.call_id, cast(:tau_information as double precision))
-)
-select
-    cast(:judged_calls + counted.judged_calls as bigint) as judged_calls,
-    cast(:kept_calls + counted.kept_calls as bigint) as kept_calls,
-    cast(:releasable_calls + counted.kept_calls - unreleasable.calls as bigint) as releasable_calls,
-    cast(:kept_texts + counted.kept_texts as bigint) as kept_texts
-from counted
-cross join unreleasable
+-- pruned ones as not kept. Parameters: numbers.counted of checked_yields.
+select cast(sum(judged_calls) as bigint) as judged_calls, cast(sum(kept_calls) as bigint) as kept_calls,
+       cast(sum(releasable_calls) as bigint) as releasable_calls, cast(sum(kept_texts) as bigint) as kept_texts
+from (
+    select judged_calls, kept_calls, releasable_calls, kept_texts from checked_yields where run_id = :base_run_id and tool = :tool
+    union all
+    select judged, kept, releasable, texts
+    from counted_kept(cast(:rt as run_tools), cast(:run as annotation_runs), cast(:base as annotation_runs))
+) found
 
 -- name: choice_table
 -- first_texts: the first texts of each tool with a kept call, in the order of variant_id, the id under which the tool's rows are.

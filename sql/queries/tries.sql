@@ -109,5 +109,20 @@ tries as (
 -- What was finished is not any more: the next run looks at all documents.
 finished as (
     delete from finished_work finished using work where finished.recipe_id = work.recipe_id
+),
+-- Nor do later numbers follow from what was counted with these documents as given up.
+dropped as (
+    update recipes recipe set dropped_at = now() from work where recipe.recipe_id = work.recipe_id
+),
+stale as (
+    select distinct rt.run_id, rt.tool
+    from run_tools rt
+    join work on work.recipe_id in (rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, rt.placebo_recipe_id)
+),
+counted_yields as (
+    delete from checked_yields counted using stale where counted.run_id = stale.run_id and counted.tool = stale.tool
+),
+counted_placebos as (
+    delete from placebo_counts counted using stale where counted.run_id = stale.run_id and counted.tool = stale.tool
 )
 select stage, tool, document_id, reason from given_up order by tool, stage, document_id

@@ -4,11 +4,7 @@ select run_id, tool, kept_calls, released_calls, sample_seconds, execute_seconds
        seconds / nullif(released_calls, 0) as seconds_per_released_call,
        own_seconds, start_up_seconds
 from (
-    select rt.run_id, rt.tool, work.*,
-           (select y.count from yield_by_stage y
-            where y.run_id = rt.run_id and y.tool = rt.tool and y.stage = 'keep' and y.reason = 'kept') as kept_calls,
-           (select y.count from yield_by_stage y
-            where y.run_id = rt.run_id and y.tool = rt.tool and y.stage = 'release' and y.reason = 'released') as released_calls,
+    select rt.run_id, rt.tool, work.*, yields.*,
            (select coalesce(sum(w.seconds), 0) from run_work w where w.run_id = rt.run_id and w.tool = rt.tool) as own_seconds,
            (select coalesce(sum(batch.start_up_seconds), 0) from micro_batches batch
             where batch.run_id = rt.run_id and batch.tool = rt.tool) as start_up_seconds
@@ -30,6 +26,12 @@ from (
         join run_tool_documents member
             on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = done.document_id
     ) work
+    cross join lateral (
+        select max(y.count) filter (where y.stage = 'keep' and y.reason = 'kept') as kept_calls,
+               max(y.count) filter (where y.stage = 'release' and y.reason = 'released') as released_calls
+        from yield_by_stage y
+        where y.run_id = rt.run_id and y.tool = rt.tool
+    ) yields
 ) counted;
 comment on view cost_per_kept_call is 'What the kept calls of a run cost in seconds of work, by tool: over the documents of the run, whichever run did the work. Reads the ledger of these documents; give run_id.';
 comment on column cost_per_kept_call.run_id is 'The run.';

@@ -1,6 +1,7 @@
 """The numbers of a finished run: stored once, the same as the views compute, and untouched by what comes later."""
 
 import math
+import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -9,17 +10,27 @@ import pytest
 from sqlalchemy import Connection, text
 
 from tests.written_nights import Nights, Record, Tool, draw
-from toolformer_ops.runs.numbers import store_numbers
+from toolformer_ops.config import Settings
+from toolformer_ops.release.choosing import count_kept
+from toolformer_ops.runs.numbers import store_numbers, what_to_count
+from toolformer_ops.runs.placebo_rates import store_rates
+from toolformer_ops.runs.run_tools import load_run_tool
+from toolformer_ops.runs.tries import retry_failed
 from toolformer_ops.storage import database, queries
 
 CALCULATOR = Tool("Calculator")
 TOOLS = (CALCULATOR, Tool("Calendar", reads_record=True))
 VIEWS = {
-    "threshold_counts": "tool, threshold, is_keep_threshold, calls, texts, releasable_calls",
+    "threshold_counts": "tool, threshold, is_keep_threshold, calls, texts, releasable_calls, placebos, placebos_scored, "
+    "false_discovery_rate, rate_low, rate_high",
     "reduction_histogram": "tool, bucket, at_least, calls, texts, releasable_calls, placebos",
     "annotation_progress": "tool, step, stage, done, total",
     "yield_by_stage": "tool, step, stage, reason, is_loss, count, documents",
     "run_work": "tool, step, stage, documents, documents_reused, micro_batches, rows_written, seconds",
+}
+COUNTED = {
+    "placebo_counts": "tool, threshold, placebos, calls, documents",
+    "checked_yields": "tool, judged_calls, kept_calls, kept_texts, releasable_calls",
 }
 Numbers = dict[str, list[tuple[Any, ...]]]
 
@@ -29,38 +40,57 @@ def nights(postgres_dsn: str) -> Nights:
     return Nights(database.connect_dsn(postgres_dsn, database.DSN_SETTING))
 
 
-def shown(connection: Connection, run_id: str) -> Numbers:
+def shown(connection: Connection, run_id: str, relations: dict[str, str] = VIEWS) -> Numbers:
     return {
-        view: sorted(
+        name: sorted(
             tuple(row)
-            for row in connection.execute(text(f"select {columns} from {view} where run_id = :run"), {"run": run_id})
+            for row in connection.execute(text(f"select {columns} from {name} where run_id = :run"), {"run": run_id})
         )
-        for view, columns in VIEWS.items()
+        for name, columns in relations.items()
     }
 
 
 def stored_and_computed(nights: Nights, run_id: str) -> tuple[Numbers, Numbers]:
-    """What the views show of a finished run, and what they would compute; the stored numbers stay."""
+    """What is stored of a finished run, and what is counted over all of its documents; the stored numbers stay."""
     with nights.engine.connect() as connection:
-        stored = shown(connection, run_id)
+        stored = shown(connection, run_id, VIEWS | COUNTED)
         database.execute(connection, queries.numbers.forget, run_id=run_id)
-        computed = shown(connection, run_id)
+        for counted in COUNTED:
+            connection.execute(text(f"delete from {counted}"))
+        count_as_a_check(connection, run_id, *(tool for tool, *_ in stored["checked_yields"]))
+        computed = shown(connection, run_id, VIEWS | COUNTED)
         connection.rollback()
     return stored, computed
+
+
+def count_as_a_check(connection: Connection, run_id: str, *tools: str) -> None:
+    for tool in tools:
+        run = load_run_tool(connection, run_id, tool)
+        store_rates(connection, run)
+        database.execute(
+            connection, queries.checks.yield_record, run_id=run_id, tool=tool, **vars(count_kept(connection, run))
+        )
+        bounds = {"corpus_id": run.corpus_id, "at_version": run.corpus_version, "below_ordinal": run.ordinal_limit}
+        database.execute(connection, queries.checks.finished, run_id=run_id, recipe_ids=run.recipe_ids, **bounds)
 
 
 def finish(nights: Nights, run_id: str, *tools: Tool, state: str = "success") -> list[str | None]:
     """End a run; returns the base of each tool."""
     with database.transaction(nights.engine) as connection:
         database.execute(connection, queries.runs.finish, run_id=run_id, state=state, problem="")
-        bases = [database.fetch_all(connection, queries.numbers.base, run_id=run_id, tool=tool.name) for tool in tools]
+        bases = [what_to_count(connection, run_id, tool.name, "finished_run")["base_run_id"] for tool in tools]
         store_numbers(connection, run_id)
-    return [found[0].run_id if found else None for found in bases]
+    return bases
 
 
-def night(nights: Nights, run_id: str, *tools: Tool, share: float = 1.0, **start: Any) -> list[str | None]:
-    nights.start(run_id, *tools, **start)
-    nights.work(run_id, *tools, share=share)
+def night(
+    nights: Nights, run_id: str, *tools: Tool, share: float = 1.0, killed: float = 0.0, **start: Any
+) -> list[str | None]:
+    nights.start(run_id, *tools, corpus="c", model="m", placebos=0, placebo_sample=0, **start)
+    nights.work(run_id, *tools, share=share, killed=killed)
+    if share == 1:
+        with database.transaction(nights.engine) as connection:
+            count_as_a_check(connection, run_id, *(tool.name for tool in tools))
     nights.release(run_id)
     return finish(nights, run_id, *tools)
 
@@ -69,33 +99,44 @@ def texts(*numbers: int) -> list[Record]:
     return [Record(f"text {number}", "https://x.org/2023/01/30", f"r{number}") for number in numbers]
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_numbers_that_follow_from_an_earlier_run_are_those_that_the_views_compute(nights: Nights, seed: int) -> None:
+def changed_tool(drawn: random.Random, number: int, tool: Tool) -> Tool:
+    changes: list[dict[str, Any]] = [
+        {"threshold": drawn.choice([0.5, 1.0, 0.7])},
+        {"index": f"i{number}"},
+        {"model": "m@2"},
+        {"tau_information": drawn.choice([None, 0.2]), "placebos": True},
+        {"placebos": not tool.placebos},
+    ]
+    return replace(tool, **drawn.choice(changes))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_stored_numbers_are_those_that_are_counted_over_all_documents(
+    nights: Nights, settings: Settings, seed: int
+) -> None:
     drawn = draw("numbers", seed)
     records = texts(*range(30))
-    tools = list(TOOLS)
+    tools = [replace(tool, placebos=drawn.random() < 0.5) for tool in TOOLS]
     at_the_end: dict[str, Numbers] = {}
     bases: list[str | None] = []
     for number in range(8):
-        run_id = f"night-{number}"
         records = nights.change(drawn, number, records)
         nights.ingest(*records)
-        if drawn.random() < 0.3:
+        if drawn.random() < 0.4:
             which = drawn.randrange(2)
-            change = drawn.choice(
-                [{"threshold": drawn.choice([0.5, 1.0, 0.7])}, {"index": f"i{number}"}, {"model": "m@2"}]
-            )
-            tools[which] = replace(tools[which], **change)
+            tools[which] = changed_tool(drawn, number, tools[which])
+        if number and drawn.random() < 0.4:
+            retry_failed(settings, f"night-{number - 1}")
         share, limit = drawn.choice([1.0, 1.0, 1.0, 0.8]), drawn.choice([None, None, None, 20, 25])
-        bases += night(nights, run_id, *tools, share=share, limit=limit)
+        run_id = f"night-{number}"
+        bases += night(nights, run_id, *tools, share=share, killed=drawn.choice([0.0, 0.1]), limit=limit)
         stored, computed = stored_and_computed(nights, run_id)
         assert stored == computed
-        assert all(stored.values())
-        at_the_end[run_id] = stored
-        # Every earlier night shows what it showed at its end.
-        with nights.engine.connect() as connection:
-            assert {earlier: shown(connection, earlier) for earlier in at_the_end} == at_the_end
+        assert all(stored[view] for view in VIEWS)
+        at_the_end[run_id] = {view: stored[view] for view in VIEWS}
     assert any(base is not None for base in bases)
+    with nights.engine.connect() as connection:  # nothing that came later changed an earlier night
+        assert {earlier: shown(connection, earlier) for earlier in at_the_end} == at_the_end
 
 
 def test_a_finished_run_stays_as_it_was_when_texts_calls_and_its_ledger_change(nights: Nights) -> None:

@@ -81,6 +81,29 @@ def annotate(settings: Settings, run_id: str) -> None:
     annotate_stage(settings, run_id, "Calculator", "0/1")
 
 
+Begin = Callable[..., FakeLanguageModel]
+
+
+@pytest.fixture
+def begin(settings: Settings, tmp_path: Path, use_model: UseModel) -> Begin:
+    """`begin(run_id, totals, **choices)` starts a run over a corpus of these totals, `c.jsonl`, and returns its model."""
+
+    def start(run_id: str, totals: range, **changes: Any) -> FakeLanguageModel:
+        corpus, model = written(tmp_path / "c.jsonl", totals), use_model(sums(totals))
+        ingest_corpus(settings, str(corpus))
+        start_run(settings, run_id, choices(corpus, **changes))
+        return model
+
+    return start
+
+
+def work(settings: Settings, run_id: str) -> None:
+    """All stages up to the check."""
+    annotate(settings, run_id)
+    placebo_stage(settings, run_id, "Calculator", "0/1")
+    check_tool(settings, run_id, "Calculator")
+
+
 def rows(settings: Settings, query: str) -> list[tuple[Any, ...]]:
     with database.transaction(database.connect(settings)) as connection:
         return [tuple(row) for row in connection.execute(sql(query))]
@@ -176,11 +199,9 @@ def test_a_run_that_asked_for_placebos_keeps_its_own_numbers_of_them(
     assert [choices.placebos for choices in seen] == [asked]
 
 
-def test_a_run_counts_what_chance_would_keep(settings: Settings, tmp_path: Path, use_model: UseModel) -> None:
-    corpus = written(tmp_path / "c.jsonl", range(2, 14))
-    model = use_model(sums(range(2, 14)))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "run-1", choices(corpus, keep_rule="information"))
+def test_a_run_counts_what_chance_would_keep(settings: Settings, begin: Begin, tmp_path: Path) -> None:
+    corpus = tmp_path / "c.jsonl"
+    model = begin("run-1", range(2, 14), keep_rule="information")
     assert tools_to_do(settings, "run-1").tools == ["Calculator"]
     # 1. The pool has to be whole.
     filter_stage(settings, "run-1", "Calculator", "0/1")
@@ -264,12 +285,9 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, tmp_path: Path,
 
 
 def test_the_process_of_the_last_shard_draws_the_pool_and_scores_the_placebos_of_its_shard(
-    settings: Settings, tmp_path: Path, use_model: UseModel
+    settings: Settings, begin: Begin
 ) -> None:
-    corpus = written(tmp_path / "c.jsonl", range(2, 10))
-    model = use_model(sums(range(2, 10)))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", choices(corpus))
+    model = begin("r", range(2, 10))
     filter_stage(settings, "r", "Calculator", "0/1")
     pool, scored = "select count(*) from placebo_pools", "select count(distinct document_id) from placebo_losses"
     left = [functools.partial(why_nothing_to_do, settings, "r", "Calculator", shard) for shard in ("0/2", "1/2")]
@@ -294,13 +312,8 @@ def test_the_process_of_the_last_shard_draws_the_pool_and_scores_the_placebos_of
     assert rows(settings, f"select {PLACEBOS} from placebo_losses order by call_id, number") == stored
 
 
-def test_a_run_of_before_gets_its_placebos_without_sampling_again(
-    settings: Settings, tmp_path: Path, use_model: UseModel
-) -> None:
-    corpus = written(tmp_path / "c.jsonl", range(2, 10))
-    model = use_model(sums(range(2, 10)))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "old", choices(corpus, placebos=0, placebo_sample=0))
+def test_a_run_of_before_gets_its_placebos_without_sampling_again(settings: Settings, begin: Begin) -> None:
+    model = begin("old", range(2, 10), placebos=0, placebo_sample=0)
     annotate(settings, "old")
     model.loads = 0
     placebo_stage(settings, "old", "Calculator", "0/1")  # asks for none
@@ -357,9 +370,7 @@ def test_where_all_results_are_equal_no_placebo_is_possible_and_nothing_fails(
     use_model(FakeLanguageModel(("Calculator(2 + 3)",)))
     ingest_corpus(settings, str(corpus))
     start_run(settings, "r", choices(corpus, max_false_discovery_rate=0.0))
-    annotate(settings, "r")
-    placebo_stage(settings, "r", "Calculator", "0/1")
-    check_tool(settings, "r", "Calculator")
+    work(settings, "r")
     assert rows(settings, "select distinct reason, source is null, is_sampled from placebo_losses") == [
         ("no_other_result", True, True)
     ]
@@ -423,25 +434,9 @@ def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubl
     assert rows(
         settings, f"{sources} member.document_id = placebo.source_document_id where placebo.run_id = 'night-2'"
     ) == (rows(settings, "select count(*) from call_placebos where run_id = 'night-2' and source_call_id is not null"))
-    # 2. What was counted from the first night is what is counted from all rows; so is the histogram, whose sums are these counts.
-    columns = "bucket, calls, texts, releasable_calls, placebos"
-    histogram = f"select {columns} from reduction_histogram where run_id = 'night-2' order by bucket"
-    by_bucket = rows(settings, histogram)
-    for _, threshold, calls, placebos, *_ in rows(settings, f"{numbers} where run_id = 'night-2' order by threshold"):
-        reached = [row for row in by_bucket if row[0] >= 20 * threshold]
-        assert (sum(row[1] for row in reached), sum(row[4] for row in reached)) == (calls, placebos)
-    assert any(row[4] for row in by_bucket)
-    stages = "select stage, reason, count, documents from yield_by_stage where run_id = 'night-2' order by step, reason"
-    progress = "select stage, done, total from annotation_progress where run_id = 'night-2' order by step"
-    by_stage, stages_done = rows(settings, stages), rows(settings, progress)
-    with database.connect(settings).connect() as connection:
-        database.execute(connection, queries.numbers.forget, run_id="night-2")
-        assert [tuple(row) for row in connection.execute(sql(histogram))] == by_bucket
-        assert [tuple(row) for row in connection.execute(sql(stages))] == by_stage
-        assert [tuple(row) for row in connection.execute(sql(progress))] == stages_done
-        connection.rollback()
-    assert stages_done[-1] == ("placebo", 8, 8)
-    # And each call has placebos or none, each placebo a reduction or a reason.
+    # 2. Each call has placebos or none, each placebo a reduction or a reason.
+    progress = "select stage, done, total from annotation_progress where run_id = 'night-2' order by step desc limit 1"
+    assert rows(settings, progress) == [("placebo", 8, 8)]
     counted = yields_of_placebos(settings, "night-2")
     of = {reason: count for reason, (_, count) in counted.items()}
     assert of["calls"] == of["with_placebos"] + of.get("without_placebos", 0)
@@ -450,23 +445,13 @@ def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubl
     assert rows(settings, "select documents, documents_reused from run_work where run_id = 'night-2' and stage = 'placebo'") == [
         (2, 6)
     ]  # fmt: skip
-    stored = rows(settings, f"{numbers} where run_id = 'night-2' order by threshold")
-    with database.transaction(database.connect(settings)) as connection:
-        connection.execute(sql("delete from placebo_counts where run_id = 'night-1'"))  # no base
-        store_rates(connection, load_run_tool(connection, "night-2", "Calculator"))
-    assert rows(settings, f"{numbers} where run_id = 'night-2' order by threshold") == stored
     # 3. The corpus has more than twice the documents: a new pool. The numbers of the first night are what they were.
     assert night("night-3", range(2, 16)) != first
     assert rows(settings, f"{numbers} where run_id = 'night-1' order by threshold") == of_first
 
 
-def test_two_that_count_the_rates_at_once_store_them_once(
-    settings: Settings, tmp_path: Path, use_model: UseModel
-) -> None:
-    corpus = written(tmp_path / "c.jsonl", range(2, 8))
-    use_model(sums(range(2, 8)))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "run-1", choices(corpus))
+def test_two_that_count_the_rates_at_once_store_them_once(settings: Settings, begin: Begin) -> None:
+    begin("run-1", range(2, 8))
     annotate(settings, "run-1")
     placebo_stage(settings, "run-1", "Calculator", "0/1")
     engine = database.connect(settings)
@@ -486,24 +471,19 @@ def test_two_that_count_the_rates_at_once_store_them_once(
     assert rows(settings, "select count(*) from placebo_rates") == [(len(first),)]
 
 
-def released_run(settings: Settings, tmp_path: Path, use_model: UseModel, run_id: str) -> tuple[Path, str]:
-    """A run of the Calculator with its placebos, check and release, finished; the corpus, and the release's id."""
-    corpus = written(tmp_path / "c.jsonl", range(2, 14))
-    use_model(sums(range(2, 14)))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, run_id, choices(corpus, min_kept_texts=1))
-    annotate(settings, run_id)
-    placebo_stage(settings, run_id, "Calculator", "0/1")
-    check_tool(settings, run_id, "Calculator")
+def released_run(settings: Settings, begin: Begin, run_id: str) -> str:
+    """A run with its placebos, check and release, finished; the release's id."""
+    begin(run_id, range(2, 14), min_kept_texts=1)
+    work(settings, run_id)
     release_id = release(settings, run_id)
     finish_run(settings, run_id, "success")
-    return corpus, release_id
+    return release_id
 
 
 def test_a_release_of_a_night_without_a_check_says_the_same_rates(
-    settings: Settings, tmp_path: Path, use_model: UseModel
+    settings: Settings, begin: Begin, tmp_path: Path
 ) -> None:
-    corpus, first = released_run(settings, tmp_path, use_model, "night-1")
+    corpus, first = tmp_path / "c.jsonl", released_run(settings, begin, "night-1")
     # Nothing is new in the second night, so that its stages and checks are skipped.
     start_run(settings, "night-2", choices(corpus, min_kept_texts=1))
     assert tools_to_do(settings, "night-2").tools == []
@@ -511,9 +491,9 @@ def test_a_release_of_a_night_without_a_check_says_the_same_rates(
 
 
 def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that_made_it(
-    settings: Settings, tmp_path: Path, use_model: UseModel, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    corpus, first = released_run(settings, tmp_path, use_model, "run-1")
+    corpus, first = tmp_path / "c.jsonl", released_run(settings, begin, "run-1")
     store, prefix = ObjectStore(settings), release_prefix(first)
     manifest = store.read_manifest(prefix)
     assert manifest is not None
@@ -560,16 +540,9 @@ def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that
     assert check_releases(auditing, first, "").findings == []
 
 
-def test_a_share_of_the_calls_is_sampled_and_stands_for_all(
-    settings: Settings, tmp_path: Path, use_model: UseModel
-) -> None:
-    corpus = written(tmp_path / "c.jsonl", range(2, 14))
-    use_model(sums(range(2, 14)))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", choices(corpus, placebo_sample=96, seed=2))  # of 288 calls
-    annotate(settings, "r")
-    placebo_stage(settings, "r", "Calculator", "0/1")
-    check_tool(settings, "r", "Calculator")
+def test_a_share_of_the_calls_is_sampled_and_stands_for_all(settings: Settings, begin: Begin) -> None:
+    begin("r", range(2, 14), placebo_sample=96, seed=2)  # of 288 calls
+    work(settings, "r")
     # 1. The sample is decided by the calls' ids; who reaches prune_below has its placebos in any case.
     results = "select call_id, document_id, result from call_losses where result is not null"
     every = rows(settings, results)
@@ -605,15 +578,10 @@ def test_a_share_of_the_calls_is_sampled_and_stands_for_all(
 
 
 def test_what_a_forgotten_text_gave_to_the_pool_is_gone_and_the_losses_of_others_stay(
-    settings: Settings, tmp_path: Path, use_model: UseModel
+    settings: Settings, begin: Begin
 ) -> None:
-    corpus = written(tmp_path / "c.jsonl", range(2, 10))
-    use_model(sums(range(2, 10)))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", choices(corpus))
-    annotate(settings, "r")
-    placebo_stage(settings, "r", "Calculator", "0/1")
-    check_tool(settings, "r", "Calculator")
+    begin("r", range(2, 10))
+    work(settings, "r")
     finish_run(settings, "r", "success")
     [(forgotten,)] = rows(settings, "select document_id from documents order by document_id limit 1")
     of_others = f"select {PLACEBOS} from placebo_losses where document_id <> '{forgotten}' order by call_id, number"

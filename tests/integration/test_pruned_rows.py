@@ -83,14 +83,6 @@ def test_a_pruned_call_is_no_scored_call_and_counts_as_a_loss_of_its_stage(annot
     ) == [("sample", True, 3)]
 
 
-def test_threshold_counts_has_no_row_below_what_the_run_pruned(annotated: Engine) -> None:
-    statement = "select threshold, calls from threshold_counts where run_id = 'r2' order by threshold"
-    complete = _rows(annotated, statement)
-    assert complete == [(0.5, 4), (1.0, 3), (2.0, 2)]
-    _write(annotated, "update run_tools set prune_below = 1.0 where run_id = 'r2'")
-    assert _rows(annotated, statement) == complete[1:]
-
-
 def test_a_run_cannot_keep_what_it_may_have_pruned(annotated: Engine) -> None:
     with pytest.raises(DBAPIError, match="what_a_run_keeps_was_not_pruned"):
         _write(annotated, "update run_tools set prune_below = 1.5 where run_id = 'r2'")  # it keeps from 1.0

@@ -8,11 +8,12 @@ which tools take part; `stages/release.py` does.
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
 from toolformer_ops.release.format import ReleasedCall
+from toolformer_ops.runs.numbers import what_to_count
 from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_of_run
 from toolformer_ops.storage import database, queries
 
@@ -69,17 +70,8 @@ class KeptCounts:
 
 def count_kept(connection: Connection, run: RunTool) -> KeptCounts:
     """The counts of a tool in a run: those of the newest passed check, and what joined and left the corpus since."""
-    parameters = {
-        **members_of_run(run),
-        "tool": run.tool,
-        "sampling_recipe_id": run.sampling_recipe_id,
-        "scoring_recipe_id": run.scoring_recipe_id,
-        **run.keep_rule,
-    }
-    bases = database.fetch_all(connection, queries.choosing.kept_counts_base, **parameters)
-    columns = ("counted_version", "counted_ordinal", *(field.name for field in fields(KeptCounts)))
-    base = bases[0]._asdict() if bases else dict.fromkeys(columns, 0)
-    [counted] = database.fetch_all(connection, queries.choosing.kept_counts, **parameters, **base)
+    parameters = what_to_count(connection, run.run_id, run.tool, "checked_yields")
+    [counted] = database.fetch_all(connection, queries.choosing.kept_counts, **parameters)
     return KeptCounts(**counted._asdict())
 
 

@@ -22,13 +22,12 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from toolformer_ops.runs.run_tools import RunTool, members_of_run, unfinished_documents
+from toolformer_ops.runs.numbers import what_to_count
+from toolformer_ops.runs.run_tools import RunTool, unfinished_documents
 from toolformer_ops.storage import database, queries
 
 logger = logging.getLogger(__name__)
 
-THRESHOLDS = (0.5, 1.0, 2.0)
-"""The thresholds of the paper's Table 2, nats; each tool's own is added."""
 FEWEST_PLACEBOS = 30
 """A rate on fewer placebos says too little: it is not shown, and no check judges it."""
 RESAMPLES = 4000
@@ -122,19 +121,12 @@ def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
     if run.placebo_recipe_id is None:
         return {}
     database.execute(connection, queries.placebos.forget_rates, run_id=run.run_id, tool=run.tool)
-    thresholds = sorted({t for t in THRESHOLDS if t >= run.choices.prune_below} | {run.keep_threshold})
-    of_tool = {
-        **members_of_run(run),
-        **run.keep_rule,
-        "run_id": run.run_id,
-        "tool": run.tool,
-        "scoring_recipe_id": run.scoring_recipe_id,
-    }
     # 1. What an earlier run counted, if one did, and what joined and left the corpus since.
-    bases = database.fetch_all(connection, queries.placebos.base_counts, **of_tool)
-    base = bases[0]._asdict() if bases else {"base_run_id": None, "counted_version": 0, "counted_ordinal": 0}
-    database.execute(connection, queries.placebos.add_counts, **of_tool, **base, thresholds=thresholds)
-    [sample] = database.fetch_all(connection, queries.placebos.sample_size, **of_tool, **base)
+    of_tool = what_to_count(connection, run.run_id, run.tool, "placebo_counts")
+    of_tool["placebo_recipe_id"] = run.placebo_recipe_id
+    thresholds = of_tool["thresholds"]
+    database.execute(connection, queries.placebos.add_counts, **of_tool, at_least=thresholds[0])
+    [sample] = database.fetch_all(connection, queries.placebos.sample_size, **of_tool)
     [pool] = database.fetch_all(connection, queries.placebo_pools.by_id, placebo_recipe_id=run.placebo_recipe_id)
     # 2. The rates.
     rows = database.fetch_all(connection, queries.placebos.counts_of_run, run_id=run.run_id, tool=run.tool)
@@ -189,16 +181,8 @@ def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) 
     """
     if run.placebo_recipe_id is None:
         return HeldThreshold(run.tool, None, why_not="no placebos: toolformer-ops placebo scores them")
-    of_tool = {
-        **members_of_run(run),
-        **run.keep_rule,
-        "tool": run.tool,
-        "scoring_recipe_id": run.scoring_recipe_id,
-        "prune_below": run.choices.prune_below,
-        "base_run_id": None,
-        "counted_version": 0,
-        "counted_ordinal": 0,
-    }
+    of_tool = what_to_count(connection, run.run_id, run.tool, "placebo_counts")
+    of_tool |= {"base": None, "base_run_id": None, "placebo_recipe_id": run.placebo_recipe_id}
     [sample] = database.fetch_all(connection, queries.placebos.sample_size, **of_tool)
     [pool] = database.fetch_all(connection, queries.placebo_pools.by_id, placebo_recipe_id=run.placebo_recipe_id)
     if not sample.scored:
@@ -207,7 +191,9 @@ def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) 
         )
     calls_represented = sample.sampled / pool.sample_share
     # Between two placebos: how many calls, and the smallest of them.
-    between = database.fetch_all(connection, queries.placebos.thresholds, **of_tool)
+    between = database.fetch_all(
+        connection, queries.placebos.thresholds, **of_tool, prune_below=run.choices.prune_below
+    )
     calls = sum(row.calls for row in between)
     if not calls:
         return HeldThreshold(run.tool, None, why_not=f"no call saves {run.choices.prune_below:g} nats")

@@ -1,0 +1,270 @@
+-- The numbers of a tool of a run. All are sums over documents: those of a base, an earlier run whose numbers are stored, and what the
+-- documents that joined or left since add and subtract. Without a base (null) all documents of the run have joined.
+-- Postgres plans functions in SQL where they are called, and those in plpgsql with the values of each call: only the partitions of the
+-- tool's recipes are read, by indexes for the few documents beyond a base, whole for all documents.
+
+create or replace function counted_documents(rt run_tools, run annotation_runs, base annotation_runs)
+    returns table (document_id uuid, sign integer)
+    language sql stable parallel safe
+as $$
+    select member.variant_id, 1
+    from members_beyond(run.corpus_id, run.corpus_version, coalesce(run.ordinal_limit, 2147483647), 0, 0, rt.reads_record) member
+    where base.run_id is null
+    union all
+    select case when rt.reads_record then member.variant_id else member.document_id end, case when member.has_joined then 1 else -1 end
+    from differing_members(
+        run.corpus_id, run.corpus_version, coalesce(run.ordinal_limit, 2147483647),
+        base.corpus_version, coalesce(base.ordinal_limit, 2147483647)) member
+    where base.run_id is not null
+$$;
+comment on function counted_documents is 'The documents by which a run differs from its base, as a tool reads them: sign is 1 for those that joined, -1 for those that left.';
+
+create or replace function counted_reductions(
+    rt run_tools, run annotation_runs, base annotation_runs, at_least double precision, of_placebos boolean)
+    returns table (document_id uuid, sign integer, reduction double precision, input_only_after boolean, is_placebo boolean)
+    language sql stable parallel safe
+as $$
+    with counted as materialized (
+        select * from counted_documents(rt, run, base)
+    )
+    select counted.document_id, counted.sign, loss.loss_reduction, call.input_only_after, false
+    from counted
+    join call_losses loss on loss.scoring_recipe_id = rt.scoring_recipe_id and loss.document_id = counted.document_id
+    join candidate_calls call
+        on call.sampling_recipe_id = rt.sampling_recipe_id and call.document_id = loss.document_id and call.call_id = loss.call_id
+    where run_keeps(loss.reason, loss.loss_reduction, at_least, rt.placebo_recipe_id, loss.document_id, loss.call_id, rt.tau_information)
+    union all
+    select counted.document_id, counted.sign, placebo.reduction, null, true
+    from counted
+    join placebo_losses placebo on placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = counted.document_id
+    where of_placebos
+      and placebo.is_sampled
+      and placebo.reduction >= at_least
+      and (rt.tau_information is null or placebo.placebo_information >= rt.tau_information)
+$$;
+comment on function counted_reductions is 'What each call saves that the run''s rule keeps at a threshold of at_least, nats, and (of_placebos) each sampled placebo that it would keep, of the counted_documents.';
+
+create or replace function counted_by_document(
+    rt run_tools, run annotation_runs, base annotation_runs, at_least double precision, thresholds double precision[], of_placebos boolean)
+    returns table (threshold double precision, document_id uuid, sign integer, calls bigint, releasable_calls bigint, placebos bigint)
+    language sql stable parallel safe
+as $$
+    select asked.threshold, found.document_id, found.sign, count(*) filter (where not found.is_placebo),
+           count(*) filter (where not found.input_only_after), count(*) filter (where found.is_placebo)
+    from counted_reductions(rt, run, base, at_least, of_placebos) found
+    join unnest(thresholds) asked (threshold) on found.reduction >= asked.threshold
+    group by asked.threshold, found.document_id, found.sign
+$$;
+comment on function counted_by_document is 'Of each of the counted_documents with any: the calls that the run''s rule keeps at each threshold, those of them that may be released, and the sampled placebos that it would keep. at_least is the lowest of the thresholds.';
+
+create or replace function thresholds_of(rt run_tools)
+    returns double precision[]
+    language sql immutable parallel safe
+    -- Below prune_below not all calls were computed.
+    return array(
+        select threshold
+        from unnest(array[0.5, 1.0, 2.0]::double precision[]) usual (threshold)
+        where threshold >= rt.prune_below
+        union
+        select rt.keep_threshold
+        order by threshold);
+comment on function thresholds_of is 'The thresholds that a tool of a run is counted at, from below: those of the paper''s Table 2, and its own.';
+
+create or replace function counted_thresholds(rt run_tools, run annotation_runs, base annotation_runs)
+    returns table (threshold double precision, calls bigint, texts bigint, releasable_calls bigint)
+    language plpgsql stable parallel safe set plan_cache_mode = force_custom_plan
+as $$
+#variable_conflict use_column
+begin
+    return query
+        select threshold, cast(sum(calls) as bigint), cast(sum(texts) as bigint), cast(sum(releasable_calls) as bigint)
+        from (
+            select unnest(thresholds_of(rt)) as threshold, 0 as calls, 0 as texts, 0 as releasable_calls
+            union all
+            select threshold, calls, texts, releasable_calls from finished_run_thresholds where run_id = base.run_id and tool = rt.tool
+            union all
+            select threshold, sign * calls, sign, sign * releasable_calls
+            from counted_by_document(rt, run, base, least(0.5, rt.keep_threshold), thresholds_of(rt), false)
+        ) found
+        group by threshold;
+end
+$$;
+comment on function counted_thresholds is 'The rows of the view threshold_counts of a tool of a run.';
+
+create or replace function counted_histogram(rt run_tools, run annotation_runs, base annotation_runs)
+    returns table (bucket integer, calls bigint, texts bigint, releasable_calls bigint, placebos bigint)
+    language plpgsql stable parallel safe set plan_cache_mode = force_custom_plan
+as $$
+#variable_conflict use_column
+begin
+    return query
+        with reached as materialized (
+            select * from counted_reductions(rt, run, base, rt.prune_below, true)
+        )
+        select bucket, cast(sum(calls) as bigint), cast(sum(texts) as bigint), cast(sum(releasable_calls) as bigint), cast(sum(placebos) as bigint)
+        from (
+            select bucket, calls, texts, releasable_calls, placebos from finished_run_reductions where run_id = base.run_id and tool = rt.tool
+            union all
+            select reduction_bucket(reduction), sum(case when is_placebo then 0 else sign end), 0,
+                   sum(case when input_only_after is false then sign else 0 end), sum(case when is_placebo then sign else 0 end)
+            from reached
+            group by 1
+            union all
+            select reduction_bucket(best.reduction), 0, best.sign, 0, 0
+            from (select max(reduction) as reduction, sign from reached where not is_placebo group by document_id, sign) best
+        ) found
+        group by bucket
+        having sum(calls) > 0 or sum(placebos) > 0;
+end
+$$;
+comment on function counted_histogram is 'The rows of the view reduction_histogram of a tool of a run.';
+
+create or replace function counted_progress(rt run_tools, run annotation_runs, base annotation_runs)
+    returns table (step integer, stage text, done bigint, total bigint, tokens_done bigint, tokens bigint)
+    language plpgsql stable parallel safe set plan_cache_mode = force_custom_plan
+as $$
+#variable_conflict use_column
+begin
+    return query
+        with document as (
+            select counted.document_id, counted.sign, about_tokens(sum(kept.end_char - kept.start_char)) as tokens  -- null: no kept paragraph
+            from counted_documents(rt, run, base) counted
+            left join filter_decisions kept
+                on kept.filter_recipe_id = rt.filter_recipe_id and kept.document_id = counted.document_id and kept.kept
+            group by counted.document_id, counted.sign
+        ),
+        every as (
+            select sum(sign) as documents, sum(sign) filter (where tokens is not null) as to_annotate, sum(sign * tokens) as tokens from document
+        ),
+        finished as (
+            select ledger.stage, sum(document.sign) as documents, sum(document.sign * document.tokens) as tokens
+            from document
+            join stage_ledger ledger
+                on ledger.document_id = document.document_id
+               and ledger.recipe_id in (rt.filter_recipe_id, rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, rt.placebo_recipe_id)
+            where ledger.stage = 'filter' or document.tokens is not null
+            group by ledger.stage
+        )
+        select stages.step, stages.stage, coalesce(finished.documents, 0) + coalesce(stored.done, 0),
+               coalesce(case when stages.step = 1 then every.documents else every.to_annotate end, 0) + coalesce(stored.total, 0),
+               case when stages.step > 1 then cast(coalesce(finished.tokens, 0) as bigint) end,
+               case when stages.step > 1 then cast(coalesce(every.tokens, 0) as bigint) end
+        from (values (1, 'filter'), (2, 'sample'), (3, 'execute'), (4, 'score'), (5, 'placebo')) stages (step, stage)
+        cross join every
+        left join finished on finished.stage = stages.stage
+        left join finished_run_progress stored on stored.run_id = base.run_id and stored.tool = rt.tool and stored.stage = stages.stage
+        where stages.stage <> 'placebo' or has_placebos(run.parameters, rt.placebo_recipe_id);
+end
+$$;
+comment on function counted_progress is 'The rows of the view annotation_progress of a tool of a run; the tokens are those of the counted_documents.';
+
+create or replace function counted_kept(rt run_tools, run annotation_runs, base annotation_runs)
+    returns table (judged bigint, scored bigint, reaching bigint, kept bigint, texts bigint, releasable bigint)
+    language sql stable parallel safe
+as $$
+    select judged.*, found.*
+    from (
+        select coalesce(sum(counted.sign), 0), coalesce(sum(counted.sign) filter (where loss.reason is null), 0),
+               coalesce(sum(counted.sign) filter (where is_kept(loss.reason, loss.loss_reduction, rt.keep_threshold)), 0)
+        from counted_documents(rt, run, base) counted
+        join call_losses loss on loss.scoring_recipe_id = rt.scoring_recipe_id and loss.document_id = counted.document_id
+        where loss.reason is null or loss.reason = 'pruned_below'
+    ) judged
+    cross join (
+        select cast(coalesce(sum(sign * calls), 0) as bigint), coalesce(sum(sign), 0), cast(coalesce(sum(sign * releasable_calls), 0) as bigint)
+        from counted_by_document(rt, run, base, rt.keep_threshold, array[rt.keep_threshold], false)
+    ) found
+$$;
+comment on function counted_kept is 'Sums over the calls of the counted_documents: judged (scored, or provably below prune_below), scored, reaching the run''s threshold, kept by its rule, the texts with any of these, and those of them that may be released.';
+
+create or replace function counted_yield(rt run_tools, run annotation_runs, base annotation_runs)
+    returns table (step integer, stage text, reason text, is_loss boolean, count bigint, documents bigint)
+    language plpgsql stable parallel safe set plan_cache_mode = force_custom_plan
+as $$
+#variable_conflict use_column
+begin
+    return query
+        with counted as materialized (
+            select * from counted_documents(rt, run, base)
+        ),
+        -- No row before the run has a release.
+        released as (
+            select 'released' as reason, false as is_loss, (
+                       select count(*) from release_calls call where call.release_id = made.release_id and call.tool = rt.tool) as count
+            from run_releases made
+            where made.run_id = rt.run_id
+            union all
+            select left_out.reason, true, cast(left_out.count as bigint)
+            from run_releases made
+            cross join lateral jsonb_each_text(made.left_out -> rt.tool) left_out (reason, count)
+            where made.run_id = rt.run_id
+        )
+        select step, stage, reason, is_loss, cast(sum(count) as bigint), cast(sum(documents) as bigint)
+        from (
+            select 1 as step, 'filter' as stage, shown.reason, false as is_loss, 0 as count, null::bigint as documents
+            from (values ('texts'), ('paragraphs'), ('kept_paragraphs')) shown (reason)
+            union all
+            select 1, 'filter', 'texts', false, sum(sign), null from counted
+            union all
+            select 1, 'filter', shown.reason, shown.is_loss, decisions.paragraphs, null
+            from (
+                select decision.kept, decision.reason, sum(counted.sign) as paragraphs
+                from counted
+                join filter_decisions decision
+                    on decision.filter_recipe_id = rt.filter_recipe_id and decision.document_id = counted.document_id
+                group by decision.kept, decision.reason
+            ) decisions
+            cross join lateral (
+                values ('paragraphs', false), (case when kept then 'kept_paragraphs' else reason end, not kept)
+            ) shown (reason, is_loss)
+            union all
+            select case done.stage when 'sample' then 2 when 'execute' then 3 when 'score' then 4 else 5 end, done.stage, found.name,
+                   counts_a_loss(found.name), sum(counted.sign * cast(found.count as bigint)),
+                   case when found.name <> 'texts_without_position' then sum(counted.sign) end
+            from counted
+            join stage_ledger done
+                on done.document_id = counted.document_id
+               and done.recipe_id in (rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, rt.placebo_recipe_id)
+            cross join lateral jsonb_each_text(
+                case
+                    when done.stage = 'sample'
+                         and coalesce(cast(done.counts ->> 'positions' as bigint), 0) = 0
+                         and coalesce(cast(done.counts ->> 'positions_pruned_below' as bigint), 0) = 0
+                         and not done.counts ?| array['process_killed', 'out_of_memory']
+                    then done.counts || '{"texts_without_position": 1}'
+                    else done.counts
+                end) found (name, count)
+            group by done.stage, found.name
+            union all
+            select shown.step, shown.stage, shown.reason, shown.is_loss, shown.count, null
+            from counted_kept(rt, run, base) sums
+            cross join lateral (
+                values (6, 'keep', 'kept', false, sums.kept),
+                       (6, 'keep', 'kept_texts', false, sums.texts),
+                       (6, 'keep', 'below_threshold', true, sums.scored - sums.reaching),
+                       (6, 'keep', 'below_tau_information', true, sums.reaching - sums.kept),
+                       (7, 'release', 'input_only_after', true, sums.kept - sums.releasable),
+                       (7, 'release', 'not_in_release', true, sums.releasable)
+            ) shown (step, stage, reason, is_loss, count)
+            where (shown.reason <> 'below_tau_information' or rt.tau_information is not null)
+              and (shown.reason <> 'not_in_release' or exists (select from released))
+            union all
+            select step, stage, reason, is_loss, count, documents
+            from finished_run_yield
+            where run_id = base.run_id and tool = rt.tool and (step < 7 or reason = 'input_only_after')
+            union all
+            select 7, 'release', 'not_in_release', true, case reason when 'kept' then count else -count end, null
+            from finished_run_yield
+            where run_id = base.run_id and tool = rt.tool and reason in ('kept', 'input_only_after') and exists (select from released)
+            union all
+            select 7, 'release', shown.reason, shown.is_loss, shown.count, null
+            from released
+            cross join lateral (values (released.reason, released.is_loss, released.count), ('not_in_release', true, -released.count))
+                shown (reason, is_loss, count)
+        ) found
+        group by step, stage, reason, is_loss
+        -- A reason that no document has any more has no row.
+        having sum(documents) > 0 or sum(documents) is null and (sum(count) > 0 or not is_loss or step >= 6);
+end
+$$;
+comment on function counted_yield is 'The rows of the view yield_by_stage of a tool of a run.';
