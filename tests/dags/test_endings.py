@@ -194,6 +194,9 @@ CASES: dict[str, Case] = {
                               [event("FailedMount", 'MountVolume failed: persistentvolumeclaim "cache" not found')]),
     "sandbox too small": (pending(), "setup", ["resources.limits.memory"],
                           [event("FailedCreatePodSandBox", SANDBOX + "container init was OOM-killed (memory limit too low?)")]),
+    "group without user": (pending(), "setup", ["Set runAsUser beside runAsGroup"],
+                           [event("FailedCreatePodSandBox", SANDBOX + "failed to generate sandbox container spec options: "
+                                  'failed to generate user string: user group "10001" is specified without user')]),
     "no runtime": (pending(), "setup", ["runtimeClassName"],
                    [event("FailedCreatePodSandBox", SANDBOX + 'no runtime for "nvidia" is configured')]),
     "unknown label": (unschedulable("0/1 nodes: 1 node(s) didn't match Pod's node affinity/selector. " + NO_PREEMPTION), "setup",

@@ -143,7 +143,8 @@ def has_an_image_of_root(task: Task) -> str:
     task.stage["image"] = "registry.example/root:1"
     task.cluster.kubelet.images["registry.example/root:1"] = replace(task.cluster.kubelet.images[IMAGE], user=0)
     for context in (task.stage["securityContext"], task.manifest["spec"]["securityContext"]):
-        context.pop("runAsUser", None)
+        for field in ("runAsUser", "runAsGroup"):
+            context.pop(field, None)
     return "image will run as root.*Take an image whose user is a number other than 0"
 
 

@@ -152,6 +152,8 @@ ENDINGS = tuple(Ending(*row) for row in (
      "the pod's sandbox cannot be made: {said}. Raise resources.limits.memory in the pod template."),
     ("event", "^FailedCreatePodSandBox: .*no runtime for", "setup",
      "the pod's sandbox cannot be made: {said}. Correct runtimeClassName in the pod template."),
+    ("event", "^FailedCreatePodSandBox: .*group .* is specified without user", "setup",
+     "the pod's sandbox cannot be made: {said}. Set runAsUser beside runAsGroup in the pod template, or take both out."),
     ("event", "^FailedCreatePodSandBox", "away",
      "{node} cannot make the pod's sandbox: {said}. See the node's network plugin if that lasts."),
 

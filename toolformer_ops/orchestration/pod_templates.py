@@ -156,7 +156,10 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
     # 4. Safety, wherever the template left it out.
     spec["restartPolicy"] = "Never"
     spec["automountServiceAccountToken"] = False
-    spec["securityContext"] = _filled(spec.get("securityContext"), POD_SECURITY)
+    chosen = spec.get("securityContext") or {}
+    if "runAsUser" in chosen and chosen["runAsUser"] is None:  # no runtime starts a pod that has a group and no user
+        chosen = {"runAsGroup": None, **chosen}
+    spec["securityContext"] = _filled(chosen, POD_SECURITY)
     for container in (*spec["containers"], *(spec.get("initContainers") or ())):
         container["securityContext"] = _filled(container.get("securityContext"), CONTAINER_SECURITY)
 
