@@ -95,6 +95,7 @@ LAST_LINE_IN_20 = ("Nine ten eleven", "twelve, and", "thirteen is the", "last of
     [
         (PROSE, 200, (), [PROSE]),
         (PROSE, len(PROSE), (), [PROSE]),
+        ("ab cd\nef gh", 5, (), ["ab cd", "ef gh"]),  # at a line that ends exactly there
         (PROSE, 80, (), [PROSE[:42], PROSE[45:]]),  # at the end of the paragraph
         (PROSE, 30, (), [PROSE[:29], "Seven eight.", "Nine ten eleven twelve, and", "thirteen is the last of them."]),
         (PROSE, 20, (), ["One two three.", "Four five six.", "Seven eight.", *LAST_LINE_IN_20]),
