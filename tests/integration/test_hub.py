@@ -40,6 +40,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with running_hub() as server:
         monkeypatch.setattr(hub_constants, "ENDPOINT", server.url)
         monkeypatch.setattr(hub_constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(hub_constants, "HF_HUB_OFFLINE", False)  # another test of this process may have said so
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.setattr(time, "sleep", lambda _: None)  # between the library's own tries
         yield server
