@@ -63,10 +63,14 @@ def _describe(run: AnnotatedRun) -> None:
 
 
 def _failing(settings: Settings, run: AnnotatedRun) -> dict[str, str]:
-    """Messages of the checks of `TOOL` that do not hold, by name, as they are stored."""
-    with pytest.raises(QualityError):
+    """Messages of the checks of `TOOL` that do not hold, by name, as they are stored; the error has each with its remedy."""
+    with pytest.raises(QualityError) as failed:
         check_tool(settings, run.run_id, TOOL)
-    return _stored(run, TOOL)
+    stored = _stored(run, TOOL)
+    for name, message in stored.items():
+        claim = Claim.load(name)
+        assert (f"{name}: {message}. {claim.remedy}" in str(failed.value)) == (claim.severity == "fail")
+    return stored
 
 
 def _stored(run: AnnotatedRun, subject: str) -> dict[str, str]:

@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from tests.annotated_runs import AnnotatedRun, recipe_id
+from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id
+from toolformer_ops.audit.rows import statement_of
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.records import CallLosses
@@ -175,6 +176,7 @@ OF_TOOL = {
     "after": uuid.UUID(int=0),
     "page_size": 10,
     "texts": 10,
+    "most_findings": 10,
 }
 PAGE = {**RECIPES, "after": uuid.UUID(int=0), "until": uuid.UUID(int=2**128 - 1)}
 READS: dict[str, tuple[str, dict[str, object]]] = {
@@ -187,6 +189,13 @@ READS: dict[str, tuple[str, dict[str, object]]] = {
     "retrieved": (f"select * from retrieved {OF_ONE_TOOL}", {}),
     **{
         f"check_{name}": (queries.checks[name].sql, OF_TOOL) for name in ("calls", "ledger", "pruned", "texts_in_doubt")
+    },
+    **{
+        f"audit_{stage}": (
+            statement_of(stage).sql,
+            {**OF_TOOL, "stage": stage, "recipe_id": now, "previous_recipe_id": before},
+        )
+        for (_, before), (stage, now) in itertools.pairwise((stage, recipe_id(stage, "QA")) for stage in STAGES)
     },
     "kept_counts": (queries.choosing.kept_counts.sql, OF_TOOL),
     "calls_of_documents": (queries.undone.calls.sql, OF_TOOL),

@@ -71,10 +71,15 @@ def recipe_ids(auditing: Auditing, _: str, __: str) -> Page:
     return page
 
 
+def statement_of(stage: str) -> Statement:
+    """The statement that compares a page of the stage's rows with the ledger."""
+    rows = queries.audited_rows[stage]
+    return Statement(rows.name, queries.audited_rows.stage_rows.sql.replace("{rows}", rows.sql))
+
+
 def stage_rows(stage: str) -> Callable[[Auditing, str, str], Page]:
     """The check of one stage: its rows against their hashes in the ledger, and against their definitions."""
-    rows = queries.audited_rows[stage]
-    statement = Statement(rows.name, queries.audited_rows.stage_rows.sql.replace("{rows}", rows.sql))
+    statement = statement_of(stage)
     before = {"sample": "filter", "execute": "sample", "score": "execute", "placebo": "score"}.get(stage)
 
     def page(auditing: Auditing, recipe_id: str, position: str) -> Page:
