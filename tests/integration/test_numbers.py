@@ -172,11 +172,14 @@ def test_the_second_night_counts_only_what_changed(nights: Nights) -> None:
 
 
 @pytest.mark.parametrize(
-    "what", ["threshold", "index", "model", "unfinished", "forgotten", "dropped", "another corpus"]
+    "what", ["threshold", "index", "model", "unfinished", "forgotten", "dropped", "another corpus", "tried again"]
 )
-def test_without_a_run_that_counted_the_same_rows_all_are_counted(nights: Nights, what: str) -> None:
+def test_without_a_run_that_counted_the_same_rows_all_are_counted(
+    nights: Nights, settings: Settings, what: str
+) -> None:
     nights.ingest(*texts(*range(20)))
-    night(nights, "one", CALCULATOR, share=0.5 if what == "unfinished" else 1.0)
+    killed = 0.5 if what == "tried again" else 0.0
+    night(nights, "one", CALCULATOR, share=0.5 if what == "unfinished" else 1.0, killed=killed)
     changed = {"threshold": {"threshold": 0.5}, "index": {"index": "2"}, "model": {"model": "m@2"}}.get(what, {})
     statements = {
         "forgotten": "insert into forgotten_documents (document_id, removed_at) "
@@ -187,6 +190,8 @@ def test_without_a_run_that_counted_the_same_rows_all_are_counted(nights: Nights
     if what in statements:
         with database.transaction(nights.engine) as connection:
             connection.execute(text(statements[what]))
+    if what == "tried again":
+        assert retry_failed(settings, "one")
     assert night(nights, "two", replace(CALCULATOR, **changed)) == [None]
     stored, computed = stored_and_computed(nights, "two")
     assert stored == computed
