@@ -66,6 +66,7 @@ def _failing(settings: Settings, run: AnnotatedRun) -> dict[str, str]:
     """Messages of the checks of `TOOL` that do not hold, by name, as they are stored; the error has each with its remedy."""
     with pytest.raises(QualityError) as failed:
         check_tool(settings, run.run_id, TOOL)
+    assert run.rows("select recipe_id from finished_work") == []  # the next run looks at these rows again
     stored = _stored(run, TOOL)
     for name, message in stored.items():
         claim = Claim.load(name)
