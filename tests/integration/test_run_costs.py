@@ -6,7 +6,6 @@ import pytest
 from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun
-from tests.integration.test_sql_examples import example
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.one_process.estimation import KeptTexts, ProbedText, as_json, extrapolate, store_estimate
@@ -44,7 +43,8 @@ def test_the_estimate_stands_beside_the_truth(settings: Settings, run: Annotated
     store_estimate(settings, "run-1", as_json(settings, estimates))
     finish_run(settings, "run-1", "success")
     with run.engine.connect() as connection, database.raw_cursor(connection) as cursor:
-        cursor.execute(example("11_what_did_a_run_cost", "run-1"))
+        statement = (database.SQL_DIR / "examples" / "11_what_did_a_run_cost.sql").read_text()
+        cursor.execute(statement.replace(database.RUN_DEFAULT, "").replace(":'run'", "'run-1'"))
         rows = cursor.fetchall()
     hours = [Decimal("1.000"), Decimal("1.000"), Decimal("1.000")]  # 1,000 texts of 3.6 s; MT of 12.6 s
     translated = [Decimal("3.500"), Decimal("3.500"), Decimal("3.500")]
