@@ -52,19 +52,28 @@ class Rights:
         return "/auth/login"
 
 
+_MADE: list[FastAPI] = []
+"""The applications of the test that runs."""
+
+
 @pytest.fixture
-def allowed(monkeypatch: pytest.MonkeyPatch) -> Rights:
-    """What the user may read: the DAG `annotate_corpus`."""
+def allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rights]:
+    """What the user may read: the DAG `annotate_corpus`. After the test its applications give their connections back."""
     manager = Rights("annotate_corpus")
     for module in (security, airflow_app, rights):
         monkeypatch.setattr(module, "get_auth_manager", lambda: manager)
     monkeypatch.setattr(security.DagModel, "get_team_name", lambda dag_id: None)
-    return manager
+    yield manager
+    while _MADE:
+        if (engine := _MADE.pop().state.reader._engine) is not None:
+            engine.dispose()  # the role of the page has 20 connections, for all databases of the tests' server
 
 
 def application(**addresses: str) -> FastAPI:
     """The application with these addresses of Postgres, such as `reader_dsn`, and no others."""
-    return create_app(Settings(_env_file=None, **{name: SecretStr(dsn) for name, dsn in addresses.items()}))
+    app = create_app(Settings(_env_file=None, **{name: SecretStr(dsn) for name, dsn in addresses.items()}))
+    _MADE.append(app)
+    return app
 
 
 def sign_in(app: FastAPI, name: str = "somebody") -> None:
