@@ -324,7 +324,6 @@ def shard_of(record: PodRecord) -> int:
     return int(record.labels["map_index"])
 
 
-@pytest.mark.slow
 def test_no_fault_loses_or_repeats_a_row_and_what_cannot_succeed_is_not_tried_again(
     services: Settings,
     airflow: AirflowClient,
@@ -431,7 +430,6 @@ def task_process(airflow: AirflowClient, run_id: str, record: PodRecord) -> psut
     return process
 
 
-@pytest.mark.slow
 def test_airflow_uses_each_right_of_its_role_and_no_other(cluster: TestCluster) -> None:
     [user] = {user for _, _, user in cluster.api.requests if user != "admin"}
     used = {(verb, resource) for verb, resource, name in cluster.api.requests if name == user}
