@@ -18,16 +18,6 @@ update micro_batches
 set documents = :documents, tokens = :tokens, rows_written = :rows_written, counts = :counts, seconds = :seconds
 where batch_id = :batch_id
 
--- name: score_hashes
--- Hashes of the losses of these documents' calls, for their ledger rows.
-select asked.document_id, rows_hash(found.row_texts) as rows_hash
-from unnest(cast(:document_ids as uuid[])) as asked (document_id)
-cross join lateral (
-    select string_agg(losses_row_text(loss), chr(10) order by loss.call_id) as row_texts
-    from call_losses loss
-    where loss.scoring_recipe_id = :scoring_recipe_id and loss.document_id = asked.document_id
-) found
-
 -- name: filter_hashes
 -- Hashes of the filter decisions of these documents, for their ledger rows.
 select asked.document_id, rows_hash(found.row_texts) as rows_hash
@@ -72,8 +62,18 @@ cross join lateral (
     ) answer
 ) found
 
+-- name: score_hashes
+-- Hashes of the losses of these documents' calls, for their ledger rows.
+select asked.document_id, rows_hash(found.row_texts) as rows_hash
+from unnest(cast(:document_ids as uuid[])) as asked (document_id)
+cross join lateral (
+    select string_agg(losses_row_text(loss), chr(10) order by loss.call_id) as row_texts
+    from call_losses loss
+    where loss.scoring_recipe_id = :scoring_recipe_id and loss.document_id = asked.document_id
+) found
+
 -- name: placebo_hashes
--- The hash of the placebos of documents, as stage_ledger keeps it.
+-- Hashes of the placebos of these documents, for their ledger rows.
 select asked.document_id,
        rows_hash(
            (select string_agg(placebo_row_text(placebo), chr(10) order by placebo.call_id, placebo.number)
