@@ -16,9 +16,9 @@ from benchmarks.report import machine, markdown, write_report
 from benchmarks.roofline import predict
 from benchmarks.works import random_text_job, real_text_jobs
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.demo.model import prepare_demo_model
 from toolformer_ops.errors import EXIT_NO_RESULT, ParameterError, ToolformerError, exit_code
-from toolformer_ops.models.loading import DTYPES
+from toolformer_ops.language_model.models.loading import DTYPES
+from toolformer_ops.local.demo.model import prepare_demo_model
 from toolformer_ops.tools.registry import PAPER_TOOLS
 
 logger = logging.getLogger("benchmarks")

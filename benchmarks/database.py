@@ -34,10 +34,11 @@ from sqlalchemy import Engine, text
 
 from benchmarks.report import machine, table
 from toolformer_ops.annotation.scoring import ScoredCall
+from toolformer_ops.audit import checking
 from toolformer_ops.config import Settings
-from toolformer_ops.local_services import postgres
-from toolformer_ops.local_services.ports import choose_port
-from toolformer_ops.local_services.supervision import tied_command
+from toolformer_ops.local import postgres
+from toolformer_ops.local.ports import choose_port
+from toolformer_ops.local.supervision import tied_command
 from toolformer_ops.records import (
     CallLosses,
     CallPosition,
@@ -50,7 +51,6 @@ from toolformer_ops.runs import models
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.stages import (
-    checking,
     execution,
     filtering,
     ingestion,
@@ -220,7 +220,9 @@ class NoBucket:
 def weightless() -> Iterator[None]:
     """Stages load the model, the tools and the bucket that cost nothing."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch("toolformer_ops.models.model_identity", return_value="weightless@1"))
+        stack.enter_context(
+            mock.patch("toolformer_ops.language_model.models.model_identity", return_value="weightless@1")
+        )
         stack.enter_context(mock.patch.object(release, "ObjectStore", NoBucket))
         stack.enter_context(mock.patch.object(models, "load_run_model", lambda _, run: WeightlessModel(run.tool)))
         for name in PAPER_TOOLS:

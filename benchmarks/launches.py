@@ -22,8 +22,8 @@ from toolformer_ops.decoding.model import WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.models.loading import DTYPES
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.models.loading import DTYPES
 
 TEXTS = (1, 8, 32, 64)
 ARCHITECTURES = ("llama", "qwen2", "gpt2", "gptj", "gemma2")

@@ -24,7 +24,7 @@ from benchmarks.works import Job, place_calls
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model import LanguageModel
-from toolformer_ops.models.loading import DTYPES
+from toolformer_ops.language_model.models.loading import DTYPES
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall
 
 logger = logging.getLogger(__name__)

@@ -19,10 +19,10 @@ from torch import Tensor
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import AnnotationPrompt
 from toolformer_ops.language_model.losses import SCORED_TOKENS, weighted_loss
+from toolformer_ops.language_model.models.loading import load_network
 from toolformer_ops.language_model.sampling import cumulative_probabilities, only
 from toolformer_ops.language_model.sampling import uniforms as random_numbers
 from toolformer_ops.language_model.tokenization import CallStart, Tokenization, TokenizedText
-from toolformer_ops.models.loading import load_network
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation
 
 

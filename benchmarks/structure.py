@@ -141,7 +141,7 @@ def trace_document(package: Path) -> dict[str, Trace]:
     from toolformer_ops.annotation.candidates import filter_document, kept_paragraphs, sample_paragraphs
     from toolformer_ops.config import Settings
     from toolformer_ops.language_model import LanguageModel
-    from toolformer_ops.one_process import annotator
+    from toolformer_ops.on_a_file import annotator
     from toolformer_ops.records import Document
     from toolformer_ops.runs.choices import FilterChoices, SamplingChoices
     from toolformer_ops.tools.registry import get_tool

@@ -15,9 +15,9 @@ from benchmarks.random_models import prompt_tokenizer, text_of_tokens
 from toolformer_ops.annotation.candidates import candidates_at, given_call_start
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
-from toolformer_ops.demo.corpus import DemoDocument, own_documents, wikipedia_documents, write_kilt_records
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
+from toolformer_ops.local.demo.corpus import DemoDocument, own_documents, wikipedia_documents, write_kilt_records
 from toolformer_ops.records import CallPosition, Document, PlacedCall, SampledContinuation
 from toolformer_ops.runs.choices import RunChoices, SamplingChoices
 from toolformer_ops.tools.registry import get_tool, tool_names

@@ -33,10 +33,10 @@ A run without a single kept call is red at `release`, since there is nothing to 
 
 from airflow.sdk import DAG
 
+from toolformer_ops.airflow_tasks.annotation_dag import annotation_tasks
+from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
+from toolformer_ops.airflow_tasks.forms import annotation_form
 from toolformer_ops.config import MAX_SHARDS, load_settings
-from toolformer_ops.orchestration.annotation_dag import annotation_tasks
-from toolformer_ops.orchestration.defaults import DEFAULT_ARGS
-from toolformer_ops.orchestration.forms import annotation_form
 
 with DAG(
     "annotate_corpus",

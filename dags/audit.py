@@ -13,10 +13,10 @@ S3 did not answer: clear the task, and the audit continues behind its last page.
 
 from airflow.sdk import DAG
 
+from toolformer_ops.airflow_tasks.audit_task import audit_schedule, audit_task
+from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
+from toolformer_ops.airflow_tasks.forms import audit_form
 from toolformer_ops.config import load_settings
-from toolformer_ops.orchestration.audit_task import audit_schedule, audit_task
-from toolformer_ops.orchestration.defaults import DEFAULT_ARGS
-from toolformer_ops.orchestration.forms import audit_form
 
 with DAG(
     "audit",

@@ -17,11 +17,11 @@ a red run changes nothing; clear the task when its cause is mended.
 
 from airflow.sdk import DAG
 
-from toolformer_ops.orchestration.defaults import DEFAULT_ARGS, WIKI_INDEX
-from toolformer_ops.orchestration.forms import index_form
-from toolformer_ops.orchestration.requests import check_before_first_task
-from toolformer_ops.orchestration.run_outcome import note_why_not_started
-from toolformer_ops.orchestration.stage_tasks import stage
+from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS, WIKI_INDEX
+from toolformer_ops.airflow_tasks.forms import index_form
+from toolformer_ops.airflow_tasks.requests import check_before_first_task
+from toolformer_ops.airflow_tasks.run_outcome import note_why_not_started
+from toolformer_ops.airflow_tasks.stage_tasks import stage
 
 with DAG(
     "build_wiki_index",

@@ -26,13 +26,13 @@ shown under the run's tab "Annotation" and linked from the task `evaluation.repo
 
 from airflow.sdk import DAG
 
-from toolformer_ops.orchestration.defaults import DEFAULT_ARGS
-from toolformer_ops.orchestration.forms import finetuning_form, finetuning_parameters
-from toolformer_ops.orchestration.model_tasks import evaluation_group, model_tasks, not_needed_on_release
-from toolformer_ops.orchestration.requests import check_before_first_task
-from toolformer_ops.orchestration.run_ids import RUN_ID
-from toolformer_ops.orchestration.run_outcome import finish_run, note_why_not_started
-from toolformer_ops.orchestration.stage_tasks import stage
+from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
+from toolformer_ops.airflow_tasks.forms import finetuning_form, finetuning_parameters
+from toolformer_ops.airflow_tasks.model_tasks import evaluation_group, model_tasks, not_needed_on_release
+from toolformer_ops.airflow_tasks.requests import check_before_first_task
+from toolformer_ops.airflow_tasks.run_ids import RUN_ID
+from toolformer_ops.airflow_tasks.run_outcome import finish_run, note_why_not_started
+from toolformer_ops.airflow_tasks.stage_tasks import stage
 
 with DAG(
     "finetune_release",

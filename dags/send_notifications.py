@@ -11,9 +11,9 @@ Connection (Admin, Connections; `docs/nightly.md`): the message is sent within t
 
 from airflow.sdk import DAG
 
+from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
+from toolformer_ops.airflow_tasks.notifying import SEND, notification_task, sending_schedule
 from toolformer_ops.config import load_settings
-from toolformer_ops.orchestration.defaults import DEFAULT_ARGS
-from toolformer_ops.orchestration.notifying import SEND, notification_task, sending_schedule
 
 with DAG(
     SEND,

@@ -32,7 +32,7 @@ from tests.servers import (
 )
 from tests.tiny_models import tiny_gpt2_dir, tiny_model_dir
 from toolformer_ops.config import STATE_DIR_VARIABLE, Settings, load_settings
-from toolformer_ops.local_services import postgres
+from toolformer_ops.local import postgres
 
 __all__ = ["tiny_gpt2_dir", "tiny_model_dir"]  # fixtures of all tests that live in a file of their own
 

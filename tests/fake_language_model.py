@@ -181,7 +181,7 @@ def loaded_by_stages(monkeypatch: pytest.MonkeyPatch) -> UseModel:
     """What puts a model where the stages load theirs, until the patch is undone."""
 
     def use(model: FakeLanguageModel) -> FakeLanguageModel:
-        monkeypatch.setattr("toolformer_ops.models.model_identity", lambda *_, **__: model.identity)
+        monkeypatch.setattr("toolformer_ops.language_model.models.model_identity", lambda *_, **__: model.identity)
         monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
         return model
 

@@ -44,7 +44,7 @@ class DeadlyModel(FakeLanguageModel):
 def work(run_id: str) -> int:
     settings = load_settings().model_copy(update={"micro_batch_documents": MICRO_BATCH})
     model = DeadlyModel()
-    toolformer_ops.models.model_identity = lambda *_, **__: model.identity
+    toolformer_ops.language_model.models.model_identity = lambda *_, **__: model.identity
     toolformer_ops.runs.models.load_run_model = model.load
     termination.install()
     try:

@@ -1,6 +1,6 @@
 """A Postgres and an S3 for the tests: children of the test process, which end with it even if it is killed by -9.
 
-The services of `make up` are supervised instead (`toolformer_ops/local_services/supervision.py`).
+The services of `make up` are supervised instead (`toolformer_ops/local/supervision.py`).
 """
 
 import fcntl
@@ -23,18 +23,18 @@ import psycopg2
 from psycopg2 import sql
 
 from toolformer_ops.errors import ToolformerError
-from toolformer_ops.local_services import postgres
-from toolformer_ops.local_services.accounts import RELOCATED_ROOT, Account
-from toolformer_ops.local_services.object_store import (
+from toolformer_ops.local import postgres
+from toolformer_ops.local.accounts import RELOCATED_ROOT, Account
+from toolformer_ops.local.object_store import (
     ObjectStoreAddress,
     check_put_and_get,
     remove_sockets,
     weed_command,
     write_identities,
 )
-from toolformer_ops.local_services.ports import LOOPBACK, WEED_PORTS, accepts_connections, choose_port
-from toolformer_ops.local_services.postgres import SUPERUSER, Cluster, PostgresAddress, is_ready, prepare_cluster
-from toolformer_ops.local_services.supervision import tied_command
+from toolformer_ops.local.ports import LOOPBACK, WEED_PORTS, accepts_connections, choose_port
+from toolformer_ops.local.postgres import SUPERUSER, Cluster, PostgresAddress, is_ready, prepare_cluster
+from toolformer_ops.local.supervision import tied_command
 from toolformer_ops.storage.object_store import ObjectStore
 
 Started = TypeVar("Started")

@@ -14,8 +14,8 @@ import uvicorn
 
 from toolformer_ops.config import REPOSITORY, load_settings
 from toolformer_ops.tools import registry
-from toolformer_ops.tools.server_connection import ask_server
-from toolformer_ops.tools.tool_file import FileTool, RecordedPart, read_tool_file, toml_text, with_recorded
+from toolformer_ops.tools.servers.connection import ask_server
+from toolformer_ops.tools.servers.tool_file import FileTool, RecordedPart, read_tool_file, toml_text, with_recorded
 
 SERVERS = REPOSITORY / "tests" / "data" / "mcp_servers"
 TEXT_SCHEMA = {

@@ -1,6 +1,6 @@
 """The command line: `toolformer-ops`, which is `python -m toolformer_ops`.
 
-`commands/command_line.py` lists the commands by purpose, as `--help` does.
+`cli/command_line.py` lists the commands by purpose, as `--help` does.
 
 Ends with 0; 1 for an error that another try may mend; 2 for a request that is wrong; 3 where there is no result; 75 where something
 that the work needs is not there now (Postgres, S3, a model hub, a GPU, space on a disk); 143 where SIGTERM ended it.
@@ -13,7 +13,7 @@ import sys
 import time
 
 from toolformer_ops import termination
-from toolformer_ops.commands.command_line import app
+from toolformer_ops.cli.command_line import app
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import (
     EXIT_USAGE,

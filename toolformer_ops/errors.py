@@ -1,4 +1,4 @@
-"""Every error class of this project; no other module defines one, but for Airflow's own kinds in `orchestration/pod_watching.py`.
+"""Every error class of this project, but for Airflow's own kinds in `airflow_tasks/kubernetes/watching.py`.
 
     Exception
     +-- ToolformerError

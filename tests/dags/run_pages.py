@@ -21,7 +21,7 @@ from sqlalchemy import text as sql
 
 from tests.servers import RunningPostgres, copied_database
 from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.local_services.postgres import OWNER, PAGE
+from toolformer_ops.local.postgres import OWNER, PAGE
 from toolformer_ops.run_page import rights
 from toolformer_ops.run_page.app import create_app
 from toolformer_ops.storage import database

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk import DAG, TriggerRule
 
+from toolformer_ops.airflow_tasks.annotation_dag import annotation_tasks
+from toolformer_ops.airflow_tasks.defaults import WIKI_INDEX, describe_assets
+from toolformer_ops.airflow_tasks.forms import annotation_form
+from toolformer_ops.airflow_tasks.model_tasks import SUITES
 from toolformer_ops.config import MAX_SHARDS, load_settings
-from toolformer_ops.orchestration.annotation_dag import annotation_tasks
-from toolformer_ops.orchestration.defaults import WIKI_INDEX, describe_assets
-from toolformer_ops.orchestration.forms import annotation_form
-from toolformer_ops.orchestration.model_tasks import SUITES
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 CALCULATOR = get_tool("Calculator")
@@ -143,7 +143,7 @@ def test_a_new_index_and_a_checked_release_are_assets(local_dags: dict[str, DAG]
 
 
 def test_event_of_a_new_index_names_its_address(monkeypatch: pytest.MonkeyPatch, local_dags: dict[str, DAG]) -> None:
-    monkeypatch.setattr("toolformer_ops.artifacts.newest", lambda settings, kind: f"s3://bucket/{kind}/newest")
+    monkeypatch.setattr("toolformer_ops.storage.artifacts.newest", lambda settings, kind: f"s3://bucket/{kind}/newest")
     [task] = local_dags["build_wiki_index"].tasks
     event = SimpleNamespace(extra={})
     describe_assets({"outlet_events": {WIKI_INDEX: event}}, task.outlets, {"dag_run": "r"})  # type: ignore[arg-type, typeddict-item]

@@ -9,8 +9,8 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
-from toolformer_ops.orchestration import audit_task
-from toolformer_ops.orchestration.audit_task import AuditEverything
+from toolformer_ops.airflow_tasks import audit_task
+from toolformer_ops.airflow_tasks.audit_task import AuditEverything
 
 REPORT = "- documents: 3 looked at, nothing found, 0.1 s"
 

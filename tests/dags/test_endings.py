@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kubernetes.client import models as k8s
 
-from toolformer_ops.orchestration.endings import Fault, describe_exit, describe_gone_pod, describe_pod_ending
+from toolformer_ops.airflow_tasks.endings import Fault, describe_exit, describe_gone_pod, describe_pod_ending
 
 IMAGE = "registry.example/toolformer:1.4"
 

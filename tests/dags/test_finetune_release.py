@@ -11,8 +11,8 @@ from airflow.sdk.exceptions import AirflowSkipException, ParamValidationError
 from jinja2 import Environment
 
 from tests.dags.test_forms import validated
-from toolformer_ops.orchestration.model_tasks import SUITES, ReportEvaluation, not_asked_for
-from toolformer_ops.orchestration.run_ids import RUN_ID
+from toolformer_ops.airflow_tasks.model_tasks import SUITES, ReportEvaluation, not_asked_for
+from toolformer_ops.airflow_tasks.run_ids import RUN_ID
 from toolformer_ops.runs.choices import RunChoices
 
 RELEASE = "0123456789abcdef"

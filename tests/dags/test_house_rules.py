@@ -13,17 +13,17 @@ import typer
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
-from toolformer_ops.commands import stages
+from toolformer_ops.airflow_tasks.defaults import POOLS
+from toolformer_ops.airflow_tasks.notifying import SEND
+from toolformer_ops.airflow_tasks.retrying import INFRASTRUCTURE_RETRIES, OWN_RETRIES, StageRetries
+from toolformer_ops.cli import stages
 from toolformer_ops.config import REPOSITORY
-from toolformer_ops.orchestration.defaults import POOLS
-from toolformer_ops.orchestration.notifying import SEND
-from toolformer_ops.orchestration.retrying import INFRASTRUCTURE_RETRIES, OWN_RETRIES, StageRetries
 
 DAG_FILES = sorted((REPOSITORY / "dags").glob("*.py"))
 DAG_IDS = [path.stem for path in DAG_FILES]
 OF_TOOLS_THAT_EXECUTE_APART = {"sample", "execute", "score"}
 HEAVY = ("torch", "transformers", "jnius", "pyserini", "great_expectations", "pandas", "pyarrow", "kubernetes")
-POOLS_FILE = REPOSITORY / "toolformer_ops" / "orchestration" / "pools.json"
+POOLS_FILE = REPOSITORY / "toolformer_ops" / "airflow_tasks" / "pools.json"
 
 
 def arguments_of(task: Any) -> list[str]:
@@ -84,7 +84,7 @@ def test_a_dag_file_defines_nothing_and_reads_no_environment(path: Path) -> None
     assert not [node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
     imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     imported |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
-    allowed = ("airflow.sdk", "toolformer_ops.orchestration.", "toolformer_ops.tools.registry", "toolformer_ops.config")
+    allowed = ("airflow.sdk", "toolformer_ops.airflow_tasks.", "toolformer_ops.tools.registry", "toolformer_ops.config")
     assert all(name.startswith(allowed) for name in imported), imported
 
 

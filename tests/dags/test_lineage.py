@@ -17,10 +17,10 @@ from openlineage.client.transport.file import FileConfig, FileTransport
 
 from tests.annotated_runs import AnnotatedRun
 from tests.lineage_events import read_events, validate
+from toolformer_ops.airflow_tasks.local_process import StageProcess
+from toolformer_ops.audit.checking import check_release, check_tool
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import QualityError
-from toolformer_ops.orchestration.local_process import StageProcess
-from toolformer_ops.stages.checking import check_release, check_tool
 from toolformer_ops.stages.release import release
 from toolformer_ops.storage import database
 
@@ -150,7 +150,7 @@ def test_an_event_that_is_not_of_the_schema_is_found() -> None:
 
 def test_without_a_transport_a_task_loads_nothing_of_it() -> None:
     program = (
-        "import sys; import toolformer_ops.orchestration.stage_tasks; "
+        "import sys; import toolformer_ops.airflow_tasks.stage_tasks; "
         "print([name for name in sys.modules if name.startswith(('openlineage', 'airflow.providers.openlineage.'))])"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)

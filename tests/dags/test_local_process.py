@@ -14,10 +14,10 @@ from unittest import mock
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from toolformer_ops.airflow_tasks import local_process
+from toolformer_ops.airflow_tasks.local_process import RunningProcess, StageProcess
 from toolformer_ops.config import REPOSITORY
 from toolformer_ops.errors import DatabaseUnreachableError
-from toolformer_ops.orchestration import local_process
-from toolformer_ops.orchestration.local_process import RunningProcess, StageProcess
 
 Log = list[str]
 
@@ -188,7 +188,7 @@ def test_a_stage_that_does_not_heed_sigterm_is_killed(monkeypatch: pytest.Monkey
 def test_a_stage_does_not_outlive_a_task_that_was_killed_by_9() -> None:
     task_source = (
         "import sys\n"
-        "from toolformer_ops.orchestration.local_process import RunningProcess\n"
+        "from toolformer_ops.airflow_tasks.local_process import RunningProcess\n"
         "stage = 'import os, time; print(os.getpid(), flush=True); time.sleep(600)'\n"
         "RunningProcess([sys.executable, '-c', stage], lambda line: print(line, flush=True)).wait()\n"
     )

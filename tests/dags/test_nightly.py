@@ -21,13 +21,13 @@ from airflow.timetables import trigger
 from airflow.timetables.base import TimeRestriction
 
 from tests.dags.test_schedules import toml, written
+from toolformer_ops.airflow_tasks import annotation_dag
+from toolformer_ops.airflow_tasks.annotation_dag import skip_missed_night
+from toolformer_ops.airflow_tasks.model_tasks import SUITES
+from toolformer_ops.airflow_tasks.nightly import nightly_dag
+from toolformer_ops.airflow_tasks.schedule_bundle import ScheduleBundle
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ConfigurationError, DatabaseError
-from toolformer_ops.orchestration import annotation_dag
-from toolformer_ops.orchestration.annotation_dag import skip_missed_night
-from toolformer_ops.orchestration.model_tasks import SUITES
-from toolformer_ops.orchestration.nightly import nightly_dag
-from toolformer_ops.orchestration.schedule_bundle import ScheduleBundle
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import PAPER_TOOLS as TOOLS

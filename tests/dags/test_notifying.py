@@ -19,11 +19,9 @@ from sqlalchemy import text as sql
 from tests.dags.test_schedules import written
 from tests.mail_server import mail_server, self_signed
 from tests.written_nights import Nights, Record, Tool
-from toolformer_ops.config import load_settings
-from toolformer_ops.errors import AirflowError
-from toolformer_ops.local_services.airflow_client import AirflowClient
-from toolformer_ops.orchestration import notifying
-from toolformer_ops.orchestration.notifying import (
+from toolformer_ops.airflow_tasks import notifying
+from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
+from toolformer_ops.airflow_tasks.notifying import (
     NOTE_CHARACTERS,
     Message,
     SendNotifications,
@@ -32,6 +30,8 @@ from toolformer_ops.orchestration.notifying import (
     set_note,
     shortened,
 )
+from toolformer_ops.config import load_settings
+from toolformer_ops.errors import AirflowError
 from toolformer_ops.storage import database, queries
 
 SECRET = "T000-B000-hush"

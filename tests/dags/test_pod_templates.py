@@ -7,9 +7,9 @@ import kubernetes_validate
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 
+from toolformer_ops.airflow_tasks.kubernetes.templates import TEMPLATES, pod_manifest
 from toolformer_ops.config import REPOSITORY, Settings, load_settings
 from toolformer_ops.errors import ConfigurationError
-from toolformer_ops.orchestration.pod_templates import TEMPLATES, pod_manifest
 
 KUBERNETES_VERSION = "1.37"
 OURS = REPOSITORY / "deploy" / "pod-templates"

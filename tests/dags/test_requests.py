@@ -10,9 +10,9 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
-from toolformer_ops.orchestration import requests as checks
-from toolformer_ops.orchestration.requests import check_before_first_task
-from toolformer_ops.orchestration.run_outcome import note_why_not_started
+from toolformer_ops.airflow_tasks import requests as checks
+from toolformer_ops.airflow_tasks.requests import check_before_first_task
+from toolformer_ops.airflow_tasks.run_outcome import note_why_not_started
 from toolformer_ops.runs import requests
 from toolformer_ops.storage.object_store import ObjectStore
 

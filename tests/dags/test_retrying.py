@@ -9,8 +9,8 @@ from airflow.sdk.definitions.retry_policy import RetryAction
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from kubernetes.client.exceptions import ApiException
 
-from toolformer_ops.orchestration.endings import PodEnding, describe_exit, describe_gone_pod
-from toolformer_ops.orchestration.retrying import (
+from toolformer_ops.airflow_tasks.endings import PodEnding, describe_exit, describe_gone_pod
+from toolformer_ops.airflow_tasks.retrying import (
     INFRASTRUCTURE_RETRIES,
     OWN_RETRIES,
     StageRetries,

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from typer.testing import CliRunner
 
 from tests.dags.run_pages import Rights, allowed, application, browser, needs_chromium, rows, sign_in
-from toolformer_ops.commands.publishing import app as publishing
+from toolformer_ops.cli.publishing import app as publishing
 from toolformer_ops.config import Settings
 from toolformer_ops.evaluation.judgements import agreements, judgements_of, results
 from toolformer_ops.storage import database

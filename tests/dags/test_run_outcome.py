@@ -12,9 +12,10 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tests.written_nights import Nights, Record, Tool
+from toolformer_ops.airflow_tasks import notifying, run_outcome, stopped_runs
+from toolformer_ops.airflow_tasks.kubernetes import pods
+from toolformer_ops.airflow_tasks.run_outcome import REASON, FinishRun, GatherTools, failed_tasks, note_why_not_started
 from toolformer_ops.config import load_settings
-from toolformer_ops.orchestration import notifying, pods, run_outcome, stopped_runs
-from toolformer_ops.orchestration.run_outcome import REASON, FinishRun, GatherTools, failed_tasks, note_why_not_started
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages import run_setup
 from toolformer_ops.storage import database

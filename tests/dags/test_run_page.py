@@ -16,9 +16,9 @@ from fastapi.testclient import TestClient
 from pydantic import SecretStr
 
 from tests.dags.run_pages import OF_R1, Rights, allowed, app, application, client, filled, reading, rows
+from toolformer_ops.airflow_tasks.model_tasks import ReportLink
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ObjectNotFoundError, ObjectStoreError
-from toolformer_ops.orchestration.model_tasks import ReportLink
 from toolformer_ops.run_page import evaluation
 from toolformer_ops.run_page.plugin import RunPagePlugin, serve
 from toolformer_ops.run_page.reading import CACHE_BYTES, MOST_COUNTS, MOST_WAITING, Page, Reader

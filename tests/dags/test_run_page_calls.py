@@ -20,10 +20,10 @@ from sqlalchemy import text as sql
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from tests.dags.run_pages import Rights, allowed, application, browser, needs_chromium, sign_in
 from tests.servers import RunningPostgres, copied_database
+from toolformer_ops.airflow_tasks.forms import annotation_form
+from toolformer_ops.airflow_tasks.run_ids import annotation_run_id
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.local_services.postgres import OWNER, PAGE
-from toolformer_ops.orchestration.forms import annotation_form
-from toolformer_ops.orchestration.run_ids import annotation_run_id
+from toolformer_ops.local.postgres import OWNER, PAGE
 from toolformer_ops.release.choosing import ReleaseTool, choose_calls
 from toolformer_ops.run_page import overview, thresholds
 from toolformer_ops.run_page.call import token_rows

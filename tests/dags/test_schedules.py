@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from toolformer_ops.airflow_tasks.schedules import Schedule, load_schedule, schedule_files
 from toolformer_ops.config import REPOSITORY
 from toolformer_ops.errors import ConfigurationError
-from toolformer_ops.orchestration.schedules import Schedule, load_schedule, schedule_files
 from toolformer_ops.runs.choices import RunChoices
 
 GOOD = {"corpus": '"s3://corpora/posts"', "model": '"models/m"', "cron": '"0 2 * * *"'}

@@ -78,22 +78,12 @@ def prepare() -> Any:
     import toolformer_ops.language_model
     import toolformer_ops.runs.models
     from toolformer_ops import __main__ as command_line
-    from toolformer_ops.audit import running  # noqa: F401
-    from toolformer_ops.stages import (  # noqa: F401
-        annotating,
-        checking,
-        execution,
-        filtering,
-        finetuning,
-        ingestion,
-        placebo,
-        planning,
-        release,
-        run_setup,
+    from toolformer_ops.audit import (
+        running,  # noqa: F401
     )
 
     model = SlowModel(SCRIPT, sure_words=frozenset({"things"}))
-    toolformer_ops.models.model_identity = lambda *_, **__: model.identity  # type: ignore[assignment]
+    toolformer_ops.language_model.models.model_identity = lambda *_, **__: model.identity  # type: ignore[assignment]
     toolformer_ops.runs.models.load_run_model = model.load  # type: ignore[assignment]
     return command_line.main
 

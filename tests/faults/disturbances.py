@@ -15,7 +15,7 @@ from typing import Any
 from tests.faults.proxies import RequestFate, StatementFate
 from tests.faults.world import BUCKET, STEPS, Outcome, World
 from toolformer_ops.errors import EXIT_TERMINATED
-from toolformer_ops.local_services.object_store import check_put_and_get
+from toolformer_ops.local.object_store import check_put_and_get
 
 AWAY_SECONDS = 1.5
 S3_AWAY_SECONDS = 8.0

@@ -34,10 +34,10 @@ from tests.faults.proxies import LOOPBACK, ObjectStoreProxy, PostgresProxy
 from tests.servers import Server, start_object_store, started, stop
 from toolformer_ops.config import ENV_PREFIX, REPOSITORY, Settings
 from toolformer_ops.errors import EXIT_INFRASTRUCTURE, EXIT_TERMINATED
-from toolformer_ops.local_services import postgres
-from toolformer_ops.local_services.ports import choose_port
-from toolformer_ops.local_services.postgres import Cluster, PostgresAddress, is_ready, prepare_cluster
-from toolformer_ops.local_services.supervision import tied_command
+from toolformer_ops.local import postgres
+from toolformer_ops.local.ports import choose_port
+from toolformer_ops.local.postgres import Cluster, PostgresAddress, is_ready, prepare_cluster
+from toolformer_ops.local.supervision import tied_command
 
 RUN = "disturbed"
 TOOL = "Calculator"
@@ -53,7 +53,7 @@ S3_DISK_BYTES = 512 * 2**20
 SECONDS_FOR_A_COMMAND = 120.0
 RETRY_SECONDS = 0.2
 OWN_RETRIES, INFRASTRUCTURE_RETRIES = 2, 20
-"""As in `orchestration/retrying.py`."""
+"""As in `airflow_tasks/retrying.py`."""
 
 _ON_ONE_RUN = ("--run", RUN)
 _ON_ONE_TOOL = (*_ON_ONE_RUN, "--tool", TOOL)

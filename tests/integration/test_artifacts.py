@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from toolformer_ops import artifacts
-from toolformer_ops.artifacts import cache, downloading
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
     AlreadyPublishedError,
@@ -21,7 +19,8 @@ from toolformer_ops.errors import (
     CorruptObjectError,
     ObjectNotFoundError,
 )
-from toolformer_ops.storage import database, file_hashes, queries
+from toolformer_ops.storage import artifacts, database, file_hashes, queries
+from toolformer_ops.storage.artifacts import cache, downloading
 from toolformer_ops.storage.object_store import ObjectStore
 
 FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 40, "sub/tokenizer.json": b"[]", "empty": b""}

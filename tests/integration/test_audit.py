@@ -23,11 +23,11 @@ from typer.testing import CliRunner
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel
 from tests.servers import RunningObjectStore, RunningPostgres, copied_database
 from toolformer_ops.__main__ import app
-from toolformer_ops.artifacts import published
 from toolformer_ops.audit import rows
 from toolformer_ops.audit.auditing import Ages, AuditOutcome, Page, findings_of
+from toolformer_ops.audit.checking import CheckResult, conclude
 from toolformer_ops.audit.running import audit, require_sound
-from toolformer_ops.commands import housekeeping, stages
+from toolformer_ops.cli import housekeeping, stages
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_NO_RESULT, AuditError, DatabaseUnreachableError, ParameterError, exit_code
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
@@ -37,7 +37,6 @@ from toolformer_ops.release.format import ReleaseWriter, read_release
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 from toolformer_ops.runs.placebo_rates import store_rates
 from toolformer_ops.runs.run_tools import load_run_tool, members_of_run
-from toolformer_ops.stages.checking import CheckResult, conclude
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
@@ -47,6 +46,7 @@ from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
 from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.artifacts import published
 from toolformer_ops.storage.claims import claims_of
 from toolformer_ops.storage.forgetting import forget, withdraw
 from toolformer_ops.storage.object_store import ObjectStore
@@ -167,7 +167,7 @@ def make(state: State, folder: Path) -> None:
 
 
 def use_the_model(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("toolformer_ops.models.model_identity", lambda *_, **__: MODEL.identity)
+    patch.setattr("toolformer_ops.language_model.models.model_identity", lambda *_, **__: MODEL.identity)
     patch.setattr("toolformer_ops.runs.models.load_run_model", lambda *_: MODEL)
 
 

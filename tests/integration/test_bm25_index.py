@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from toolformer_ops import artifacts
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
     CorpusError,
@@ -24,17 +23,18 @@ from toolformer_ops.errors import (
     ToolError,
     ToolformerError,
 )
-from toolformer_ops.retrieval import bm25_index, index_build
-from toolformer_ops.retrieval.bm25_index import Bm25Index, SearchAnswer
-from toolformer_ops.retrieval.index_build import IndexReport
-from toolformer_ops.retrieval.index_manifest import read_manifest
-from toolformer_ops.retrieval.java_runtime import start_java
-from toolformer_ops.retrieval.kilt_records import parse_record
-from toolformer_ops.retrieval.wiki_index import index_folder, with_index_of
 from toolformer_ops.stages.index_building import build_index
+from toolformer_ops.storage import artifacts
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.question_answering import TOOL as QA
+from toolformer_ops.tools.retrieval import bm25_index, index_build
+from toolformer_ops.tools.retrieval.bm25_index import Bm25Index, SearchAnswer
+from toolformer_ops.tools.retrieval.index_build import IndexReport
+from toolformer_ops.tools.retrieval.index_manifest import read_manifest
+from toolformer_ops.tools.retrieval.java_runtime import start_java
+from toolformer_ops.tools.retrieval.kilt_records import parse_record
+from toolformer_ops.tools.retrieval.wiki_index import index_folder, with_index_of
 from toolformer_ops.tools.wiki_search import TOOL as WIKI_SEARCH
 
 ARTICLES = {

@@ -9,6 +9,7 @@ from sqlalchemy import text as sql
 
 from tests.fake_language_model import FakeLanguageModel, with_terms
 from toolformer_ops.audit.auditing import Ages, Auditing, subjects_of
+from toolformer_ops.audit.checking import check_release, check_tool
 from toolformer_ops.audit.objects import releases as check_releases
 from toolformer_ops.audit.rows import stage_rows
 from toolformer_ops.call_syntax import take_out
@@ -19,7 +20,6 @@ from toolformer_ops.release.chat_export import conversation, plain_text
 from toolformer_ops.release.format import ReleasedText, read_release
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.annotating import annotate_stage
-from toolformer_ops.stages.checking import check_release, check_tool
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.release import release, release_prefix
@@ -47,7 +47,7 @@ class Model(FakeLanguageModel):
 def _model(monkeypatch: pytest.MonkeyPatch) -> None:
     script = ("Calculator(2020 - 1987)", "Calculator(2 + 4)", "Calendar()")
     model = Model(script=script)
-    monkeypatch.setattr("toolformer_ops.models.model_identity", lambda *_, **__: model.identity)
+    monkeypatch.setattr("toolformer_ops.language_model.models.model_identity", lambda *_, **__: model.identity)
     monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
 
 

@@ -14,6 +14,7 @@ from sqlalchemy.engine import CursorResult
 from sqlalchemy.exc import DBAPIError
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
+from toolformer_ops.audit.checking import CheckResult, check_release, check_tool, run_checks
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
     BucketNotFoundError,
@@ -24,9 +25,8 @@ from toolformer_ops.errors import (
     QualityError,
     ToolError,
 )
-from toolformer_ops.evaluation_report.contents import page_key
+from toolformer_ops.evaluation.report.contents import page_key
 from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_release
-from toolformer_ops.stages.checking import CheckResult, check_release, check_tool, run_checks
 from toolformer_ops.stages.release import release, release_prefix
 from toolformer_ops.storage import database
 from toolformer_ops.storage.claims import Claim, all_claims, claims_of
@@ -476,7 +476,7 @@ def test_a_claim_without_a_severity_a_scope_or_a_remedy_is_an_error(
 def probabilities(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], CheckResult]:
     """The result of the check of probabilities on rows with these columns."""
     claim = Claim.load("probabilities_are_probabilities")
-    monkeypatch.setattr("toolformer_ops.stages.checking.claims_of", lambda _: (claim,))
+    monkeypatch.setattr("toolformer_ops.audit.checking.claims_of", lambda _: (claim,))
 
     def result_of(rows: str) -> CheckResult:
         def write_rows(engine: Engine) -> None:
@@ -544,9 +544,9 @@ def test_a_connection_that_breaks_in_the_middle_is_an_outage_and_no_wrong_check(
     def no_such_table(_scope: str) -> None:
         raise DatabaseError("relation does not exist")
 
-    monkeypatch.setattr("toolformer_ops.stages.checking.claims_of", no_such_table)
+    monkeypatch.setattr("toolformer_ops.audit.checking.claims_of", no_such_table)
     with pytest.raises(DatabaseError, match="relation does not exist"):
         check_tool(settings, run.run_id, TOOL)
-    monkeypatch.setattr("toolformer_ops.stages.checking._backend_of", lambda _connection: next(sessions))
+    monkeypatch.setattr("toolformer_ops.audit.checking._backend_of", lambda _connection: next(sessions))
     with pytest.raises(DatabaseUnreachableError, match="Postgres broke"):
         check_tool(settings, run.run_id, TOOL)

@@ -20,13 +20,12 @@ from pydantic import SecretStr
 from sqlalchemy import Engine
 
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus import files as corpus_files
-from toolformer_ops.corpus import records as corpus_records
-from toolformer_ops.corpus.records import read_record
 from toolformer_ops.errors import EXIT_USAGE, CorpusError, exit_code
 from toolformer_ops.records import content_uuid, corpus_id_of, document_id_of, normal_uri
 from toolformer_ops.stages import ingestion
 from toolformer_ops.stages.ingestion import IngestReport, ingest_corpus
+from toolformer_ops.storage import corpus_files, corpus_records
+from toolformer_ops.storage.corpus_records import read_record
 from toolformer_ops.storage.forgetting import forget
 
 Line = dict[str, Any] | None

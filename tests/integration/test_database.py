@@ -19,14 +19,13 @@ from sqlalchemy import Engine, make_url, text
 from typer.testing import CliRunner
 
 from tests.servers import RunningPostgres
-from toolformer_ops import artifacts
-from toolformer_ops.commands import stages
-from toolformer_ops.commands.command_line import app
+from toolformer_ops.cli import stages
+from toolformer_ops.cli.command_line import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, DatabaseError, DatabaseLoginError, DatabaseUnreachableError
-from toolformer_ops.local_services import postgres
+from toolformer_ops.local import postgres
 from toolformer_ops.runs.self_check import findings
-from toolformer_ops.storage import database, queries, schema
+from toolformer_ops.storage import artifacts, database, queries, schema
 from toolformer_ops.storage.copy_format import copy_text
 from toolformer_ops.storage.object_store import ObjectStore
 

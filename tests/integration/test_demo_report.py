@@ -11,8 +11,8 @@ from sqlalchemy import Connection
 
 from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.config import Settings
-from toolformer_ops.demo.progress import Snapshot, ToolProgress, read_progress
-from toolformer_ops.demo.report import print_next_query, print_report
+from toolformer_ops.local.demo.progress import Snapshot, ToolProgress, read_progress
+from toolformer_ops.local.demo.report import print_next_query, print_report
 from toolformer_ops.storage import database, queries
 
 SETTINGS = Settings(_env_file=None, airflow_url="http://airflow", airflow_username="admin", state_dir=Path("/state"))

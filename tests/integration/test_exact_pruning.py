@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import text as sql
 
 from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
+from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.stages.checking import check_tool
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
@@ -33,7 +33,7 @@ SURE = frozenset({"and"})
 def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
     """A scripted model where the stages load theirs."""
     fake = FakeLanguageModel(SCRIPT, sure_words=SURE)
-    monkeypatch.setattr("toolformer_ops.models.model_identity", lambda *_, **__: fake.identity)
+    monkeypatch.setattr("toolformer_ops.language_model.models.model_identity", lambda *_, **__: fake.identity)
     monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", fake.load)
     return fake
 

@@ -19,7 +19,7 @@ from toolformer_ops.errors import (
     ParameterError,
     RecipeMismatchError,
 )
-from toolformer_ops.models import model_identity
+from toolformer_ops.language_model.models import model_identity
 from toolformer_ops.stages import finetuning
 from toolformer_ops.stages.finetuning import finetune, model_prefix, publish
 from toolformer_ops.stages.release import release

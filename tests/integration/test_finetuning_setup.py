@@ -10,7 +10,7 @@ from tests.annotated_runs import AnnotatedRun
 from tests.finetuning_jobs import SMALL
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, ParameterError, RecipeMismatchError
-from toolformer_ops.models import model_identity
+from toolformer_ops.language_model.models import model_identity
 from toolformer_ops.stages.finetuning import finetune, publish
 from toolformer_ops.stages.release import release
 from toolformer_ops.stages.run_setup import finish_run, start_finetuning

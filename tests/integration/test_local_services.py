@@ -20,10 +20,10 @@ from pydantic import SecretStr
 
 from tests.servers import PASSWORDS, RunningObjectStore, RunningPostgres, start_postgres
 from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.local_services import postgres
-from toolformer_ops.local_services.accounts import relocated_directory
-from toolformer_ops.local_services.ports import accepts_connections
-from toolformer_ops.local_services.postgres import prepare_cluster, recover, unfinished_data
+from toolformer_ops.local import postgres
+from toolformer_ops.local.accounts import relocated_directory
+from toolformer_ops.local.ports import accepts_connections
+from toolformer_ops.local.postgres import prepare_cluster, recover, unfinished_data
 
 
 def test_postgres_and_object_store_listen_on_the_loopback_address_alone(

@@ -19,16 +19,16 @@ from sqlalchemy import make_url
 from typer.testing import CliRunner
 
 from tests.servers import directory_in_memory
+from toolformer_ops.cli.services import app
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.local_services import lifecycle, ports, supervision
-from toolformer_ops.local_services.accounts import relocated_directory
-from toolformer_ops.local_services.commands import app
-from toolformer_ops.local_services.lifecycle import ServiceStatus, delete_state, down, status, up
-from toolformer_ops.local_services.object_store import ObjectStoreAddress
-from toolformer_ops.local_services.ports import accepts_connections, choose_port, recalled_ports
-from toolformer_ops.local_services.postgres import READER
-from toolformer_ops.local_services.state_folder import StatePaths
-from toolformer_ops.local_services.supervision import ProcessReport, Supervisor
+from toolformer_ops.local import lifecycle, ports, supervision
+from toolformer_ops.local.accounts import relocated_directory
+from toolformer_ops.local.lifecycle import ServiceStatus, delete_state, down, status, up
+from toolformer_ops.local.object_store import ObjectStoreAddress
+from toolformer_ops.local.ports import accepts_connections, choose_port, recalled_ports
+from toolformer_ops.local.postgres import READER
+from toolformer_ops.local.state_folder import StatePaths
+from toolformer_ops.local.supervision import ProcessReport, Supervisor
 from toolformer_ops.storage import database
 
 WITHOUT_AIRFLOW = ("postgres", "object_store")

@@ -22,8 +22,8 @@ from toolformer_ops.errors import (
     exit_code,
 )
 from toolformer_ops.language_model import LanguageModel
-from toolformer_ops.models import model_identity
-from toolformer_ops.models.publishing import publish_model
+from toolformer_ops.language_model.models import model_identity
+from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus

@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import text as sql
 
 from tests.fake_language_model import FakeLanguageModel, StoppedError
+from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.config import Settings
 from toolformer_ops.records import CallLosses, PlacedCall
 from toolformer_ops.release.format import read_release
@@ -21,7 +22,6 @@ from toolformer_ops.runs.changes import changed_calls, find_changes
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.summary import RunSummary, list_runs, summarise
 from toolformer_ops.stages import release as releasing
-from toolformer_ops.stages.checking import check_tool
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
@@ -83,7 +83,7 @@ class Nights:
 
     def use_model(self, **fields: Any) -> Model:
         model = Model(("Calculator(2 + 3)", "Calendar()"), identity=self.model, **fields)
-        self.monkeypatch.setattr("toolformer_ops.models.model_identity", lambda *_, **__: self.model)
+        self.monkeypatch.setattr("toolformer_ops.language_model.models.model_identity", lambda *_, **__: self.model)
         self.monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
         return model
 

@@ -20,6 +20,7 @@ from tests.fake_language_model import FakeLanguageModel, StoppedError, UseModel
 from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw
 from toolformer_ops.annotation.scoring import ScoredCall
 from toolformer_ops.audit.auditing import Ages, Auditing, subjects_of
+from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.audit.objects import releases as check_releases
 from toolformer_ops.audit.resampling import resampling_check
 from toolformer_ops.audit.rows import stage_rows
@@ -27,7 +28,7 @@ from toolformer_ops.audit.running import audit, require_sound
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import QualityError
-from toolformer_ops.evaluation_report.gathering import gather
+from toolformer_ops.evaluation.report.gathering import gather
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.explaining import explain_stored
@@ -35,7 +36,6 @@ from toolformer_ops.runs.placebo_pools import Pool, PooledResult, load_pool
 from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, CountedDocuments, lowest_threshold, rate_of, store_rates
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.stages.annotating import annotate_stage
-from toolformer_ops.stages.checking import check_tool
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus

@@ -8,8 +8,8 @@ from playwright.sync_api import Browser, sync_playwright
 
 from toolformer_ops.decoding.records import MadeCall
 from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore
-from toolformer_ops.evaluation_report.contents import LossCurve, ReportContents, RunFacts, TrainedModel
-from toolformer_ops.evaluation_report.page import render
+from toolformer_ops.evaluation.report.contents import LossCurve, ReportContents, RunFacts, TrainedModel
+from toolformer_ops.evaluation.report.page import render
 
 CHROMIUM = Path("/usr/bin/chromium")
 HOSTILE = (

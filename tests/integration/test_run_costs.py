@@ -8,7 +8,7 @@ from sqlalchemy import text as sql
 from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
-from toolformer_ops.one_process.estimation import KeptTexts, ProbedText, as_json, extrapolate, store_estimate
+from toolformer_ops.on_a_file.estimation import KeptTexts, ProbedText, as_json, extrapolate, store_estimate
 from toolformer_ops.runs.choices import PlaceboChoices
 from toolformer_ops.stages.run_setup import finish_run
 from toolformer_ops.storage import database

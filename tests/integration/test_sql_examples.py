@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.local_services.postgres import psql
+from toolformer_ops.local.postgres import psql
 from toolformer_ops.storage import database
 
 PATHS = {path.stem: path for path in sorted((database.SQL_DIR / "examples").glob("*.sql"))}

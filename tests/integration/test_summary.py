@@ -11,7 +11,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from tests.written_nights import Nights, Record, Tool
-from toolformer_ops.commands.people import app
+from toolformer_ops.cli.people import app
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.evaluation.records import SuiteScore

@@ -17,6 +17,7 @@ from tests.annotated_runs import AnnotatedRun, unregistered
 from tests.fake_language_model import FakeLanguageModel
 from tests.killed_stages import MICRO_BATCH
 from toolformer_ops import termination
+from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import DeviceMemoryError, ParameterError
 from toolformer_ops.records import CHARACTERS_A_TOKEN, Document
@@ -25,7 +26,6 @@ from toolformer_ops.runs.micro_batches import work_off
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, FailedDocument, Tries, retry_failed
 from toolformer_ops.stages.annotating import annotate_stage
-from toolformer_ops.stages.checking import check_tool
 from toolformer_ops.stages.execution import ExecuteWork
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
@@ -49,7 +49,7 @@ DEATHS_BETWEEN_ROUNDS = 3 + 1
 def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
     """What the stages of this process load: a model that no text harms."""
     model = FakeLanguageModel()
-    monkeypatch.setattr("toolformer_ops.models.model_identity", lambda *_, **__: model.identity)
+    monkeypatch.setattr("toolformer_ops.language_model.models.model_identity", lambda *_, **__: model.identity)
     monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
     return model
 

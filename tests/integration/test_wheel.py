@@ -121,7 +121,7 @@ sys.modules.update(dict.fromkeys({[*EXTRA_OF_MODULE]!r}))  # importing one of th
 import toolformer_ops.__main__ as command_line
 loaded = [name for name in ("torch", "transformers", "sqlalchemy", "boto3", "pandas", "pyarrow") if name in sys.modules]
 assert not loaded, loaded
-for room in ("stages", "one_process", "language_model", "annotation", "release"):
+for room in ("stages", "on_a_file", "language_model", "annotation", "release"):
     package = importlib.import_module("toolformer_ops." + room)
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(package.__name__ + "." + module.name)

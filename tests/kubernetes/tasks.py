@@ -20,8 +20,8 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import TaskDeferred
 from kubernetes import client
 
+from toolformer_ops.airflow_tasks.kubernetes.pods import StagePod, pod_arguments
 from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.orchestration.pods import StagePod, pod_arguments
 
 RUN = "manual__2026-11-22T10:00:00+00:00"
 STOPS_WELL = "trap 'echo asked to end; exit 143' TERM; echo ready; sleep 3600 & wait"

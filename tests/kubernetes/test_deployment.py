@@ -15,9 +15,9 @@ import yaml
 from tests.kubernetes.cluster import NAMESPACE, TestCluster, cpu_node, skip_where_no_cluster_runs
 from tests.kubernetes.kubelet import local_image
 from tests.servers import RunningPostgres
+from toolformer_ops.airflow_tasks.defaults import POOLS
 from toolformer_ops.config import REPOSITORY
-from toolformer_ops.local_services.postgres import SUPERUSER, ensure_database
-from toolformer_ops.orchestration.defaults import POOLS
+from toolformer_ops.local.postgres import SUPERUSER, ensure_database
 
 REGISTRY = "registry.tests/team"
 

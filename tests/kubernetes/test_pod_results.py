@@ -12,8 +12,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from tests.kubernetes.cluster import TestCluster
 from tests.kubernetes.tasks import STOPS_WELL, Task
 from tests.kubernetes.test_stage_pods import airflow, background
-from toolformer_ops.orchestration import audit_task
-from toolformer_ops.orchestration.pod_results import AuditPod, ChoosingPod, PodWithResult
+from toolformer_ops.airflow_tasks import audit_task
+from toolformer_ops.airflow_tasks.kubernetes.results import AuditPod, ChoosingPod, PodWithResult
 
 __all__ = ["airflow", "background"]  # fixtures
 

@@ -20,8 +20,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 from tests.kubernetes.api_server import ApiError
 from tests.kubernetes.cluster import GPU, IMAGE, NAMESPACE, Node, TestCluster, cpu_node
 from tests.kubernetes.tasks import RUN, STOPS_WELL, Task, deferral, first, restored, settings
-from toolformer_ops.orchestration import endings, pods
-from toolformer_ops.orchestration.pods import end_pods_of_run
+from toolformer_ops.airflow_tasks import endings
+from toolformer_ops.airflow_tasks.kubernetes import pods
+from toolformer_ops.airflow_tasks.kubernetes.pods import end_pods_of_run
 
 
 @pytest.fixture(autouse=True)

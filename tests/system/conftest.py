@@ -21,10 +21,10 @@ from sqlalchemy import text as sql
 from tests.servers import directory_in_memory
 from tests.system.writing_model import save_model_that_writes_calls
 from tests.tool_files import SERVERS, served, write_tool
+from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient
 from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings, load_settings
-from toolformer_ops.local_services.airflow_client import ENDED_STATES, AirflowClient
-from toolformer_ops.local_services.lifecycle import delete_state, up
-from toolformer_ops.local_services.state_folder import write_environment
+from toolformer_ops.local.lifecycle import delete_state, up
+from toolformer_ops.local.state_folder import write_environment
 from toolformer_ops.storage import database
 
 RECORDS = (

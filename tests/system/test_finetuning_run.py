@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.system.conftest import PROBLEMS, UNDISTURBED, rows, wait_until_ended
+from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
 from toolformer_ops.config import Settings
-from toolformer_ops.local_services.airflow_client import AirflowClient
 from toolformer_ops.storage.object_store import ObjectStore
 
 FINETUNE, TUNING = "finetune_release", "tuning"

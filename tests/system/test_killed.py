@@ -22,9 +22,9 @@ from tests.system.conftest import (
     until,
     wait_until_ended,
 )
+from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import AirflowNotReadyError
-from toolformer_ops.local_services.airflow_client import AirflowClient
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 

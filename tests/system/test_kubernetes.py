@@ -32,11 +32,11 @@ from tests.kubernetes.cluster import (
 from tests.system.conftest import ANNOTATE, OF_CALLS, RECORDS, SECONDS_FOR_A_RUN, rows_of_calls, wait_until_ended
 from tests.system.writing_model import WORDS
 from tests.tool_files import SERVERS, write_tool
+from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
 from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.local_services.airflow_client import AirflowClient
-from toolformer_ops.local_services.state_folder import StatePaths, write_environment
-from toolformer_ops.local_services.supervision import Supervisor
-from toolformer_ops.models.publishing import publish_model
+from toolformer_ops.language_model.models.publishing import publish_model
+from toolformer_ops.local.state_folder import StatePaths, write_environment
+from toolformer_ops.local.supervision import Supervisor
 from toolformer_ops.storage import database
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.tools.registry import PAPER_TOOLS

@@ -26,8 +26,8 @@ from sqlalchemy import create_engine
 from sqlalchemy import text as sql
 
 from tests.system.conftest import RECORDS, held_stages, processes_of, rows, until
+from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient
 from toolformer_ops.config import Settings
-from toolformer_ops.local_services.airflow_client import ENDED_STATES, AirflowClient
 
 DAG_ID = "nightly_shop"
 TOKEN = "token-that-nobody-logs"

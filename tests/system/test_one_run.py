@@ -34,8 +34,8 @@ from tests.system.conftest import (
 )
 from tests.tool_files import forget_tools
 from toolformer_ops.__main__ import app
+from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
 from toolformer_ops.config import STATE_DIR_VARIABLE, Settings
-from toolformer_ops.local_services.airflow_client import AirflowClient
 from toolformer_ops.stages.release import release
 from toolformer_ops.stages.run_setup import finish_run
 from toolformer_ops.storage import database

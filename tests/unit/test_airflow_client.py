@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
+from toolformer_ops.airflow_tasks import airflow_client
+from toolformer_ops.airflow_tasks.airflow_client import AirflowClient, TaskState
 from toolformer_ops.errors import AirflowError
-from toolformer_ops.local_services import airflow_client
-from toolformer_ops.local_services.airflow_client import AirflowClient, TaskState
 
 Answer = Callable[[httpx.Request], httpx.Response]
 TASK = TaskState("Calculator.annotate", 2, "failed", 3, "2026-11-21T10:00:00Z")

@@ -15,7 +15,7 @@ from tests.annotated_runs import AnnotatedRun
 from toolformer_ops import __main__ as command_line
 from toolformer_ops import termination
 from toolformer_ops.__main__ import app
-from toolformer_ops.commands.command_line import PANELS
+from toolformer_ops.cli.command_line import PANELS
 from toolformer_ops.config import Settings
 
 Run = Callable[..., tuple[int | str | None, str, str]]

@@ -9,7 +9,9 @@ import pytest
 import zstandard
 
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus.files import (
+from toolformer_ops.errors import CorpusError, ExpandsTooFarError, ObjectStoreError
+from toolformer_ops.records import normal_uri
+from toolformer_ops.storage.corpus_files import (
     CorpusFile,
     Line,
     OpenedFile,
@@ -18,8 +20,6 @@ from toolformer_ops.corpus.files import (
     find_files,
     unpacked,
 )
-from toolformer_ops.errors import CorpusError, ExpandsTooFarError, ObjectStoreError
-from toolformer_ops.records import normal_uri
 
 LIMIT = 1000
 PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus.files import CorpusFile, UnpackingLimits, find_files
-from toolformer_ops.corpus.records import Record, Rejection, read_file, read_record
 from toolformer_ops.records import normal_uri
+from toolformer_ops.storage.corpus_files import CorpusFile, UnpackingLimits, find_files
+from toolformer_ops.storage.corpus_records import Record, Rejection, read_file, read_record
 
 DAY = datetime.date(2014, 5, 6)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolformer_ops.corpus.records import Record, Rejection, escape_control_characters, read_record
+from toolformer_ops.storage.corpus_records import Record, Rejection, escape_control_characters, read_record
 
 DAY = datetime.date(2014, 5, 6)
 OF_NO_DAY = ("date_not_understood",)

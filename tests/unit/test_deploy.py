@@ -15,8 +15,8 @@ import yaml
 from pydantic import SecretStr
 
 from tests.kubernetes.admission import pod_security_violations
+from toolformer_ops.airflow_tasks.defaults import POOLS
 from toolformer_ops.config import ENV_PREFIX, REPOSITORY, Settings
-from toolformer_ops.orchestration.defaults import POOLS
 
 KUBERNETES_VERSION = "1.37"
 KUBERNETES = REPOSITORY / "deploy" / "kubernetes"
@@ -109,7 +109,7 @@ def test_the_trial_changes_what_it_says_and_nothing_else(settings: dict[str, str
 
 
 def test_doctor_asks_for_the_rights_of_the_role_and_for_no_others() -> None:
-    from toolformer_ops.orchestration.doctor import RIGHTS
+    from toolformer_ops.airflow_tasks.doctor import RIGHTS
 
     rules = named("Role")["start-stage-pods"]["rules"]
     granted = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}

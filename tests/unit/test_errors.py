@@ -16,7 +16,7 @@ from toolformer_ops import __main__ as command_line
 from toolformer_ops import errors, termination
 from toolformer_ops.config import REPOSITORY, load_settings
 
-AIRFLOWS_KINDS = "pod_watching.py"
+AIRFLOWS_KINDS = "watching.py"
 """Its errors are Airflow's own kinds, which `errors.py` may not know."""
 
 

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from toolformer_ops.decoding.records import MadeCall
 from toolformer_ops.evaluation.comparing import Comparison, compare_inputs
 from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore, Variant
-from toolformer_ops.evaluation.statistics import Interval, PairedDifference
-from toolformer_ops.evaluation_report.charts import bar_chart, loss_chart
-from toolformer_ops.evaluation_report.contents import (
+from toolformer_ops.evaluation.report.charts import bar_chart, loss_chart
+from toolformer_ops.evaluation.report.contents import (
     LossCurve,
     ReportContents,
     RunFacts,
     ToolRate,
     TrainedModel,
 )
-from toolformer_ops.evaluation_report.examples import choose_examples, segments
-from toolformer_ops.evaluation_report.page import render
-from toolformer_ops.evaluation_report.tables import call_rows, called_tools, suite_tables, visible
+from toolformer_ops.evaluation.report.examples import choose_examples, segments
+from toolformer_ops.evaluation.report.page import render
+from toolformer_ops.evaluation.report.tables import call_rows, called_tools, suite_tables, visible
+from toolformer_ops.evaluation.statistics import Interval, PairedDifference
 
 SVG = "{http://www.w3.org/2000/svg}"
 FACTS = RunFacts(

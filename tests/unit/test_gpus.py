@@ -13,8 +13,8 @@ import torch
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError, NoDeviceError, ToolformerError, exit_code
 from toolformer_ops.language_model.memory import _halving
-from toolformer_ops.models import gpus
-from toolformer_ops.models.loading import _cannot_be_loaded
+from toolformer_ops.language_model.models import gpus
+from toolformer_ops.language_model.models.loading import _cannot_be_loaded
 from toolformer_ops.runs import self_check
 
 GIB = gpus.GIB

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from toolformer_ops.models.late_imports import imported_when_used
+from toolformer_ops.language_model.models.late_imports import imported_when_used
 
 
 def test_a_module_is_imported_when_it_is_asked_for_an_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +34,7 @@ def test_a_function_that_was_imported_from_it_works_inside_and_outside(monkeypat
 
 def test_a_model_is_loaded_without_scipys_optimisers(tiny_model_dir: str) -> None:
     program = (
-        "import sys; from toolformer_ops.models.loading import load_weights; "
+        "import sys; from toolformer_ops.language_model.models.loading import load_weights; "
         "load_weights(sys.argv[1], None, 'float32', 'cpu', 1); "
         "from transformers.loss import loss_for_object_detection as detection; "
         "assert 'scipy.optimize' not in sys.modules; "

@@ -13,11 +13,11 @@ import pytest
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ServiceError
-from toolformer_ops.local_services import airflow
-from toolformer_ops.local_services.accounts import Account, can_enter, reachable_directory
-from toolformer_ops.local_services.lifecycle import ServiceSettings
-from toolformer_ops.local_services.object_store import remove_sockets, weed_command
-from toolformer_ops.local_services.ports import (
+from toolformer_ops.local import airflow
+from toolformer_ops.local.accounts import Account, can_enter, reachable_directory
+from toolformer_ops.local.lifecycle import ServiceSettings
+from toolformer_ops.local.object_store import remove_sockets, weed_command
+from toolformer_ops.local.ports import (
     WEED_PORTS,
     accepts_connections,
     choose_port,
@@ -25,14 +25,14 @@ from toolformer_ops.local_services.ports import (
     recalled_ports,
     settle_ports,
 )
-from toolformer_ops.local_services.postgres import OWNER, Cluster, dsn
-from toolformer_ops.local_services.state_folder import (
+from toolformer_ops.local.postgres import OWNER, Cluster, dsn
+from toolformer_ops.local.state_folder import (
     SERVICES,
     StatePaths,
     load_or_make_secrets,
     write_environment,
 )
-from toolformer_ops.local_services.supervision import Supervisor, supervisor_environment
+from toolformer_ops.local.supervision import Supervisor, supervisor_environment
 
 PORTS = {"postgres": 15432, "airflow": 8080} | {name: 20_000 + place for place, name in enumerate(WEED_PORTS)}
 

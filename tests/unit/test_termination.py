@@ -126,7 +126,7 @@ def test_threads_of_a_process_sleep_while_they_wait_for_each_other() -> None:
 
 def test_java_in_the_process_leaves_the_signal_to_python() -> None:
     ended = run("""
-        from toolformer_ops.retrieval.java_runtime import start_java
+        from toolformer_ops.tools.retrieval.java_runtime import start_java
         start_java()
         try:
             told_to_end()

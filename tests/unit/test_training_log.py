@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from toolformer_ops.demo.driver import TRAINING_STEP
 from toolformer_ops.errors import TrainingError
 from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLines, TrainingLog, append_line, read_lines
+from toolformer_ops.local.demo.driver import TRAINING_STEP
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from toolformer_ops.call_syntax import Call, clean_result
 from toolformer_ops.language_model import losses
 from toolformer_ops.records import CallLosses, Document, PlacedCall, TokenLogProbabilities
-from toolformer_ops.retrieval.own_text import OwnText
 from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.tools.base import Tool
+from toolformer_ops.tools.retrieval.own_text import OwnText
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel

@@ -19,8 +19,8 @@ from toolformer_ops.decoding.together import Listener, Together, ToolRuns
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.models.loading import load_network
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.models.loading import load_network
 from toolformer_ops.runs.models import split_revision
 from toolformer_ops.tools.registry import tool_names
 

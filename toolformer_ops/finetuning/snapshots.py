@@ -17,10 +17,10 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolformer_ops.artifacts.downloading import download
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorruptObjectError, ObjectNotFoundError, ToolformerError
 from toolformer_ops.finetuning.checkpoints import link
+from toolformer_ops.storage.artifacts.downloading import download
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import CHECKPOINTS, MANIFEST, Manifest, PublishedFile
 

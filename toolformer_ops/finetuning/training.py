@@ -29,9 +29,9 @@ from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences
 from toolformer_ops.finetuning.snapshots import Snapshots
 from toolformer_ops.finetuning.trainer import DevelopmentSchedule, ReleaseTrainer, StopWhenToldTo
 from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLines, TrainingLog
+from toolformer_ops.language_model.models.gpus import require_own_memory
+from toolformer_ops.language_model.models.loading import load_network
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.models.gpus import require_own_memory
-from toolformer_ops.models.loading import load_network
 
 LOGGED_STEPS = 100
 """About how many progress lines a training writes."""

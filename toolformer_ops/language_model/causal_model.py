@@ -7,9 +7,9 @@ over a cache that they share (`kv_cache.py`). transformers calls it in place of 
 the method `_attn` for GPT-J, which has none).
 
 Architectures for which this is not exact (recurrent or chunked layers, positions read from the mask) are refused: by their
-configuration (`models/sharing.py`), or by a comparison of both ways with the network's own forward pass on a few tokens at load.
-It takes the paths that the work takes, in the same number format on the same devices, so that a kernel that computes something
-else is found, too. What rounding may be is wide in bfloat16 (`TOLERANCE`), so only an error of structure is.
+configuration (`language_model/models/sharing.py`), or by a comparison of both ways with the network's own forward pass on a few
+tokens at load. It takes the paths that the work takes, in the same number format on the same devices, so that a kernel that
+computes something else is found, too. What rounding may be is wide in bfloat16 (`TOLERANCE`), so only an error of structure is.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ from torch import Tensor
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.kv_cache import CachedPrompt, CachedText, KVCache
 from toolformer_ops.language_model.memory import DeviceMemory
+from toolformer_ops.language_model.models.sharing import cannot_share, require_shared_cache
 from toolformer_ops.language_model.packing import ROW_MULTIPLE, PackedSequences, fill_passes
 from toolformer_ops.language_model.pulse import Pulse
-from toolformer_ops.models.sharing import cannot_share, require_shared_cache
 
 CPU_SOFTMAX_ROWS = 32
 """Of the projected rows, so many at once become probabilities on a CPU, in its cache: a row of a large vocabulary is a megabyte."""

@@ -26,7 +26,7 @@ import psutil
 import torch
 
 from toolformer_ops.errors import DeviceMemoryError
-from toolformer_ops.models.gpus import free_bytes, require_own_memory
+from toolformer_ops.language_model.models.gpus import free_bytes, require_own_memory
 
 logger = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from toolformer_ops.language_model import context, decode_loop, perplexity, scor
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.context import ContextBuilder
 from toolformer_ops.language_model.memory import DeviceMemory
+from toolformer_ops.language_model.models.loading import load_network, load_weights
 from toolformer_ops.language_model.perplexity import TextLoss
 from toolformer_ops.language_model.sampling import Sampler, SamplingSettings
 from toolformer_ops.language_model.scoring import ScoredToken
 from toolformer_ops.language_model.tokenization import AnnotationPrompt, Tokenization, TokenizedText
-from toolformer_ops.models.loading import load_network, load_weights
 from toolformer_ops.records import FLOAT32, CallLosses, CallPosition, PlacedCall, VerifyInFloat32
 
 logger = logging.getLogger(__name__)

@@ -125,7 +125,7 @@ def template_warnings(settings: Settings, model: str, tools: list[dict[str, Any]
     """
     from jinja2 import TemplateError
 
-    from toolformer_ops.models.loading import load_tokenizer
+    from toolformer_ops.language_model.models.loading import load_tokenizer
 
     tokenizer = load_tokenizer(*split_revision(model), settings)
     if not tokenizer.chat_template:

@@ -1,6 +1,6 @@
 """A release's files: Parquet with one row a text, and the reader and writer of it (pyarrow).
 
-`stages/release.py` fills it, `stages/checking.py` tests it, `stages/finetuning.py` and other programs read it. Releases of
+`stages/release.py` fills it, `audit/checking.py` tests it, `stages/finetuning.py` and other programs read it. Releases of
 equal texts are equal byte for byte: rows come in the order they are written, in row groups and files of fixed size.
 Does not decide which calls are released.
 """

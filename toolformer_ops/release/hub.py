@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow.parquet as pq
 
-from toolformer_ops.artifacts.downloading import download as download_parts
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import BusyError, ConfigurationError, ModelHubError, ParameterError, ToolformerError
-from toolformer_ops.models.identity import hub_failed
+from toolformer_ops.language_model.models.identity import hub_failed
 from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.artifacts.downloading import download as download_parts
 from toolformer_ops.storage.object_store import ObjectStore
 from toolformer_ops.storage.publication import Manifest, file_sha256, registered_sha256, require_registered
 from toolformer_ops.tools.languages import identify

@@ -12,8 +12,8 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from psycopg2 import sql
 from sqlalchemy import Connection, Row
 
+from toolformer_ops.airflow_tasks.run_ids import dag_run_of
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
-from toolformer_ops.orchestration.run_ids import dag_run_of
 from toolformer_ops.run_page.calls import candidates, largest_loss
 from toolformer_ops.run_page.reading import Page, answer
 from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep

@@ -18,7 +18,7 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from psycopg2 import sql
 from sqlalchemy import Connection
 
-from toolformer_ops.orchestration.run_ids import is_ours
+from toolformer_ops.airflow_tasks.run_ids import is_ours
 from toolformer_ops.run_page.reading import Page, answer
 from toolformer_ops.run_page.rights import AskedRun, VisitorDep
 from toolformer_ops.run_page.shown_runs import RunTool, ShownRun, find_run, load_run

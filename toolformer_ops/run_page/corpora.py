@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from sqlalchemy import Connection, Row
 
+from toolformer_ops.airflow_tasks.run_ids import dag_of, dag_run_of
 from toolformer_ops.errors import ToolformerError
-from toolformer_ops.orchestration.run_ids import dag_of, dag_run_of
 from toolformer_ops.run_page import pages
 from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.reviewing import ReleaseQuery, find_release

@@ -1,6 +1,6 @@
 """Pages that stages made, from S3: the report of a run's evaluations, and what its checks found.
 
-The report (`evaluation_report/`) is shown within a page of ours. Those of checks are Great Expectations' (`stages/checking.py`).
+The report (`evaluation/report/`) is shown within a page of ours. Those of checks are Great Expectations' (`audit/checking.py`).
 
 The server itself reads S3, so that nobody needs a key. The link is no presigned S3 address: that could be read by all who have it,
 would stay in an XCom, and ends after days. The report is served under a content security policy that lets nothing in it run, since
@@ -18,10 +18,10 @@ from airflow.api_fastapi.core_api.security import requires_access_dag
 from fastapi import APIRouter, Depends, Request, Response
 from sqlalchemy import Connection
 
+from toolformer_ops.airflow_tasks.run_ids import annotation_run_id
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ObjectNotFoundError, ToolformerError
-from toolformer_ops.evaluation_report.contents import page_key, report_key
-from toolformer_ops.orchestration.run_ids import annotation_run_id
+from toolformer_ops.evaluation.report.contents import page_key, report_key
 from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.rights import AskedRun, AskedRunDep
 from toolformer_ops.run_page.shown_runs import load_run

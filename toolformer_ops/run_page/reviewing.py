@@ -20,10 +20,10 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from sqlalchemy import Connection, Engine, Row
 
+from toolformer_ops.airflow_tasks.run_ids import dag_of
 from toolformer_ops.call_syntax import ARROW, clean_result
 from toolformer_ops.config import Settings
 from toolformer_ops.evaluation.judgements import VERDICTS, agreements, judgements_of, results
-from toolformer_ops.orchestration.run_ids import dag_of
 from toolformer_ops.run_page import pages
 from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.rights import Visitor, VisitorDep, WriterDep

@@ -15,7 +15,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_da
 from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Query, Request
 
-from toolformer_ops.orchestration.run_ids import annotation_run_id, is_ours
+from toolformer_ops.airflow_tasks.run_ids import annotation_run_id, is_ours
 
 MAX_ID_CHARACTERS = 1000
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
+from toolformer_ops.airflow_tasks.run_ids import dag_of, dag_run_of, is_ours
 from toolformer_ops.errors import NoSuchRunError
-from toolformer_ops.orchestration.run_ids import dag_of, dag_run_of, is_ours
 from toolformer_ops.run_page.rights import AskedRun
 from toolformer_ops.storage import queries
 from toolformer_ops.storage.database import fetch_all

@@ -15,9 +15,9 @@ from typing import Any
 from fastapi import APIRouter, HTTPException, Request, Response
 from sqlalchemy import Connection
 
+from toolformer_ops.airflow_tasks.forms import annotation_form
+from toolformer_ops.airflow_tasks.run_ids import ANNOTATE
 from toolformer_ops.config import load_settings
-from toolformer_ops.orchestration.forms import annotation_form
-from toolformer_ops.orchestration.run_ids import ANNOTATE
 from toolformer_ops.run_page.calls import Asked, FoundCalls, find_calls, largest_loss
 from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.rights import AskedRunDep

@@ -52,7 +52,7 @@ def explain_stored(
 
 
 def _explanation(row: Row[Any]) -> dict[str, Any]:
-    """As `one_process/explanation.py` gives it, with where the call is, and the text around it."""
+    """As `on_a_file/explanation.py` gives it, with where the call is, and the text around it."""
     lines = row.token_log_probabilities or []
     without_call, without_result, with_result = lines[:3] if lines else ([], [], [])
     return {

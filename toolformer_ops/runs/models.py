@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import RecipeMismatchError
-from toolformer_ops.models.identity import S3
+from toolformer_ops.language_model.models.identity import S3
 from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.runs.rounding import allow_measured_rounding, allow_rounding_without_database
 from toolformer_ops.runs.run_tools import RunTool
@@ -65,8 +65,8 @@ def load_tokenization(settings: Settings, model: str) -> "Tokenization":
     Raises:
         ModelError: there is no such model.
     """
+    from toolformer_ops.language_model.models.loading import load_tokenizer
     from toolformer_ops.language_model.tokenization import Tokenization
-    from toolformer_ops.models.loading import load_tokenizer
 
     return Tokenization(load_tokenizer(*split_revision(model), settings))
 

@@ -1,6 +1,6 @@
 """Whether a stage could run here: Postgres, S3, the device, the folders that it writes to. Asks each, and says what is missing.
 
-`toolformer-ops doctor` prints it, on a machine or in a pod (`orchestration/doctor.py` starts one). Writes one object of a few bytes
+`toolformer-ops doctor` prints it, on a machine or in a pod (`airflow_tasks/doctor.py` starts one). Writes one object of a few bytes
 to S3 and a file to each folder, and removes them.
 """
 
@@ -81,7 +81,7 @@ def _object_store(settings: Settings) -> Finding:
 def _device(settings: Settings) -> Finding:
     if settings.device == "cpu":
         return Finding("ok", "device", "cpu, as set")
-    from toolformer_ops.models.gpus import MAKE_ROOM, cuda_versions, gpus, require_gpu
+    from toolformer_ops.language_model.models.gpus import MAKE_ROOM, cuda_versions, gpus, require_gpu
 
     try:
         require_gpu(settings.device)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ObjectNotFoundError, ParameterError
-from toolformer_ops.evaluation_report.contents import report_key
+from toolformer_ops.evaluation.report.contents import report_key
 from toolformer_ops.storage.object_store import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -25,8 +25,8 @@ def report_evaluation(settings: Settings, run_id: str) -> str:
         ParameterError: there is no such run.
         ObjectStoreError, DatabaseError: S3 or Postgres refuse.
     """
-    from toolformer_ops.evaluation_report.gathering import gather
-    from toolformer_ops.evaluation_report.page import render
+    from toolformer_ops.evaluation.report.gathering import gather
+    from toolformer_ops.evaluation.report.page import render
 
     key = report_key(run_id)
     store = ObjectStore(settings)

@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus.records import escape_control_characters
 from toolformer_ops.errors import RecipeMismatchError
 from toolformer_ops.records import Document
-from toolformer_ops.retrieval.wiki_index import with_index_of
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.run_tools import Shard, documents_after, load_run_tool
 from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.corpus_records import escape_control_characters
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import ToolOutput, ToolRunner, run_tool
 from toolformer_ops.tools.registry import get_tool
+from toolformer_ops.tools.retrieval.wiki_index import with_index_of
 
 MOST_DOCUMENTS = 128
 """Of a micro-batch: eight times those of the other stages, up to this many."""

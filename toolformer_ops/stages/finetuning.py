@@ -149,7 +149,7 @@ def trained_files(settings: Settings, store: ObjectStore, run: FinetuningRun, fo
         ModelError: the base model is not there.
     """
     from toolformer_ops.finetuning.release_training import train_on_release
-    from toolformer_ops.models import model_identity
+    from toolformer_ops.language_model.models import model_identity
 
     recipe = run.recipe
     name, revision = split_revision(run.choices.model)

@@ -1,8 +1,8 @@
 """Build the BM25 index that WikiSearch and QA search, from a KILT knowledge source.
 
 The source is JSON Lines, plain, gzip or Zstandard (told by its first bytes), given as a path, `file://` or `s3://`.
-The index's own `manifest.json` says what it holds; `retrieval/index_build.py` how a build stays invisible until it is whole.
-A published index outlives the disk of the pod that built it; `retrieval/wiki_index.py` says who searches it.
+The index's own `manifest.json` says what it holds; `tools/retrieval/index_build.py` how a build stays invisible until it is whole.
+A published index outlives the disk of the pod that built it; `tools/retrieval/wiki_index.py` says who searches it.
 """
 
 import functools
@@ -12,15 +12,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from toolformer_ops import artifacts
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus.files import UnpackingLimits, unpacked
 from toolformer_ops.errors import AlreadyPublishedError, CorpusError, CorruptObjectError
 from toolformer_ops.local_paths import local_path, open_local
-from toolformer_ops.retrieval.index_build import IndexReport, build, source_fingerprint
-from toolformer_ops.retrieval.index_manifest import MANIFEST, IndexManifest
-from toolformer_ops.retrieval.wiki_index import PREFIX, SHOWN
+from toolformer_ops.storage import artifacts
+from toolformer_ops.storage.corpus_files import UnpackingLimits, unpacked
 from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.tools.retrieval.index_build import IndexReport, build, source_fingerprint
+from toolformer_ops.tools.retrieval.index_manifest import MANIFEST, IndexManifest
+from toolformer_ops.tools.retrieval.wiki_index import PREFIX, SHOWN
 
 logger = logging.getLogger(__name__)
 

@@ -23,12 +23,12 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus.files import CorpusFile, OpenedFile, UnpackingLimits, content_sha256, find_files
-from toolformer_ops.corpus.records import Record, Rejection, read_records
 from toolformer_ops.errors import CorpusError, DatabaseError
 from toolformer_ops.records import corpus_id_of, normal_uri, variant_id_of
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.copy_format import copy_text
+from toolformer_ops.storage.corpus_files import CorpusFile, OpenedFile, UnpackingLimits, content_sha256, find_files
+from toolformer_ops.storage.corpus_records import Record, Rejection, read_records
 
 logger = logging.getLogger(__name__)
 

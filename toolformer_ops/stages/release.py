@@ -6,7 +6,7 @@ card has the rates of the moment at which the release was made first, and keeps 
 
 The released text is the whole document, also where a tool annotates paragraphs (MT): calls of different tools in one document
 belong in one text, and the paper finetunes on the same texts as its plain data set. `release/choosing.py` chooses the calls. Does
-not decide thresholds, and does not judge the release: `stages/checking.py` does.
+not decide thresholds, and does not judge the release: `audit/checking.py` does.
 """
 
 import hashlib

@@ -67,7 +67,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
         RecipeMismatchError: the run exists with other choices or recipes.
         ObjectStoreError: with `chains`, S3 does not answer.
     """
-    from toolformer_ops.models import model_identity
+    from toolformer_ops.language_model.models import model_identity
 
     # 1. Model, tools with their prompts and indices, costs and recipes.
     choices.kept_from()
@@ -248,7 +248,7 @@ def start_finetuning(settings: Settings, run_id: str, release_id: str, parameter
         ModelError: the model that the release was made with is not there.
         RecipeMismatchError: it is another one by now, or the run exists with other choices or another release.
     """
-    from toolformer_ops.models import model_identity
+    from toolformer_ops.language_model.models import model_identity
 
     chosen = values_in(parameters)
     unknown = sorted(name for name in chosen if not name.startswith(CHOSEN_ANEW))
@@ -345,7 +345,7 @@ def close_run(settings: Settings, run_id: str, *, is_failure: bool = True, probl
 
 
 def finish_run(settings: Settings, run_id: str, state: str, problem: str = "") -> str:
-    """Record the end of a run, what it took next to the estimate (`one_process/estimation.py`), and its numbers.
+    """Record the end of a run, what it took next to the estimate (`on_a_file/estimation.py`), and its numbers.
 
     `problem` says which tasks failed. Of a run that never started nothing else is recorded, in runs_not_started.
 

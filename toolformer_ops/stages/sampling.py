@@ -16,12 +16,12 @@ from sqlalchemy import Connection
 
 from toolformer_ops.annotation.candidates import Candidate, LostSample, sample_paragraphs
 from toolformer_ops.config import Settings
-from toolformer_ops.corpus.records import escape_control_characters
 from toolformer_ops.records import CallPosition, Document, Paragraph, content_uuid
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.run_tools import Shard, documents_after, kept_tokens, load_run_tool
 from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.corpus_records import escape_control_characters
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool

@@ -71,7 +71,7 @@ TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
     "dataset_releases": ("release_id",),
     "release_calls": ("release_id", "call_id"),
     "finetuned_models": ("model_id",),
-    "checked_texts": ("document_id",),  # temporary tables of stages/checking.py
+    "checked_texts": ("document_id",),  # temporary tables of audit/checking.py
     "checked_calls": ("call_id",),
 }
 """The tables that take loads, with their primary keys."""

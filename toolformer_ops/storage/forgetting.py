@@ -294,7 +294,7 @@ def _quoting_rejections(connection: Connection, except_of: str | None = None) ->
             quoting.setdefault(row.detail[start : start + QUOTED_CHARACTERS], []).append(row)
     found: dict[tuple[str, str, int], Row[Any]] = {}
     for [text] in database.fetch_all(connection, queries.forgetting.texts_of_batch):
-        # As a refused line is quoted (corpus/records.py): the bytes of JSON, with and without escapes.
+        # As a refused line is quoted (storage/corpus_records.py): the bytes of JSON, with and without escapes.
         written = (text, repr(json.dumps(text).encode()), repr(json.dumps(text, ensure_ascii=False).encode()))
         for form in written:
             for start in range(len(form) - QUOTED_CHARACTERS + 1):

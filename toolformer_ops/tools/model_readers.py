@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError
-from toolformer_ops.retrieval.bm25_index import FoundPassage
-from toolformer_ops.retrieval.sentences import cut_at_sentence_end
 from toolformer_ops.tools.base import TEXT_SLOT, load_prompt
 from toolformer_ops.tools.calendar import MONTHS
+from toolformer_ops.tools.retrieval.bm25_index import FoundPassage
+from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end
 from toolformer_ops.tools.sequence_to_sequence import load_checkpoint, write_in_batches
 
 if TYPE_CHECKING:

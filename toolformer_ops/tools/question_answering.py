@@ -4,7 +4,7 @@ The paper asks Atlas (Izacard et al., 2022), which also retrieves and reads (sec
 passages come from the index of WikiSearch, and the setting `qa_reader` chooses who reads: `best_sentence` (no model, below), or
 `span`, `causal`, `sequence_to_sequence` (a model, `model_readers.py`). Answers that repeat the asking document are passed over, as
 those of WikiSearch are: an encyclopedia's sentence may be the document's. A short answer such as a name is no repetition
-(`retrieval/own_text.py`).
+(`tools/retrieval/own_text.py`).
 """
 
 import re
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Protocol
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolError
 from toolformer_ops.records import content_uuid
-from toolformer_ops.retrieval.bm25_index import K1, B, Bm25Index, FoundPassage, PassageSearch
-from toolformer_ops.retrieval.java_runtime import java_thread
-from toolformer_ops.retrieval.sentences import cut_at_sentence_end, split_sentences
-from toolformer_ops.retrieval.wiki_index import index_folder, index_version
 from toolformer_ops.tools import model_readers
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, ToolSpec, load_prompt
 from toolformer_ops.tools.calendar import MONTHS
+from toolformer_ops.tools.retrieval.bm25_index import K1, B, Bm25Index, FoundPassage, PassageSearch
+from toolformer_ops.tools.retrieval.java_runtime import java_thread
+from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end, split_sentences
+from toolformer_ops.tools.retrieval.wiki_index import index_folder, index_version
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
@@ -49,7 +49,7 @@ class QuestionAnswering(Tool):
         if settings.qa_reader != "best_sentence":
             identity = model_identity
             if settings.qa_reader == "sequence_to_sequence" or settings.qa_reader_model is not None:
-                from toolformer_ops.models.identity import model_identity as identity_of
+                from toolformer_ops.language_model.models.identity import model_identity as identity_of
 
                 identity = identity_of(_checkpoint(settings), settings.qa_reader_revision, settings=settings)
             prompt = content_uuid(load_prompt(model_readers.PROMPT)).hex[:16]

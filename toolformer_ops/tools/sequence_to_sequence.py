@@ -9,7 +9,7 @@ from typing import Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolError, disk_full
-from toolformer_ops.models.identity import (
+from toolformer_ops.language_model.models.identity import (
     S3,
     cache_refused,
     hub_failed,
@@ -36,7 +36,7 @@ def load_checkpoint(setting: str, name: str, revision: str | None, settings: Set
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    from toolformer_ops.models.loading import require_no_own_code
+    from toolformer_ops.language_model.models.loading import require_no_own_code
 
     torch.set_num_threads(settings.threads)
     where = hub_options(revision or "main", settings) | {"trust_remote_code": False}

@@ -155,7 +155,7 @@ def translator_identity(settings: Settings, model_identity: str) -> str:
     """
     if settings.translator == "prompted_lm":
         return f"prompted_lm {model_identity} {settings.dtype} tokens={MAX_NEW_TOKENS}"
-    from toolformer_ops.models.identity import model_identity as identity_of
+    from toolformer_ops.language_model.models.identity import model_identity as identity_of
 
     name, revision = required_checkpoint(settings)
     try:

@@ -3,17 +3,17 @@
 The paper searches KILT's Wikipedia with BM25 (section 3); `retrieval/` holds the index. A result reads `Title >
 text`, with section headings between the two as in the paper's Table 10, and its text is cut to a budget of tokens at
 a sentence end. Up to five results are returned, best first, so that those that repeat the asking document can be
-passed over (`retrieval/own_text.py`).
+passed over (`tools/retrieval/own_text.py`).
 """
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
-from toolformer_ops.retrieval.bm25_index import K1, B, Bm25Index, PassageSearch
-from toolformer_ops.retrieval.sentences import cut_at_sentence_end
-from toolformer_ops.retrieval.wiki_index import index_folder, index_version
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, ToolSpec
+from toolformer_ops.tools.retrieval.bm25_index import K1, B, Bm25Index, PassageSearch
+from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end
+from toolformer_ops.tools.retrieval.wiki_index import index_folder, index_version
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Run once by the postgres image, as its superuser, when its volume is empty: the roles and databases that
-# `toolformer_ops/local_services/postgres.py` makes for the embedded Postgres. Passwords come from the container's environment.
+# `toolformer_ops/local/postgres.py` makes for the embedded Postgres. Passwords come from the container's environment.
 set -euo pipefail
 
 psql --no-psqlrc --set=ON_ERROR_STOP=1 --username="$POSTGRES_USER" --dbname=postgres <<'SQL'

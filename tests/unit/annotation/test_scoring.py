@@ -22,9 +22,9 @@ from toolformer_ops.annotation.scoring import (
 )
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.records import Document, TokenLogProbabilities
-from toolformer_ops.retrieval.own_text import OwnText
 from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.tools.registry import get_tool
+from toolformer_ops.tools.retrieval.own_text import OwnText
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 TOKEN = SUM.split().index("5")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests.tool_files import SERVERS, write_tool
 from toolformer_ops.__main__ import app
-from toolformer_ops.commands import decoding
+from toolformer_ops.cli import decoding
 from toolformer_ops.decoding.records import MadeCall, Prompt, WrittenText
 from toolformer_ops.errors import EXIT_USAGE, ModelError, ParameterError, ToolError, exit_code
 

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from toolformer_ops.config import Settings
-from toolformer_ops.demo.choices import (
+from toolformer_ops.errors import CorpusError, ModelError, ParameterError, ToolError
+from toolformer_ops.local.demo.choices import (
     DEMO_DOCUMENTS,
     corpus_choices,
     demo_choices,
     demo_document_count,
 )
-from toolformer_ops.demo.model import demo_model_path
-from toolformer_ops.errors import CorpusError, ModelError, ParameterError, ToolError
+from toolformer_ops.local.demo.model import demo_model_path
 from toolformer_ops.runs.choices import PRESETS
 from toolformer_ops.tools.registry import PAPER_TOOLS
 

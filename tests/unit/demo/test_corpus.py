@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from toolformer_ops.demo import corpus
 from toolformer_ops.errors import CorpusError
+from toolformer_ops.local.demo import corpus
 from toolformer_ops.records import Document
 from toolformer_ops.tools.registry import get_tool
 

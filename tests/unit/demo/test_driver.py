@@ -10,12 +10,12 @@ import pytest
 from rich.console import Console
 from sqlalchemy import create_engine
 
+from toolformer_ops.airflow_tasks.airflow_client import TaskState
 from toolformer_ops.config import Settings
-from toolformer_ops.demo import driver
-from toolformer_ops.demo.driver import print_failure, watch
-from toolformer_ops.demo.progress import Snapshot
 from toolformer_ops.errors import AirflowError, AirflowNotReadyError, RunFailedError
-from toolformer_ops.local_services.airflow_client import TaskState
+from toolformer_ops.local.demo import driver
+from toolformer_ops.local.demo.driver import print_failure, watch
+from toolformer_ops.local.demo.progress import Snapshot
 
 
 def said(value: Any) -> Any:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from toolformer_ops.demo import model
 from toolformer_ops.errors import ModelError
+from toolformer_ops.local.demo import model
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
-from toolformer_ops.demo.progress import ProgressDisplay, Snapshot, ToolProgress, by_tool
+from toolformer_ops.local.demo.progress import ProgressDisplay, Snapshot, ToolProgress, by_tool
 
 SAMPLING = ToolProgress("Calculator", "sample", 12, 21, 33, 63)
 DONE = ToolProgress("MT", "done", 10, 10, 40, 40)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from toolformer_ops.demo import corpus
 from toolformer_ops.errors import ConfigurationError
-from toolformer_ops.retrieval.kilt_records import parse_record, passages_of
+from toolformer_ops.local.demo import corpus
+from toolformer_ops.tools.retrieval.kilt_records import parse_record, passages_of
 
 SUMMARIES = {
     "Reel": {"title": "Reel", "extract": "A reel is a cylinder.\nIt holds a line.", "topic": "Things"},

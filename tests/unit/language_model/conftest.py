@@ -17,8 +17,8 @@ from tests.unit.language_model.plain_reference import ContinuedReference, PlainR
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.models.loading import load_network
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.models.loading import load_network
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation
 
 PROMPT = AnnotationPrompt(
@@ -174,7 +174,7 @@ def tiny_engine_bfloat16(tiny_model_dir: Path) -> LanguageModel:
 @pytest.fixture(scope="session")
 def smollm2_dir() -> Path:
     """SmolLM2-135M-Instruct from its wheel as safetensors, kept from session to session; not in a hidden folder."""
-    from toolformer_ops.demo.model import prepare_demo_model
+    from toolformer_ops.local.demo.model import prepare_demo_model
 
     return prepare_demo_model(Path(tempfile.gettempdir()) / f"toolformer-ops-tests-{os.getuid()}")
 

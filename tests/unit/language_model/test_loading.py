@@ -32,10 +32,15 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.models import loading, model_identity
+from toolformer_ops.language_model.models.identity import HASH_CACHE, hub_model_missing
+from toolformer_ops.language_model.models.loading import (
+    answer_on_first_device,
+    load_tokenizer,
+    load_weights,
+    weight_bytes,
+)
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.models import loading, model_identity
-from toolformer_ops.models.identity import HASH_CACHE, hub_model_missing
-from toolformer_ops.models.loading import answer_on_first_device, load_tokenizer, load_weights, weight_bytes
 from toolformer_ops.tools.sequence_to_sequence import load_checkpoint
 
 PLACES = {
@@ -133,7 +138,8 @@ def test_a_process_reads_a_model_once(folder: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_name_is_known_without_loading_torch(folder: Path) -> None:
     program = (
-        "import sys; from toolformer_ops.language_model import AnnotationPrompt; from toolformer_ops.models import model_identity; "
+        "import sys; from toolformer_ops.language_model import AnnotationPrompt; "
+        "from toolformer_ops.language_model.models import model_identity; "
         "print(model_identity(sys.argv[1]), 'torch' in sys.modules, 'transformers' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=True)
@@ -508,7 +514,7 @@ def test_the_demos_model_is_whole_and_says_nothing_of_its_quantisation(smollm2_d
 
 
 def test_a_conversion_without_its_file_is_refused(tmp_path: Path) -> None:
-    from toolformer_ops.models.conversion import convert_gguf
+    from toolformer_ops.language_model.models.conversion import convert_gguf
 
     with pytest.raises(ModelError, match="expected a GGUF file, found nothing"):
         convert_gguf(tmp_path / "none.gguf", tmp_path / "out")

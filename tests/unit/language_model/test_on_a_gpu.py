@@ -24,8 +24,8 @@ from toolformer_ops.decoding.model import WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
 from toolformer_ops.language_model import LanguageModel, attention, packing
 from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.models.loading import load_network
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.models.loading import load_network
 from toolformer_ops.records import PlacedCall
 
 ARCHITECTURES = ("llama", "qwen2", "gpt2", "gptj", "gemma2")

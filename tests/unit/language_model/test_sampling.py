@@ -24,9 +24,9 @@ from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import LanguageModel, sampling
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.memory import HELD_TO_DRAW, DeviceMemory
+from toolformer_ops.language_model.models.loading import load_network
 from toolformer_ops.language_model.packing import ROW_MULTIPLE
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.models.loading import load_network
 from toolformer_ops.records import CallPosition, SampledContinuation
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from toolformer_ops.errors import SearchIndexError
-from toolformer_ops.retrieval.index_manifest import IndexManifest, fingerprint_of, read_manifest, write_manifest
+from toolformer_ops.tools.retrieval.index_manifest import IndexManifest, fingerprint_of, read_manifest, write_manifest
 
 MANIFEST = IndexManifest("f" * 64, "wiki.jsonl", "0" * 64, {"passage_words": 100}, 3, 5, {"no_text": 1}, 0, "lucene-1")
 

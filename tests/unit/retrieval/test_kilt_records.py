@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from toolformer_ops.errors import RejectedRecordError
-from toolformer_ops.retrieval.kilt_records import KiltRecord, parse_record, passages_of
+from toolformer_ops.tools.retrieval.kilt_records import KiltRecord, parse_record, passages_of
 
 
 def line(**fields: Any) -> bytes:

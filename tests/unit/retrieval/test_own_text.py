@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolformer_ops.retrieval.own_text import OwnText
+from toolformer_ops.tools.retrieval.own_text import OwnText
 
 DOCUMENT = (
     "The Flodden Window in Middleton is said to be the oldest war memorial in the United Kingdom. Sir Richard Assheton of "

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolformer_ops.retrieval.sentences import count_tokens, cut_at_sentence_end, split_sentences
+from toolformer_ops.tools.retrieval.sentences import count_tokens, cut_at_sentence_end, split_sentences
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from toolformer_ops.retrieval.bm25_index import FoundPassage, SearchAnswer
+from toolformer_ops.tools.retrieval.bm25_index import FoundPassage, SearchAnswer
 
 STOP_WORDS = frozenset(
     ["a", "an", "the", "is", "was", "in", "of", "to", "it", "by", "who", "what", "when", "where", "how", "many"]

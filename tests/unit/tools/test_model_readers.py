@@ -10,9 +10,8 @@ import pytest
 from tests.tiny_models import save_tiny_llama, train_tokenizer
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, ToolError
-from toolformer_ops.models import model_identity
-from toolformer_ops.models.publishing import publish_model
-from toolformer_ops.retrieval.bm25_index import FoundPassage
+from toolformer_ops.language_model.models import model_identity
+from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.tools import model_readers
 from toolformer_ops.tools.model_readers import (
     CausalReader,
@@ -22,6 +21,7 @@ from toolformer_ops.tools.model_readers import (
     fill_prompt,
     spans_in,
 )
+from toolformer_ops.tools.retrieval.bm25_index import FoundPassage
 
 QUESTIONS = ["Where was Joe Biden born?", "Who manufactures Coke, and where?"]
 PASSAGES = [

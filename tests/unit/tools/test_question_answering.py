@@ -10,9 +10,9 @@ from tests.unit.tools.test_wiki_search import settings_with_index
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, SearchIndexError, ToolError
 from toolformer_ops.records import Document
-from toolformer_ops.retrieval.bm25_index import FoundPassage
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.question_answering import TOOL, BestSentenceReader, QuestionAnsweringRunner
+from toolformer_ops.tools.retrieval.bm25_index import FoundPassage
 
 
 def read(question: str, *passages: tuple[str, str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.costs import CallCost, given_costs, with_costs
 from toolformer_ops.tools.registry import get_tool, tool_names
-from toolformer_ops.tools.tool_file import RecordedPart
+from toolformer_ops.tools.servers.tool_file import RecordedPart
 
 NOT_THERE = {"command": ["/no/such/server"]}
 WEATHER = {

@@ -16,11 +16,11 @@ import yaml
 from tests.tool_files import served, tool_of, write_tool
 from toolformer_ops.errors import ToolError, ToolServerError
 from toolformer_ops.records import Document
-from toolformer_ops.tools import tool_server
 from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, run_tool
-from toolformer_ops.tools.server_connection import ask_server
-from toolformer_ops.tools.tool_file import read_tool_file, with_recorded
-from toolformer_ops.tools.tool_server import ServerRunner
+from toolformer_ops.tools.servers import tool_server
+from toolformer_ops.tools.servers.connection import ask_server
+from toolformer_ops.tools.servers.tool_file import read_tool_file, with_recorded
+from toolformer_ops.tools.servers.tool_server import ServerRunner
 
 WEATHER = {
     "type": "object",

@@ -8,10 +8,10 @@ from tests.unit.tools.fake_passages import FakeIndex
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import SearchIndexError
 from toolformer_ops.records import Document
-from toolformer_ops.retrieval.index_manifest import IndexManifest, write_manifest
-from toolformer_ops.retrieval.own_text import OwnText
-from toolformer_ops.retrieval.sentences import count_tokens
 from toolformer_ops.tools.base import FilterDecision, ToolOutput
+from toolformer_ops.tools.retrieval.index_manifest import IndexManifest, write_manifest
+from toolformer_ops.tools.retrieval.own_text import OwnText
+from toolformer_ops.tools.retrieval.sentences import count_tokens
 from toolformer_ops.tools.wiki_search import RESULT_TOKENS, RESULTS, TOOL, WikiSearchRunner
 
 SENTENCE = "Spin fishing uses a reel with a fixed spool, and a rod of glass or of wood."  # 17 words and 2 marks

@@ -1,0 +1,160 @@
+"""Estimates with the real calculator and a scripted model; numbers of seconds are given, not measured."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.fake_language_model import FakeLanguageModel
+from toolformer_ops.cli.people import app
+from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.errors import CorpusError
+from toolformer_ops.on_a_file import estimation
+from toolformer_ops.on_a_file.estimation import (
+    KeptTexts,
+    ProbedText,
+    count_kept,
+    distinct_documents,
+    extrapolate,
+    probe_tool,
+    total,
+)
+from toolformer_ops.records import Document, Paragraph
+from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
+from toolformer_ops.tools.registry import get_tool
+
+SUMS = [f"Box {number} holds 2 pens and 3 caps, a total of 5 things." for number in range(12)]
+NO_SUM = "No number at all."
+SCRIPT = ("Calculator(2 + 3)", "Calculator(2 + 3)", "Calculator(7 / 0)")
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return load_settings()
+
+
+def corpus_of(folder: Path, texts: list[str]) -> Path:
+    path = folder / "corpus.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return path
+
+
+def parameters(**values: object) -> RunChoices:
+    given = {"corpus": "c", "model": "m", "tools": ["Calculator"], "max_positions": 3, "samples_per_position": 3}
+    return RunChoices.model_validate(given | values)
+
+
+def test_the_probe_is_the_kept_texts_with_the_smallest_hashes_in_any_order() -> None:
+    documents = [Document.of(text) for text in [*SUMS, NO_SUM]]
+    calculator = get_tool("Calculator")
+    for given in (documents, documents[::-1]):
+        found = count_kept(given, [calculator], FilterChoices(), 3)["Calculator"]
+        assert (found.texts, found.decisions) == (12, 13)
+        chosen = [paragraph.document.document_id for paragraph in found.probe]
+        assert chosen == sorted(document.document_id for document in documents[:12])[:3]
+
+
+def test_each_tool_is_counted_by_its_own_filter() -> None:
+    dated = Document.of("A day like others.", url="https://example.org/2021/03/04/day")
+    kept = count_kept([Document.of(SUMS[0]), dated], [get_tool("Calculator"), get_tool("Calendar")], FilterChoices())
+    assert {name: found.texts for name, found in kept.items()} == {"Calculator": 1, "Calendar": 1}
+
+
+def test_a_text_is_counted_once_and_the_limit_counts_documents(settings: Settings, tmp_path: Path) -> None:
+    path = corpus_of(tmp_path, [SUMS[0], SUMS[0], SUMS[1], SUMS[2]])
+    assert [item.text for item in distinct_documents(settings, str(path), None)] == SUMS[:3]
+    assert [item.text for item in distinct_documents(settings, str(path), 2)] == SUMS[:2]
+
+
+def test_a_probed_text_has_the_rows_that_the_stages_would_write(settings: Settings) -> None:
+    model: Any = FakeLanguageModel(SCRIPT)
+    document = Document.of(SUMS[0])
+    whole = Paragraph(document, 0, 0, len(document.text))
+    chosen = parameters(prune_below=0.0)
+    [probed] = probe_tool(settings, lambda: model, get_tool("Calculator"), chosen, [whole])
+    # at each of 3 positions: 3 samples, of which two are equal; 2 inputs in all; a loss row for each of 6 calls
+    assert (probed.positions, probed.calls, probed.rows) == (3, 6, 6 + 2 + 6)
+    assert set(probed.seconds) == {"sample", "execute", "score", "placebo"}
+    # one of the two inputs has a result: a placebo for each of its calls, and K where the call saves 0 nats or more
+    assert (probed.pool_calls, probed.own_placebos, probed.sampled_placebos) == (3, 3, 2)
+    [without] = probe_tool(
+        settings, lambda: model, get_tool("Calculator"), parameters(placebos=0, placebo_sample=0), [whole]
+    )
+    assert "placebo" not in without.seconds
+    assert probe_tool(settings, lambda: pytest.fail("loaded"), get_tool("Calculator"), parameters(), []) == []
+
+
+PROBED = [
+    ProbedText(positions=2, calls=3, rows=8, seconds={"sample": 5.0, "execute": 100.0, "score": 1.0}),
+    ProbedText(positions=4, calls=5, rows=12, seconds={"sample": 10.0, "execute": 100.0, "score": 2.0}),
+]
+
+
+def test_the_probe_is_multiplied_by_the_kept_texts_and_its_extremes_are_the_spread() -> None:
+    kept = KeptTexts(texts=1200, decisions=2000, seconds=7.0)
+    found = extrapolate(get_tool("Calculator"), kept, PROBED, PlaceboChoices())
+    assert (found.positions, found.calls, found.rows) == (3600, 4800, 2000 + 12_000)
+    assert found.device_hours == pytest.approx(3.0)  # 1,200 texts of 9 s; the calculator needs no device
+    assert [found.device_hours_low, found.device_hours_high] == pytest.approx([2.0, 4.0])
+    assert found.seconds == {
+        "filter": 7.0, "sample": 9000.0, "execute": 120_000.0, "score": 1800.0, "placebo": 0.0,
+    }  # fmt: skip
+
+
+def test_of_the_placebos_that_only_sampled_calls_have_the_share_counts_that_a_run_samples() -> None:
+    probed = [
+        ProbedText(1, 5, 10, {"score": 1.0, "placebo": 8.0}, pool_calls=5, own_placebos=6, sampled_placebos=2),
+        ProbedText(1, 5, 10, {"score": 1.0, "placebo": 4.0}, pool_calls=5, own_placebos=0, sampled_placebos=4),
+    ]
+    few = extrapolate(get_tool("Calculator"), KeptTexts(texts=100), probed, PlaceboChoices(placebo_sample=500))
+    assert (few.rows, few.seconds["placebo"]) == (1000 + 600, 600.0)  # 500 calls: all are sampled
+    many = extrapolate(get_tool("Calculator"), KeptTexts(texts=400), probed, PlaceboChoices(placebo_sample=500))
+    assert (many.rows, many.seconds["placebo"]) == (4000 + 400 * 3.75, 400 * (6.5 + 1.0) / 2)  # 2,000: a quarter
+    assert many.device_hours == pytest.approx(400 * (1.0 + 3.75) / 3600)
+
+
+def test_running_a_tool_that_is_a_model_takes_the_device_too_and_one_without_a_kept_text_costs_its_filter() -> None:
+    found = extrapolate(get_tool("MT"), KeptTexts(texts=36), PROBED, PlaceboChoices())
+    assert found.device_hours == pytest.approx(36 * 109 / 3600)
+    none = extrapolate(get_tool("Calculator"), KeptTexts(decisions=5, seconds=0.5), [], PlaceboChoices())
+    assert (none.texts, none.calls, none.rows, none.device_hours, none.device_hours_high) == (0, 0, 5, 0.0, 0.0)
+
+
+def test_the_total_is_the_sum_of_the_tools() -> None:
+    estimates = [
+        extrapolate(get_tool("Calculator"), KeptTexts(texts=texts), PROBED, PlaceboChoices()) for texts in (400, 800)
+    ]
+    whole = total(estimates)
+    assert (whole.texts, whole.calls) == (1200, 4800)
+    assert whole.device_hours == pytest.approx(3.0)
+    assert whole.seconds["score"] == pytest.approx(1800.0)
+
+
+def test_a_corpus_without_a_usable_record_is_named(settings: Settings, tmp_path: Path) -> None:
+    path = tmp_path / "empty.jsonl"
+    path.write_text('{"no": "text"}\n')
+    with pytest.raises(CorpusError, match="usable record"):
+        estimation.estimate_run(settings, parameters(corpus=str(path)))
+
+
+def test_the_command_prints_the_same_counts_as_a_table_and_as_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimation, "load_scoring_model", lambda *_: FakeLanguageModel(SCRIPT))
+    path = corpus_of(tmp_path, [*SUMS, NO_SUM])
+    chosen = ["--parameters", '{"max_positions": 3, "samples_per_position": 3, "prune_below": 0}']
+    words = ["estimate", str(path), "--tool", "Calculator", "--model", "fake", "--limit", "10", *chosen]
+    printed = CliRunner().invoke(app, [*words, "--json"])
+    found = json.loads(printed.stdout)
+    assert [(item["tool"], item["texts"], item["positions"], item["calls"]) for item in found["tools"]] == [
+        ("Calculator", 10, 30, 60)
+    ]
+    assert found["total"]["rows"] == 10 + 10 * (14 + 5)  # five placebos
+    assert found["measured_on"]["device"] == "cpu"
+    table = CliRunner().invoke(app, words).stdout
+    assert "Calculator" in table
+    assert "200" in table
+    refused = CliRunner().invoke(app, ["estimate", str(path), "--model", "fake", "--parameters", "[1]"])
+    assert refused.exit_code != 0

@@ -1,0 +1,88 @@
+"""`explain`: one call scored token by token, on a tiny model with the real calculator."""
+
+import json
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.language_model.losses import is_kept
+from toolformer_ops.on_a_file.explanation import explain_call, explanation_table, token_at
+from toolformer_ops.records import content_uuid
+
+SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
+AT = SUM.index(" 5")
+
+
+def test_the_tokens_add_up_to_the_losses(tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = explain_call(Settings(), SUM, AT, "[Calculator(2 + 3)]", None, str(tiny_model_dir))
+    assert (found["call"], found["result"], found["reason"]) == ("Calculator(2 + 3)", "5", None)
+    for name in ("without_call", "without_result", "with_result"):
+        added = -sum(token["weight"] * token[f"log_p_{name}"] for token in found["tokens"])
+        assert added == pytest.approx(found[f"loss_{name}"], abs=1e-4)
+    reduction = min(found["loss_without_call"], found["loss_without_result"]) - found["loss_with_result"]
+    assert found["loss_reduction"] == pytest.approx(reduction)
+    assert found["kept"] == is_kept(reduction, found["keep_threshold"])
+    explanation_table(found)
+    shown = capsys.readouterr().out
+    assert f"[Calculator(2 + 3) -> 5] lowers the loss by {reduction:.3f} nats" in " ".join(shown.split())
+    assert f"{found['loss_with_result']:.3f}" in shown
+
+
+def test_other_results_of_a_file_are_scored_in_the_place_of_the_call(
+    tiny_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = tmp_path / "printed.jsonl"
+    texts = [f"There were {n} cats and 3 dogs, a total of {n + 3} animals." for n in (2, 4, 5)]
+    lines = [
+        {"call_id": str(content_uuid(text)), "document_id": str(content_uuid(text, "")), "position_token": 3,
+         "call": f"Calculator({n} + 3)", "result": f"{n + 3}", "reason": "pruned_below"}
+        for n, text in zip((2, 4, 5), texts, strict=True)
+    ]  # fmt: skip
+    printed.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir), pool_file=printed)
+    assert sorted(one["result"] for one in found["placebos"]) == ["7", "8"]  # 5 is the call's own
+    for one in found["placebos"]:
+        assert one["information"] == pytest.approx(one["loss_with_result"] - found["loss_with_result"])
+    assert found["information"] == pytest.approx(sum(one["information"] for one in found["placebos"]) / 2)
+    explanation_table(found)
+    assert f"information of the result: {found['information']:.3f} nats" in " ".join(capsys.readouterr().out.split())
+    printed.write_text('{"call": "Calculator(1 + 1)"}\n')
+    with pytest.raises(ParameterError, match="annotate FILE --all"):
+        explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir), pool_file=printed)
+
+
+def test_a_call_without_a_result_gives_its_reason(tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = explain_call(Settings(), SUM, AT, "Calculator(cats + 3)", None, str(tiny_model_dir))
+    assert (found["result"], found["reason"]) == (None, "invalid_expression")
+    explanation_table(found)
+    assert "no result (invalid_expression)" in capsys.readouterr().out
+
+
+def test_an_offset_is_that_of_a_token_or_of_the_word_behind_its_space() -> None:
+    starts, text = (0, 5, 10), "There were two"
+    assert [token_at(starts, text, at) for at in (5, 6, 10, 11)] == [1, 1, 2, 2]
+    with pytest.raises(ParameterError, match=r"found 8\. The nearest are 10, 5\."):
+        token_at(starts, text, 8)
+    with pytest.raises(ParameterError, match="one token"):
+        token_at((0,), "There", 0)
+
+
+def test_a_date_that_is_none_is_refused(tiny_model_dir: Path) -> None:
+    with pytest.raises(ParameterError, match="2023-01-30"):
+        explain_call(Settings(), SUM, AT, "Calendar()", "yesterday", str(tiny_model_dir))
+
+
+def test_an_offset_that_cannot_be_used_is_refused_before_the_model_and_the_tool_are_loaded(
+    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: object) -> NoReturn:
+        pytest.fail("loaded")
+
+    monkeypatch.setattr("toolformer_ops.on_a_file.explanation.load_scoring_model", load)
+    monkeypatch.setattr("toolformer_ops.on_a_file.explanation.run_tool", load)
+    for at in (999, -1, 0):
+        with pytest.raises(ParameterError, match=rf"--at: expected .* {len(SUM)} characters, found {at}\."):
+            explain_call(Settings(), SUM, at, "Calculator(2 + 3)", None, str(tiny_model_dir))

@@ -1,0 +1,133 @@
+"""The first version of a tool file: from what a server says and from examples, and nothing where one of them is wrong."""
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tool_files import SERVERS, forget_tools
+from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.errors import ParameterError, ToolError
+from toolformer_ops.on_a_file.new_tool import NewTool, refresh_tool, run_examples, write_new_tool
+from toolformer_ops.tools.registry import get_tool
+from toolformer_ops.tools.servers.tool_file import ServerPart
+
+FAULTY = [sys.executable, str(SERVERS / "faulty.py")]
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", str(tmp_path / "tools"))
+    forget_tools()
+    yield load_settings()
+    monkeypatch.undo()
+    forget_tools()
+
+
+def made(settings: Settings, tool: str, examples: str, *, name: str = "Weather", allow_writes: bool = False) -> NewTool:
+    path = settings.tools_folder.parent / "examples.txt"
+    path.write_text(examples)
+    return write_new_tool(settings, ServerPart(command=tuple(FAULTY)), tool, name, path, allow_writes=allow_writes)
+
+
+def test_file_and_prompt_are_written_and_the_examples_run(settings: Settings) -> None:
+    new = made(
+        settings,
+        "weather",
+        'On 1 January it was [Weather(city: "Paris", date: "2023-01-01") -> mild] mild in [old] Paris.\n\n'
+        'Rome, [Weather(date: "2023-05-02", city: "Rome", unit: "C")] 2 May.\n',
+    )
+    assert new.prompt_path.read_text() == (
+        "Your task is to add calls to a Weather API to a piece of text. "
+        'You can call the API by writing "[Weather(city: ..., date: ..., unit: ..., key: ...)]" where "city" is the city, '
+        '"date" is the date, "unit" is the unit, "key" is the key. Here are some examples of API calls:\n'
+        "Input: On 1 January it was mild in [old] Paris.\n"
+        'Output: On 1 January it was [Weather(city: "Paris", date: "2023-01-01")] mild in [old] Paris.\n\n'
+        "Input: Rome, 2 May.\n"
+        'Output: Rome, [Weather(date: "2023-05-02", city: "Rome", unit: "C")] 2 May.\n\n'
+        "Input: {text}\nOutput:\n"
+    )
+    assert [output.results for _, output in run_examples(settings, new)] == [
+        ("Paris 2023-01-01",),
+        ("2023-05-02 Rome C",),
+    ]
+    tool = get_tool("Weather")
+    assert tool.spec.keep_threshold == 1.0
+    # Nothing has changed: nothing is written.
+    before, now = refresh_tool(new.path)
+    assert before == now
+
+
+@pytest.mark.parametrize(
+    ("examples", "said"),
+    [
+        ("", r"expected a text with a call \[Weather\(city: \.\.\."),
+        ("It is mild.", r"line 1: expected a call .* found none"),
+        ('It is [Weather("Paris")] mild.', r"line 1: .*arguments_do_not_parse"),
+        (
+            'It is [Weather(city: "Paris", date: "1 May")] mild.',
+            r"argument_not_of_the_schema.*Write it as the schema says",
+        ),
+    ],
+)
+def test_an_example_that_could_not_be_sent_is_named_and_nothing_is_left(
+    settings: Settings, examples: str, said: str
+) -> None:
+    with pytest.raises(ParameterError, match=said):
+        made(settings, "weather", examples)
+    assert list(settings.tools_folder.iterdir()) == []
+
+
+def test_a_tool_that_writes_needs_leave(settings: Settings) -> None:
+    with pytest.raises(ToolError, match=r"marks write as one that writes.*--allow-writes"):
+        made(settings, "write", "It is [Weather(a)] a.")
+    assert made(settings, "write", "It is [Weather(a)] a.", allow_writes=True).tool.file.allow_writes
+
+
+def test_nothing_is_written_over(settings: Settings) -> None:
+    made(settings, "echo", "It is [Echo(a)] a.", name="Echo")
+    (settings.tools_folder / "echo.toml").unlink()
+    forget_tools()
+    with pytest.raises(ParameterError, match=r"echo\.txt.*Remove it, or choose another"):
+        made(settings, "echo", "It is [Echo(a)] a.", name="Echo")
+    with pytest.raises(ParameterError, match="calculator, which is a tool already"):
+        made(settings, "echo", "It is [Calculator(a)] a.", name="calculator")
+
+
+def test_a_new_version_is_recorded(settings: Settings) -> None:
+    new = made(settings, "echo", "It is [Echo(a)] a.", name="Echo")
+    text = new.path.read_text()
+    new.path.write_text(text.replace("[server]\n", '[server]\nenvironment = {FAULTY = "version"}\n'))
+    before, now = refresh_tool(new.path)
+    assert before is not None
+    assert (before.version, now.version) == ("1.0", "2.0")
+    kept = (
+        new.path.read_text()
+        .replace('version = "2.0"', 'version = "1.0"')
+        .replace('environment = {FAULTY = "version"}\n', "")
+    )
+    assert kept == text
+
+
+def test_the_command_line_writes_a_file_and_shows_answers(settings: Settings) -> None:
+    from typer.testing import CliRunner
+
+    from toolformer_ops.cli.tools import app
+
+    examples = settings.tools_folder.parent / "examples.txt"
+    examples.write_text("It is [Echo(a: b)] a.\n")
+    done = CliRunner().invoke(
+        app, ["new-tool", "--mcp", shlex.join(FAULTY), "--tool", "echo", "--examples", str(examples)]
+    )
+    assert done.exit_code == 0, done.output
+    assert "[Echo(a: b) -> a: b]" in done.output
+    refused = CliRunner().invoke(
+        app,
+        ["new-tool", "--mcp", "http://127.0.0.1:1/mcp", "--tool", "echo", "--examples", "e", "--header", "Bearer x"],
+    )
+    assert "expected a name, a colon and a value, found 'Bearer x'" in str(refused.exception)
+    assert "does not say whether the tool only reads" in done.output
+    assert json.loads(get_tool("Echo").file.recorded.input_schema)["required"] == ["text"]  # type: ignore[attr-defined]

@@ -1,0 +1,195 @@
+"""The tasks that annotate a corpus, release the calls that help and finetune on them: of `annotate_corpus`, and of every schedule.
+
+What a night with nothing new costs is the number of tasks that start at all. So one task asks Postgres which tools have work, and
+the tasks of the others are skipped by Airflow's scheduler without a process of theirs.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import TaskGroup, chain
+from airflow.sdk.exceptions import AirflowSkipException
+
+from toolformer_ops.airflow_tasks.defaults import CPU_POOL, DATASET_RELEASE, GPU_POOL, TIME_LIMITS
+from toolformer_ops.airflow_tasks.model_tasks import (
+    MODEL_TASKS,
+    evaluation_group,
+    model_tasks,
+    not_asked_for,
+)
+from toolformer_ops.airflow_tasks.notifying import set_note
+from toolformer_ops.airflow_tasks.requests import check_before_first_task
+from toolformer_ops.airflow_tasks.run_ids import RUN_ID
+from toolformer_ops.airflow_tasks.run_outcome import TO_DO, choices_of, finish_run, gather_tools, note_why_not_started
+from toolformer_ops.airflow_tasks.schedules import Schedule
+from toolformer_ops.airflow_tasks.skipping import ChoosingStage
+from toolformer_ops.airflow_tasks.stage_tasks import RUN_PARAMETERS, execution_pool, mapped_stage, stage
+from toolformer_ops.tools.registry import get_tool, tool_names
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+SCHEDULED = "scheduled"
+MANUAL = "manual"
+CHECK_RELEASE = "check_release"
+
+
+class ToolsToDo(ChoosingStage):
+    """Asks which tools have work, and skips the tasks of all others; returns the shards of the filters that remain.
+
+    Args:
+        first_tasks: by tool, the id of its first task.
+    """
+
+    def __init__(self, *, first_tasks: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(not_needed=partial(tools_without_work, first_tasks), **kwargs)
+        self.first_tasks = dict(first_tasks)
+
+    def execute(self, context: "Context") -> list[str]:
+        """Run the stage, and tell the task that gathers the tools which it named."""
+        found = super().execute(context)
+        context["ti"].xcom_push(key=TO_DO, value=found["tools"])
+        shards: list[str] = found["filter_shards"]
+        return shards
+
+
+def annotation_tasks(schedule: Schedule | None = None) -> None:
+    """Put all tasks into the DAG that is being made; without a schedule, those of a DAG that is started by hand."""
+    ingest = stage(
+        "ingest",
+        arguments=("--corpus", "{{ params.corpus }}", *(("--accept-shrink",) if schedule and schedule.accept_shrink else ())),
+        before=check_or_skip if schedule else check_before_first_task,
+        on_failure=note_why_not_started,
+    )  # fmt: skip
+    of_schedule = ("--schedule", schedule.name) if schedule else ()
+    start_run = stage(
+        "start-run",
+        arguments=("--run", RUN_ID, "--parameters", RUN_PARAMETERS, *of_schedule),
+        on_failure=note_why_not_started,
+    )
+    tools_to_do = ToolsToDo(
+        task_id="tools_to_do",
+        arguments=["stage", "tools-to-do", "--run", RUN_ID],
+        first_tasks={tool: f"{tool}.filter" for tool in tool_names()},
+        pool=CPU_POOL,
+        execution_timeout=TIME_LIMITS["tools-to-do"],
+    )
+    ingest >> start_run >> tools_to_do
+
+    checks = {}
+    for tool in tool_names():
+        with TaskGroup(tool, tooltip=get_tool(tool).spec.purpose):
+            filtered = mapped_stage("filter", tool=tool, shards=tools_to_do.output)
+            plan = stage("plan", tool=tool, returns_result=True)
+            pools = {"annotate": GPU_POOL}
+            if get_tool(tool).spec.executes_apart:
+                pools = {"sample": GPU_POOL, "execute": execution_pool(tool), "score": GPU_POOL}
+            # Tools that search have no filter, so the most texts. They start first: else they work alone at the end.
+            priority = 2 if get_tool(tool).spec.needs_index else 1
+            shards = [
+                mapped_stage(name, tool=tool, shards=plan.output, pool=pool, priority_weight=priority)
+                for name, pool in pools.items()
+            ]
+            # Draws from the results of all shards. Starts nothing if the processes before have scored all placebos.
+            shards.append(mapped_stage("placebo", tool=tool, shards=plan.output, pool=GPU_POOL))
+            checks[tool] = stage("check", tool=tool)
+            chain(filtered, plan, *shards, checks[tool])
+
+    gathered = gather_tools(checks, opened_by=start_run, chosen_by=tools_to_do)
+    release = stage(
+        "release",
+        not_needed=partial(not_needed_after_release, schedule.finetune.min_changed_examples if schedule else None),
+    )
+    check_release = stage(
+        "check-release",
+        outlets=[DATASET_RELEASE],
+        asset_extra={"run_id": RUN_ID, "release_id": "{{ ti.xcom_pull('release')['release_id'] }}"},
+    )
+    publish, publish_without_calls = model_tasks(check_release, chosen_by=release)
+    report = evaluation_group([publish, publish_without_calls], chosen_by=release)
+    finish = finish_run(opened_by=start_run, gathered_by=gathered, made_by=release, product="release")
+    gathered >> release >> check_release
+    [check_release, publish, publish_without_calls, report] >> finish
+
+
+# Before a task: whether it is needed
+
+
+def check_or_skip(context: "Context") -> None:
+    """Skip a night that was missed; else check the run's choices.
+
+    Raises:
+        AirflowSkipException: as `skip_missed_night`.
+        AirflowFailException: as `check_before_first_task`.
+    """
+    skip_missed_night(context)
+    check_before_first_task(context)
+
+
+def skip_missed_night(context: "Context") -> None:
+    """Skip a scheduled run that started so late that the next one was due: that one does the work of both. Its note says so.
+
+    Airflow makes a run for the date that was due when its scheduler stopped, and one for the last date that passed meanwhile.
+
+    Raises:
+        AirflowSkipException: the next run is due. Never where somebody cleared the run, nor for a retry.
+    """
+    run = context["dag_run"]
+    if run.run_type != SCHEDULED or run.start_date is None or run.clear_number or context["ti"].try_number > 1:
+        return
+    import pendulum
+    from airflow.serialization.encoders import coerce_to_core_timetable
+    from airflow.timetables.base import DataInterval, TimeRestriction
+
+    date = pendulum.instance(run.run_after)
+    following = coerce_to_core_timetable(context["dag"].timetable).next_dagrun_info(
+        last_automated_data_interval=DataInterval(date, date),
+        restriction=TimeRestriction(earliest=None, latest=None, catchup=True),
+    )
+    if following is not None and following.run_after <= run.start_date:
+        reason = f"the run for {date} started when {following.run_after} was due, too: its run does the work of both."
+        set_note(context, f"Skipped: {reason}")
+        raise AirflowSkipException(reason)
+
+
+# After a task: what is not needed
+
+
+def tools_without_work(first_tasks: Mapping[str, str], context: "Context", found: Mapping[str, Any]) -> dict[str, str]:
+    """The first tasks of the tools that were not chosen, and of those for which everything is done."""
+    asked_for = choices_of(context).tools
+    return {
+        task_id: "everything is done and checked" if tool in asked_for else f"not asked for: tools does not name {tool}"
+        for tool, task_id in first_tasks.items()
+        if tool not in found["tools"]
+    }
+
+
+def not_needed_after_release(
+    min_changed_examples: int | None, context: "Context", release: Mapping[str, Any]
+) -> dict[str, str]:
+    """The tasks without which a run is whole: it has no release, is not to be finetuned on, or not to be evaluated.
+
+    A night's finetuning is not needed where the release hardly differs from the one that was finetuned on last: by fewer than
+    `min_changed_examples`, which a run that somebody started by hand does not count (None: nor does any other). A release that was
+    made and checked by an earlier run is not checked again.
+    """
+    choices = choices_of(context)
+    if release["release_id"] is None:
+        reason = "no call was kept, so there is no release to check, and nothing to finetune on"
+        return dict.fromkeys((CHECK_RELEASE, *MODEL_TASKS), reason)
+    reasons = {}
+    if earlier := release["unchanged_since"]:
+        reasons[CHECK_RELEASE] = (
+            f"nothing changed since run {earlier}: its release {release['release_id']} was checked then"
+        )
+    changed = release["changed_examples"]
+    if not choices.finetune:
+        return reasons | dict.fromkeys(MODEL_TASKS, "not asked for: finetune is false")
+    if min_changed_examples is not None and changed < min_changed_examples and context["dag_run"].run_type != MANUAL:
+        return reasons | dict.fromkeys(
+            MODEL_TASKS,
+            f"{changed} examples differ from the release that was finetuned on last; the schedule asks for {min_changed_examples}",
+        )
+    return reasons | not_asked_for(choices)

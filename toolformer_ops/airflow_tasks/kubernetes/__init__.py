@@ -1,0 +1,1 @@
+"""Stages as pods: what a pod looks like, how it is started and watched, what it answers."""

@@ -1,0 +1,321 @@
+"""How a pod is watched, from the worker or, while its task is deferred, from Airflow's triggerer.
+
+What the provider's own watching (cncf-kubernetes 10.25.0) lacks: it waits for the whole startup time where a Secret, an image or a
+node label is missing, follows a pod for ever whose node is gone, and gives up on an API server that is away for half a minute.
+"""
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from functools import cached_property
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import tenacity
+import yaml
+from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHook
+from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import API_TIMEOUT, TRANSIENT_CONNECTION_ERRORS
+from airflow.providers.cncf.kubernetes.triggers.pod import ContainerState, KubernetesPodTrigger
+from airflow.providers.cncf.kubernetes.utils.pod_manager import (
+    AsyncPodManager,
+    PodLaunchTimeoutException,
+    PodManager,
+    PodPhase,
+)
+from kubernetes.client import models as k8s
+from kubernetes.client.exceptions import ApiException
+from kubernetes_asyncio.client.exceptions import ApiException as AsyncApiException
+
+from toolformer_ops.airflow_tasks.endings import describe_pod_ending, is_lost
+from toolformer_ops.airflow_tasks.kubernetes.templates import CONTAINER
+
+SCHEDULE_SECONDS = 6 * 3600
+"""Longest wait for a node. A GPU may be busy, a node may have to be added; a deferred task that waits costs next to nothing."""
+STARTUP_SECONDS = 1800
+"""Longest time from a node to a running container: a large image is pulled, volumes are mounted."""
+START_CHECK_SECONDS = 5
+OUTAGE_SECONDS = 600
+"""How long an API server that does not answer is asked again before a task gives up watching its pod."""
+CLIENT_SECONDS = 600
+"""How long a client of the triggerer is used; credentials that a cluster hands out live longer."""
+SAY_AGAIN_SECONDS = 1800
+"""Before the log says the same reason for waiting again."""
+
+
+def has_ended(pod: Any) -> bool:
+    """Whether nothing of the pod runs any more."""
+    return pod.status.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+
+def stage_exit_code(pod: Any) -> int | None:
+    """Exit status of the stage's container; None while it runs. Other containers of its pod may run on for a moment."""
+    for status in pod.status.container_statuses or ():
+        if status.name == CONTAINER and status.state and status.state.terminated:
+            return int(status.state.terminated.exit_code)
+    return None
+
+
+def oldest_first(events: Iterable[Any]) -> list[Any]:
+    """Events in the order in which they happened last."""
+    return sorted(
+        events, key=lambda event: event.last_timestamp or event.event_time or event.metadata.creation_timestamp
+    )
+
+
+def patiently(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, called again where the API server does not answer, or answers that it cannot, for `OUTAGE_SECONDS`."""
+    return tenacity.retry(
+        stop=tenacity.stop_after_delay(OUTAGE_SECONDS),
+        wait=tenacity.wait_exponential(min=1, max=15),
+        retry=tenacity.retry_if_exception(is_outage),
+        reraise=True,
+    )(function)
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether the API server did not answer, or answered that it cannot now."""
+    if isinstance(error, (ApiException, AsyncApiException)):
+        return error.status in (0, None, 429) or error.status >= 500
+    return isinstance(error, (*TRANSIENT_CONNECTION_ERRORS, TimeoutError))
+
+
+class StagePodTrigger(KubernetesPodTrigger):
+    """Looks after a pod whose task is deferred; in the triggerer.
+
+    Args:
+        config_file: kubeconfig, read here.
+        patience_seconds: see `StagePod`.
+    """
+
+    def __init__(self, *, config_file: str | None = None, patience_seconds: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.config_file = config_file
+        self.patience_seconds = patience_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """The trigger's class and arguments."""
+        _, arguments = super().serialize()
+        own = {"config_file": self.config_file, "patience_seconds": self.patience_seconds}
+        return f"{__name__}.{type(self).__name__}", arguments | own
+
+    @cached_property
+    def hook(self) -> AsyncKubernetesHook:
+        """Access to the cluster, which all triggers of the triggerer share."""
+        access = (self.config_file, self.kubernetes_conn_id, self.in_cluster, self.cluster_context)
+        hooks = _HOOKS.setdefault(asyncio.get_running_loop(), {})
+        if access not in hooks:
+            hooks[access] = SharedHook(
+                conn_id=self.kubernetes_conn_id,
+                in_cluster=self.in_cluster,
+                config_dict=yaml.safe_load(Path(self.config_file).read_text("utf-8")) if self.config_file else None,
+                cluster_context=self.cluster_context,
+            )
+        return hooks[access]
+
+    @cached_property
+    def pod_manager(self) -> AsyncPodManager:
+        """Waits for the start of the pod."""
+        return AsyncStagePodManager(async_hook=self.hook, patience_seconds=self.patience_seconds)
+
+    def define_pod_container_state(self, pod: k8s.V1Pod) -> ContainerState:
+        """The state of the stage; failed, too, if its node is gone, since such a pod runs for ever in the API."""
+        return ContainerState.FAILED if is_lost(pod) else super().define_pod_container_state(pod)
+
+
+class SharedHook(AsyncKubernetesHook):
+    """Keeps one client for all, and asks an API server that does not answer again, for `OUTAGE_SECONDS`.
+
+    The provider makes a client for each request, which reads all root certificates anew: that is most of what a trigger costs
+    (docs/measurements.md). A client is renewed now and then, since credentials change.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._opening = asyncio.Lock()
+        self._opened: tuple[AbstractAsyncContextManager[Any], Any] | None = None
+        self._renew_at = 0.0
+
+    @asynccontextmanager
+    async def get_conn(self) -> AsyncIterator[Any]:
+        """The client."""
+        async with self._opening:
+            if self._opened is None or time.monotonic() > self._renew_at:
+                manager = super().get_conn()
+                client = await manager.__aenter__()
+                if self._opened is not None:  # requests under way end before it is closed
+                    _CLOSING.add(asyncio.create_task(_close_later(self._opened[0])))
+                self._opened, self._renew_at = (manager, client), time.monotonic() + CLIENT_SECONDS
+            client = self._opened[1]
+        yield client
+
+    async def get_pod(self, name: str, namespace: str) -> Any:
+        """The pod.
+
+        Raises:
+            LostPodError: it is gone.
+        """
+        with _gone_is_lost(name):
+            return await patiently(super().get_pod)(name, namespace)
+
+    read_logs = AsyncKubernetesHook.read_logs.__wrapped__  # asked once: the next look asks again
+
+
+async def _close_later(manager: AbstractAsyncContextManager[Any]) -> None:
+    await asyncio.sleep(2 * API_TIMEOUT)
+    await manager.__aexit__(None, None, None)
+
+
+_HOOKS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Any, ...], SharedHook]] = WeakKeyDictionary()
+"""By event loop, of which the triggerer has one, and by how the cluster is reached."""
+_CLOSING: set[asyncio.Task[None]] = set()
+
+
+class LostPodError(PodLaunchTimeoutException):
+    """The pod is gone, or its node is; as of the next, the provider's trigger makes a `timeout` event of it."""
+
+
+class PodNotStartedError(PodLaunchTimeoutException):
+    """The pod does not start, and the message says why."""
+
+
+@contextmanager
+def _gone_is_lost(name: str) -> Iterator[None]:
+    """LostPodError in place of the API's 404, which would be in the log with all of its headers."""
+    try:
+        yield
+    except (ApiException, AsyncApiException) as error:
+        if error.status != 404:
+            raise
+        raise LostPodError(f"the pod {name} is gone") from None
+
+
+class _WaitsForStart:
+    """How both managers of the provider wait for the start of a pod: one reads it in the worker, the other awaits it."""
+
+    read_pod: Any
+    read_pod_events: Any
+    log: Any
+
+    def __init__(self, *, patience_seconds: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.patience_seconds = patience_seconds
+        self._said_at: dict[str, float] = {}
+
+    def say(self, message: str) -> None:
+        """Log it, unless that was done less than `SAY_AGAIN_SECONDS` ago."""
+        if time.monotonic() > self._said_at.get(message, -math.inf) + SAY_AGAIN_SECONDS:
+            self.log.info("%s", message)
+            self._said_at[message] = time.monotonic()
+
+    def say_unreadable(self, pod: k8s.V1Pod, error: Exception) -> None:
+        """Log that the log of a pod cannot be read, and why."""
+        where = f"the log of the pod {pod.metadata.name} on node {pod.spec.node_name}"
+        self.say(f"{where} cannot be read now, and will be: {said_by_kubernetes(error)}")
+
+    async def await_pod_start(
+        self,
+        pod: k8s.V1Pod,
+        schedule_timeout: float = SCHEDULE_SECONDS,
+        startup_timeout: float = STARTUP_SECONDS,
+        check_interval: float = START_CHECK_SECONDS,
+    ) -> None:
+        """Wait until the pod runs or has ended.
+
+        Raises:
+            PodNotStartedError: it shows a reason that waiting does not mend, or takes longer than the limits.
+        """
+        while True:
+            pod = await _awaited(self.read_pod(pod))
+            if pod.status.phase not in (PodPhase.PENDING, PodPhase.UNKNOWN):
+                return
+            # 1. How long has it waited for its node, or with a node for its container?
+            node = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
+            scheduled = node if node is not None and node.status == "True" else None
+            since = (scheduled and scheduled.last_transition_time) or pod.metadata.creation_timestamp
+            waited = (datetime.now(UTC) - since).total_seconds()
+            if waited > self.patience_seconds or is_lost(pod):
+                # 2. Why does it wait so long?
+                ending = describe_pod_ending(pod, oldest_first((await _awaited(self.read_pod_events(pod))).items))
+                self.say(f"the pod {pod.metadata.name} waits: {ending.message}")
+                # 3. Is there any use in waiting?
+                limit = startup_timeout if scheduled else schedule_timeout
+                if is_lost(pod) or waited > limit or ending.fault == "setup":
+                    raise PodNotStartedError(ending.message)
+            await asyncio.sleep(check_interval)
+
+
+async def _awaited(value: Any) -> Any:
+    """The value, or what it is when it has been awaited."""
+    return await value if isawaitable(value) else value
+
+
+class StagePodManager(_WaitsForStart, PodManager):
+    """Watches a pod from the worker, patient with an API server that does not answer."""
+
+    last: k8s.V1Pod | None = None
+    """The pod as it was read last; when it is gone, that may say why."""
+
+    def read_pod(self, pod: k8s.V1Pod) -> k8s.V1Pod:
+        """The pod as it is now.
+
+        Raises:
+            LostPodError: it is gone, or its node is.
+        """
+        with _gone_is_lost(pod.metadata.name):
+            self.last = patiently(super().read_pod)(pod)
+        if is_lost(self.last):
+            raise LostPodError(f"the node of the pod {pod.metadata.name} does not answer")
+        return self.last
+
+    read_pod_logs = PodManager.read_pod_logs.__wrapped__  # asked once: the next look asks again
+
+    def fetch_requested_container_logs(self, pod: k8s.V1Pod, *args: Any, **kwargs: Any) -> list[Any]:
+        """Follow the log until the stage has ended; a log that cannot be read is tried again, and ends nothing."""
+        while True:
+            try:
+                return super().fetch_requested_container_logs(pod, *args, **kwargs)
+            except ApiException as error:
+                if not is_outage(error):
+                    raise
+                self.say_unreadable(pod, error)
+            if has_ended(self.read_pod(pod)):
+                return []
+            time.sleep(START_CHECK_SECONDS)
+
+    def await_pod_completion(self, pod: k8s.V1Pod, *_: Any, **__: Any) -> k8s.V1Pod:
+        """The pod once its stage has ended; unlike the provider's, without a line in the log at each look."""
+        while not has_ended(newest := self.read_pod(pod)) and stage_exit_code(newest) is None:
+            time.sleep(1)
+        return newest
+
+
+class AsyncStagePodManager(_WaitsForStart, AsyncPodManager):
+    """Waits for the start of a pod whose task is deferred, and reads its log now and then."""
+
+    async def fetch_container_logs_before_current_sec(
+        self, pod: k8s.V1Pod, container_name: str, since_time: Any = None
+    ) -> Any:
+        """Log what is new and return until when; a log that cannot be read is left for the next look, and ends nothing."""
+        try:
+            return await super().fetch_container_logs_before_current_sec(pod, container_name, since_time)
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            self.say_unreadable(pod, error)
+            return since_time
+
+
+def said_by_kubernetes(error: Exception) -> str:
+    """What the API server says about a refusal; of another error its text."""
+    if not isinstance(error, (ApiException, AsyncApiException)):
+        return str(error) or type(error).__name__
+    try:
+        return str(json.loads(error.body or "")["message"])
+    except (TypeError, ValueError, KeyError):
+        return f"{error.status} {error.reason}"

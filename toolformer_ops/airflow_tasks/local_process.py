@@ -1,0 +1,183 @@
+"""Run a stage as a process on the Airflow worker: an argument list, no shell.
+
+The lines of the process become lines of the task log while it runs. Its process group is ended when the task is, and it ends with
+the task's own process where that is killed. Does not read what the stage prints, but for the last line where ids are asked for.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException
+
+from toolformer_ops import termination
+from toolformer_ops.airflow_tasks.defaults import (
+    describe_assets,
+    why_not_started,
+    with_shard,
+)
+from toolformer_ops.airflow_tasks.endings import PodEnding, describe_exit
+from toolformer_ops.airflow_tasks.lineage import TellsLineage
+from toolformer_ops.airflow_tasks.retrying import stage_failure
+from toolformer_ops.config import SHIPPED
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+COMMAND = (sys.executable, "-m", "toolformer_ops")
+GRACE_SECONDS = 30.0
+"""Between SIGTERM and SIGKILL to a stage that does not end by itself, as in Kubernetes: a training writes a checkpoint."""
+LAST_LINES = 20
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a process ended."""
+
+    returncode: int
+    """Exit status; negative: the signal that killed it."""
+    last_output: str
+    """Last line on stdout that is not empty."""
+    last_error: str
+    """Last line on stderr that is not empty: what the stage says about its failure."""
+
+    def described(self) -> PodEnding:
+        """The ending as one sentence with its remedy, as that of a pod."""
+        status = self.returncode if self.returncode >= 0 else 128 - self.returncode
+        return describe_exit(status, self.last_error or self.last_output)
+
+
+class RunningProcess:
+    """A started process in a new process group, whose lines are handed on as they come."""
+
+    def __init__(self, argv: Sequence[str], on_line: Callable[[str], None]) -> None:
+        self._on_line = on_line
+        self._process = subprocess.Popen(
+            list(argv),
+            cwd=SHIPPED,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            # Safe with threads: the library is loaded already, and the call neither allocates nor locks.
+            preexec_fn=termination.end_with_parent,  # noqa: PLW1509 - a stage never outlives its task
+            text=True,
+            encoding="utf-8",
+            errors="backslashreplace",
+        )
+
+    def wait(self) -> Ending:
+        """Hand on lines until the process has ended."""
+        output: deque[str] = deque(maxlen=LAST_LINES)
+        errors: deque[str] = deque(maxlen=LAST_LINES)
+        reader = threading.Thread(target=self._read, args=(self._process.stdout, output), daemon=True)
+        reader.start()
+        self._read(self._process.stderr, errors)
+        reader.join()
+        returncode = self._process.wait()
+        return Ending(returncode, output[-1] if output else "", errors[-1] if errors else "")
+
+    def kill_group(self) -> None:
+        """End the process and all that it started: SIGTERM, and SIGKILL to what is left after the grace time."""
+        self._signal_group(signal.SIGTERM)
+        try:
+            self._process.wait(timeout=GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._on_line(f"still running {GRACE_SECONDS:.0f} s after SIGTERM: sending SIGKILL")
+        self._signal_group(signal.SIGKILL)
+
+    def _read(self, stream: Any, lines: deque[str]) -> None:
+        for line in stream:
+            if stripped := line.rstrip():
+                lines.append(stripped)
+                self._on_line(stripped)
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            return  # all of the group has ended
+
+
+class StageProcess(TellsLineage, BaseOperator):
+    """Run `python -m toolformer_ops` with these arguments on the worker.
+
+    Args:
+        arguments: what follows `python -m toolformer_ops`; templated.
+        shard: `I/N` of a mapped task.
+        returns_result: whether the task returns the stage's last line on stdout, parsed as JSON: ids or counts.
+        asset_extra: ids to attach to the events of the task's outlets; templated.
+        command: the program; for tests.
+    """
+
+    template_fields: Sequence[str] = ("arguments", "shard", "asset_extra")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"arguments": "json", "asset_extra": "json"}
+    ui_color = "#e6f0e6"
+
+    def __init__(
+        self,
+        *,
+        arguments: Sequence[str],
+        shard: str | None = None,
+        returns_result: bool = False,
+        asset_extra: Mapping[str, str] | None = None,
+        command: Sequence[str] = COMMAND,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.arguments = list(arguments)
+        self.shard = shard
+        self.returns_result = returns_result
+        self.asset_extra = asset_extra
+        self.command = list(command)
+        self._running: RunningProcess | None = None
+        self.ending: Ending | None = None
+        """How the stage ended, also where `run_stage` raises."""
+
+    def execute(self, context: "Context") -> Any:
+        """Run the stage, if it has work; return its ids or counts where `returns_result` asks for them.
+
+        Raises:
+            AirflowFailException: the stage failed in a way that a retry cannot mend.
+            AirflowException: it failed, and may be tried again.
+        """
+        if reason := why_not_started(self.arguments, self.shard):
+            self.log.info("%s", reason)
+            return None
+        ending = self.run_stage(with_shard(self.arguments, self.shard))
+        describe_assets(context, self.outlets, self.asset_extra)
+        if not self.returns_result:
+            return None
+        try:
+            return json.loads(ending.last_output)
+        except ValueError as error:
+            raise AirflowException(
+                f"{self._stage_name()}: expected ids or counts as the last line on stdout, found {ending.last_output!r:.200}."
+            ) from error
+
+    def run_stage(self, arguments: Sequence[str]) -> Ending:
+        """Run the program with these arguments to its end, and raise unless it ended well."""
+        self._running = RunningProcess([*self.command, *arguments], self._log_line)
+        self.ending = ending = self._running.wait()
+        if ending.returncode != 0:
+            raise stage_failure(self._stage_name(), ending.described())
+        return ending
+
+    def on_kill(self) -> None:
+        """End the stage with its task."""
+        if self._running is not None:
+            self._running.kill_group()
+
+    def _log_line(self, line: str) -> None:
+        self.log.info("%s", line)
+
+    def _stage_name(self) -> str:
+        return f"stage {self.arguments[1]}" if self.arguments[:1] == ["stage"] else self.task_id

@@ -1,0 +1,139 @@
+"""Tasks that the annotation DAG and the finetuning DAG share: train and publish the models, evaluate them suite by suite, report.
+
+A suite that cannot be evaluated (its data or a tool is not there) does not stop the others: the report is made of what there is,
+and names what is not. The models are those that there are, so the suites wait for the baseline where one was asked for.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow.sdk import BaseOperator, BaseOperatorLink, TaskGroup, TriggerRule
+from airflow.sdk.exceptions import AirflowSkipException
+
+from toolformer_ops.airflow_tasks.defaults import CPU_POOL, GPU_POOL, TIME_LIMITS
+from toolformer_ops.airflow_tasks.local_process import StageProcess
+from toolformer_ops.airflow_tasks.run_ids import RUN_ID
+from toolformer_ops.airflow_tasks.run_outcome import SUCCESS, choices_of, task_states
+from toolformer_ops.airflow_tasks.stage_tasks import FINETUNE, stage
+from toolformer_ops.config import load_settings
+from toolformer_ops.runs.choices import SUITES, RunChoices
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from airflow.sdk.types import TaskInstanceKey
+
+BASELINE = "finetune_without_calls"
+EVALUATION = "evaluation"
+REPORT = "report"
+MODEL_TASKS = (FINETUNE, BASELINE, *(f"{EVALUATION}.{name}" for name in (*SUITES, REPORT)))
+"""The tasks that a run without a finetuning does not need; those that publish are skipped with those before them."""
+WITHOUT_CALLS = ("--run", RUN_ID, "--without-calls")
+
+
+class ReportLink(BaseOperatorLink):
+    """A button on the task that made a run's evaluation report; the page in the Airflow UI serves it (`run_page/evaluation.py`)."""
+
+    name = "Evaluation report"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: "TaskInstanceKey") -> str:
+        """The report's address; holds no secret."""
+        path = f"/toolformer/reports/{quote(ti_key.dag_id, safe='')}/{quote(ti_key.run_id, safe='')}"
+        return f"{load_settings().airflow_url.rstrip('/')}{path}"
+
+
+class ReportEvaluation(StageProcess):
+    """Makes the page of what was evaluated, and links it; skipped where nothing was.
+
+    Args:
+        suites: ids of the tasks that evaluate.
+    """
+
+    operator_extra_links: Collection[BaseOperatorLink] = (ReportLink(),)
+
+    def __init__(self, *, suites: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.suites = list(suites)
+
+    def execute(self, context: "Context") -> Any:
+        """Run the stage; returns the page's address on S3.
+
+        Raises:
+            AirflowSkipException: no suite was evaluated.
+        """
+        states = task_states(context)
+        if not any(states.get(suite) == SUCCESS for suite in self.suites):
+            raise AirflowSkipException("no suite was evaluated: there is nothing to report.")
+        return super().execute(context)
+
+
+def not_asked_for(choices: RunChoices) -> dict[str, str]:
+    """What nobody asked for, by task with the reason: the baseline, suites, and the report where no suite is named."""
+    reasons = {}
+    if not choices.finetune_baseline:
+        reasons[BASELINE] = "not asked for: finetune_baseline is false"
+    for suite in SUITES:
+        if suite not in choices.evaluation_suites:
+            reasons[f"{EVALUATION}.{suite}"] = f"not asked for: evaluation_suites does not name {suite}"
+    if not choices.evaluation_suites:
+        reasons[f"{EVALUATION}.{REPORT}"] = "not asked for: evaluation_suites is empty"
+    return reasons
+
+
+def not_needed_on_release(context: "Context", _: object) -> dict[str, str]:
+    """The tasks of a run on a release that nobody asked for, with the reasons."""
+    return not_asked_for(choices_of(context))
+
+
+def model_tasks(after: BaseOperator, *, chosen_by: BaseOperator) -> tuple[BaseOperator, BaseOperator]:
+    """Train and publish the model, and then the baseline where it is asked for; the tasks that publish the two.
+
+    One after the other: each training takes all GPUs of its machine. `chosen_by` may skip the baseline, or both.
+    """
+    # What is behind `chosen_by` may be skipped, such as the check of a release that was checked before.
+    finetune = stage(FINETUNE, pool=GPU_POOL, trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
+    publish = stage("publish")
+    baseline = stage(
+        FINETUNE,
+        task_id=BASELINE,
+        arguments=WITHOUT_CALLS,
+        pool=GPU_POOL,
+    )
+    publish_baseline = stage("publish", task_id="publish_without_calls", arguments=WITHOUT_CALLS)
+    after >> finetune >> publish >> baseline >> publish_baseline
+    chosen_by >> baseline
+    if after is not chosen_by:
+        chosen_by >> finetune
+    return publish, publish_baseline
+
+
+def evaluation_group(models: Sequence[BaseOperator], *, chosen_by: BaseOperator) -> ReportEvaluation:
+    """One task a suite behind the tasks that publish `models`, and the report behind all of them, which is returned.
+
+    `chosen_by` skips the suites that are not asked for.
+    """
+    with TaskGroup(EVALUATION, tooltip="The paper's evaluations, and the page of their scores"):
+        suites = [
+            stage(
+                "evaluate",
+                task_id=suite,
+                arguments=("--run", RUN_ID, "--suite", suite),
+                pool=GPU_POOL,
+                trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,  # a baseline that was not asked for is skipped
+            )
+            for suite in SUITES
+        ]
+        report = ReportEvaluation(
+            task_id=REPORT,
+            arguments=["stage", "report-evaluation", "--run", RUN_ID],
+            suites=[suite.task_id for suite in suites],
+            returns_result=True,
+            pool=CPU_POOL,
+            execution_timeout=TIME_LIMITS["report-evaluation"],
+            trigger_rule=TriggerRule.ALL_DONE,
+        )
+    for suite in suites:
+        suite.set_upstream([*models, chosen_by])
+        suite >> report
+    chosen_by >> report
+    return report

@@ -1,0 +1,79 @@
+"""The DAG of a schedule file: the tasks of `annotate_corpus`, started by a clock or by assets, with the parameters of the file.
+
+`schedules.py` reads the file. What goes wrong in one file is an import error of its own, since `schedule_bundle.py` makes one DAG
+file of each.
+"""
+
+import datetime
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable
+
+from toolformer_ops.airflow_tasks.annotation_dag import annotation_tasks
+from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
+from toolformer_ops.airflow_tasks.forms import annotation_form
+from toolformer_ops.airflow_tasks.schedules import Schedule, load_schedule
+from toolformer_ops.config import MAX_SHARDS, load_settings
+
+DOC = """Nightly runs of `annotate_corpus` over one corpus, as the file `{path}` says. docs/nightly.md is the guide.
+
+**How to trigger.** It starts by itself: {starts}. By hand, the form is filled in from the file. One run at a time; of missed
+nights, the last one is caught up.
+
+**What it costs.** What is new: texts that are in the corpus since the last run, and what another model, index or parameter asks for
+anew. A night with nothing new takes a minute, and no GPU.
+
+**When it is red.** The run's note and the notification say what failed. Open the log of the first failed task, mend its cause, and
+clear it together with what follows: what is done stays done. A night without a kept call is green, with a warning.
+
+```toml
+{text}
+```
+"""
+
+
+def nightly_dag(path: str, content: bytes | None) -> DAG:
+    """The DAG of a schedule file with this content; None: of the file as it is, or the reason why it may not be read.
+
+    Raises:
+        ConfigurationError: the file is no schedule; the message names the file, the key and the remedy.
+    """
+    schedule = load_schedule(Path(path), content)
+    clock = f"`{schedule.cron}` in the time zone {schedule.time_zone}" if schedule.cron else ""
+    events = f"after a new version of {' or '.join(f'`{asset}`' for asset in schedule.after)}" if schedule.after else ""
+    with DAG(
+        schedule.dag_id,
+        description=f"{schedule.corpus}, {', and '.join(filter(None, (clock, events)))}".replace("`", ""),
+        doc_md=DOC.format(
+            path=path,
+            starts=", and ".join(filter(None, (clock, events))),
+            text=(content or b"").decode().strip(),
+        ),
+        schedule=_starts(schedule),
+        catchup=False,
+        is_paused_upon_creation=False,  # who puts a file into the folder wants its runs
+        max_active_runs=1,
+        max_active_tasks=MAX_SHARDS,  # the pools are the limit
+        dagrun_timeout=datetime.timedelta(hours=schedule.hours),
+        default_args=DEFAULT_ARGS | {"owner": schedule.owner},
+        params=annotation_form(load_settings(), schedule.run),
+        tags=["toolformer", "annotation", "nightly"],
+    ) as dag:
+        annotation_tasks(schedule)
+    return dag
+
+
+def _starts(schedule: Schedule) -> Any:
+    """What starts a run: the clock, any of the assets, or both. An asset is what another DAG declares by that name or URI.
+
+    The clock makes one run for each local time that `cron` names, also on the days on which clocks change.
+    """
+    assets = [Asset.ref(uri=Asset(uri=name).uri) if "://" in name else Asset.ref(name=name) for name in schedule.after]
+    any_asset = reduce(or_, assets) if assets else None
+    if schedule.cron is None:
+        return any_asset
+    clock = CronTriggerTimetable(schedule.cron, timezone=schedule.time_zone)
+    return clock if any_asset is None else AssetOrTimeSchedule(timetable=clock, assets=any_asset)

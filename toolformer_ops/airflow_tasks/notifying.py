@@ -1,0 +1,302 @@
+"""Tell people how a night went: the run's note in the Airflow UI, mails, and webhooks.
+
+The DAG `send_notifications` does it: Airflow starts no task of a run whose time was up, and calls a DAG's callbacks in a process
+that it ends after a minute. Its task asks Postgres which runs of schedules have ended, and sends what was not sent yet: at least
+once, and twice only where it was killed between a message and its row. Owns `notifications`. Passwords, tokens and secret
+addresses come from Airflow's Connections.
+"""
+
+import datetime
+import logging
+import smtplib
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow.sdk import BaseHook, BaseOperator, CronTriggerTimetable
+from airflow.sdk.exceptions import AirflowException
+
+from toolformer_ops.airflow_tasks.defaults import CPU_POOL, TIME_LIMITS
+from toolformer_ops.airflow_tasks.run_ids import NIGHTLY, annotation_run_id, dag_run_of
+from toolformer_ops.airflow_tasks.schedules import Notification, load_schedule, schedule_files
+from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.errors import AirflowError, ConfigurationError, ToolformerError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from sqlalchemy import Connection, Engine, Row
+
+    from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
+
+logger = logging.getLogger(__name__)
+
+SEND = "send_notifications"
+"""Id of the DAG that tells people."""
+EACH_TEN_MINUTES = "*/10 * * * *"
+TOLD_WITHIN = datetime.timedelta(days=3)
+"""Who could not be told of a run for so long is not told any more."""
+EVERYBODY = ""
+"""In `notifications` in place of a Connection: nobody is left to be told."""
+SECONDS_A_WEBHOOK = 5.0
+NOTE_CHARACTERS = 1000
+"""Airflow refuses longer notes."""
+NOT_TOLD = "\n\nNot told: "
+"""Begins the part of a note that says who could not be told."""
+MAIL_REMEDIES: tuple[tuple[type[Exception], str], ...] = (
+    (smtplib.SMTPNotSupportedError, '"disable_tls": true, for a server without TLS'),
+    (ssl.SSLError, '"disable_ssl": true, for a server without SSL, and "disable_tls": true where it has no TLS'),
+)
+"""By what goes wrong, what belongs into the extra of a mail server's Connection."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """What is told of a run."""
+
+    subject: str
+    text: str
+    address: str
+    """Of the run in the UI."""
+
+
+class SendNotifications(BaseOperator):
+    """Tells people of every run of a schedule that has ended, and of which they were not told yet."""
+
+    def execute(self, context: "Context") -> None:
+        """Tell them; the notes of the runs say who could not be told.
+
+        Raises:
+            AirflowException: somebody could not be told. The next try, or the next run of the DAG, tries it again.
+            DatabaseError: Postgres does not answer.
+        """
+        from toolformer_ops.storage import database, queries
+
+        settings = load_settings()
+        since = datetime.datetime.now(datetime.UTC) - TOLD_WITHIN
+        engine = database.connect(settings)
+        with airflow_client(settings) as airflow:
+            close_ended_runs(settings, airflow, since)
+            with database.transaction(engine) as connection:
+                due = database.fetch_all(connection, queries.notifications.due, prefix=NIGHTLY, since=since)
+            problems = []
+            for run in due:
+                try:
+                    problems += tell(settings, engine, airflow, run)
+                except ToolformerError as error:  # the others are told all the same
+                    problems.append(f"{run.run_id}: {error}")
+        self.log.info("%d runs had ended, %d messages could not be sent", len(due), len(problems))
+        if problems:
+            raise AirflowException(f"expected everybody to be told, found: {'; '.join(problems)}.")
+
+
+def notification_task() -> SendNotifications:
+    """The only task of the DAG."""
+    return SendNotifications(task_id=SEND, pool=CPU_POOL, execution_timeout=TIME_LIMITS["send-notifications"])
+
+
+def sending_schedule(settings: Settings) -> CronTriggerTimetable | None:
+    """The clock of the DAG; None where there is no schedule. Most ends of runs start it at once (`stopped_runs.py`)."""
+    return CronTriggerTimetable(EACH_TEN_MINUTES, timezone="UTC") if schedule_files(settings.schedules_dir) else None
+
+
+def start_sending(run_id: str) -> None:
+    """Start the DAG that tells people, since this run has ended.
+
+    Raises:
+        AirflowError: Airflow does not take it. The DAG starts by itself within ten minutes.
+    """
+    with airflow_client(load_settings()) as airflow:
+        airflow.trigger(SEND, f"{run_id}.{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}", {})
+
+
+def close_ended_runs(settings: Settings, airflow: "AirflowClient", since: datetime.datetime) -> None:
+    """Close the runs of schedules that are over in Airflow and that nobody has closed, as where Postgres was away then."""
+    from toolformer_ops.stages.run_setup import close_run
+
+    try:
+        ended = airflow.ended_runs(NIGHTLY, since)
+    except AirflowError as error:
+        logger.warning("runs that nobody has closed are not looked for: %s %s", error, _CREDENTIALS)
+        return
+    for dag_id, run_id, state in ended:
+        try:
+            close_run(settings, annotation_run_id(dag_id, run_id), is_failure=state == "failed")
+        except ToolformerError as error:
+            logger.warning("run %s of %s could not be closed: %s", run_id, dag_id, error)
+
+
+def tell(settings: Settings, engine: "Engine", airflow: "AirflowClient", run: "Row[Any]") -> list[str]:
+    """Tell whoever is to be told of the end of a run, a row of `notifications_due`; returns who could not be told, and why."""
+    from toolformer_ops.storage import database, queries
+
+    dag_id = run.run_id.partition(".")[0]
+    end = {"run_id": run.run_id, "ended_at": run.ended_at}
+    with database.transaction(engine) as connection:
+        notify = notification_of(connection, dag_id.removeprefix(NIGHTLY))
+        if run.state == "success" and not notify.every_morning:
+            database.execute(connection, queries.notifications.told, **end, connection_id=EVERYBODY)
+            return []
+        message = message_about(settings, connection, run)
+    senders: dict[str, Callable[[Message], None]]
+    senders = {connection_id: partial(send_to_webhook, connection_id) for connection_id in notify.webhooks}
+    if notify.emails:
+        senders[notify.smtp] = partial(send_mail, notify)
+    problems = []
+    for connection_id, send in senders.items():
+        try:
+            with database.transaction(engine) as connection:
+                if database.execute(connection, queries.notifications.told, **end, connection_id=connection_id):
+                    send(message)
+                    logger.info("told %s of %s", connection_id, run.run_id)
+        except Exception as error:  # said in the note, and raised by the task once the others were told
+            problems.append(f"{connection_id}: {_one_line(error)}")
+    _say_who_was_not_told(airflow, dag_id, dag_run_of(run.run_id, dag_id), message, problems)
+    if not problems:
+        with database.transaction(engine) as connection:
+            database.execute(connection, queries.notifications.told, **end, connection_id=EVERYBODY)
+    return problems
+
+
+def notification_of(connection: "Connection", name: str) -> Notification:
+    """Who is told of the runs of a schedule: as its file says now, or as it said when it was a schedule last."""
+    from toolformer_ops.storage import database, queries
+
+    for row in database.fetch_all(connection, queries.schedules.contents, name=name):
+        try:
+            return load_schedule(Path(f"{name}.toml"), bytes(row.content)).notify
+        except ConfigurationError as error:
+            logger.warning("%s", error)
+    return Notification()
+
+
+def message_about(settings: Settings, connection: "Connection", run: "Row[Any]") -> Message:
+    """What is told of the end of a run, a row of `notifications_due`."""
+    from toolformer_ops.runs.summary import failure_headline, summarise
+
+    dag_id = run.run_id.partition(".")[0]
+    path = f"dags/{dag_id}/runs/{quote(dag_run_of(run.run_id, dag_id), safe='')}"
+    if run.has_started:
+        summary = summarise(connection, run.run_id)
+        headline, text = summary.headline, summary.as_text()
+    else:
+        headline, text = failure_headline(run.problem), run.problem
+    return Message(f"{dag_id}: {headline}", text, f"{settings.airflow_url.rstrip('/')}/{path}")
+
+
+def send_mail(notify: Notification, message: Message) -> None:
+    """Send a mail to all addresses of a schedule, by the Connection of its mail server.
+
+    Raises:
+        AirflowException, OSError: the server is not there, or does not take it, or its Connection names no sender.
+    """
+    from airflow.providers.smtp.hooks.smtp import SmtpHook
+
+    with SmtpHook(smtp_conn_id=notify.smtp) as server:
+        server.send_email_smtp(
+            to=list(notify.emails),
+            subject=" ".join(message.subject.split()),
+            html_content=f'<pre style="white-space: pre-wrap">{escape(message.text)}</pre>'
+            f'<p><a href="{escape(message.address)}">{escape(message.address)}</a></p>',
+        )
+
+
+def send_to_webhook(connection_id: str, message: Message) -> None:
+    """Post `{"text": ...}` to an address, as Slack, Mattermost and Teams take it.
+
+    The Connection holds the address in `host` (with https://). Where a token is part of the address, `host` has {password} in its
+    place; else a password is sent as a bearer token. Airflow masks passwords in logs.
+
+    Raises:
+        AirflowException: it was not taken; the message holds no address, which may be a secret.
+    """
+    import httpx
+
+    connection = BaseHook.get_connection(connection_id)
+    host, password = connection.host or "", connection.password or ""
+    address = host if "://" in host else f"{connection.schema or 'https'}://{host}"
+    if connection.port:
+        address = f"{address.rstrip('/')}:{connection.port}"
+    headers = {"Authorization": f"Bearer {password}"} if password and "{password}" not in address else {}
+    url = address.replace("{password}", password)
+    text = f"{message.subject}\n\n{message.text}\n\n{message.address}"
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs addresses
+    try:
+        status = httpx.post(url, json={"text": text}, headers=headers, timeout=SECONDS_A_WEBHOOK).status_code
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        found = type(error).__name__
+    else:
+        if status < 300:
+            return
+        found = f"status {status}"
+    raise AirflowException(
+        f"expected the webhook to take a message, found: {found}. Look at the host and the password of the Connection"
+    ) from None
+
+
+# Notes
+
+_CREDENTIALS = "Set TOOLFORMER_AIRFLOW_USERNAME and _PASSWORD where tasks run."
+
+
+def airflow_client(settings: Settings) -> "AirflowClient":
+    """Airflow's REST API, at the address of the server that tasks talk to anyway, as the user of the settings."""
+    from airflow.sdk.configuration import conf
+
+    from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
+
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    execution_api = conf.get("core", "execution_api_server_url", fallback="") or ""
+    url = execution_api.rstrip("/").removesuffix("/execution") or settings.airflow_url
+    return AirflowClient(
+        url, settings.airflow_username, settings.airflow_password.get_secret_value(), patience_seconds=20.0
+    )
+
+
+def set_note(context: "Context", text: str) -> None:
+    """Set the note of the DAG run; where Airflow does not take it, a warning says why, and the run is what it was.
+
+    A task can set no note by Airflow's Task SDK (3.3), so this asks the REST API.
+    """
+    instance = context["ti"]
+    try:
+        with airflow_client(load_settings()) as airflow:
+            airflow.set_note(instance.dag_id, instance.run_id, shortened(text))
+    except AirflowError as error:
+        logger.warning("the run's note was not set: %s %s", error, _CREDENTIALS)
+
+
+def shortened(text: str, characters: int = NOTE_CHARACTERS) -> str:
+    """The text, or as many of its whole lines as a note may hold; of a single line that is too long, its beginning."""
+    if len(text) <= characters:
+        return text
+    lines = text.splitlines()
+    while len(lines) > 1 and len("\n".join([*lines, "…"])) > characters:
+        lines.pop()
+    lines[0] = lines[0][: characters - 2]
+    return "\n".join([*lines, "…"])
+
+
+def _say_who_was_not_told(
+    airflow: "AirflowClient", dag_id: str, run_id: str, message: Message, problems: list[str]
+) -> None:
+    """Bring the note of a run up to date: who could not be told, and the message where its last task set none."""
+    not_told = f"{NOT_TOLD}{'; '.join(problems)}."[: NOTE_CHARACTERS // 2] if problems else ""
+    try:
+        before = airflow.note(dag_id, run_id)
+        text = before.partition(NOT_TOLD)[0] or message.text
+        if (note := shortened(text, NOTE_CHARACTERS - len(not_told)) + not_told) != before:
+            airflow.set_note(dag_id, run_id, note)
+    except AirflowError as error:
+        logger.warning("the note of %s was not set: %s %s", run_id, error, _CREDENTIALS)
+
+
+def _one_line(error: Exception) -> str:
+    """What went wrong, with its remedy where it is known."""
+    text = " ".join((str(error) or type(error).__name__).split())[:200].rstrip(".")
+    remedies = [remedy for kind, remedy in MAIL_REMEDIES if isinstance(error, kind)]
+    return f"{text}. Put into the extra of the Connection: {remedies[0]}" if remedies else text

@@ -1,0 +1,55 @@
+"""Whether what a trigger form holds can become a run, by DAG: asked by the run's first task, before its stage starts.
+
+Airflow's form validates each field by itself and takes fields that it does not know; it has no place for what two fields say
+together, or for an address where there is nothing. And of a request that its API refuses, its UI shows the person no reason. So
+such a run exists, is red within seconds, and its note says why (`run_outcome.note_why_not_started`).
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from toolformer_ops.airflow_tasks.run_ids import ANNOTATE, FINETUNE, NIGHTLY
+from toolformer_ops.config import load_settings
+from toolformer_ops.errors import UsageError
+from toolformer_ops.runs.requests import require_annotation, require_finetuning, require_known_fields, require_there
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+FIELDS = {"ingest_corpus": ("corpus", "accept_shrink"), "build_wiki_index": ("source",)}
+"""By DAG without choices, the fields of its form; the first holds an address."""
+
+
+def check_before_first_task(context: "Context") -> None:
+    """Check what the form holds, whoever or whatever made the run.
+
+    Raises:
+        AirflowFailException: the run cannot start, however often it is tried; the message says what was expected, what was found,
+            and the remedy.
+    """
+    try:
+        _check_request(context["dag"].dag_id, context["params"])
+    except UsageError as error:
+        # Ends the group of log lines "Pre Execute": Airflow's UI folds groups, and cuts off the traceback's long lines.
+        context["task"].log.info("::endgroup::")
+        context["task"].log.error("%s", error)
+        raise AirflowFailException(str(error)) from None
+
+
+def _check_request(dag_id: str, sent: Mapping[str, Any]) -> None:
+    """Check the fields of this DAG's form.
+
+    Raises:
+        UsageError: the run cannot start.
+    """
+    settings = load_settings()
+    if dag_id == ANNOTATE or dag_id.startswith(NIGHTLY):
+        require_annotation(settings, sent)
+    elif dag_id == FINETUNE:
+        require_finetuning(settings, sent)
+    else:
+        address, *_ = FIELDS[dag_id]
+        require_known_fields(sent, FIELDS[dag_id])
+        require_there(settings, str(sent[address]), address)

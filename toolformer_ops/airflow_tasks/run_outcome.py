@@ -1,0 +1,224 @@
+"""How a run ends: which tools are done before the release, and at the end whether anything failed.
+
+A tool that fails does not stop the others, and the release comes out without it; nor does a suite that cannot be evaluated stop the
+others. So that this is seen, the last task closes the run in `annotation_runs` and is red with the list of what failed, though
+the release or the model is there and can be used.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, TriggerRule
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from toolformer_ops.airflow_tasks.defaults import CPU_POOL, TIME_LIMITS
+from toolformer_ops.airflow_tasks.local_process import StageProcess
+from toolformer_ops.airflow_tasks.notifying import set_note
+from toolformer_ops.airflow_tasks.run_ids import RUN_ID, annotation_run_id
+from toolformer_ops.config import load_settings
+from toolformer_ops.runs.choices import RunChoices
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+SUCCESS = "success"
+FAILED = "failed"
+UPSTREAM_FAILED = "upstream_failed"
+SKIPPED = "skipped"
+TO_DO = "to_do"
+"""Key of the XCom with the tools that have work."""
+REASON = "reason"
+"""Key of the XCom with the reason why a run did not start, of the task that failed."""
+
+
+def task_states(context: "Context") -> dict[str, str | None]:
+    """The state of each task of this DAG run; mapped tasks as `task_id_index`."""
+    instance = context["ti"]
+    states = instance.get_task_states(dag_id=instance.dag_id, run_ids=[instance.run_id])
+    return dict(states.get(instance.run_id, {}))
+
+
+def choices_of(context: "Context") -> RunChoices:
+    """The choices that a run was started with, as `annotation_runs` holds them, whatever the form or a file says by now.
+
+    Raises:
+        ParameterError: the run has not started.
+        DatabaseError: Postgres does not answer.
+    """
+    from toolformer_ops.runs.run_tools import require_run
+    from toolformer_ops.storage import database
+
+    instance = context["ti"]
+    with database.transaction(database.connect(load_settings())) as connection:
+        run = require_run(connection, annotation_run_id(instance.dag_id, instance.run_id))
+    return RunChoices.parse(run.parameters)
+
+
+def failed_tasks(states: Mapping[str, str | None], task_ids: Iterable[str]) -> list[str]:
+    """Tasks that failed themselves, not those that only waited for one, in the order of `task_ids`; with the number of shards."""
+    failed = []
+    for task_id in task_ids:
+        shard = re.compile(rf"{re.escape(task_id)}_\d+")
+        shards = sum(state == FAILED for key, state in states.items() if shard.fullmatch(key))
+        if shards:
+            failed.append(f"{task_id} ({shards} shard{'s' if shards > 1 else ''})")
+        elif states.get(task_id) == FAILED:
+            failed.append(task_id)
+    return failed
+
+
+def note_why_not_started(context: "Context") -> None:
+    """Set why a task failed without which no run starts as the run's note, which Airflow's UI shows while other tasks still end.
+
+    The last task says it again, in `runs_not_started` too.
+    """
+    reason = str(context["exception"])
+    context["ti"].xcom_push(key=REASON, value=reason)
+    set_note(context, f"The run did not start. {reason}")
+
+
+class GatherTools(BaseOperator):
+    """Waits for the check of every tool, and fails only where no tool came through.
+
+    Airflow has no trigger rule for "all are done or skipped, and one has succeeded". A tool that was chosen and has no work was
+    done by an earlier run.
+
+    Args:
+        checks: by tool, the id of its last task.
+        opened_by: id of the task that opens the run; where it did not, nothing is gathered.
+        chosen_by: id of the task that names the tools with work.
+    """
+
+    def __init__(self, *, checks: Mapping[str, str], opened_by: str, chosen_by: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.checks = dict(checks)
+        self.opened_by = opened_by
+        self.chosen_by = chosen_by
+
+    def execute(self, context: "Context") -> list[str]:
+        """The tools that are done.
+
+        Raises:
+            AirflowSkipException: the run did not start.
+            AirflowFailException: none is; the message names the tasks that failed.
+        """
+        states = task_states(context)
+        if states.get(self.opened_by) != SUCCESS:
+            raise AirflowSkipException("the run did not start.")
+        to_do = context["ti"].xcom_pull(task_ids=self.chosen_by, key=TO_DO)
+        without_work = set() if to_do is None else set(choices_of(context).tools) - set(to_do)
+        done = [
+            tool
+            for tool, check in self.checks.items()
+            if states.get(check) == SUCCESS or (tool in without_work and states.get(check) == SKIPPED)
+        ]
+        lacking = [tool for tool, check in self.checks.items() if states.get(check) in (FAILED, UPSTREAM_FAILED)]
+        failed = ", ".join(failed_tasks(states, context["dag"].task_ids)) or "none"
+        if not done:
+            raise AirflowFailException(
+                f"expected at least one tool to come through, found none: nothing to release. Tasks that failed: {failed}. "
+                "Open the log of the first, mend its cause, and clear it: what is done stays done."
+            )
+        if lacking:
+            self.log.warning(
+                "%d tools are done (%s); the release will lack %s. Tasks that failed: %s.",
+                len(done), ", ".join(done), ", ".join(lacking), failed,
+            )  # fmt: skip
+        else:
+            self.log.info(
+                "%d tools are done: %s; %d had work.", len(done), ", ".join(done), len(set(done) - without_work)
+            )
+        return done
+
+
+class FinishRun(StageProcess):
+    """Closes the run in `annotation_runs`, or records that it never started, and is red where any task of the DAG run failed.
+
+    Sets the run's note: the summary that the stage prints, which begins with what failed.
+
+    Args:
+        opened_by: id of the task that opened the run; where it did not succeed the run never started.
+        gathered_by: id of a task that fails only where others did, and so is not named as a cause; None where there is none.
+        made_by: id of the task after which there is what the run is for.
+        product: what that is, in one word.
+    """
+
+    def __init__(self, *, opened_by: str, gathered_by: str | None, made_by: str, product: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.opened_by = opened_by
+        self.gathered_by = gathered_by
+        self.made_by = made_by
+        self.product = product
+
+    def execute(self, context: "Context") -> None:
+        """Run `finish-run` with the state of the whole.
+
+        Raises:
+            AirflowSkipException: the run was skipped.
+            AirflowFailException: a task failed; the message names it, and says whether the product is there all the same.
+        """
+        states = task_states(context)
+        if states.get(self.opened_by) == SKIPPED:
+            raise AirflowSkipException("the run was skipped.")
+        if (settings := load_settings()).runner == "kubernetes":
+            from toolformer_ops.airflow_tasks.kubernetes.pods import end_pods_of_run
+
+            end_pods_of_run(settings, dag_id=context["ti"].dag_id, run_id=context["ti"].run_id)
+        own = {self.task_id, self.gathered_by}
+        failed = failed_tasks(states, [task_id for task_id in context["dag"].task_ids if task_id not in own])
+        made = states.get(self.made_by) == SUCCESS
+        outcome = (
+            f"The {self.product} is out, without what these would have given" if made else f"There is no {self.product}"
+        )
+        has_started = states.get(self.opened_by) == SUCCESS
+        reason = context["ti"].xcom_pull(task_ids=failed[0], key=REASON) if failed and not has_started else None
+        problem = f"failed: {', '.join(failed)}{f': {reason}' if reason else '.'} {outcome}." if failed else ""
+        state = SUCCESS if has_started and not failed else FAILED
+        ending = self.run_stage([*self.arguments, "--state", state, "--problem", problem])
+        if note := json.loads(ending.last_output)["summary"] if ending.last_output else problem:
+            set_note(context, note)
+        if failed:
+            raise AirflowFailException(
+                f"{problem} Open the log of the first, mend its cause, and clear it together with what follows: what is done stays "
+                "done."
+            )
+
+
+def gather_tools(
+    checks: Mapping[str, BaseOperator], *, opened_by: BaseOperator, chosen_by: BaseOperator
+) -> GatherTools:
+    """The task that waits for `checks`, the last task of each tool; `chosen_by` names the tools with work."""
+    task = GatherTools(
+        task_id="gather_tools",
+        checks={tool: check.task_id for tool, check in checks.items()},
+        opened_by=opened_by.task_id,
+        chosen_by=chosen_by.task_id,
+        pool=CPU_POOL,
+        execution_timeout=TIME_LIMITS["gather-tools"],
+        trigger_rule=TriggerRule.ALL_DONE,
+    )
+    task.set_upstream(list(checks.values()))
+    return task
+
+
+def finish_run(
+    *,
+    opened_by: BaseOperator,
+    made_by: BaseOperator,
+    product: str,
+    gathered_by: BaseOperator | None = None,
+) -> FinishRun:
+    """The last task of the DAG, put behind everything else: `made_by` is the task after which the `product` is there."""
+    return FinishRun(
+        task_id="finish_run",
+        arguments=["stage", "finish-run", "--run", RUN_ID],
+        opened_by=opened_by.task_id,
+        gathered_by=gathered_by.task_id if gathered_by else None,
+        made_by=made_by.task_id,
+        product=product,
+        pool=CPU_POOL,
+        execution_timeout=TIME_LIMITS["finish-run"],
+        trigger_rule=TriggerRule.ALL_DONE,
+    )

@@ -1,0 +1,121 @@
+"""The factory of stage tasks: one call in a DAG file makes a local process or a pod with the same arguments.
+
+Stages that write or read a few rows, such as the plan with its list of shards, always run on the Airflow worker; they need Postgres
+and S3, little memory, and no GPU. The others run where `TOOLFORMER_RUNNER` says.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, BaseOperator, TriggerRule, XComArg
+from airflow.sdk.definitions.mappedoperator import MappedOperator
+
+from toolformer_ops.airflow_tasks.defaults import CPU_POOL, GPU_POOL, TIME_LIMITS
+from toolformer_ops.airflow_tasks.local_process import StageProcess
+from toolformer_ops.airflow_tasks.run_ids import RUN_ID
+from toolformer_ops.airflow_tasks.skipping import ChoosingStage, NotNeeded
+from toolformer_ops.config import load_settings
+from toolformer_ops.tools.registry import get_tool
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+OF_RUN = ("--run", RUN_ID)
+"""What follows the name of most stages."""
+RUN_PARAMETERS = "{{ params | tojson }}"
+"""What the form holds, as JSON; templated."""
+ON_THE_WORKER = frozenset({"start-run", "start-finetuning", "tools-to-do", "plan", "finish-run"})
+"""Stages whose memory does not grow with the data: less than a pod's start costs."""
+
+FINETUNE = "finetune"
+"""The stage with a pod template of its own; the others have that of their pool."""
+
+
+def stage(
+    name: str,
+    *,
+    task_id: str | None = None,
+    tool: str | None = None,
+    arguments: Sequence[str] = OF_RUN,
+    pool: str = CPU_POOL,
+    returns_result: bool = False,
+    not_needed: NotNeeded | None = None,
+    trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS,
+    outlets: Sequence[Asset] = (),
+    asset_extra: Mapping[str, str] | None = None,
+    before: Callable[["Context"], None] | None = None,
+    on_failure: Callable[["Context"], None] | None = None,
+) -> BaseOperator:
+    """The task that runs the stage `name` once.
+
+    Args:
+        name: stage of `python -m toolformer_ops stage`.
+        task_id: the task's name, where a stage is in the graph more than once; by default the stage's.
+        tool: for stages that work for one tool.
+        arguments: what follows the stage's name; templated.
+        pool: `gpu` where the stage loads a model, `cpu` where not.
+        returns_result: whether the task returns the ids or counts that the stage prints last.
+        not_needed: which tasks directly behind it are skipped, by what it prints last, which the task then returns, too.
+        trigger_rule: when to run with regard to the tasks before.
+        outlets: assets that the stage makes.
+        asset_extra: ids for the events of `outlets`; templated.
+        before: called first; raises AirflowSkipException where the task is not needed.
+        on_failure: called once the task has failed and is not tried again.
+    """
+    operator, common = stage_operator(name, tool=tool, arguments=arguments, pool=pool)
+    if task_id:
+        common["task_id"] = task_id
+    if not_needed:
+        operator, common["not_needed"] = _choosing(operator), not_needed
+    elif returns_result:
+        common["returns_result"] = True
+    task: BaseOperator = operator(
+        **common,
+        trigger_rule=trigger_rule,
+        outlets=list(outlets),
+        asset_extra=asset_extra,
+        pre_execute=before,
+        on_failure_callback=on_failure,
+    )
+    return task
+
+
+def mapped_stage(
+    name: str, *, shards: XComArg, tool: str, pool: str = CPU_POOL, priority_weight: int = 1
+) -> MappedOperator:
+    """The tasks that run the stage `name` once a shard, `--shard I/N`; `shards` is what the plan returned."""
+    operator, common = stage_operator(name, tool=tool, pool=pool)
+    common |= {"priority_weight": priority_weight, "map_index_template": "{{ task.shard }}"}
+    return operator.partial(**common).expand(shard=shards)
+
+
+def execution_pool(tool: str) -> str:
+    """The pool for running a tool that `executes_apart`: `gpu` where that loads a model."""
+    return GPU_POOL if get_tool(tool).spec.needs_device else CPU_POOL
+
+
+def stage_operator(
+    name: str, *, tool: str | None = None, arguments: Sequence[str] = OF_RUN, pool: str = CPU_POOL
+) -> tuple[type[BaseOperator], dict[str, Any]]:
+    """The operator class of a stage, `StageProcess` or `StagePod`, and the arguments that its task and its mapped task share."""
+    common: dict[str, Any] = {
+        "task_id": name.replace("-", "_"),
+        "arguments": ["stage", name, *arguments, *(("--tool", tool) if tool else ())],
+        "pool": pool,
+        "execution_timeout": TIME_LIMITS[name],
+    }
+    settings = load_settings()
+    if settings.runner == "local" or name in ON_THE_WORKER:
+        return StageProcess, common
+    from toolformer_ops.airflow_tasks.kubernetes.pods import StagePod, pod_arguments
+
+    return StagePod, pod_arguments(settings, template=FINETUNE if name == FINETUNE else pool) | common
+
+
+def _choosing(operator: type[BaseOperator]) -> type[BaseOperator]:
+    """The class that also skips tasks, of one that runs a stage."""
+    if operator is StageProcess:
+        return ChoosingStage
+    from toolformer_ops.airflow_tasks.kubernetes.results import ChoosingPod
+
+    return ChoosingPod

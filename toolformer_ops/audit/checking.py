@@ -1,0 +1,440 @@
+"""Quality gates: test a tool's rows after scoring, and the release (table `quality_results`).
+
+A check is a claim of `sql/audits` with the scope `tool` or `files` (`storage/claims.py`); its statement returns the offending rows.
+One with severity `fail` stops the run with a message that names rows, `warn` is reported. Great Expectations runs it.
+
+Only what is new is read: the documents that no earlier passed check of the same recipes covers (`finished_work`). A check of a tool
+that passes writes `finished_work` and `checked_yields` in one transaction with its results.
+
+GX binds no parameters, and runs a statement many times. So the rows to check are first written into temporary tables on GX's
+connection, by statements of `sql/queries` with bound parameters, or by COPY from a release's files: a tool's calls are read once,
+joined with their losses, and the tables to check are views of that. A check reads one such table, `{batch}`, once, into a table of
+at most five offending rows, which is what GX reads. Repairs nothing.
+"""
+
+import html
+import logging
+import math
+import os
+import tempfile
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, func, select, text
+from sqlalchemy import table as sql_table
+
+from toolformer_ops.call_syntax import NOT_IN_A_CALL, Call, WovenCall, call_opening, take_out, weave
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import (
+    DatabaseError,
+    DatabaseUnreachableError,
+    ObjectStoreError,
+    ParameterError,
+    QualityError,
+)
+from toolformer_ops.evaluation.report.contents import page_key
+from toolformer_ops.language_model.models.late_imports import imported_when_used
+from toolformer_ops.release.choosing import PAGE_TEXTS, KeptCounts, count_kept
+from toolformer_ops.release.format import read_release
+from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, store_rates
+from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_beyond_finished
+from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.claims import Claim, claims_of
+from toolformer_ops.storage.object_store import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+RELEASE = "release"
+"""The subject of a release's checks in `quality_results`; the others are named by their tool."""
+FIRST_ROWS = """create temporary table found_{name} as
+select count(*) over () as unexpected, offending.* from (\n{statement}\n) as offending limit 5"""
+"""The rows that a message names, each with the number of all offending rows."""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What a check found."""
+
+    claim: Claim
+    success: bool
+    observed: Mapping[str, Any]
+    """`rows`, `unexpected` and `examples`; JSON values only."""
+    message: str
+
+
+def check_tool(settings: Settings, run_id: str, tool: str, *, with_page: bool = False) -> list[CheckResult]:
+    """Test what a tool's stages wrote to Postgres; returns all results where none with severity `fail` failed.
+
+    `with_page` writes Great Expectations' page of them to S3, too.
+
+    Raises:
+        QualityError: a check failed; the message names the first rows.
+        ParameterError, ToolError: there is no such run, or it was started without this tool.
+    """
+    engine = database.connect(settings)
+    database.analyze_grown(engine)  # the last stage ended just now
+    with database.transaction(engine) as connection:
+        run = load_run_tool(connection, run_id, tool)
+        # A check that is repeated, since its answer was lost or somebody cleared it, finds what the first one did.
+        members = members_beyond_finished(connection, run, *run.recipe_ids, own_work_too=True)
+        store_rates(connection, run)
+    counted: list[KeptCounts] = []
+    page = Page(settings, run_id, tool) if with_page else None
+    results = run_checks(engine, lambda own: counted.append(write_rows_of_tool(own, run, members)), "tool", page)
+
+    def record_passed(connection: Connection) -> None:
+        bounds = {name: members[name] for name in ("corpus_id", "at_version", "below_ordinal")}
+        database.execute(connection, queries.checks.finished, run_id=run_id, recipe_ids=run.recipe_ids, **bounds)
+        database.execute(connection, queries.checks.yield_record, run_id=run_id, tool=run.tool, **vars(counted[0]))
+
+    return conclude(engine, run_id, tool, results, record_passed)
+
+
+def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, object]) -> KeptCounts:
+    """Write the tables that claims with the scope `tool` name, on the single connection of `engine`; returns how much was kept.
+
+    `members` are the arguments of the SQL function `members_beyond`.
+    """
+    parameters: dict[str, object] = {
+        **vars(run),
+        **members,
+        "min_kept_texts": run.choices.min_kept_texts,
+        "max_kept_share": run.choices.max_kept_share,
+        "max_false_discovery_rate": run.choices.max_false_discovery_rate,
+        "fewest_placebos": FEWEST_PLACEBOS,
+    }
+    with database.transaction(engine) as connection:
+        database.execute(connection, queries.checks.memory)
+        # 1. The documents to check and their calls, each read once.
+        database.execute(connection, queries.checks.members, call_opening=call_opening(run.tool), **members)
+        database.execute(connection, queries.checks.members_statistics)
+        database.execute(connection, queries.checks.calls, not_in_a_call=NOT_IN_A_CALL, **parameters)
+        # 2. What else there is to compare them with.
+        counted = count_kept(connection, run)
+        parameters.update(vars(counted))
+        for statement in (
+            queries.checks.recipes,
+            queries.checks.ledger,
+            queries.checks.pruned,
+            queries.checks.rates,
+            queries.checks.counted_yields,
+            queries.checks.texts,
+        ):
+            database.execute(connection, statement, **parameters)
+        # 3. The texts of which Postgres cannot tell that they come back.
+        rows = ((str(document_id), gives_back) for document_id, gives_back in texts_in_doubt(connection, run))
+        database.copy_insert(connection, "checked_texts", ("document_id", "gives_text_back"), rows)
+    return counted
+
+
+def texts_in_doubt(connection: Connection, run: RunTool) -> Iterator[tuple[uuid.UUID, bool]]:
+    """The texts that `checks.texts` left out, and whether each comes back after its calls are put in and taken out again."""
+    after = uuid.UUID(int=0)
+    recipes = {"sampling_recipe_id": run.sampling_recipe_id, "scoring_recipe_id": run.scoring_recipe_id}
+    while page := database.fetch_all(
+        connection, queries.checks.texts_in_doubt, after=after, page_size=PAGE_TEXTS, **recipes
+    ):
+        for row in page:
+            calls = [
+                WovenCall(position, Call(run.tool, call_input), result)
+                for position, call_input, result in zip(row.positions, row.inputs, row.results, strict=True)
+            ]
+            inside = all(0 <= call.position_char <= len(row.text) for call in calls)
+            plain = row.text if run.chained_release_id is None else take_out(row.text, [run.tool])
+            yield row.document_id, inside and take_out(weave(row.text, calls), [run.tool]) == plain
+        after = page[-1].document_id
+
+
+def check_release(settings: Settings, run_id: str, *, with_page: bool = False) -> list[CheckResult]:
+    """Test the run's release as it is on S3; returns all results where none with severity `fail` failed.
+
+    `with_page` writes Great Expectations' page of them to S3, too.
+
+    Raises:
+        QualityError: a check failed; the message names the first rows.
+        ParameterError: the run has no release.
+        ObjectStoreError: the release is not on S3 with the content that its manifest names.
+    """
+    engine = database.connect(settings)
+    with database.transaction(engine) as connection:
+        releases = database.fetch_all(connection, queries.releases.of_run, run_id=run_id)
+    if not releases:
+        raise ParameterError(f"run {run_id}: expected a release, found none. Run `toolformer-ops stage release` first.")
+    [release] = releases
+    store = ObjectStore(settings)
+    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="check-release-", dir=settings.state_dir) as folder:
+        manifest = store.fetch(store.key_of(release.uri), Path(folder))
+        results = run_checks(
+            engine,
+            lambda own: write_rows_of_release(own, run_id, Path(folder), manifest.sha256),
+            "files",
+            Page(settings, run_id, RELEASE) if with_page else None,
+        )
+    return conclude(engine, run_id, RELEASE, results)
+
+
+CALL_COLUMNS = (
+    "call_id",
+    "tool",
+    "position_char",
+    "position_probability",
+    "loss_without_call",
+    "loss_without_result",
+    "loss_without_call_full_context",
+    "loss_with_result",
+    "loss_reduction",
+)
+"""Columns of `checked_calls` that are fields of `release.format.ReleasedCall`."""
+
+
+def write_rows_of_release(engine: Engine, run_id: str, folder: Path, manifest_sha256: str) -> None:
+    """Write the tables that claims with the scope `files` name, on the single connection of `engine`, from a release's files."""
+    with database.transaction(engine) as connection:
+        database.execute(connection, queries.checks.released)
+        [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
+        chained = run.chained_release_id is not None
+        texts = (
+            (str(text.document_id), len(text.calls), text.gives_text_back(run.tools, chained=chained))
+            for text in read_release(folder)
+        )
+        database.copy_insert(connection, "checked_texts", ("document_id", "call_count", "gives_text_back"), texts)
+        calls = (
+            (len(text.plain_text), *(getattr(call, column) for column in CALL_COLUMNS))
+            for text in read_release(folder)
+            for call in text.calls
+        )
+        database.copy_insert(connection, "checked_calls", ("text_length", *CALL_COLUMNS), calls)
+        database.execute(connection, queries.checks.released_tools, run_id=run_id)
+        database.execute(connection, queries.checks.registration, run_id=run_id, manifest_sha256=manifest_sha256)
+
+
+@dataclass(frozen=True)
+class Page:
+    """Where Great Expectations' page of some checks is written (its Data Docs)."""
+
+    settings: Settings
+    run_id: str
+    subject: str
+    """A tool's name, or `RELEASE`."""
+
+    def write(self, context: Any) -> None:
+        """Let Great Expectations build its site of the context's one validation, and put the validation's page onto S3.
+
+        The site's index would list this page alone, and its styles come from the internet: neither is published. S3 that does not
+        answer stops no check: what was found is in `quality_results`.
+        """
+        with tempfile.TemporaryDirectory(prefix="check-page-") as folder:
+            store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": folder}
+            index = {"class_name": "DefaultSiteIndexBuilder"}
+            site = {"class_name": "SiteBuilder", "store_backend": store, "site_index_builder": index}
+            context.add_data_docs_site("page", {**site, "show_how_to_buttons": False})
+            context.build_data_docs(site_names=["page"])
+            [page] = Path(folder).glob("validations/**/*.html")
+            content = page.read_bytes()
+        try:
+            object_store = ObjectStore(self.settings)
+            object_store.require_bucket()  # some stores would make it
+            object_store.put(page_key(self.run_id, self.subject), content, "text/html; charset=utf-8")
+        except ObjectStoreError as error:
+            logger.warning("the page of the checks of %s is not on S3: %s", self.subject, error)
+
+
+@database.translating("checks")
+def run_checks(
+    engine: Engine,
+    write_rows: Callable[[Engine], None],
+    scope: str,
+    page: Page | None = None,
+) -> list[CheckResult]:
+    """Run the checks of a scope by Great Expectations on tables of rows; one result a check, in the order of their names.
+
+    `write_rows` writes the tables that their claims name, as temporary tables of the engine that it is given.
+
+    Raises:
+        DatabaseError: a statement could not be run, or the connection broke; nothing is known then, and no check counts as passed.
+    """
+    context, source = _great_expectations(engine)
+    own_engine: Engine = source.get_execution_engine().engine
+    with database.transaction(own_engine) as connection:
+        backend = _backend_of(connection)
+    try:
+        # 1. The rows to check.
+        write_rows(own_engine)
+        # 2. Each check reads its table once.
+        claims = claims_of(scope)
+        tables = {claim.scopes[scope] for claim in claims}
+        with database.transaction(own_engine) as connection:
+            counts = {
+                table: connection.execute(select(func.count()).select_from(sql_table(table))).scalar_one()
+                for table in tables
+            }
+            for claim in claims:
+                statement = claim.statement.replace("{batch}", claim.scopes[scope])
+                with database.translating(f"check {claim.name}"):
+                    connection.execute(text(FIRST_ROWS.format(name=claim.name, statement=statement)))
+        # 3. One validation of all that was found.
+        found = _validated(context, source, claims, page.subject if page else "found")
+        results = [result_of(claim, counts[claim.scopes[scope]], found[claim.name]) for claim in claims]
+        if page is not None:
+            page.write(context)
+    except DatabaseError as error:
+        # Another session has none of the temporary tables: what is wrong is not what Postgres then says.
+        with database.transaction(own_engine) as connection:
+            if not isinstance(error, DatabaseUnreachableError) and _backend_of(connection) != backend:
+                message = "checks: the connection to Postgres broke, and with it the tables to check. Try again"
+                raise DatabaseUnreachableError(f"{message}: what is committed stays.") from error
+        raise
+    finally:
+        own_engine.dispose()
+    return results
+
+
+def _great_expectations(engine: Engine) -> tuple[Any, Any]:
+    """A context of Great Expectations that writes no files, and in it the database of `engine` as a source with one connection."""
+    # It takes seconds to import, and reads the environment while it is imported.
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    with imported_when_used("altair", "scipy.stats"):  # for one of its expectations, which no check is
+        import great_expectations as gx
+        from great_expectations.data_context.types.base import (
+            DataContextConfig,
+            InMemoryStoreBackendDefaults,
+            ProgressBarsConfig,
+        )
+
+    logging.getLogger("great_expectations").setLevel(logging.WARNING)
+    # Without this configuration it makes a folder for its HTML reports.
+    config = DataContextConfig(store_backend_defaults=InMemoryStoreBackendDefaults())
+    context: Any = gx.get_context(mode="ephemeral", project_config=config)
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    with warnings.catch_warnings():
+        # It recommends its Postgres source, which refuses an address with a socket.
+        warnings.filterwarnings("ignore", message="You are using a generic SQLDatasource")
+        source = context.data_sources.add_sql(
+            "checks",
+            connection_string=engine.url.render_as_string(hide_password=False),
+            create_temp_table=False,
+            kwargs={"pool_size": 1, "max_overflow": 0},  # one connection, which owns the temporary tables
+        )
+    return context, source
+
+
+def _validated(
+    context: Any, source: Any, claims: Sequence[Claim], suite_name: str
+) -> dict[str, Sequence[Mapping[str, Any]]]:
+    """The rows that Great Expectations finds in `found_CHECK`, by check.
+
+    Raises:
+        DatabaseError: it could not run a check.
+    """
+    import great_expectations as gx
+
+    expect: Any = gx.expectations
+    expectations = [
+        expect.UnexpectedRowsExpectation(
+            # GX wants its batch, of one row, in the query.
+            unexpected_rows_query=f"select found.* from found_{claim.name} found cross join {{batch}}",  # noqa: S608
+            description=html.escape(
+                f"{claim.name}: {claim.sentence}; found otherwise, of at most 5 rows that are named"
+            ),
+            severity="critical" if claim.severity == "fail" else "warning",
+            meta={"check": claim.name},
+        )
+        for claim in claims
+    ]
+    batches = source.add_query_asset("found", query="select 1 as one").add_batch_definition_whole_table("found")
+    suite = context.suites.add(gx.ExpectationSuite(name=suite_name, expectations=expectations))
+    definition = context.validation_definitions.add(gx.ValidationDefinition(name="found", data=batches, suite=suite))
+    found: dict[str, Sequence[Mapping[str, Any]]] = {}
+    # GX reports an error inside an expectation flat or by metric, and its results in an order that it chooses.
+    for result in definition.run(result_format="COMPLETE").results:
+        name = result.expectation_config.meta["check"]
+        information = result.exception_info or {}
+        entries = [information] if "raised_exception" in information else information.values()
+        if raised := [entry for entry in entries if entry.get("raised_exception")]:
+            message = f"check {name}: {' '.join(str(raised[0]['exception_message']).split())}"
+            # All that GX keeps of an error is text. psycopg2 has subclasses for what Postgres refuses.
+            if "psycopg2.OperationalError" in str(raised[0]["exception_traceback"]):
+                raise DatabaseUnreachableError(
+                    f"{message}. Postgres cannot serve now: try again; what is committed stays."
+                )
+            raise DatabaseError(message)
+        found[name] = result.result["details"]["unexpected_rows"]
+    return found
+
+
+def _backend_of(connection: Connection) -> int:
+    """The process of Postgres that serves this connection."""
+    driver: Any = connection.connection.dbapi_connection
+    return int(driver.get_backend_pid())
+
+
+def result_of(claim: Claim, rows: int, offending: Sequence[Mapping[str, Any]]) -> CheckResult:
+    """The result of a check on so many rows, by the first rows that break it; each says in `unexpected` how many there are."""
+
+    def json_value(value: object) -> object:
+        is_json = (
+            isinstance(value, bool | int | str) or value is None or (isinstance(value, float) and math.isfinite(value))
+        )
+        return value if is_json else str(value)
+
+    unexpected = int(offending[0]["unexpected"]) if offending else 0
+    examples = [{name: json_value(value) for name, value in row.items() if name != "unexpected"} for row in offending]
+    observed = {"rows": rows, "unexpected": unexpected, "examples": examples}
+    if not offending:
+        return CheckResult(claim, True, observed, f"{claim.sentence}: so in all {rows} rows")
+    named = []
+    for example in examples:
+        (key, value), *others = example.items()
+        details = ", ".join(f"{name} {other}" for name, other in others)
+        named.append(f"{key} {value} ({details})" if details else f"{key} {value}")
+    message = f"expected {claim.sentence}, found otherwise in {unexpected} of {rows} rows: {'; '.join(named)}"
+    return CheckResult(claim, False, observed, message)
+
+
+def conclude(
+    engine: Engine,
+    run_id: str,
+    subject: str,
+    results: list[CheckResult],
+    record_passed: Callable[[Connection], None] = lambda _: None,
+) -> list[CheckResult]:
+    """Store all results, report them, and return them.
+
+    `record_passed` writes in the same transaction, where no check stops the run.
+
+    Raises:
+        QualityError: a check with severity `fail` failed.
+    """
+    with database.transaction(engine) as connection:
+        for result in results:
+            database.execute(
+                connection,
+                queries.checks.record,
+                run_id=run_id,
+                subject=subject,
+                check_name=result.claim.name,
+                severity=result.claim.severity,
+                success=result.success,
+                observed=dict(result.observed),
+                message=result.message,
+            )
+        stopping = [result for result in results if not result.success and result.claim.severity == "fail"]
+        if not stopping:
+            record_passed(connection)
+    failed = [result for result in results if not result.success]
+    for result in failed:
+        level = logging.ERROR if result.claim.severity == "fail" else logging.WARNING
+        logger.log(level, "%s: %s: %s. %s", subject, result.claim.name, result.message, result.claim.remedy)
+    logger.info("checked %s: %d of %d checks hold", subject, len(results) - len(failed), len(results))
+    if stopping:
+        found = "; ".join(f"{result.claim.name}: {result.message}. {result.claim.remedy}" for result in stopping)
+        raise QualityError(
+            f"{len(stopping)} of {len(results)} checks of {subject} failed in run {run_id}. {found} "
+            "The table quality_results holds all of them."
+        )
+    return results

@@ -1,0 +1,85 @@
+"""The whole command line: the commands of every room in one application, `--help` in panels by purpose."""
+
+from importlib.metadata import version
+from types import MappingProxyType
+from typing import Annotated
+
+import typer
+
+from toolformer_ops.cli import (
+    decoding,
+    doctor,
+    evaluation,
+    housekeeping,
+    people,
+    placebos,
+    publishing,
+    reporting,
+    stages,
+    tools,
+)
+from toolformer_ops.cli import demo as demo_commands
+from toolformer_ops.cli import services as service_commands
+
+PANELS = MappingProxyType(
+    {
+        "Whole runs, through Airflow": ("demo", "run", "runs", "changes", "estimate", "parameters"),
+        "One text or file, without services": ("call", "filter", "explain", "annotate"),
+        "Tools": ("new-tool", "refresh-tool"),
+        "Thresholds and placebos": ("thresholds", "placebo"),
+        "Models: write and evaluate": ("generate", "evaluate", "dateset", "report"),
+        "Releases and models: hand on": ("export", "export-judgements", "publish-model", "push", "download"),
+        "Keep in order": ("audit", "doctor", "forget", "retention", "retry-failed"),
+        "Services of this machine": ("up", "down", "status", "logs", "sql", "migrate", "clean", "dags-folder"),
+        "What Airflow's tasks start": ("stage",),
+    }
+)
+"""The commands in the order in which `--help` shows them, by purpose."""
+
+app = typer.Typer(
+    name="toolformer-ops",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(asked_for: bool) -> None:
+    if asked_for:
+        typer.echo(version("toolformer-ops"))
+        raise typer.Exit
+
+
+@app.callback()
+def toolformer_ops(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """A dataset factory after Toolformer: a language model annotates text with tool calls."""
+
+
+_PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
+app.add_typer(stages.app, name="stage", rich_help_panel=_PANEL_OF["stage"])
+app.registered_commands = sorted(
+    (
+        command
+        for part in (
+            people.app,
+            placebos.app,
+            tools.app,
+            decoding.app,
+            evaluation.app,
+            publishing.app,
+            doctor.app,
+            reporting.app,
+            housekeeping.app,
+            service_commands.app,
+            demo_commands.app,
+        )
+        for command in part.registered_commands
+    ),
+    key=lambda command: list(_PANEL_OF).index(str(command.name)),
+)
+for _command in app.registered_commands:
+    _command.rich_help_panel = _PANEL_OF[str(_command.name)]

@@ -1,0 +1,99 @@
+"""`toolformer-ops demo` and `toolformer-ops run`: whole runs through Airflow, with progress and a report.
+
+Imports nothing heavy: the command line that every stage starts with holds this module.
+"""
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer()
+
+INTERRUPTED = 130
+
+
+@app.command("demo")
+def demo(
+    documents: Annotated[
+        int | None,
+        typer.Option(help="Take the first documents of the demo corpus; more than the default takes longer."),
+    ] = None,
+    deployed: Annotated[
+        bool,
+        typer.Option(
+            "--deployed",
+            help="Through the Postgres, S3 and Airflow that the settings name, in containers or on Kubernetes: model and Wikipedia "
+            "are published on S3 first.",
+        ),
+    ] = False,
+) -> None:
+    """Annotate the demo corpus with all five tools, release it and finetune the demo model on it.
+
+    Example: toolformer-ops demo
+    """
+    from rich.console import Console
+
+    from toolformer_ops.config import load_settings
+    from toolformer_ops.local.demo.choices import demo_document_count
+    from toolformer_ops.local.demo.driver import run_demo
+
+    count = demo_document_count(documents)
+    try:
+        run_demo(Console(), load_settings(), count, deployed=deployed)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@app.command("run")
+def run_corpus(
+    corpus: Annotated[
+        str, typer.Argument(help="Path or s3:// address of JSON Lines or Parquet with a field `text`.")
+    ] = "",
+    tools: Annotated[
+        list[str] | None,
+        typer.Option("--tool", "--tools", help="Names with commas between them, or given again; none: all."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Annotate only the first documents.")] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            help="Folder, id@revision or s3://bucket/models/NAME; empty means the default model, else the demo's."
+        ),
+    ] = "",
+    parameters: Annotated[
+        str, typer.Option(help="Other run parameters as JSON; see `toolformer-ops parameters`.")
+    ] = "",
+    thresholds: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--threshold", "--thresholds", help="Keep thresholds in nats, as Calculator=0.3,QA=0.7, or given again."
+        ),
+    ] = None,
+    attach: Annotated[
+        str,
+        typer.Option(metavar="RUN", help="Start nothing: watch this run of annotate_corpus to its end, and report it."),
+    ] = "",
+) -> None:
+    """Annotate your own text on this machine, with the demo's numbers unless you give others; exit 3 where no call is kept.
+
+    Example: toolformer-ops run posts.jsonl --tools Calculator,Calendar --limit 100 --thresholds Calculator=0.7
+    Example: toolformer-ops run --attach run-20261123-081500
+    """
+    from rich.console import Console
+
+    from toolformer_ops.config import load_settings
+    from toolformer_ops.errors import ParameterError
+    from toolformer_ops.local.demo import driver
+    from toolformer_ops.local.demo.choices import corpus_choices
+
+    if attach and (corpus or tools or limit or model or parameters or thresholds):
+        raise ParameterError("--attach: expected nothing else, found what only a new run takes.")
+    settings = load_settings()
+    try:
+        if attach:
+            driver.attach(Console(), settings, attach)
+        else:
+            chosen = corpus_choices(settings, corpus, tools or (), limit, model, parameters, thresholds or ())
+            driver.run_corpus(Console(), settings, chosen)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None

@@ -1,0 +1,45 @@
+"""`toolformer-ops doctor`: whether a stage could run here, or on the cluster."""
+
+from typing import Annotated
+
+import typer
+
+from toolformer_ops.config import load_settings
+from toolformer_ops.errors import EXIT_FAILED
+
+app = typer.Typer()
+
+
+@app.command("doctor")
+def doctor(
+    kubernetes: Annotated[
+        bool, typer.Option("--kubernetes", help="Look at the cluster that the settings name, before the first run.")
+    ] = False,
+    pods: Annotated[
+        bool, typer.Option("--pods/--no-pods", help="With --kubernetes: start a short pod by each template.")
+    ] = True,
+    wait_seconds: Annotated[
+        float, typer.Option("--wait-seconds", min=1, help="Longest wait for such a pod; adding a node takes minutes.")
+    ] = 900.0,
+) -> None:
+    """Say what a stage needs and what of it is missing, a line each: ok, missing with the remedy, or unknown.
+
+    Ends with 1 where something is missing. `unknown` is what cannot be seen with the rights that there are.
+
+    Example: toolformer-ops doctor --kubernetes
+    """
+    settings = load_settings()
+    if kubernetes:
+        from toolformer_ops.airflow_tasks.doctor import findings_of_cluster
+
+        found = findings_of_cluster(settings, pods=pods, wait_seconds=wait_seconds)
+    else:
+        from toolformer_ops.runs.self_check import findings
+
+        found = findings(settings)
+    missing = 0
+    for finding in found:
+        typer.echo(str(finding))
+        missing += finding.state == "missing"
+    if missing:
+        raise typer.Exit(EXIT_FAILED)

@@ -1,0 +1,200 @@
+"""`toolformer-ops forget | retention | retry-failed | audit`: delete texts, drop unused rows, prove what is there."""
+
+import shlex
+import uuid
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toolformer_ops.config import load_settings
+from toolformer_ops.errors import ParameterError
+
+if TYPE_CHECKING:
+    from toolformer_ops.audit.auditing import Scope
+    from toolformer_ops.storage.forgetting import Forgotten
+
+app = typer.Typer()
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")]
+MOST_RECORDS_SHOWN = 20
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+@app.command("forget")
+def forget_command(
+    document: Annotated[
+        list[uuid.UUID] | None, typer.Option("--document", help="Id of a text to forget; may be repeated.")
+    ] = None,
+    corpus: Annotated[
+        str, typer.Option(help="Forget what only this corpus holds: a path, file:// or s3:// address.")
+    ] = "",
+    record: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--record",
+            help="With --corpus: the id of a record; forget each text that it ever had, instead of the corpus. May be repeated.",
+        ),
+    ] = None,
+    release: Annotated[str, typer.Option(help="Id of a release to delete from S3.")] = "",
+    model: Annotated[str, typer.Option(help="Id of a finetuned model to delete from S3.")] = "",
+    reason: Annotated[str, typer.Option(help="Why, kept with the id of each text.")] = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Delete texts and every row derived from them, and say which files, releases and models still hold them.
+
+    Without an option: continue what was interrupted, and list all releases and models with forgotten texts.
+
+    A text that was changed has an older one: --corpus with --record forgets all texts that a record ever had.
+
+    Example: toolformer-ops forget --document 4f0c91b2-d4a7-e633-0123-456789abcdef --dry-run
+    """
+    from toolformer_ops.storage import forgetting
+
+    if sum(map(bool, (document, corpus, release, model))) > 1:
+        raise ParameterError("expected one of --document, --corpus, --release and --model, found several.")
+    if record and not corpus:
+        raise ParameterError("--record: expected --corpus with the address of the record's corpus, found none.")
+    settings = load_settings()
+    if release or model:
+        kind: forgetting.Kind = "release" if release else "model"
+        keys = forgetting.withdraw(settings, kind, release or model, dry_run=True)
+        typer.echo(f"{kind} {release or model}: {len(keys)} files on S3")
+        if not dry_run:
+            if not yes:
+                typer.confirm("delete them?", abort=True)
+            forgetting.withdraw(settings, kind, release or model)
+            typer.echo("deleted; the row stays, as the record of what was there")
+        return
+    asked = document or corpus
+    if asked and not (dry_run or yes):
+        _show(forgetting.forget(settings, document or (), corpus, record_ids=record or (), dry_run=True), "to forget")
+        typer.confirm("delete these rows for ever?", abort=True)
+    found = forgetting.forget(settings, document or (), corpus, record_ids=record or (), reason=reason, dry_run=dry_run)
+    _show(found, "to forget" if dry_run else "forgotten" if asked else "forgotten until now")
+
+
+@app.command("retention")
+def retention_command(
+    older_than: Annotated[
+        int, typer.Option(help="Runs that ended within so many days count as used.", min=0, metavar="DAYS")
+    ] = 0,
+    yes: Annotated[bool, typer.Option("--yes", help="Drop it; without, only say what would be dropped.")] = False,
+) -> None:
+    """Drop the rows of recipes that no release, no unfinished run and no next night uses, and say how much space that returns.
+
+    Runs, their stored numbers, recipes' definitions, documents and releases stay; calls and losses of these recipes are gone.
+
+    Example: toolformer-ops retention --older-than 30
+    """
+    from toolformer_ops.airflow_tasks.schedules import schedule_files
+    from toolformer_ops.storage import retention
+
+    settings = load_settings()
+    schedules = [path.stem for path in schedule_files(settings.schedules_dir)] if settings.schedules_dir else None
+    run = retention.drop_unused if yes else retention.unused
+    recipes, results = run(settings, retention.Uses(older_than_days=older_than, schedules=schedules))
+    for recipe in recipes:
+        space = f"{recipe.partition_bytes:,} bytes on disk, {recipe.row_bytes:,} to be reused"
+        typer.echo(f"{recipe.stage} {recipe.tool} {recipe.recipe_id}: {recipe.documents:,} documents, {space}")
+    for result in results:
+        typer.echo(
+            f"results {result.tool} {result.tool_version}: {result.results:,}, {result.bytes:,} bytes to be reused"
+        )
+    on_disk = sum(recipe.partition_bytes for recipe in recipes)
+    reused = sum(recipe.row_bytes for recipe in recipes) + sum(result.bytes for result in results)
+    done = "dropped" if yes else "would be dropped (--yes does it)"
+    typer.echo(f"{len(recipes)} recipes {done}: {on_disk:,} bytes on disk, {reused:,} to be reused by later rows")
+
+
+@app.command("audit")
+def audit_command(
+    corpus: Annotated[str, typer.Option(help="Only this corpus: its id, a path, file:// or s3:// address.")] = "",
+    run: Annotated[str, typer.Option(help="Only this run, with its corpus, release and models.")] = "",
+    release: Annotated[str, typer.Option(help="Only this release.")] = "",
+    model: Annotated[str, typer.Option(help="Only this finetuned model, and its release.")] = "",
+    sample: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Compute about N calls again from their texts, by the engine.")
+    ] = 0,
+    seed: Annotated[str, typer.Option(help="Chooses these calls, together with their content.")] = "",
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Mend what can be derived again; without --yes, only say what that is.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --repair: do it.")] = False,
+    accept_numbers: Annotated[
+        str,
+        typer.Option(
+            metavar="RUN", help="Store what the rows of this run give in place of its numbers, if they alone differ."
+        ),
+    ] = "",
+) -> None:
+    """Compute again what can be proved of rows, releases and models, and list what is lost, doubled, changed or orphaned.
+
+    Ends with 3 where something is wrong and not repaired. An audit that was interrupted continues where it was.
+
+    Example: toolformer-ops audit --sample 100
+    """
+    from toolformer_ops.audit.running import audit, require_sound
+
+    if accept_numbers and (run or repair):
+        raise ParameterError("expected --accept-numbers alone, found it with --run or --repair.")
+    given: dict[Scope, str] = {"corpus": corpus, "run": run or accept_numbers, "release": release, "model": model}
+    asked: list[tuple[Scope, str]] = [(scope, scope_id) for scope, scope_id in given.items() if scope_id]
+    if len(asked) > 1:
+        raise ParameterError("expected one of --corpus, --run, --release and --model, found several.")
+    if yes and not repair:
+        raise ParameterError("expected --yes with --repair, found it alone.")
+    [(scope, scope_id)] = asked or [("all", "")]
+    outcome = audit(
+        load_settings(),
+        scope,
+        scope_id,
+        sample=sample,
+        seed=seed,
+        plans=repair and not yes,
+        repairs=repair and yes,
+        accepts=bool(accept_numbers),
+        say=typer.echo,
+    )
+    require_sound(outcome)
+
+
+@app.command("retry-failed")
+def retry_failed_command(run: Annotated[str, typer.Option("--run", help="Id of the annotation run.")]) -> None:
+    """Let the documents that a run gave up be tried again: by its failed or cleared tasks, or by the next run.
+
+    A text that killed its process again and again, or that did not fit into memory, is given up; the view run_failed_documents
+    names them. Give the stage more memory first.
+
+    Example: toolformer-ops retry-failed --run night-1
+    """
+    from toolformer_ops.runs import tries
+
+    found = tries.retry_failed(load_settings(), run)
+    for document in found:
+        typer.echo(f"{document.tool} {document.stage} {document.document_id}: {document.reason}")
+    typer.echo(
+        f"{len(found):,} documents are tried again by the next run, or where the run's filter and annotate are cleared"
+    )
+
+
+def _show(found: "Forgotten", what: str) -> None:
+    typer.echo(f"{found.texts:,} texts {what}")
+    for table, rows in sorted(found.rows.items()):
+        typer.echo(f"  {rows:>12,} rows of {table}")
+    for source in found.sources:
+        line = f", such as line {source.line}" if source.line else ""
+        typer.echo(f"still in {source.uri}: {source.texts:,} of them{line}")
+    for other in found.other_texts[:MOST_RECORDS_SHOWN]:
+        words = shlex.join(("--corpus", other.corpus, "--record", other.record_id))
+        typer.echo(f"not among them: {other.texts:,} other texts of the same record: toolformer-ops forget {words}")
+    if len(found.other_texts) > MOST_RECORDS_SHOWN:
+        typer.echo(f"and those of {len(found.other_texts) - MOST_RECORDS_SHOWN:,} more records")
+    for folder in found.trainings:
+        typer.echo(f"with the folder {folder} of a training that did not end")
+    for place in found.places:
+        if place.withdrawn:
+            typer.echo(f"withdrawn: {place.kind} {place.uri}")
+        else:
+            typer.echo(f"still in {place.uri}: toolformer-ops forget --{place.kind} {place.publication_id}")

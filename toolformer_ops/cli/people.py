@@ -1,0 +1,362 @@
+"""Subcommands for people: call a tool, try a filter, explain a call, annotate a file, estimate, export a release, compare runs.
+
+Results go to stdout, what is said about them to stderr.
+"""
+
+import functools
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from toolformer_ops.config import load_settings
+from toolformer_ops.errors import EXIT_NO_RESULT, ParameterError
+
+EXPORT_FORMATS = ("chat",)
+
+app = typer.Typer()
+
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model", help="Folder, id@revision or s3://bucket/models/NAME; empty means the setting default_model."
+    ),
+]
+ToolOption = Annotated[str, typer.Option("--tool", help="Name of a tool, such as Calculator.")]
+Corpus = Annotated[
+    str,
+    typer.Argument(
+        help="Path or s3:// address of JSON Lines, optionally .gz or .zst, or Parquet, with a field `text`."
+    ),
+]
+RunParametersJson = Annotated[
+    str, typer.Option("--parameters", help="Run parameters as JSON; see `toolformer-ops parameters`.")
+]
+
+
+def _model_name(model: str) -> str:
+    name = model or load_settings().default_model
+    if not name:
+        raise ParameterError("--model: expected a language model, found none, and TOOLFORMER_DEFAULT_MODEL is not set.")
+    return name
+
+
+# An input may begin with a minus sign, which must not be read as an option.
+@app.command("call", context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
+def call(
+    tool: Annotated[str, typer.Argument(help="Name of a tool, such as Calculator.")],
+    call_input: Annotated[str, typer.Argument(help="What is between the brackets of the call.")] = "",
+    date: Annotated[str, typer.Option(help="Date of the document, for the Calendar: 2023-01-30.")] = "",
+    model: Model = "",
+) -> None:
+    """Run a tool on one input and print its result; exit 3 where there is none.
+
+    Example: toolformer-ops call Calculator "27 + 4 * 2"
+    """
+    if re.match("--[a-z]", call_input):
+        raise ParameterError(f"expected an option of `call` (--date, --model) or an input, found {call_input}.")
+    from toolformer_ops.on_a_file.annotator import run_one
+
+    output = run_one(load_settings(), tool, call_input, date or None, functools.partial(_model_name, model))
+    if output.reason is not None:
+        typer.echo(f"no result: {output.reason}", err=True)
+        raise typer.Exit(EXIT_NO_RESULT)
+    typer.echo(output.results[0])
+
+
+@app.command("filter")
+def filter_file(corpus: Corpus, tool: ToolOption) -> None:
+    """Print a tool's filter decisions, one JSON line a document, or one a paragraph where the tool judges paragraphs.
+
+    Example: toolformer-ops filter --tool Calculator docs.jsonl
+    """
+    from toolformer_ops.on_a_file.annotator import filter_lines
+
+    for line in filter_lines(load_settings(), tool, corpus):
+        typer.echo(json.dumps(line, ensure_ascii=False))
+
+
+@app.command("explain")
+def explain(
+    text: Annotated[str, typer.Option(help="The text around the call, without calls.")] = "",
+    at: Annotated[
+        int | None, typer.Option(help="Offset in the text, in characters, before which the call is.", min=0)
+    ] = None,
+    call_text: Annotated[str, typer.Option("--call", help="The call, such as 'Calculator(400 / 1400)'.")] = "",
+    date: Annotated[str, typer.Option(help="Date of the document, for the Calendar: 2023-01-30.")] = "",
+    model: Model = "",
+    context_tokens: Annotated[
+        int, typer.Option(help="Tokens of text before the call to score with; 0 means all.", min=0)
+    ] = 0,
+    placebos: Annotated[
+        Path | None,
+        typer.Option(help="Calls that `annotate --all` printed: others' results are scored in the call's place, too."),
+    ] = None,
+    call_id: Annotated[str, typer.Option(help="A stored call, by its id.")] = "",
+    document: Annotated[
+        str, typer.Option(help="With --at: the stored calls at that offset of a document, by its id.")
+    ] = "",
+    run: Annotated[
+        str, typer.Option(help="The run of the stored calls; by default the one that was finished last.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Print a call's losses, token by token: of a call that you write, by its tool and the model, or of one that a run stored.
+
+    Example: toolformer-ops explain --text "400 of 1400 is 0.29 of all." --at 14 --call "Calculator(400 / 1400)"
+
+    A stored call needs no model: toolformer-ops explain --run RUN --document DOCUMENT --at 14
+    """
+    from toolformer_ops.on_a_file.explanation import explain_call, explanation_table
+
+    if call_id or document or run:
+        if text or call_text or date or model or context_tokens or placebos:
+            raise ParameterError(
+                "expected a stored call (--call-id, --run, --document with --at) or one that you write (--text, --at, --call), "
+                "found both. Leave out one of them."
+            )
+        from toolformer_ops.runs.explaining import explain_stored
+        from toolformer_ops.storage import database
+
+        with database.transaction(database.connect(load_settings(), writes=False)) as connection:
+            explanations = explain_stored(connection, run, call_id, document, at)
+    elif not text or not call_text or at is None:
+        raise ParameterError("expected --text, --at and --call, or a stored call: --call-id, or --document with --at.")
+    else:
+        explanations = [
+            explain_call(
+                load_settings(),
+                text=text,
+                at=at,
+                call_text=call_text,
+                date=date or None,
+                model_name=_model_name(model),
+                context_tokens=context_tokens or None,
+                pool_file=placebos,
+            )
+        ]
+    if as_json:
+        typer.echo(json.dumps(explanations if call_id or document else explanations[0], ensure_ascii=False, indent=2))
+    else:
+        for explanation in explanations:
+            explanation_table(explanation)
+    if len(explanations) == 1 and explanations[0]["reason"] is not None:
+        raise typer.Exit(EXIT_NO_RESULT)
+
+
+@app.command("annotate")
+def annotate(
+    corpus: Corpus,
+    tool: ToolOption,
+    model: Model = "",
+    limit: Annotated[int, typer.Option(help="Annotate only the first documents; 0 means all.", min=0)] = 0,
+    parameters: RunParametersJson = "{}",
+    all_calls: Annotated[bool, typer.Option("--all", help="Print also calls that are not kept.")] = False,
+) -> None:
+    """Do the whole method in this process and print the calls with their losses, one JSON line each.
+
+    The file's calls are the pool of placebos, so that nothing is printed before the last text is annotated; with
+    --parameters '{"placebos": 0, "placebo_sample": 0}' each text's calls follow at once, without their information.
+
+    Example: toolformer-ops annotate docs.jsonl --tool Calculator --limit 10
+    """
+    from toolformer_ops.on_a_file.annotator import annotate_file
+    from toolformer_ops.runs.choices import values_for
+
+    settings, model_name = load_settings(), _model_name(model)
+    values = values_for(settings, model_name, parameters)
+    for line in annotate_file(settings, corpus, tool, model_name, limit or None, values):
+        if all_calls or line["kept"]:
+            typer.echo(json.dumps(line, ensure_ascii=False))
+
+
+@app.command("estimate")
+def estimate(
+    corpus: Annotated[str, typer.Argument(help="As a run takes it: a path, file:// or s3:// address.")],
+    tool: Annotated[
+        list[str] | None, typer.Option("--tool", help="Name of a tool; may be repeated. All by default.")
+    ] = None,
+    model: Model = "",
+    limit: Annotated[int, typer.Option(help="Only the first documents; 0 means all.", min=0)] = 0,
+    parameters: RunParametersJson = "{}",
+    probe: Annotated[int, typer.Option(help="Texts a tool that are annotated to measure.", min=1, max=100)] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    store: Annotated[str, typer.Option(help="Id of a started run: keep the estimate in annotation_runs.")] = "",
+) -> None:
+    """Say what a run would take: texts, calls, rows and device hours, from the filters and a short measured probe.
+
+    Example: toolformer-ops estimate docs.jsonl --tool Calculator --tool Calendar --limit 1000
+    """
+    from toolformer_ops.on_a_file import estimation
+    from toolformer_ops.runs.choices import RunChoices, values_for
+
+    settings = load_settings()
+    model_name = _model_name(model)
+    values = {**values_for(settings, model_name, parameters), "corpus": corpus, "model": model_name}
+    if tool:
+        values["tools"] = tool
+    if limit:
+        values["document_limit"] = limit
+    estimates = estimation.estimate_run(settings, RunChoices.parse(values), probe)
+    if store:
+        estimation.store_estimate(settings, store, estimation.as_json(settings, estimates))
+    if as_json:
+        typer.echo(json.dumps(estimation.as_json(settings, estimates), indent=2))
+    else:
+        estimation.print_table(settings, estimates)
+
+
+@app.command("parameters")
+def parameters() -> None:
+    """Print every run parameter as JSON Schema: name, bounds, default, description.
+
+    Example: toolformer-ops parameters
+    """
+    from toolformer_ops.runs.choices import RunChoices
+
+    schema: dict[str, Any] = RunChoices.model_json_schema()
+    typer.echo(json.dumps(schema, indent=2))
+
+
+@app.command("export")
+def export(
+    release: Annotated[str, typer.Argument(help="A release: its folder, or its s3:// address.")],
+    out: Annotated[str, typer.Argument(help="Where to write: a .jsonl file or a folder, local or s3://.")],
+    export_format: Annotated[
+        str, typer.Option("--format", help="chat: messages with tools and tool results, as JSON Lines.")
+    ] = "chat",
+    seed: Annotated[int, typer.Option(help="Another seed chooses other openings of the texts.", min=0)] = 0,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            help="Folder, id@revision or s3:// address of the chat model to be trained: a warning says what its template loses; "
+            "empty: the setting default_model.",
+        ),
+    ] = "",
+) -> None:
+    """Write a release as chat messages with tools, as chat templates and TRL take them; print what was written as JSON.
+
+    Example: toolformer-ops export --format chat s3://toolformer/releases/0123456789abcdef chat/
+    """
+    if export_format not in EXPORT_FORMATS:
+        raise ParameterError(f"--format: expected one of {', '.join(EXPORT_FORMATS)}, found {export_format!r}.")
+    from toolformer_ops.release.chat_export import export_chat
+
+    typer.echo(json.dumps(asdict(export_chat(load_settings(), release, out, seed, model)), indent=2))
+
+
+@app.command("runs")
+def runs(
+    at_most: Annotated[int, typer.Option("--limit", help="How many, the newest first.", min=1)] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """List the runs, the newest first: state, schedule, corpus version, documents, kept calls, release and own work.
+
+    Then come those that ended before they started, with the tasks that failed.
+
+    Example: toolformer-ops runs --limit 7
+    """
+    from toolformer_ops.runs.summary import list_runs
+    from toolformer_ops.storage import database, queries
+
+    with database.transaction(database.connect(load_settings(), writes=False)) as connection:
+        found = list_runs(connection, at_most)
+        not_started = database.fetch_all(connection, queries.runs.not_started, run_id="", at_most=at_most)
+    if as_json:
+        listed = [asdict(run) for run in found]
+        listed += [{"run_id": run.run_id, "state": "not started", "problem": run.problem} for run in not_started]
+        typer.echo(json.dumps(listed, default=str, indent=2))
+        return
+    _print_table(
+        ("run", "state", "schedule", "corpus", "documents", "kept calls", "release", "texts", "own work", "device s"),
+        [
+            (
+                run.run_id,
+                run.state,
+                run.schedule or "by hand",
+                f"{run.corpus_uri.rsplit('/', 1)[-1]} version {run.corpus_version}",
+                f"{run.documents:,}",
+                f"{run.kept_calls:,}",
+                run.release_id or "none",
+                f"{run.examples:,}",
+                f"{run.own_documents:,}",
+                f"{run.device_seconds:,.1f}",
+            )
+            for run in found
+        ],
+    )
+    for run in not_started:
+        typer.echo(f"{run.run_id} never started ({run.ended_at:%Y-%m-%d %H:%M} UTC); {run.problem}")
+
+
+@app.command("changes")
+def changes(
+    run: Annotated[str, typer.Argument(help="A run, or a release.")],
+    other: Annotated[str, typer.Argument(help="Another one, to compare with; the run before by default.")] = "",
+    calls: Annotated[int, typer.Option("--calls", help="List so many of the calls that differ.", min=0)] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text and tables.")] = False,
+) -> None:
+    """Say what changed since the run before, or between two runs: a summary, and why calls joined or left the release.
+
+    Example: toolformer-ops changes night-2 --calls 20
+    """
+    from toolformer_ops.runs.changes import change_counts, changed_calls
+    from toolformer_ops.runs.summary import summarise
+    from toolformer_ops.storage import database
+
+    with database.transaction(database.connect(load_settings(), writes=False)) as connection:
+        summary = summarise(connection, run, other or None)
+        counts = change_counts(connection)
+        listed = changed_calls(connection, calls)
+    if as_json:
+        found = {
+            "summary": summary.as_dict(),
+            "changes": [asdict(count) for count in counts],
+            "calls": [asdict(call) for call in listed],
+        }
+        typer.echo(json.dumps(found, default=str, indent=2, ensure_ascii=False))
+        return
+    typer.echo(summary.as_text())
+    if counts:
+        typer.echo()
+        _print_table(
+            ("tool", "calls", "reason", "in texts"),
+            [
+                (one.tool, f"{'+' if one.is_added else '-'}{one.calls:,}", one.reason, f"{one.texts:,}")
+                for one in counts
+            ],
+        )
+    if listed:
+        _print_table(
+            ("document", "at", "call", "reason", "detail"),
+            [
+                (
+                    str(one.document_id),
+                    "" if one.position_char is None else str(one.position_char),
+                    f"{'+' if one.is_added else '-'} {one.call_text or one.tool} -> {one.result or ''}",
+                    one.reason,
+                    one.detail or "",
+                )
+                for one in listed
+            ],
+        )
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows as a table on stdout; a pipe gets lines of at most 200 characters."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table()
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    Console(width=None if sys.stdout.isatty() else 200).print(table)

@@ -1,0 +1,215 @@
+"""`toolformer-ops up | down | status | logs | sql | clean | migrate | dags-folder`: the services, for people.
+
+`sql` and `migrate` work with any Postgres, `dags-folder` is for any Airflow; the others are about the embedded services of this
+machine. Most are also targets of the Makefile.
+"""
+
+import os
+import secrets
+import subprocess
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from toolformer_ops.config import SHIPPED, load_settings, state_dir
+from toolformer_ops.errors import EXIT_FAILED, EXIT_USAGE, ConfigurationError
+
+app = typer.Typer()
+
+_BYTES_PER_MB = 1_000_000
+_SECONDS_PER_MINUTE = 60
+_STATEMENT_FAILED = 3  # psql's own exit status
+
+
+class Service(StrEnum):
+    """What `--only` takes."""
+
+    POSTGRES = "postgres"
+    OBJECT_STORE = "object_store"
+    AIRFLOW = "airflow"
+
+
+@app.command("up")
+def up_command(
+    only: Annotated[list[Service] | None, typer.Option(help="Start only this service; may be given twice.")] = None,
+) -> None:
+    """Start Postgres, S3 and Airflow on this machine, and repair what a crash left.
+
+    Example: toolformer-ops up --only postgres --only object_store
+    """
+    from toolformer_ops.local.lifecycle import up
+
+    settings = up(load_settings(), [service.value for service in only] if only else None)
+    status_command()
+    if not only or Service.AIRFLOW in only:
+        typer.echo(
+            f"\nAirflow: {settings.airflow_url}  user {settings.airflow_username}, password in {state_dir() / 'environment'}"
+        )
+
+
+@app.command("down")
+def down_command() -> None:
+    """Stop all of them; Postgres stops last. Nothing is lost.
+
+    Example: toolformer-ops down
+    """
+    from toolformer_ops.local.lifecycle import down
+
+    typer.echo("stopped" if down(load_settings()) else "nothing was running")
+
+
+@app.command("status")
+def status_command() -> None:
+    """Show what runs, where it listens, since when, and how much memory it takes. Ends with 1 where nothing runs.
+
+    Example: toolformer-ops status
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from toolformer_ops.local.lifecycle import status
+
+    services = status(load_settings())
+    if not services:
+        typer.echo("nothing is running; `toolformer-ops up` starts Postgres, S3 and Airflow")
+        raise typer.Exit(1)
+    table = Table(box=None, header_style="bold")
+    for column in ("service", "state", "address", "pid", "since", "memory"):
+        table.add_column(column)
+    for service in services:
+        report = service.report
+        running = (
+            service.address,
+            str(report.process_id),
+            _duration(service.uptime_seconds),
+            f"{service.memory_bytes / _BYTES_PER_MB:.0f} MB",
+        )
+        table.add_row(report.name, report.state.lower(), *(running if report.process_id else ()))
+    # As wide as its content, also where the terminal is narrower: an address that is cut off cannot be used.
+    console = Console()
+    console.width = max(console.width, console.measure(table, options=console.options.update(width=1000)).maximum)
+    console.print(table, soft_wrap=True)
+
+
+@app.command("logs")
+def logs_command(
+    services: Annotated[list[str] | None, typer.Argument(help="Names as `status` shows them; all if none.")] = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Lines of each.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines too, until Ctrl-C.")] = False,
+) -> None:
+    """Show the last lines of what the services printed. The logs of Airflow's tasks are in its UI.
+
+    Example: toolformer-ops logs postgres --follow
+    """
+    folder = state_dir() / "logs"
+    found = {path.stem: path for path in sorted(folder.glob("*.log"))}
+    unknown = sorted(set(services or []) - set(found))
+    if unknown or not found:
+        raise ConfigurationError(
+            f"expected logs among {', '.join(found) or '(none yet)'} in {folder}, found {', '.join(unknown) or 'none'}. "
+            f"They are written once `toolformer-ops up` has run."
+        )
+    chosen = [str(found[name]) for name in services or found]
+    command = ["tail", f"--lines={lines}", *(["--follow=name", "--retry"] if follow else []), "--", *chosen]
+    raise typer.Exit(subprocess.run(command, check=False).returncode)
+
+
+@app.command("sql")
+def sql_command(
+    query: Annotated[str, typer.Argument(help="A statement, or - for standard input; none opens psql.")] = "",
+    run: Annotated[str, typer.Option(help="The run that the examples are about, :'run' in a statement.")] = "",
+) -> None:
+    """Ask the database as its read-only role: one statement of SQL, or psql, whose own commands run as you.
+
+    Example: toolformer-ops sql "select tool, count(*) from scored_calls group by tool"
+    Example: toolformer-ops sql --run night-1 - < sql/examples/04_where_do_calls_get_lost.sql
+    """
+    from toolformer_ops.local.postgres import psql
+    from toolformer_ops.storage.database import RUN_DEFAULT
+
+    command, environment = psql(load_settings())
+    variables = ["--set=ON_ERROR_STOP=1", f"--set=run={run}"]
+    if query:
+        statement = sys.stdin.read() if query == "-" else query
+        # A statement is SQL alone: psql runs no command of its own (\!, \copy) until it is told this word again.
+        # The one command that the examples hold gives :'run' a default, as --set has done already.
+        restricted = f"\\restrict {secrets.token_hex(16)}\n{statement.replace(RUN_DEFAULT, '')}"
+        finished = subprocess.run(
+            [*command, "--no-psqlrc", "--pset=pager=off", *variables, "--file=-"],
+            input=restricted,
+            text=True,
+            env=environment,
+            check=False,
+        )
+        raise typer.Exit(
+            EXIT_USAGE if finished.returncode == _STATEMENT_FAILED else finished.returncode and EXIT_FAILED
+        )
+    os.execve(command[0], [*command, *variables], environment)  # noqa: S606 - an argument list, no shell
+
+
+@app.command("migrate")
+def migrate_command() -> None:
+    """Bring the database of TOOLFORMER_DATABASE_DSN to this version's tables and views. `up` does it by itself.
+
+    Example: TOOLFORMER_DATABASE_DSN=postgresql://owner:password@host/toolformer toolformer-ops migrate
+    """
+    from toolformer_ops.storage import database, schema
+
+    settings = load_settings()
+    engine = database.connect(settings)
+    applied = schema.migrate(
+        engine,
+        lock_seconds=settings.migration_lock_seconds,
+        statement_seconds=settings.migration_statement_seconds,
+    )
+    engine.dispose()
+    typer.echo("\n".join(applied) if applied else "nothing to do")
+
+
+@app.command("dags-folder")
+def dags_folder_command() -> None:
+    """Print the folder of the DAG files, for an Airflow of your own; on stderr what else it needs. `up` sets all of it.
+
+    Example: export AIRFLOW__CORE__DAGS_FOLDER="$(toolformer-ops dags-folder)"
+    """
+    from toolformer_ops.local.airflow import POOLS_FILE
+
+    typer.echo(SHIPPED / "dags")
+    typer.echo(f"Airflow's pools, once: airflow pools import {POOLS_FILE}", err=True)
+    typer.echo(
+        "A DAG for each schedule file: add to AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST the bundle "
+        '{"name": "schedules", "classpath": "toolformer_ops.airflow_tasks.schedule_bundle.ScheduleBundle", "kwargs": {}}',
+        err=True,
+    )
+
+
+@app.command("clean")
+def clean_command(
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Stop everything and delete the state folder: databases, objects, models, indices, logs, passwords.
+
+    Example: toolformer-ops clean --yes
+    """
+    from toolformer_ops.local.lifecycle import delete_state
+
+    folder = state_dir()
+    if not folder.exists():
+        typer.echo(f"nothing to delete: {folder} is not there")
+        return
+    if not (folder / "secrets.json").exists() and any(folder.iterdir()):
+        raise ConfigurationError(
+            f"expected the state folder of the embedded services in {folder}, found other files. Delete it yourself if you mean it."
+        )
+    if not yes:
+        typer.confirm(f"delete {folder} with all databases, releases and models in it?", abort=True)
+    delete_state(load_settings())
+    typer.echo(f"deleted {folder}")
+
+
+def _duration(seconds: int) -> str:
+    minutes, rest = divmod(seconds, _SECONDS_PER_MINUTE)
+    hours, minutes = divmod(minutes, _SECONDS_PER_MINUTE)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,309 @@
+"""`toolformer-ops stage NAME`: the contract between a DAG and the work.
+
+A run's parameters are in Postgres, so that the arguments are ids only. Logs go to stderr. `start-run`, `start-finetuning`,
+`tools-to-do`, `plan`, `release`, `finetune` and `finish-run` print one JSON value on the last line of stdout, for the DAG.
+"""
+
+import json
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from toolformer_ops.config import load_settings
+
+app = typer.Typer(help="One stage of a run, as an Airflow task starts it.", no_args_is_help=True)
+
+Run = Annotated[str, typer.Option("--run", help="Id of the annotation run.")]
+Tool = Annotated[str, typer.Option("--tool", help="Name of a tool, such as Calculator.")]
+Shard = Annotated[str, typer.Option("--shard", help="Which part of the documents: I/N, with I from 0.")]
+WithoutCalls = Annotated[
+    bool, typer.Option("--without-calls", help="The baseline: the same texts without their calls.")
+]
+
+
+def _print_result(value: Any) -> None:
+    typer.echo(json.dumps(value))
+
+
+@app.command("ingest")
+def ingest(
+    corpus: Annotated[str, typer.Option(help="Path, file:// or s3:// of JSON Lines or Parquet.")],
+    accept_shrink: Annotated[
+        bool,
+        typer.Option(
+            "--accept-shrink/--no-accept-shrink",
+            help="Take a file that breaks off, holds too much, or lost more than half, as it is.",
+        ),
+    ] = False,
+) -> None:
+    """Read what has changed in a corpus into `documents`, and make its next version.
+
+    Example: toolformer-ops stage ingest --corpus s3://toolformer/corpora/posts.jsonl.gz
+    """
+    from toolformer_ops.stages.ingestion import ingest_corpus
+
+    ingest_corpus(load_settings(), corpus, accept_shrink=accept_shrink)
+
+
+@app.command("build-index")
+def build_index(
+    source: Annotated[str, typer.Option(help="KILT knowledge source, JSON Lines.")],
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Publish it on S3 as well, as the newest, which pods search.")
+    ] = False,
+) -> None:
+    """Build the BM25 index of WikiSearch and QA from KILT records.
+
+    Example: toolformer-ops stage build-index --source s3://wiki/kilt_knowledgesource.json
+    """
+    from toolformer_ops.stages import index_building
+
+    index_building.build_index(load_settings(), source, publish=publish)
+
+
+@app.command("start-run")
+def start_run(
+    run: Run,
+    parameters: Annotated[str, typer.Option(help="Run parameters as JSON; see `toolformer-ops parameters`.")],
+    schedule: Annotated[str, typer.Option(help="Name of the schedule that starts it; empty for a run by hand.")] = "",
+) -> None:
+    """Register a run: validate its parameters, and work out every tool's recipes.
+
+    Example: toolformer-ops stage start-run --run night-1 --parameters '{"corpus": "posts.jsonl", "model": "models/m"}'
+    """
+    from toolformer_ops.runs.choices import RunChoices
+    from toolformer_ops.stages.run_setup import start_run as start
+
+    _print_result({"tools": start(load_settings(), run, RunChoices.parse_json(parameters), schedule or None)})
+
+
+@app.command("filter")
+def filter_documents(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
+    """Decide by the tool's heuristic which paragraphs or documents are worth sampling.
+
+    Example: toolformer-ops stage filter --run night-1 --tool Calculator --shard 0/4
+    """
+    from toolformer_ops.runs.start_up import StartUp
+    from toolformer_ops.stages.filtering import filter_stage
+
+    filter_stage(load_settings(), run, tool, shard, StartUp(loads_model=False))
+
+
+@app.command("tools-to-do")
+def tools_to_do(run: Run) -> None:
+    """Print which tools of the run have work and in how many shards to filter, as JSON; the tasks of other tools need not start.
+
+    Such as {"tools": ["Calculator"], "filter_shards": ["0/1"]}.
+
+    Example: toolformer-ops stage tools-to-do --run night-1
+    """
+    from toolformer_ops.stages import planning
+
+    _print_result(asdict(planning.tools_to_do(load_settings(), run)))
+
+
+@app.command("plan")
+def plan(run: Run, tool: Tool) -> None:
+    """Print the shards that the rest of this tool's work is split into, as JSON, such as ["0/2", "1/2"].
+
+    Example: toolformer-ops stage plan --run night-1 --tool Calculator
+    """
+    from toolformer_ops.stages.planning import plan_shards
+
+    _print_result(plan_shards(load_settings(), run, tool))
+
+
+@app.command("annotate")
+def annotate(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
+    """Do `sample`, `execute` and `score` in rounds, and `placebo` if it can be drawn by then; the model is loaded once.
+
+    Example: toolformer-ops stage annotate --run night-1 --tool Calculator --shard 0/4
+    """
+    from toolformer_ops.runs.start_up import StartUp
+    from toolformer_ops.stages.annotating import annotate_stage
+
+    annotate_stage(load_settings(), run, tool, shard, StartUp())
+
+
+@app.command("sample")
+def sample(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
+    """Find call positions and sample calls from the language model.
+
+    Example: toolformer-ops stage sample --run night-1 --tool Calculator --shard 0/4
+    """
+    from toolformer_ops.runs.models import RunModel
+    from toolformer_ops.runs.start_up import StartUp
+    from toolformer_ops.stages.sampling import sample_stage
+
+    settings = load_settings()
+    sample_stage(settings, run, tool, shard, RunModel(settings, StartUp()))
+
+
+@app.command("execute")
+def execute(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
+    """Run the tool on every input that has no result yet.
+
+    Example: toolformer-ops stage execute --run night-1 --tool WikiSearch --shard 0/4
+    """
+    from toolformer_ops.stages.execution import execute_stage
+
+    execute_stage(load_settings(), run, tool, shard)
+
+
+@app.command("score")
+def score(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
+    """Compute the three losses of every executed call.
+
+    Example: toolformer-ops stage score --run night-1 --tool Calculator --shard 0/4
+    """
+    from toolformer_ops.runs.models import RunModel
+    from toolformer_ops.runs.start_up import StartUp
+    from toolformer_ops.stages.scoring import score_stage
+
+    settings = load_settings()
+    score_stage(settings, run, tool, shard, RunModel(settings, StartUp()))
+
+
+@app.command("placebo")
+def placebo(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
+    """Score results of other calls in the calls' places, once all calls of the tool are scored.
+
+    Example: toolformer-ops stage placebo --run night-1 --tool Calculator --shard 0/4
+    """
+    from toolformer_ops.runs.models import RunModel
+    from toolformer_ops.runs.start_up import StartUp
+    from toolformer_ops.stages.placebo import placebo_stage
+
+    settings = load_settings()
+    placebo_stage(settings, run, tool, shard, RunModel(settings, StartUp()))
+
+
+@app.command("check")
+def check(run: Run, tool: Tool) -> None:
+    """Test a tool's rows; exit 3 where a check with severity `fail` does not pass.
+
+    Example: toolformer-ops stage check --run night-1 --tool Calculator
+    """
+    from toolformer_ops.audit.checking import check_tool
+
+    check_tool(load_settings(), run, tool, with_page=True)
+
+
+@app.command("release")
+def release(run: Run) -> None:
+    """Weave the kept calls of all tools into their texts, publish them as a release on S3, and print its id as JSON.
+
+    Prints how many examples changed since the schedule's last finetuning, too. The run of a schedule may keep no call.
+
+    Example: toolformer-ops stage release --run night-1
+    """
+    from toolformer_ops.stages import release as releasing
+
+    _print_result(asdict(releasing.release_of_run(load_settings(), run)))
+
+
+@app.command("check-release")
+def check_release(run: Run) -> None:
+    """Test the run's release; exit 3 where a check with severity `fail` does not pass.
+
+    Example: toolformer-ops stage check-release --run night-1
+    """
+    from toolformer_ops.audit import checking
+
+    checking.check_release(load_settings(), run, with_page=True)
+
+
+@app.command("start-finetuning")
+def start_finetuning(
+    run: Run,
+    release: Annotated[str, typer.Option(help="Id of a release that is there.")],
+    parameters: Annotated[str, typer.Option(help="finetune_* and evaluation_* parameters to choose anew, as JSON.")],
+) -> None:
+    """Register a run that finetunes and evaluates on a release that is there already.
+
+    Example: toolformer-ops stage start-finetuning --run tuned-1 --release 4f0c91b2d4a7e633 --parameters '{"finetune_steps": 500}'
+    """
+    from toolformer_ops.stages.run_setup import start_finetuning as start
+
+    chosen = start(load_settings(), run, release, parameters)
+    _print_result({"release": release, "baseline": chosen.finetune_baseline})
+
+
+@app.command("finetune")
+def finetune(run: Run, without_calls: WithoutCalls = False) -> None:
+    """Finetune the language model on the run's release, on all GPUs there are, from the last checkpoint on.
+
+    Example: toolformer-ops stage finetune --run night-1
+    """
+    from toolformer_ops.stages import finetuning
+
+    _print_result(finetuning.finetune(load_settings(), run, without_calls=without_calls))
+
+
+@app.command("publish")
+def publish(run: Run, without_calls: WithoutCalls = False) -> None:
+    """Publish the finetuned model on S3, its manifest last.
+
+    Example: toolformer-ops stage publish --run night-1
+    """
+    from toolformer_ops.stages import finetuning
+
+    finetuning.publish(load_settings(), run, without_calls=without_calls)
+
+
+@app.command("report-evaluation")
+def report_evaluation(run: Run) -> None:
+    """Publish the page of the run's evaluations on S3, and print its address as JSON.
+
+    Example: toolformer-ops stage report-evaluation --run night-1
+    """
+    from toolformer_ops.stages import evaluation_report
+
+    _print_result({"uri": evaluation_report.report_evaluation(load_settings(), run)})
+
+
+@app.command("evaluate")
+def evaluate(
+    run: Run, suite: Annotated[str, typer.Option("--suite", help="lama, math, qa, mlqa, temporal or perplexity.")]
+) -> None:
+    """Evaluate the run's models on one suite of the paper, and the language model for comparison, into `evaluation_scores`.
+
+    Example: toolformer-ops stage evaluate --run night-1 --suite math
+    """
+    from toolformer_ops.stages import evaluation
+
+    evaluation.evaluate_stage(load_settings(), run, suite)
+
+
+@app.command("audit")
+def audit_all(
+    sample: Annotated[int, typer.Option(min=0, help="Compute about so many calls again, by the engine.")] = 0,
+    seed: Annotated[str, typer.Option(help="Chooses these calls, together with their content.")] = "",
+) -> None:
+    """Audit everything, and print what was found as JSON; see `toolformer-ops audit`.
+
+    Example: toolformer-ops stage audit --sample 20
+    """
+    from toolformer_ops.audit.running import audit, require_sound
+
+    lines: list[str] = []
+    outcome = audit(load_settings(), sample=sample, seed=seed, say=lines.append)
+    _print_result({"report": "\n".join(f"- {line}" if not line.startswith("- ") else line for line in lines)})
+    require_sound(outcome)
+
+
+@app.command("finish-run")
+def finish_run(
+    run: Run,
+    state: Annotated[str, typer.Option(help="success or failed.")] = "success",
+    problem: Annotated[str, typer.Option(help="What failed.")] = "",
+) -> None:
+    """Record how a run ended, store its numbers, and print its summary as JSON, where it annotates.
+
+    Example: toolformer-ops stage finish-run --run night-1 --state success
+    """
+    from toolformer_ops.stages.run_setup import finish_run as finish
+
+    if summary := finish(load_settings(), run, state, problem):
+        _print_result({"summary": summary})

@@ -1,0 +1,151 @@
+"""`toolformer-ops new-tool` and `refresh-tool`: tool files of MCP servers and OpenAPI services (docs/mcp_tools.md)."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toolformer_ops.config import load_settings
+from toolformer_ops.errors import ConfigurationError, ParameterError, ToolError
+
+if TYPE_CHECKING:
+    from toolformer_ops.on_a_file.new_tool import Trial
+    from toolformer_ops.tools.servers.tool_file import ServerPart
+
+TEXTS = 10
+"""On how many texts a new tool is tried."""
+SHOWN_CALLS = 10
+
+app = typer.Typer()
+
+
+@app.command("new-tool")
+def new_tool(
+    tool: Annotated[
+        str, typer.Option("--tool", help="What the server calls it; of an OpenAPI document the operationId.")
+    ],
+    examples: Annotated[
+        Path, typer.Option("--examples", help="A text on each line, five best, with calls where they help.")
+    ],
+    mcp: Annotated[
+        str, typer.Option("--mcp", help="MCP server: the command that starts it, in quotes, or its http address.")
+    ] = "",
+    openapi: Annotated[
+        str, typer.Option("--openapi", help="OpenAPI 3 document, a JSON or YAML file; with --url.")
+    ] = "",
+    url: Annotated[str, typer.Option("--url", help="With --openapi: the service's address before the paths.")] = "",
+    name: Annotated[str, typer.Option("--name", help="In calls; by default the server's, as in ConvertTime.")] = "",
+    secret: Annotated[
+        list[str] | None, typer.Option("--secret", help="Environment variable that the server gets; may be repeated.")
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header", help="Such as 'Authorization: Bearer {API_KEY}', with --secret API_KEY; may be repeated."
+        ),
+    ] = None,
+    allow_writes: Annotated[
+        bool, typer.Option("--allow-writes", help="Also where the server marks the tool as not read-only.")
+    ] = False,
+    texts: Annotated[
+        str | None, typer.Option("--texts", help=f"Corpus whose first {TEXTS} texts the new tool is tried on.")
+    ] = None,
+    model: Annotated[str, typer.Option("--model", help="For --texts; empty means the setting default_model.")] = "",
+    parameters: Annotated[
+        str, typer.Option("--parameters", help="For --texts: run parameters as JSON, over the default preset's.")
+    ] = "{}",
+) -> None:
+    """Write a tool file and its prompt from a server's tool and your examples, and try it.
+
+    Example: toolformer-ops new-tool --mcp mcp-server-time --tool convert_time --examples examples.txt --texts docs.jsonl
+    """
+    from toolformer_ops.on_a_file import new_tool as making
+    from toolformer_ops.runs.choices import values_for
+
+    # 1. The file and its prompt.
+    server = _server_part(mcp, openapi, url, header or (), secret or ())
+    settings = load_settings()
+    chosen = name or "".join(part[:1].upper() + part[1:] for part in tool.replace("-", "_").split("_"))
+    new = making.write_new_tool(settings, server, tool, chosen, examples, allow_writes=allow_writes)
+    recorded = new.tool.file.recorded
+    typer.echo(f"{new.path}\n{new.prompt_path}")
+    if recorded is not None and recorded.read_only is None:
+        typer.echo(f"{chosen}: the server does not say whether the tool only reads. Be sure that it does.", err=True)
+    typer.echo(f"calls: {making.call_form(new.tool)}", err=True)
+    # 2. What it answers.
+    for call_input, output in making.run_examples(settings, new):
+        typer.echo(f"[{chosen}({call_input}) -> {output.results[0] if output.results else output.reason}]")
+    # 3. What a model does with it.
+    model_name = model or settings.default_model
+    if texts is None or not model_name:
+        typer.echo(
+            f"to try it on {TEXTS} texts: toolformer-ops annotate TEXTS --tool {chosen} --limit {TEXTS} --all", err=True
+        )
+        return
+    _print_trial(
+        making.try_tool(settings, chosen, texts, model_name, TEXTS, values_for(settings, model_name, parameters))
+    )
+
+
+def _server_part(mcp: str, openapi: str, url: str, header: Sequence[str], secret: Sequence[str]) -> "ServerPart":
+    """The table `[server]` that the options ask for."""
+    from pydantic import ValidationError
+
+    from toolformer_ops.tools.servers.tool_file import ServerPart
+
+    if bool(mcp) == bool(openapi):
+        raise ParameterError("expected --mcp or --openapi, found both or neither. Name one server.")
+    for item in header:
+        if ":" not in item:
+            raise ParameterError(f"--header: expected a name, a colon and a value, found {item!r:.80}.")
+    headers = dict(item.partition(":")[::2] for item in header)
+    given: dict[str, Any] = (
+        {"url": url, "openapi": openapi} if openapi else {"url": mcp} if "://" in mcp else {"command": shlex.split(mcp)}
+    )
+    given |= {"headers": {key.strip(): value.strip() for key, value in headers.items()}, "secrets": secret}
+    try:
+        return ServerPart.model_validate({key: value for key, value in given.items() if value})
+    except ValidationError as error:
+        said = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
+        raise ConfigurationError(f"--mcp, --openapi, --url, --secret, --header: {said}.") from error
+
+
+def _print_trial(trial: "Trial") -> None:
+    """What was sampled and answered, and the calls that save most."""
+    typer.echo(f"{trial.texts} texts, {trial.texts_asked} asked")
+    for what, counts in (("sampled", trial.sampled), ("answers", trial.answers)):
+        typer.echo(
+            f"{what}: " + (", ".join(f"{key} {count}" for key, count in counts.most_common() if count) or "none")
+        )
+    kept = [line for line in trial.lines if line["kept"]]
+    typer.echo(f"calls with a result: {len(trial.lines)}, kept: {len(kept)}")
+    for line in sorted(
+        trial.lines, key=lambda one: float("inf") if one["loss_reduction"] is None else -one["loss_reduction"]
+    )[:SHOWN_CALLS]:
+        typer.echo(
+            json.dumps(
+                {key: line[key] for key in ("before", "call", "result", "after", "loss_reduction")}, ensure_ascii=False
+            )
+        )
+
+
+@app.command("refresh-tool")
+def refresh_tool(file: Annotated[Path, typer.Argument(help="A tool file.")]) -> None:
+    """Ask the server of a tool file what it is today, and record it: another version of the tool, whose calls run anew.
+
+    Example: toolformer-ops refresh-tool .toolformer/tools/convert_time.toml
+    """
+    from toolformer_ops.on_a_file.new_tool import refresh_tool as refresh
+    from toolformer_ops.tools.servers.tool_file import schema_hash
+
+    if file.suffix != ".toml":
+        raise ToolError(f"{file}: expected a tool file, NAME.toml, found another name.")
+    before, now = refresh(file)
+    if before == now:
+        typer.echo(f"{file}: {now.server} {now.version} as recorded")
+        return
+    was = f"{before.server} {before.version}, schema {schema_hash(before.input_schema)}" if before else "nothing"
+    typer.echo(f"{file}: {now.server} {now.version}, schema {schema_hash(now.input_schema)}; was: {was}")

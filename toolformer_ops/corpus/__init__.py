@@ -1,1 +1,0 @@
-"""Corpora: the files that hold them, and the records in those files."""

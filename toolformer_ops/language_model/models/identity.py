@@ -1,0 +1,360 @@
+"""Which model this is: a name that changes when weights, configuration or tokenizer change.
+
+A local folder is named by the hash of its content (`SmolLM2-135M-Instruct@5f0c...`), a hub model by its pinned revision
+(`HuggingFaceTB/SmolLM2-135M@93efa2f...`). A model on S3 has the name that its folder or hub model has: its manifest holds what
+decides it. Imports neither torch nor transformers, so that a stage which only registers a run stays cheap: it takes hashes from a
+file beside the weights, by the files' sizes and times, and of a model on S3 it reads the manifest alone. For a process that loads
+the model its files are read and hashed, once a node and day (1.4 s a GiB on a shared core; `storage/file_hashes.py` says what that
+trusts): a byte that changed without a trace in sizes and times is refused then, and the model has another name from then on.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.errors import (
+    ConfigurationError,
+    CorruptObjectError,
+    ModelError,
+    ModelHubError,
+    ObjectNotFoundError,
+    ToolformerError,
+    disk_full,
+)
+from toolformer_ops.language_model.models.sharing import require_sharing_config
+from toolformer_ops.local_paths import local_path, refusal
+from toolformer_ops.storage.file_hashes import verified_sha256
+from toolformer_ops.storage.shared_files import replace_file
+
+if TYPE_CHECKING:
+    from toolformer_ops.storage.artifacts import Artifact
+
+CONTENT_FILES = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "model.safetensors.index.json",
+)
+"""Files beside `*.safetensors` that decide what the model computes."""
+
+HASH_CACHE = ".content_hashes.json"
+"""Beside the weights: SHA-256 by file name, size and times, so that not every task that names a model reads its weights."""
+
+S3 = "s3://"
+"""With this begins the address of a published model."""
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+
+
+def model_identity(
+    path_or_hub_id: str,
+    revision: str | None = None,
+    *,
+    read: bool = False,
+    annotates: bool = False,
+    settings: Settings | None = None,
+) -> str:
+    """`name@content hash` of a model folder, or `hub id@revision`; the model is looked for but not loaded.
+
+    Also takes the `s3://` address of a published model, whose identity is that of the folder or hub model it was published from.
+    `read`: by the bytes of the files (`storage/file_hashes.py`), for a process that loads them, rather than by the hashes beside
+    the weights or by the manifest alone.
+    `annotates`: refuse a model of a folder or hub whose config.json says that the engine cannot use it (`sharing.py`); one on S3
+    is refused when it is loaded.
+    `settings` (the deployment's where None) say where S3, the cache and the hub are.
+
+    Raises:
+        ModelHubError: the hub does not answer.
+        ConfigurationError, DiskFullError: the local hub cache cannot be written.
+        ParameterError: this deployment lets nobody read there.
+        ModelError: there is no such folder, hub or published model, it lacks safetensors or a tokenizer, or a hub id has no pinned
+            revision; or a file was read and is not what its stored hash says; or it cannot annotate.
+        CorruptObjectError: the manifest or a file on S3 was changed or damaged.
+        ObjectStoreError, CacheFullError: S3 cannot be reached; the cache has no room for the files that are to be read.
+    """
+    if path_or_hub_id.startswith(S3):
+        published = published_model(path_or_hub_id, settings)
+        if read:
+            _fetched(published, settings)
+        return _published_identity(published)
+    settings = settings or load_settings()
+    folder = local_folder(path_or_hub_id, settings)
+    if folder is not None:
+        if annotates:
+            require_sharing_config(folder / "config.json")
+        return f"{folder.name}@{_content_hash(_file_hashes(settings, folder, read))[:16]}"
+    require_hub_revision(path_or_hub_id, revision)
+    config = _look_for_hub_model(path_or_hub_id, str(revision), settings)
+    if annotates:
+        require_sharing_config(config)
+    if read:
+        _require_downloaded(settings, config.parent)
+    return f"{path_or_hub_id}@{revision}"
+
+
+def local_folder(path_or_hub_id: str, settings: Settings | None = None) -> Path | None:
+    """The folder that is meant, checked for what loading needs; None where a hub id is meant.
+
+    For an `s3://` address this is the folder in the cache, which is filled where it does not hold the model yet.
+
+    Raises:
+        ParameterError: this deployment lets nobody read there.
+        ModelError: a path or an address is meant, and it holds no model, or a link to a file that nobody may read.
+        CorruptObjectError, ObjectStoreError, CacheFullError: as `model_identity`.
+    """
+    if path_or_hub_id.startswith(S3):
+        return _fetched(published_model(path_or_hub_id, settings), settings)
+    is_hub_id = _HUB_ID.fullmatch(path_or_hub_id) is not None
+    if is_hub_id and not os.path.isdir(path_or_hub_id):  # noqa: PTH112 - which is False for any text
+        return None
+    settings = settings or load_settings()
+    folder = local_path(settings, path_or_hub_id, "model")
+    try:
+        if not folder.is_dir():
+            raise ModelError(
+                f"expected a model folder or a hub id such as HuggingFaceTB/SmolLM2-135M, found nothing at {path_or_hub_id!r}. "
+                f"Give the folder that holds config.json."
+            )
+        for link in folder.rglob("*"):
+            if link.is_symlink() and (reason := refusal(settings, link.resolve(), folder)):
+                raise ModelError(
+                    f"{link}: expected a file of the model, found a link to a file that {reason}. Remove the link."
+                )
+        require_model(str(folder), {file.name for file in folder.iterdir() if file.is_file()})
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
+        raise ModelError(
+            f"{folder}: expected a model folder, found: {getattr(error, 'strerror', None) or error}."
+        ) from error
+    return folder
+
+
+def require_model(place: str, names: Collection[str]) -> None:
+    """Refuse files, given by their names, that lack what loading needs."""
+    lacking = [] if "config.json" in names else ["config.json"]
+    if not any(name.endswith(".safetensors") for name in names):
+        lacking.append("*.safetensors (other weight formats are not loaded: save the model with save_pretrained)")
+    if not any(name in names for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+        lacking.append("tokenizer.json")
+    if lacking:
+        raise ModelError(f"{place}: expected a causal language model, found no {', no '.join(lacking)}.")
+
+
+def published_model(address: str, settings: Settings | None = None) -> "Artifact":
+    """The model that is published at an `s3://` address, by its manifest; its files are not read.
+
+    Raises:
+        ModelError: nothing is published there, or no model.
+        CorruptObjectError: the manifest was changed, or is not the one that Postgres registered.
+    """
+    from toolformer_ops.storage import artifacts
+
+    try:
+        published = artifacts.find(settings or load_settings(), address, "model")
+    except ObjectNotFoundError as error:
+        raise ModelError(
+            f"expected a published model at {address}, found none: {error}. `toolformer-ops publish-model` puts one there."
+        ) from error
+    require_model(published.address, {file.name for file in published.manifest.files})
+    return published
+
+
+def _published_identity(published: "Artifact") -> str:
+    """What the manifest says; of a finetuned model, which says nothing, `name@content hash` by its files."""
+    files = {file.name: file.sha256 for file in published.manifest.files}
+    content = _content_hash(files)[:16]
+    identity = published.manifest.identity or f"{published.name}@{content}"
+    stated = identity.rpartition("@")[2]
+    if stated != content and not _COMMIT.fullmatch(stated):
+        raise CorruptObjectError(
+            f"{published.address}: expected the identity of the files that its manifest names (...@{content}), found {identity}. "
+            "Publish the model again under another name."
+        )
+    return identity
+
+
+def _fetched(published: "Artifact", settings: Settings | None) -> Path:
+    """The files of a published model in the cache, compared with their hashes."""
+    from toolformer_ops.storage import artifacts
+
+    return artifacts.fetch(settings or load_settings(), published)
+
+
+def require_hub_revision(hub_id: str, revision: str | None) -> str:
+    """The revision; a hub model whose weights could change between two runs is refused.
+
+    Raises:
+        ModelError: `revision` is not a full commit hash.
+    """
+    if revision is None or not _COMMIT.fullmatch(revision):
+        raise ModelError(
+            f"{hub_id}: expected a local folder, or a hub id with a revision of 40 hexadecimal digits, found revision "
+            f"{revision!r}. Copy the commit from the model's page and write {hub_id}@<commit>, or check the path."
+        )
+    return revision
+
+
+def hub_options(revision: str, settings: Settings | None = None) -> dict[str, Any]:
+    """The arguments with which every loader asks a model hub: at this revision, and never where `hub_offline` is set.
+
+    The setting is that of the deployment where no settings are given. Then only models in the local hub cache are found.
+    """
+    offline = (settings or load_settings()).hub_offline
+    if offline:
+        from huggingface_hub import constants
+
+        constants.HF_HUB_OFFLINE = True  # the hub's client would ask for other things than models, once a process
+    return {"revision": revision, "local_files_only": offline}
+
+
+def _look_for_hub_model(hub_id: str, revision: str, settings: Settings | None) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(hub_id, "config.json", **hub_options(revision, settings)))
+    except (OSError, ValueError) as error:  # hub errors are OSErrors or ValueErrors
+        raise hub_model_missing(hub_id, revision, error) from error
+
+
+def hub_model_missing(hub_id: str, revision: str | None, error: Exception) -> ToolformerError:
+    """The error for a hub model that can neither be downloaded nor found among those downloaded before.
+
+    A `ModelHubError` if the hub did not answer or could not serve, a `DiskFullError` or `ConfigurationError` if the local hub cache
+    cannot be written, a `ModelError` if the hub said that there is no such model.
+    """
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if full := disk_full(error):
+        return full
+    if (refused := cache_refused(error)) is not None:
+        return ConfigurationError(
+            f"{hub_id}@{revision}: expected a local hub cache that can be read and written, found: {refused}. Set HF_HOME to a "
+            "folder of this user, or give this user the rights."
+        )
+    if hub_failed(error):
+        return ModelHubError(
+            f"{hub_id}@{revision}: expected the model hub to answer, or a copy in the local hub cache, found neither ({reason}). "
+            "Try again when the hub can be reached, or publish the model on S3 from a machine with access "
+            "(`toolformer-ops publish-model`)."
+        )
+    return ModelError(
+        f"{hub_id}@{revision}: expected a hub model, or a copy of it in the local hub cache, found none ({reason}). "
+        f"Check id and revision, or publish it on S3 from a machine with access (`toolformer-ops publish-model`)."
+    )
+
+
+def cache_refused(error: BaseException) -> OSError | None:
+    """The error of the file system, among `error` and those that it was raised from, that denies a file of the local hub cache."""
+    cause: BaseException | None = error
+    while cause is not None:
+        # With a file name: the hub's errors are OSErrors too.
+        if (
+            isinstance(cause, OSError)
+            and cause.filename
+            and cause.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
+        ):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def hub_failed(error: BaseException) -> bool:
+    """Whether `error`, or one that it was raised from, is a hub that does not answer (no connection, 408, 429, 5xx).
+
+    A hub that was not asked, since this deployment is offline, has not failed.
+    """
+    import httpx2
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, HfHubHTTPError):
+            status = cause.response.status_code
+            return status in (408, 429) or status >= 500
+        if isinstance(cause, OfflineModeIsEnabled):
+            return False
+        if isinstance(cause, (httpx2.TransportError, ConnectionError, TimeoutError)):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
+def _require_downloaded(settings: Settings, snapshot: Path) -> None:
+    """Refuse a file of the local hub cache that is not what was downloaded: the cache names each by its hash.
+
+    Raises:
+        ModelError: a file has changed.
+    """
+    for link in snapshot.rglob("*"):
+        blob = link.resolve()
+        if blob.parent.name != "blobs" or not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", blob.name):
+            continue  # a copy, or a cache of another kind
+        if len(blob.name) == 64:
+            found = verified_sha256(settings, blob)
+        else:  # a small file: git's hash of it
+            content = blob.read_bytes()
+            found = hashlib.sha1(b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
+        if found != blob.name:
+            raise ModelError(
+                f"{link}: expected the content that was downloaded ({blob.name}), found {found}. It was changed or damaged: delete "
+                f"{blob} and download the model again."
+            )
+
+
+def _content_hash(sha256_by_name: Mapping[str, str]) -> str:
+    """The hash of what decides what a model computes, among files given by name with their SHA-256."""
+    deciding = (name for name in sha256_by_name if "/" not in name and name.endswith(".safetensors"))
+    names = {*deciding, *(name for name in CONTENT_FILES if name in sha256_by_name)}
+    content = hashlib.sha256()
+    for name in sorted(names):
+        content.update(f"{name} {sha256_by_name[name]}\n".encode())
+    return content.hexdigest()
+
+
+def _file_hashes(settings: Settings, folder: Path, read: bool) -> dict[str, str]:
+    """SHA-256 by name of the files that decide what a model computes, stored ones unless `read`."""
+    names = {path.name for path in folder.glob("*.safetensors")}
+    names.update(name for name in CONTENT_FILES if (folder / name).is_file())
+    cached = _read_hash_cache(folder)
+    hashes: dict[str, str] = {}
+    found: dict[str, str] = {}
+    changed: list[str] = []
+    for name in sorted(names):
+        status = (folder / name).stat()
+        # The time of the inode's change, too: it cannot be set back, as the file's can.
+        key = f"{name}|{status.st_size}|{status.st_mtime_ns}|{status.st_ctime_ns}"
+        stored = cached.get(key)
+        hashes[key] = stored if stored and not read else verified_sha256(settings, folder / name)
+        changed += [name] if stored not in (None, hashes[key]) else []
+        found[name] = hashes[key]
+    if hashes != cached:
+        _write_hash_cache(folder, hashes)
+    if changed:
+        raise ModelError(
+            f"{folder}: expected the content whose hashes are in {HASH_CACHE}, found another one of {', '.join(changed)}, with the "
+            "same sizes and times: it was changed or damaged. Put the files back; what is there now has another identity."
+        )
+    return found
+
+
+def _read_hash_cache(folder: Path) -> dict[str, str]:
+    try:
+        return {str(key): str(value) for key, value in json.loads((folder / HASH_CACHE).read_text()).items()}
+    except (OSError, ValueError, AttributeError):  # absent, unreadable or damaged: hashed anew
+        return {}
+
+
+def _write_hash_cache(folder: Path, hashes: dict[str, str]) -> None:
+    with contextlib.suppress(OSError):  # a read-only model folder: hashed again next time
+        replace_file(folder / HASH_CACHE, json.dumps(hashes, indent=1))

@@ -1,0 +1,275 @@
+"""Load network and tokenizer with transformers: safetensors only, no remote code, hub models only at a pinned revision."""
+
+import json
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.errors import ModelError, ToolformerError
+from toolformer_ops.language_model.models.gpus import GIB, free_bytes, gpus, require_gpu, require_own_memory
+from toolformer_ops.language_model.models.identity import (
+    hub_model_missing,
+    hub_options,
+    local_folder,
+    model_identity,
+    require_hub_revision,
+)
+from toolformer_ops.language_model.models.late_imports import imported_when_used
+
+logger = logging.getLogger(__name__)
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def load_network(
+    path_or_hub_id: str,
+    revision: str | None,
+    dtype: str,
+    device: str,
+    threads: int,
+    settings: Settings | None = None,
+) -> tuple[Any, Any, str]:
+    """Network, tokenizer and identity, which is that of the bytes on the disk; `settings` as for `model_identity`.
+
+    Raises:
+        ModelError: there is no such model, its files are not what their stored hashes say, or dtype or device cannot be used.
+        ModelHubError, NoDeviceError: the hub does not answer, or no GPU is there.
+        CorruptObjectError, ObjectStoreError, CacheFullError: a model on S3 cannot be fetched.
+    """
+    identity = model_identity(path_or_hub_id, revision, read=True, settings=settings)
+    network = load_weights(path_or_hub_id, revision, dtype, device, threads, settings)
+    return network, load_tokenizer(path_or_hub_id, revision, settings), identity
+
+
+def load_weights(
+    path_or_hub_id: str,
+    revision: str | None,
+    dtype: str,
+    device: str,
+    threads: int,
+    settings: Settings | None = None,
+) -> Any:
+    """The network alone. Its weights go from their files to the device, so that main memory holds a few tensors of a GPU's network.
+
+    Raises:
+        ModelError: there is no such model, dtype or device cannot be used, or the weights do not fit on the GPUs: that is found
+            before any is read.
+        ConfigurationError: torch cannot use this machine's driver.
+        ModelHubError, NoDeviceError: the hub does not answer, or no GPU is there, or other processes fill it.
+    """
+    from safetensors import SafetensorError
+
+    with imported_when_used("scipy.optimize:linear_sum_assignment"):  # for the loss of networks that detect objects
+        import transformers.modeling_utils  # noqa: F401
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging as transformers_logging
+
+    if dtype not in DTYPES:
+        raise ModelError(f"expected a dtype of {', '.join(DTYPES)}, found {dtype!r}.")
+    _check_device(device)
+    torch.set_float32_matmul_precision("highest")  # float32 is what decides: no TF32
+    if torch.device(device).type == "cpu":
+        torch.set_num_threads(threads)
+    transformers_logging.disable_progress_bar()
+    source, pinned = _source(path_or_hub_id, revision, settings)
+    placed: dict[str, Any] = {}
+    if torch.device(device).type == "cuda":
+        is_spread = device == "cuda" and (settings or load_settings()).model_parallel != "off"
+        placed["device_map"] = "balanced" if is_spread else device
+        _require_room(source, pinned, dtype, device, is_spread=is_spread)
+    loaded: Any
+    try:
+        loaded = AutoModelForCausalLM.from_pretrained(
+            source,
+            dtype=DTYPES[dtype],
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **placed,
+            **pinned,
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise _cannot_be_loaded(source, pinned, error) from error
+    network, report = loaded
+    if lacking := sorted(report["missing_keys"]):  # transformers would go on with random numbers in their place
+        raise ModelError(
+            f"{source}: expected all weights of a {type(network).__name__}, found none for {len(lacking)} of them, such as "
+            f"{lacking[0]}. Save or download the model again."
+        )
+    if getattr(network.config, "auto_map", None):
+        logger.warning(
+            "%s: config.json names code of its own (auto_map), which is never run; it is a %s of transformers",
+            source, type(network).__name__,
+        )  # fmt: skip
+    if placed.get("device_map") != "balanced":
+        return network
+    _require_on_gpus(network, source)
+    return answer_on_first_device(network)
+
+
+def weight_bytes(folder: Path, dtype: torch.dtype) -> int:
+    """What a model folder's weights take in a number format, from the headers of its safetensors; 0 where it has none.
+
+    Raises:
+        OSError, ValueError, KeyError, SafetensorError: a header, or the index of the files, is damaged.
+    """
+    from safetensors import safe_open
+
+    index = folder / "model.safetensors.index.json"
+    one = folder / "model.safetensors"
+    names = {one.name} if one.is_file() else set()
+    if not names and index.is_file():
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    numbers = 0
+    for name in names:
+        with safe_open(folder / name, framework="pt") as file:
+            numbers += sum(math.prod(file.get_slice(tensor).get_shape()) for tensor in file.keys())  # noqa: SIM118
+    return numbers * dtype.itemsize
+
+
+def _require_room(source: str, pinned: dict[str, Any], dtype: str, device: str, *, is_spread: bool) -> None:
+    """Refuse weights that are larger than what is free on the GPUs; a hub model that is not downloaded yet is let through.
+
+    Raises:
+        ModelError: bytes needed, bytes there, and what to do.
+        NoDeviceError: other processes hold the memory.
+    """
+    from huggingface_hub import try_to_load_from_cache
+    from safetensors import SafetensorError
+
+    config = try_to_load_from_cache(source, "config.json", revision=pinned["revision"]) if pinned else None
+    folder = Path(config).parent if isinstance(config, str) else Path(source)
+    try:
+        needed = weight_bytes(folder, DTYPES[dtype])
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise _cannot_be_loaded(source, pinned, error) from error
+    found = range(torch.cuda.device_count()) if is_spread else (torch.device(device).index or 0,)
+    free = sum(free_bytes(number) for number in found)
+    if needed <= free:
+        return
+    require_own_memory(f"the weights of {source}")
+    several = (
+        "Give the pod more GPUs (nvidia.com/gpu in gpu.yaml)"
+        if is_spread
+        else "Spread it over several GPUs (nvidia.com/gpu in gpu.yaml, which sets TOOLFORMER_MODEL_PARALLEL=layers)"
+    )
+    raise ModelError(
+        f"{source}: expected {needed / GIB:.1f} GiB of GPU memory for its weights in {dtype}, found {free / GIB:.1f} GiB to load "
+        f"them into ({', '.join(map(str, gpus()))}). {several}, or choose a node with larger GPUs"
+        f"{', or bfloat16' if dtype == 'float32' else ''}."
+    )
+
+
+def answer_on_first_device(network: Any) -> Any:
+    """Let decoder and output projection of a network whose layers accelerate has spread answer where they take their input.
+
+    accelerate moves what a layer reads to the layer's device. Only the KV cache stays with its layer.
+    """
+    from accelerate.utils import send_to_device
+
+    first = network.get_input_embeddings().weight.device
+    for module in (network.base_model, network.get_output_embeddings()):
+        module.register_forward_hook(lambda _module, _inputs, output: send_to_device(output, first))
+    return network
+
+
+def _require_on_gpus(network: Any, source: str) -> None:
+    """Refuse a network of which accelerate left a part to the CPU or the disk: each token would bring it over again."""
+    elsewhere = sorted(
+        name for name, place in getattr(network, "hf_device_map", {}).items() if place in ("cpu", "disk")
+    )
+    if elsewhere:
+        require_own_memory(f"the weights of {source}")
+        raise ModelError(
+            f"{source}: expected GPUs that hold all of its weights, found {', '.join(map(str, gpus())) or 'none'}, without room "
+            f"for {len(elsewhere)} of its parts, such as {elsewhere[0]}. Give the process more GPUs (nvidia.com/gpu in gpu.yaml), "
+            "or use bfloat16."
+        )
+
+
+def load_config(path_or_hub_id: str, revision: str | None, settings: Settings | None = None) -> Any:
+    """The configuration alone.
+
+    Raises:
+        ModelError: there is no such model.
+    """
+    from transformers import AutoConfig
+
+    return _from_pretrained(AutoConfig, path_or_hub_id, revision, settings)
+
+
+def load_tokenizer(path_or_hub_id: str, revision: str | None, settings: Settings | None = None) -> Any:
+    """The tokenizer alone.
+
+    Raises:
+        ModelError: there is no such model, or its tokenizer is code of its own.
+    """
+    from transformers import AutoTokenizer
+
+    tokenizer = _from_pretrained(AutoTokenizer, path_or_hub_id, revision, settings)
+    require_no_own_code(tokenizer, path_or_hub_id)
+    return tokenizer
+
+
+def require_no_own_code(tokenizer: Any, source: str) -> None:
+    """Refuse a tokenizer that names code of its own: transformers has loaded another class in its place, without a word.
+
+    Raises:
+        ModelError: `auto_map` in tokenizer_config.json names a class.
+    """
+    classes = tokenizer.init_kwargs.get("auto_map") or {}
+    own = classes.get("AutoTokenizer") if isinstance(classes, dict) else classes  # a list is the older form
+    if own:
+        name = own if isinstance(own, str) else next((part for part in own if part), "")
+        raise ModelError(
+            f"{source}: expected a tokenizer of transformers, found auto_map in tokenizer_config.json, with code of its own "
+            f"({name}) that is never run. If {type(tokenizer).__name__} does the same, remove auto_map; else take another model."
+        )
+
+
+def _from_pretrained(kind: Any, path_or_hub_id: str, revision: str | None, settings: Settings | None) -> Any:
+    source, pinned = _source(path_or_hub_id, revision, settings)
+    try:
+        return kind.from_pretrained(source, trust_remote_code=False, **pinned)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise _cannot_be_loaded(source, pinned, error) from error
+
+
+def _source(path_or_hub_id: str, revision: str | None, settings: Settings | None) -> tuple[str, dict[str, Any]]:
+    """A folder, or a hub id with its pinned revision and whether the hub may be asked, as transformers takes them.
+
+    Raises:
+        ModelError: a hub id without a revision.
+    """
+    folder = local_folder(path_or_hub_id, settings)
+    if folder is not None:
+        return str(folder), {}
+    return path_or_hub_id, hub_options(require_hub_revision(path_or_hub_id, revision), settings)
+
+
+def _cannot_be_loaded(source: str, pinned: dict[str, Any], error: Exception) -> ToolformerError:
+    if isinstance(error, torch.OutOfMemoryError):
+        require_own_memory(f"the weights of {source}")
+        return ModelError(
+            f"{source}: expected a GPU that holds all of its weights, found too little memory: {str(error).splitlines()[0]} Give "
+            "the process a larger GPU, or several (nvidia.com/gpu in gpu.yaml), or use bfloat16."
+        )
+    if pinned:
+        return hub_model_missing(source, pinned["revision"], error)
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return ModelError(
+        f"{source}: expected a causal language model that transformers can load without remote code, found: {reason}"
+    )
+
+
+def _check_device(device: str) -> None:
+    try:
+        wanted = torch.device(device)
+    except RuntimeError as error:
+        raise ModelError(f"expected a device such as cpu or cuda:0, found {device!r}.") from error
+    if wanted.type == "cuda":
+        require_gpu(device)

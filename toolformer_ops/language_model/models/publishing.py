@@ -1,0 +1,93 @@
+"""Publish a model on S3, from a folder or from the hub, so that every machine finds it under one address.
+
+Weights are published as safetensors alone: a pickle can run code where it is loaded. Files that are neither weights nor
+configuration nor tokenizer stay where they are.
+"""
+
+import logging
+import re
+from pathlib import Path
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import AlreadyPublishedError, ParameterError
+from toolformer_ops.language_model.models.identity import (
+    S3,
+    hub_model_missing,
+    hub_options,
+    local_folder,
+    model_identity,
+    require_hub_revision,
+    require_model,
+)
+from toolformer_ops.storage import artifacts
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "models"
+FILES = (
+    "*.safetensors",
+    "*.json",
+    "*.txt",
+    "*.model",
+    "*.jinja",
+    "*.md",
+    "LICENSE*",
+    "additional_chat_templates/*.jinja",
+)
+"""What is published of a model: no pickles, no code, no other formats of the weights."""
+PICKLES = {".bin", ".pt", ".pth", ".pkl", ".ckpt", ".h5", ".msgpack"}
+
+
+def publish_model(
+    settings: Settings, path_or_hub_id: str, revision: str | None = None, name: str | None = None
+) -> artifacts.Artifact:
+    """Publish a folder, or a hub model at its pinned revision, as `models/NAME`; once more is no new publication.
+
+    The identity is that of the folder or hub model, so that recipes do not change; `name` (the folder's, or the last part of the
+    hub id, where None) is a part of the address alone.
+
+    Raises:
+        ModelError: there is no such model, or it has no safetensors or no tokenizer.
+        ParameterError: the name cannot be a part of an address, or the model is on S3 already.
+        AlreadyPublishedError: another model has this name.
+        ObjectStoreError: S3 refuses.
+    """
+    if path_or_hub_id.startswith(S3):
+        raise ParameterError(
+            f"expected a folder or a hub id with its revision, found {path_or_hub_id}, which is on S3."
+        )
+    folder = local_folder(path_or_hub_id, settings)
+    place = folder or _downloaded(path_or_hub_id, require_hub_revision(path_or_hub_id, revision), settings)
+    name = name or path_or_hub_id.rstrip("/").rpartition("/")[2] if folder is None else name or folder.name
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ParameterError(f"--name: expected letters, digits, '.', '_' and '-', found {name!r}.")
+    identity = model_identity(path_or_hub_id, revision, read=True, settings=settings)
+    files = {
+        path.relative_to(place).as_posix(): path
+        for pattern in FILES
+        for path in place.glob(pattern)
+        if path.is_file() and not path.name.startswith(".")
+    }
+    left_out = [path.name for path in sorted(place.iterdir()) if path.suffix in PICKLES]
+    if left_out:
+        logger.warning("not published, since a pickle can run code where it is loaded: %s", ", ".join(left_out))
+    logger.info("publishing %s: %d files", identity, len(files))
+    try:
+        return artifacts.publish(
+            settings, "model", identity, f"{PREFIX}/{name}", files, source=identity if folder is None else str(folder)
+        )
+    except AlreadyPublishedError as error:
+        raise AlreadyPublishedError(f"{error} For this model: --name OTHER-NAME.") from error
+
+
+def _downloaded(hub_id: str, revision: str, settings: Settings) -> Path:
+    """The hub model in the local hub cache, with the files that are published."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        found = snapshot_download(hub_id, allow_patterns=list(FILES), **hub_options(revision, settings))
+    except (OSError, ValueError) as error:  # hub errors are OSErrors or ValueErrors
+        raise hub_model_missing(hub_id, revision, error) from error
+    place = Path(found)
+    require_model(found, {file.name for file in place.iterdir() if file.is_file()})
+    return place

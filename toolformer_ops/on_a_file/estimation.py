@@ -1,0 +1,309 @@
+"""Say before a run what it will take: texts, calls, rows and device hours, by tool.
+
+Counts what the filters keep in the whole corpus, annotates a few of the kept texts with a clock (the probe), and multiplies. The
+probe's texts are those with the smallest hashes: random, and the same for the same corpus. One process takes them as one small
+micro-batch; more processes share the hours, and larger micro-batches on a GPU need fewer. Inputs that texts have in common are
+executed once in a run, which a probe does not see. What earlier runs did under the same recipes is not subtracted. Placebos are
+scored with stand-ins for results, since a probe has too few of its own, and for all calls; of those that only a sampled call has,
+the share counts that a run samples.
+Writes `annotation_runs.estimate` where asked to.
+"""
+
+import functools
+import heapq
+import itertools
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from toolformer_ops.annotation.candidates import filter_document, kept_paragraphs
+from toolformer_ops.annotation.placebo import PlaceboDraw, score_placebos
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ParameterError
+from toolformer_ops.on_a_file.annotator import AnnotatedParagraph, Annotator, read_corpus
+from toolformer_ops.records import Document, Paragraph
+from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
+from toolformer_ops.runs.models import load_scoring_model
+from toolformer_ops.runs.placebo_pools import Pool, PooledResult, sample_share, wants_placebos
+from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.corpus_records import Record
+from toolformer_ops.tools.base import Tool
+from toolformer_ops.tools.registry import get_tool
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import LanguageModel
+
+PROBE_TEXTS = 3
+"""Texts a tool that are annotated to measure: a minute for a small model on one core, and a spread that can be seen."""
+
+
+@dataclass
+class KeptTexts:
+    """What a tool's filter left of a corpus."""
+
+    texts: int = 0
+    """Kept paragraphs; documents for a filter that judges documents."""
+    decisions: int = 0
+    seconds: float = 0.0
+    probe: list[Paragraph] = field(default_factory=list)
+    """The kept texts with the smallest ids: a random choice that the content decides."""
+
+
+@dataclass(frozen=True)
+class ProbedText:
+    """What one text took."""
+
+    positions: int
+    calls: int
+    rows: int
+    """In `candidate_calls`, `pruned_positions`, `call_results` and `call_losses`."""
+    seconds: Mapping[str, float]
+    """By stage; in `placebo` as if all calls were sampled for the false-discovery rate."""
+    pool_calls: int = 0
+    """Calls with a result and losses: of these a run samples a share."""
+    own_placebos: int = 0
+    """Of calls that save enough to have placebos in any case."""
+    sampled_placebos: int = 0
+    """Further ones that sampled calls have."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a tool's part of a run will take, or the whole."""
+
+    tool: str
+    texts: int
+    probed_texts: int
+    positions: int
+    calls: int
+    rows: int
+    device_hours: float
+    """Sampling, scoring and placebos, and execution where the tool runs a model, in one process."""
+    device_hours_low: float
+    """If every text were as the cheapest of the probe."""
+    device_hours_high: float
+    """If every text were as the dearest of the probe."""
+    seconds: Mapping[str, float]
+    """By stage, as the ledger will have them."""
+
+
+def count_kept(
+    documents: Iterable[Document], tools: Sequence[Tool], choices: FilterChoices, probe_texts: int = PROBE_TEXTS
+) -> dict[str, KeptTexts]:
+    """What each tool's filter keeps of the documents, with the texts to probe; holds no more texts than those."""
+    kept = {tool.spec.name: KeptTexts() for tool in tools}
+    for document in documents:
+        for tool in tools:
+            found = kept[tool.spec.name]
+            started = time.perf_counter()
+            decisions = filter_document(tool, document, choices)
+            found.seconds += time.perf_counter() - started
+            found.decisions += len(decisions)
+            paragraphs = kept_paragraphs(document, decisions)
+            found.texts += len(paragraphs)
+            found.probe = heapq.nsmallest(
+                probe_texts, [*found.probe, *paragraphs], key=lambda item: (item.document.document_id.int, item.number)
+            )
+    return kept
+
+
+def distinct_documents(settings: Settings, corpus: str, limit: int | None) -> Iterator[Document]:
+    """The documents that a run over the corpus would annotate: each text once, up to the limit.
+
+    Raises:
+        CorpusError: there is nothing at that address, or no line of it is a usable record.
+    """
+    seen: set[uuid.UUID] = set()
+    for _, record in read_corpus(settings, corpus):
+        if limit is not None and len(seen) >= limit:
+            return
+        if isinstance(record, Record):
+            document = record.document()
+            if document.document_id not in seen:
+                seen.add(document.document_id)
+                yield document
+
+
+def probe_tool(
+    settings: Settings,
+    model: "Callable[[], LanguageModel]",
+    tool: Tool,
+    choices: RunChoices,
+    texts: Sequence[Paragraph],
+) -> list[ProbedText]:
+    """Annotate the texts as the stages would, and say what each took.
+
+    What a process does once (model, prompt, index) is done before the clock runs.
+    """
+    if not texts:
+        return []
+    annotator = Annotator(settings=settings, tool=tool, choices=choices, model=model)
+    annotator.open(texts[0].document.text)
+    annotated = list(annotator.annotate(texts))
+    probed = []
+    for one in annotated:
+        counts = one.counts
+        rows = counts["positions_pruned_below"] + counts["inputs"] + 2 * counts["candidates"]
+        probed.append(
+            ProbedText(positions=counts["positions"], calls=counts["candidates"], rows=rows, seconds=one.seconds)
+        )
+    return with_placebos(probed, model, choices, annotated) if wants_placebos(choices) else probed
+
+
+def with_placebos(
+    probed: Sequence[ProbedText],
+    model: "Callable[[], LanguageModel]",
+    choices: RunChoices,
+    annotated: Sequence[AnnotatedParagraph],
+) -> list[ProbedText]:
+    """The probed texts with what the placebos of their calls take, as if all calls were sampled; computed together."""
+    calls = [[call for call in one.calls if call.has_losses] for one in annotated]
+    # As many other results as a call can ask for, each a little longer than one of the probe's own.
+    own_results = itertools.cycle(str(call.scored.result) for of_text in calls for call in of_text)
+    stand_ins = [
+        PooledResult(number, uuid.UUID(int=number), uuid.UUID(int=0), f"{result} {number}")
+        for number, result in enumerate(itertools.islice(own_results, choices.placebos + 1))
+    ]
+    draw = PlaceboDraw(Pool(choices.placebos, 1.0, stand_ins))
+    started = time.perf_counter()
+    scored = score_placebos(
+        model, choices, [(one.text, of_text) for one, of_text in zip(annotated, calls, strict=True)], draw
+    )
+    seconds = time.perf_counter() - started
+    weights = [len(one.text) * sum(map(len, found)) for one, found in zip(annotated, scored, strict=True)]
+    texts: list[ProbedText] = []
+    for text, of_text, found, weight in zip(probed, calls, scored, weights, strict=True):
+        own = sum(
+            min(len(placebos), choices.placebos)
+            for call, placebos in zip(of_text, found, strict=True)
+            if draw.reaches(call.scored, choices.prune_below)
+        )
+        texts.append(
+            replace(
+                text,
+                seconds={**text.seconds, "placebo": seconds * weight / max(1, sum(weights))},
+                pool_calls=len(of_text),
+                own_placebos=own,
+                sampled_placebos=sum(map(len, found)) - own,
+            )
+        )
+    return texts
+
+
+def extrapolate(tool: Tool, kept: KeptTexts, probed: Sequence[ProbedText], choices: PlaceboChoices) -> Estimate:
+    """The probe's means times the kept texts; the spread is that of its cheapest and dearest text."""
+    stages = ("sample", "execute", "score", "placebo")
+    on_device = stages if tool.spec.needs_device else ("sample", "score", "placebo")
+
+    def expected(values: Iterable[float]) -> float:
+        return sum(values) / len(probed) * kept.texts if probed else 0.0
+
+    share = sample_share(choices, round(expected(text.pool_calls for text in probed)))
+
+    def placebos(text: ProbedText) -> float:
+        return text.own_placebos + share * text.sampled_placebos
+
+    def seconds(text: ProbedText, stage: str) -> float:
+        of_stage = text.seconds.get(stage, 0.0)
+        if stage != "placebo":
+            return of_stage
+        return of_stage * placebos(text) / max(1, text.own_placebos + text.sampled_placebos)
+
+    hours = [sum(seconds(text, stage) for stage in on_device) * kept.texts / 3600 for text in probed]
+
+    return Estimate(
+        tool=tool.spec.name,
+        texts=kept.texts,
+        probed_texts=len(probed),
+        positions=round(expected(text.positions for text in probed)),
+        calls=round(expected(text.calls for text in probed)),
+        rows=kept.decisions + round(expected(text.rows + placebos(text) for text in probed)),
+        device_hours=sum(hours) / len(hours) if hours else 0.0,
+        device_hours_low=min(hours, default=0.0),
+        device_hours_high=max(hours, default=0.0),
+        seconds={
+            "filter": kept.seconds,
+            **{stage: expected(seconds(text, stage) for text in probed) for stage in stages},
+        },
+    )
+
+
+def total(estimates: Sequence[Estimate]) -> Estimate:
+    """The sum over the tools; its spread is as if the cheapest texts, or the dearest, came together in all tools."""
+    stages = dict.fromkeys(stage for estimate in estimates for stage in estimate.seconds)
+    return Estimate(
+        tool="total",
+        texts=sum(item.texts for item in estimates),
+        probed_texts=sum(item.probed_texts for item in estimates),
+        positions=sum(item.positions for item in estimates),
+        calls=sum(item.calls for item in estimates),
+        rows=sum(item.rows for item in estimates),
+        device_hours=sum(item.device_hours for item in estimates),
+        device_hours_low=sum(item.device_hours_low for item in estimates),
+        device_hours_high=sum(item.device_hours_high for item in estimates),
+        seconds={stage: sum(item.seconds.get(stage, 0.0) for item in estimates) for stage in stages},
+    )
+
+
+def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PROBE_TEXTS) -> list[Estimate]:
+    """What each tool of a run with these choices will take.
+
+    Raises:
+        CorpusError: nothing is at the corpus's address, or no record of it can be used.
+        ModelError, ToolError, SearchIndexError: the model, a tool or an index is not there.
+    """
+    tools = [get_tool(name) for name in choices.tools]
+    kept = count_kept(distinct_documents(settings, choices.corpus, choices.document_limit), tools, choices, probe_texts)
+    model = functools.cache(lambda: load_scoring_model(settings, choices.model, choices.verify_in_float32))
+    return [
+        extrapolate(
+            tool,
+            kept[tool.spec.name],
+            probe_tool(settings, model, tool, choices, kept[tool.spec.name].probe),
+            choices.part(PlaceboChoices),
+        )
+        for tool in tools
+    ]
+
+
+def as_json(settings: Settings, estimates: Sequence[Estimate]) -> dict[str, Any]:
+    """As `annotation_runs.estimate` holds it."""
+    return {
+        "tools": [asdict(estimate) for estimate in estimates],
+        "total": asdict(total(estimates)),
+        "measured_on": {"device": settings.device, "dtype": settings.dtype, "threads": settings.threads},
+    }
+
+
+def store_estimate(settings: Settings, run_id: str, estimate: Mapping[str, Any]) -> None:
+    """Keep an estimate with its run.
+
+    Raises:
+        ParameterError: there is no such run.
+    """
+    with database.transaction(database.connect(settings)) as connection:
+        stored = database.execute(connection, queries.runs.store_estimate, run_id=run_id, estimate=dict(estimate))
+    if not stored:
+        raise ParameterError(
+            f"--store: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`."
+        )
+
+
+def print_table(settings: Settings, estimates: Sequence[Estimate]) -> None:
+    """Print estimates as a table on stdout, with the sum below."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(caption=f"one process on {settings.device} in {settings.dtype}")
+    table.add_column("tool", no_wrap=True)
+    for column in ("texts", "positions", "calls", "rows", "device hours"):
+        table.add_column(column, justify="right")
+    for estimate in (*estimates, total(estimates)):
+        if estimate.tool == "total":
+            table.add_section()
+        counts = (estimate.texts, estimate.positions, estimate.calls, estimate.rows)
+        spread = f"{estimate.device_hours_low:.2g} to {estimate.device_hours_high:.2g}"
+        table.add_row(estimate.tool, *map("{:,}".format, counts), f"{estimate.device_hours:.2g} ({spread})")
+    Console().print(table)

@@ -1,0 +1,192 @@
+"""Explain one call: run its tool, score it token by token, and say whether it is kept; and the table that people see.
+
+Nothing is pruned and nothing is kept. The numbers are those that a run would store (`on_a_file/annotator.py`).
+"""
+
+import dataclasses
+import functools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw
+from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, own_text_of, score_texts
+from toolformer_ops.call_syntax import Call, parse_call
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import CallSyntaxError, ParameterError
+from toolformer_ops.on_a_file.annotator import document_of, judged_call_of
+from toolformer_ops.records import FLOAT32, PlacedCall, content_uuid
+from toolformer_ops.runs.choices import PlaceboChoices, ScoringChoices
+from toolformer_ops.runs.models import load_scoring_model, load_tokenization
+from toolformer_ops.runs.placebo_pools import Pool
+from toolformer_ops.tools.base import run_tool
+from toolformer_ops.tools.registry import get_tool
+
+
+def token_at(starts: tuple[int, ...], text: str, at: int) -> int:
+    """The token before which a call at character offset `at` is put: the one that starts there, or with the space before it.
+
+    Raises:
+        ParameterError: no token but the first starts there; the message names the nearest offsets that can be used.
+    """
+    for wanted in (at, at - 1):
+        if wanted in starts[1:] and not text[wanted:at].strip():
+            return starts.index(wanted, 1)
+    usable = sorted(set(starts[1:]), key=lambda start: abs(start - at))[:3]
+    raise ParameterError(
+        f"--at: expected the start of a token after the first in a text of {len(text)} characters, found {at}. "
+        f"The nearest are {', '.join(map(str, usable)) or 'none: the text is one token'}."
+    )
+
+
+def explain_call(
+    settings: Settings,
+    text: str,
+    at: int,
+    call_text: str,
+    date: str | None,
+    model_name: str,
+    context_tokens: int | None = None,
+    pool_file: Path | None = None,
+) -> dict[str, Any]:
+    """Run the call's tool and score the call at a character offset, token by token; nothing is pruned.
+
+    `context_tokens` is how much text before the call it is scored with; None is all. `pool_file` holds calls as `annotate --all`
+    prints them: results of this tool's calls in other texts are scored in the call's place, too (docs/placebo.md).
+
+    Raises:
+        ParameterError: the offset is outside the text or where no call can be put.
+        CallSyntaxError: the call does not parse.
+    """
+    # 1. What can be checked without the model, whose tokenizer loads in a second: call, date, offset.
+    parsed = parse_call(call_text.strip().removeprefix("[").removesuffix("]"))
+    tool = get_tool(parsed.tool)
+    call = Call(tool.spec.name, parsed.input)
+    document = document_of(text, date)
+    draw = PlaceboDraw(pool_of_file(pool_file, call.tool)) if pool_file else None
+    token = token_at(load_tokenization(settings, model_name).tokenize(text).starts, text, at)
+    explanation: dict[str, Any] = {"call": str(call), "at": at, "result": None, "reason": None}
+    # 2. The tool's answer.
+    effective_input = tool.effective_input(call.input, tool.spec.as_read(document))
+    if effective_input is None:
+        return {**explanation, "reason": "document_cannot_answer"}
+    model = functools.cache(lambda: load_scoring_model(settings, model_name))
+    [output] = run_tool(tool.open(settings, model), [effective_input], settings.tool_time_limit_seconds)
+    # 3. The losses, and the same token by token.
+    executed = ExecutedCall(token=token, call=call, results=output.results, reason=output.reason)
+    choices = ScoringChoices(prune_below=0.0, scoring_context_tokens=context_tokens)
+    [[scored]] = score_texts(
+        model, choices, tool.spec.keep_threshold, [ExecutedText(text, [executed], own_text_of(tool, document))]
+    )
+    explanation |= {"result": scored.result, "reason": scored.reason}
+    if scored.result is None or scored.reason is not None:
+        return explanation
+    judged = JudgedCall(content_uuid(text, str(at), str(call)), document.document_id, token, call, scored)
+    others = draw.of_call(judged, draw.placebos) if draw else []
+    [losses] = model().losses_with_result(
+        [(text, [PlacedCall(token, call, other.result) for other in others])],
+        context_tokens=context_tokens,
+        number_format=scored.number_format or FLOAT32,
+    )
+    placebos: list[dict[str, Any]] = [
+        {"result": other.result, "loss_with_result": loss, "information": loss - (scored.loss_with_result or 0.0)}
+        for other, loss in zip(others, losses, strict=True)
+    ]
+    details = model().score_details(text, PlacedCall(token, call, scored.result), context_tokens=context_tokens)
+    return {
+        **explanation,
+        "position_token": token,
+        "loss_without_call": scored.loss_without_call,
+        "loss_without_result": scored.loss_without_result,
+        "loss_with_result": scored.loss_with_result,
+        "loss_without_call_full_context": scored.loss_without_call_full_context,
+        "context_tokens": context_tokens,
+        "loss_reduction": scored.loss_reduction,
+        "placebos": placebos,
+        "information": math.fsum(item["information"] for item in placebos) / len(placebos) if placebos else None,
+        "keep_threshold": tool.spec.keep_threshold,
+        "kept": scored.is_kept(tool.spec.keep_threshold),
+        "tokens": [dataclasses.asdict(item) for item in details],
+    }
+
+
+def pool_of_file(file: Path, tool: str) -> Pool:
+    """The pool of a tool's calls in a file that `annotate --all` printed.
+
+    Raises:
+        ParameterError: the file is not there, or a line is no such call.
+    """
+    try:
+        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        calls = [judged_call_of(line) for line in lines]
+    except (OSError, ValueError, KeyError, TypeError, CallSyntaxError) as error:
+        raise ParameterError(
+            f"--placebos: expected calls as `toolformer-ops annotate FILE --all` prints them, found in {file}: {error!r}."
+        ) from error
+    of_tool = [call for call in calls if call.call.tool == tool and call.has_losses]
+    found = ((call.call_id, call.document_id, str(call.scored.result)) for call in of_tool)
+    return Pool.of_calls(found, PlaceboChoices())
+
+
+def explanation_table(explanation: dict[str, Any]) -> None:
+    """Print an explanation as a table on stdout; that of a stored call (`runs/explaining.py`) with the text around it."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if "call_id" in explanation:
+        place = f"{explanation['run_id']} {explanation['document_id']} at {explanation['at']}, call {explanation['call_id']}"
+        console.print(place, markup=False, highlight=False)
+        around = f"{explanation['text_before']}[{explanation['call']}]{explanation['text_after']}"
+        console.print(f"  ...{around}...".replace("\n", " "), markup=False, highlight=False)
+    if explanation["reason"] is not None and not explanation.get("tokens"):
+        what = "no result" if explanation["result"] is None else "no losses"
+        console.print(f"{explanation['call']}: {what} ({explanation['reason']})", markup=False)
+        return
+    columns = ("token", "weight", "without call", "without result", "with result")
+    table = Table(*columns, title="log p(token), natural logarithm", caption="losses in nats")
+    for number, token in enumerate(explanation["tokens"], 1):
+        names = ("weight", "log_p_without_call", "log_p_without_result", "log_p_with_result")
+        label = str(number) if token["text"] is None else repr(token["text"])
+        table.add_row(label, *(_number(token[name]) for name in names))
+    losses = [_number(explanation[name]) for name in ("loss_without_call", "loss_without_result", "loss_with_result")]
+    table.add_section()
+    table.add_row("loss", "", *losses)
+    console.print(table)
+    if explanation["reason"] is not None:
+        bound = explanation["reduction_bound"]
+        console.print(
+            f"not scored to the end ({explanation['reason']}): it saves at most {_number(bound)} nats", markup=False
+        )
+        return
+    if explanation["context_tokens"] is not None:
+        console.print(
+            f"scored with the last {explanation['context_tokens']} tokens of text before the call; with the whole text and no "
+            f"call the loss is {explanation['loss_without_call_full_context']:.3f}, which the call must beat too",
+            markup=False,
+        )
+    verdict = "kept" if explanation["kept"] else "not kept"
+    console.print(
+        f"[{explanation['call']} -> {explanation['result']}] lowers the loss by {explanation['loss_reduction']:.3f} nats: "
+        f"{verdict} at {explanation['keep_threshold']}"
+        + (
+            ""
+            if explanation.get("tau_information") is None
+            else f" with {explanation['tau_information']} of information"
+        ),
+        markup=False,
+    )
+    if explanation["information"] is not None:
+        placebos = ", ".join(
+            f"{'(forgotten)' if one['result'] is None else one['result']} {one['loss_with_result']:.3f}"
+            for one in explanation["placebos"]
+        )
+        console.print(
+            f"information of the result: {explanation['information']:.3f} nats beyond other calls' results (losses: {placebos})",
+            markup=False,
+        )
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,235 @@
+"""The files of artifacts in a folder of this machine: downloaded once, verified, and kept while there is room.
+
+    entries/<key>/            an artifact, whole; its time is that of its last use
+    partial/<key>/            a download that is under way or was cut off; the next try continues it (`downloading.py`)
+    locks/<key>.download      held by the process that downloads
+    locks/<key>.use           held, shared, by every process that uses the entry, until it ends
+    locks/space               held while room is made
+    hashes/                   what processes of this node have hashed (`storage/file_hashes.py`)
+    downloads.jsonl           a line for each download that was completed
+
+A key is made of kind, name and content, so that equal contents are one entry. An entry appears by a rename, after every file was
+compared with its hash in the manifest and written to the disk: a process may be killed at any moment, and what it leaves in
+`partial` is nothing that a reader looks at. Entries that no process uses go, the least recently used first, when an artifact needs
+their room. Several processes, and several pods of a node, may share the folder; a file system without locks (flock) will not do.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import logging
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import filelock
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import CacheFullError, ConfigurationError
+from toolformer_ops.storage.artifacts.downloading import download, reserve, sync
+from toolformer_ops.storage.artifacts.published import Artifact
+from toolformer_ops.storage.file_hashes import remember, verified_sha256
+from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.shared_files import locked
+
+logger = logging.getLogger(__name__)
+
+GIB = 2**30
+
+_in_use: dict[Path, int] = {}
+"""Descriptors of the `.use` locks that this process holds until it ends, by path."""
+
+
+def fetch(settings: Settings, artifact: Artifact) -> Path:
+    """The folder with an artifact's files, which stays there until this process ends.
+
+    Downloads if the cache does not hold it. Compares the bytes of what is there with the manifest (`storage/file_hashes.py`); an
+    entry that is damaged is removed and downloaded again.
+
+    Raises:
+        CorruptObjectError: a file on S3 has not the content that the manifest names; nothing of it is kept.
+        CacheFullError: there is no room, and what the cache holds is in use.
+        ConfigurationError: the cache cannot be written to.
+        ObjectStoreError: S3 cannot be reached, or a file is not there. What was downloaded is kept, for the next try.
+    """
+    cache = _Cache(settings)
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", artifact.name)[:60]
+    key = f"{artifact.kind}-{name}-{artifact.manifest.content_sha256[:32]}"
+    entry = cache.root / "entries" / key
+    while True:
+        # 1. An entry that is there is used: the lock says so to whoever makes room, and the time says how lately.
+        cache.hold(key)
+        if entry.is_dir():
+            damage = _damage(settings, entry, artifact)
+            if damage is None:
+                os.utime(entry)
+                return entry
+            logger.warning("cache entry %s: %s: it is removed and downloaded again", entry, damage)
+            cache.remove(entry)
+        # 2. One process downloads it; the others wait, and then find it.
+        with cache.download_lock(key):
+            if not entry.is_dir():
+                cache.download(settings, artifact, key)
+                for file in artifact.manifest.files:
+                    remember(settings, entry / file.name, file.sha256)
+
+
+def _damage(settings: Settings, entry: Path, artifact: Artifact) -> str | None:
+    """Why an entry is not what the manifest names; None where it is."""
+    for file in artifact.manifest.files:
+        path = entry / file.name
+        found = path.stat().st_size if path.is_file() else None
+        if found != file.size:
+            return f"expected {file.size} bytes in {file.name}, found {'no file' if found is None else found}"
+    for file in artifact.manifest.files:
+        if (sha256 := verified_sha256(settings, entry / file.name)) != file.sha256:
+            return f"expected content {file.sha256} in {file.name}, found {sha256}"
+    return None
+
+
+class _Cache:
+    """The folder, its locks and its room."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.root = settings.cache_folder.expanduser().resolve()
+        self._limit = None if settings.cache_gib is None else int(settings.cache_gib * GIB)
+        try:
+            for name in ("entries", "partial", "locks"):
+                (self.root / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(
+                f"expected a folder for the cache at {self.root}, found {error}. Set TOOLFORMER_CACHE_DIR to one that can be "
+                "written to; in a pod it is the volume `cache`."
+            ) from error
+
+    # Locks
+
+    def hold(self, key: str) -> None:
+        """Keep the entry from being removed for room, until this process ends."""
+        path = self.root / "locks" / f"{key}.use"
+        if path not in _in_use:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)  # waits only while the entry is being removed
+            _in_use[path] = descriptor
+
+    def download_lock(self, key: str) -> AbstractContextManager[None]:
+        """Be the only one that downloads."""
+        return locked(self.root / "locks" / f"{key}.download", f"another process downloads {key}")
+
+    # Downloads
+
+    def download(self, settings: Settings, artifact: Artifact, key: str) -> None:
+        """Make the entry; its download lock is held.
+
+        Raises:
+            CorruptObjectError, CacheFullError, ObjectStoreError: as `fetch`.
+        """
+        partial, started = self.root / "partial" / key, time.monotonic()
+        self._make_room(artifact, partial)
+        try:
+            files = download(ObjectStore(settings), artifact.manifest, partial)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+            raise self._full(artifact, shutil.disk_usage(self.root).free) from error
+        files.rename(self.root / "entries" / key)
+        sync(self.root / "entries")
+        shutil.rmtree(partial)
+        seconds = time.monotonic() - started
+        size = artifact.manifest.size
+        line = {
+            "at": time.time(),
+            "artifact": artifact.address,
+            "kind": artifact.kind,
+            "bytes": size,
+            "seconds": seconds,
+        }
+        with (self.root / "downloads.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        logger.info(
+            "downloaded %s %s: %d files, %.1f MiB in %.1f s, into %s",
+            artifact.kind, artifact.address, len(artifact.manifest.files), size / 2**20, seconds, self.root / "entries" / key,
+        )  # fmt: skip
+
+    # Room
+
+    def _make_room(self, artifact: Artifact, partial: Path) -> None:
+        """Reserve the room of a download, by files of their full length; remove what nobody uses where it is needed.
+
+        Raises:
+            CacheFullError: that is not enough.
+        """
+        if self._limit is not None and artifact.manifest.size > self._limit:
+            raise self._full(artifact, self._limit)  # nothing has to go for what can never have room
+        with filelock.FileLock(self.root / "locks" / "space"):
+            while (free := self._free_for(partial)) < artifact.manifest.size:
+                if not self._remove_least_recently_used(besides=partial):
+                    raise self._full(artifact, free)
+            reserve(artifact.manifest, partial)
+
+    def _full(self, artifact: Artifact, free: int) -> CacheFullError:
+        limit = "" if self._limit is None else f" of the {self._limit / GIB:.3f} GiB of TOOLFORMER_CACHE_GIB"
+        return CacheFullError(
+            f"{artifact.kind} {artifact.address}: expected {artifact.manifest.size / GIB:.3f} GiB of room in {self.root}, found "
+            f"{max(free, 0) / GIB:.3f} GiB{limit} that nothing in use takes. Give the cache more room (a larger volume, or "
+            "TOOLFORMER_CACHE_GIB), or start fewer different models on one node."
+        )
+
+    def _free_for(self, partial: Path) -> int:
+        """Bytes that a download into `partial` may take in all, with what it has taken already."""
+        own = reserved = held = 0
+        for folder in (*(self.root / "entries").iterdir(), *(self.root / "partial").iterdir()):
+            for status in _statuses(folder):
+                taken = status.st_blocks * 512
+                if folder == partial:
+                    own += taken
+                else:
+                    held += status.st_size
+                    reserved += max(0, status.st_size - taken)  # what other downloads will still write
+        free = shutil.disk_usage(self.root).free + own - reserved
+        return free if self._limit is None else min(free, self._limit - held)
+
+    def _remove_least_recently_used(self, besides: Path) -> bool:
+        """Remove the broken download or the entry whose last use is the longest ago and that nobody uses; whether there was one."""
+        last_use: dict[Path, float] = {}
+        for folder in (*(self.root / "partial").iterdir(), *(self.root / "entries").iterdir()):
+            with contextlib.suppress(FileNotFoundError):  # renamed meanwhile
+                last_use[folder] = folder.stat().st_mtime
+        last_use.pop(besides, None)
+        for folder in sorted(last_use, key=last_use.__getitem__):
+            with contextlib.ExitStack() as locks:
+                try:
+                    if folder.parent.name == "entries":
+                        descriptor = os.open(self.root / "locks" / f"{folder.name}.use", os.O_RDWR | os.O_CREAT, 0o666)
+                        locks.callback(os.close, descriptor)
+                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    else:
+                        lock = filelock.FileLock(self.root / "locks" / f"{folder.name}.download", blocking=False)
+                        locks.enter_context(lock)
+                except (BlockingIOError, filelock.Timeout):
+                    continue
+                size = sum(status.st_size for status in _statuses(folder))
+                logger.info("removing %s from the cache for its room, %.1f MiB", folder.name, size / 2**20)
+                self.remove(folder)
+            return True
+        return False
+
+    def remove(self, folder: Path) -> None:
+        """Remove a folder, which no reader takes for whole while it goes; files that are open stay readable."""
+        aside = self.root / "partial" / f"removed-{folder.name}-{os.getpid()}"
+        with contextlib.suppress(FileNotFoundError):  # another process removes it
+            folder.rename(aside)
+            shutil.rmtree(aside)
+
+
+def _statuses(folder: Path) -> Iterator[os.stat_result]:
+    """Of all files below a folder, which may go meanwhile."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                yield (Path(parent) / name).stat()

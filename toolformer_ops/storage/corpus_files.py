@@ -1,0 +1,411 @@
+"""Find the files of a corpus and read their bytes: JSON Lines, plain, gzip or Zstandard, or Parquet, from file:// or s3://.
+
+`unpacked` is the one reader of packed files: corpora, Wikipedia dumps and the data of evaluations go through it.
+
+Memory is bounded for every content: a line longer than the limit is skipped, packed data is unpacked in small pieces. So is time: a
+packed file that holds too much, in all or for its packed size (`UnpackingLimits`), is read no further. What cannot be read becomes
+a `Line` with a reason; only a source that fails (no file, no permission, the network) raises.
+Does not parse the lines, nor read Parquet: `storage/corpus_records.py` does.
+"""
+
+import functools
+import gzip
+import hashlib
+import io
+import os
+import shutil
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, BinaryIO, NamedTuple
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import (
+    BrokenConnectionError,
+    CorpusError,
+    ExpandsTooFarError,
+    ObjectNotFoundError,
+    ToolformerError,
+)
+from toolformer_ops.local_paths import local_path, open_local, refusal_in_folder
+
+PARQUET = ".parquet"
+KINDS = (".jsonl", ".ndjson", ".json")
+SUFFIXES = (*(kind + packed for kind in KINDS for packed in ("", ".gz", ".zst")), PARQUET)
+"""Files of a folder that are read; a file that is named itself may have any name."""
+DETAIL_CHARACTERS = 300
+QUOTED_BYTES = 80
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
+_ZSTANDARD = b"\x28\xb5\x2f\xfd"
+_PARQUET_MAGIC = b"PAR1"
+_BUFFER_BYTES = 1 << 16
+_ZSTANDARD_PIECE_BYTES = 1 << 12
+"""pyarrow loses the last piece before the place where a file breaks off, so pieces are small."""
+SETTLED_NANOSECONDS = 2_000_000_000
+"""A file changed less than this ago may change again without another time of change, which file systems store in ticks."""
+
+
+RATIO_FROM_BYTES = 1 << 22
+"""Unpacked bytes from which on the ratio counts: a small file of equal lines packs well, and takes no time."""
+
+
+@dataclass(frozen=True)
+class UnpackingLimits:
+    """How much a packed file may hold: 9 kB of Zstandard can be 300 MB of line ends, whose reading takes minutes."""
+
+    unpacked_bytes: float
+    ratio: float
+    """Unpacked bytes for each packed byte that was read."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> "UnpackingLimits":
+        """Those of a deployment."""
+        return cls(settings.max_unpacked_gib * 2**30, settings.max_unpacked_ratio)
+
+    def check(self, name: str, packed_bytes: int, unpacked_bytes: int) -> None:
+        """Whether a file may be read further, of which so many bytes were read.
+
+        Raises:
+            ExpandsTooFarError: it holds too much.
+        """
+        if unpacked_bytes > self.unpacked_bytes:
+            limit = f"at most {self.unpacked_bytes / 2**30:g} GiB unpacked (TOOLFORMER_MAX_UNPACKED_GIB)"
+        elif unpacked_bytes > max(self.ratio * packed_bytes, RATIO_FROM_BYTES):
+            limit = f"at most {self.ratio:g} times the packed size (TOOLFORMER_MAX_UNPACKED_RATIO)"
+        else:
+            return
+        raise ExpandsTooFarError(
+            f"{name}: expected {limit}, found {unpacked_bytes:,} bytes in {packed_bytes:,} packed ones. "
+            "Raise the limit if the file is what you meant."
+        )
+
+
+@dataclass(frozen=True)
+class CorpusFile:
+    """One file of a corpus."""
+
+    uri: str
+    """Whole address, file:///... or s3://..."""
+    open: Callable[[], IO[bytes]]
+    """Opens its bytes as they are stored."""
+    size: int | None = None
+    """Number of these bytes; None where it is not known."""
+    stamp: str | None = None
+    """What the source says of these bytes: as long as it is the same, so are they. None where it proves nothing."""
+    refusal: tuple[str, str] | None = None
+    """Reason and detail of a file that is not read."""
+
+
+class Line(NamedTuple):
+    """A line that is not blank, or the reason why it, or the rest of the file, cannot be read."""
+
+    number: int
+    """From 1; 0 where the reason concerns the file as a whole."""
+    content: bytes = b""
+    """Without its line end; empty where there is a reason."""
+    reason: str | None = None
+    """line_too_long, empty_file, expands_too_far or unreadable_file."""
+    detail: str = ""
+    quote: str = ""
+    """How a line that is refused begins."""
+    ended: bool = True
+    """False for a last line without a line end: the file may have been cut there."""
+
+
+def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
+    """The files of a corpus, in the order of their names: itself, or those below it with one of `SUFFIXES`.
+
+    `uri` is an address as `records.normal_uri` writes it. Hidden files and folders are passed over. What leads out of the folder is
+    refused: not_a_file, outside_corpus.
+
+    Raises:
+        ParameterError: this deployment lets nobody read there.
+        CorpusError: there is no such file, folder or bucket, or no file of these kinds is in it.
+    """
+    if uri.startswith("s3://"):
+        from toolformer_ops.storage.object_store import ObjectStore
+        from toolformer_ops.storage.publication import MANIFEST
+
+        store = ObjectStore(settings)
+        try:
+            found = store.list_files(uri)
+        except ObjectNotFoundError as error:
+            raise CorpusError(f"expected the corpus at {uri}: {error}. Check the run's corpus address.") from error
+        files = [
+            CorpusFile(
+                uri=item.uri,
+                open=functools.partial(store.open_uri, item.uri),
+                size=item.size,
+                stamp=f"{item.size} {item.etag}" if item.etag else None,
+            )
+            for item in found
+            if item.uri == uri or _is_taken(Path(item.uri.removeprefix(f"{uri}/")))
+        ]
+        if f"{uri}/{MANIFEST}" in {file.uri for file in files} and any(file.uri.endswith(PARQUET) for file in files):
+            files = [file for file in files if file.uri != f"{uri}/{MANIFEST}"]  # a release's: no record is in it
+    else:
+        files = _local_files(settings, local_path(settings, uri, "corpus"))
+    if not files:
+        raise CorpusError(
+            f"expected files ending in {', '.join(KINDS)} (or these with .gz, .zst) or {PARQUET} in {uri}, found none."
+        )
+    return sorted(files, key=lambda file: file.uri)
+
+
+def _local_files(settings: Settings, path: Path) -> list[CorpusFile]:
+    try:
+        if path.is_file():
+            return [_local_file(path, path)]
+        if path.is_dir():
+            return [file for found in path.rglob("*") if (file := _found_file(settings, path, found))]
+    except OSError as error:
+        raise CorpusError(f"expected to read {path}, found: {error.strerror or error}.") from error
+    raise CorpusError(
+        f"expected the corpus, a file or a folder, at {path}, found nothing. Check the run's corpus address."
+    )
+
+
+def _found_file(settings: Settings, folder: Path, found: Path) -> CorpusFile | None:
+    """The corpus file at a path below the folder; None for what is no file of a corpus."""
+    is_folder = found.is_dir()
+    if not _is_taken(found.relative_to(folder), found.is_symlink() and is_folder):
+        return None
+    if outside := refusal_in_folder(settings, folder, found):
+        return _refused_file(found, "outside_corpus", f"it {outside}")
+    if is_folder:
+        return None  # what is in it is found by itself
+    return (
+        _local_file(found, found.resolve()) if found.is_file() else _refused_file(found, "not_a_file", "it is no file")
+    )
+
+
+def _local_file(path: Path, real: Path) -> CorpusFile:
+    """The file at a path, whose place without symbolic links is `real`."""
+    found = real.stat()
+    # The time of change cannot be set by hand, unlike that of modification: a copy that keeps the latter still has a new stamp.
+    settled = time.time_ns() - max(found.st_ctime_ns, found.st_mtime_ns) > SETTLED_NANOSECONDS
+    stamp = f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
+    return CorpusFile(
+        uri=_uri_of(path),
+        open=lambda: open_local(real),
+        size=found.st_size,
+        stamp=stamp if settled else None,
+    )
+
+
+def _refused_file(path: Path, reason: str, detail: str) -> CorpusFile:
+    """A file that is not read. Its bytes are why, so that it is a changed file as soon as that changes."""
+    return CorpusFile(_uri_of(path), open=lambda: io.BytesIO(f"{reason}: {detail}".encode()), refusal=(reason, detail))
+
+
+def _uri_of(path: Path) -> str:
+    # A name that is not UTF-8 is shown with escapes, since Postgres stores no other text.
+    return "file://" + os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _is_taken(path: Path, any_name: bool = False) -> bool:
+    has_name = any_name or path.name.lower().endswith(SUFFIXES)
+    return has_name and not any(part.startswith(".") for part in path.parts)
+
+
+def content_sha256(file: CorpusFile) -> str:
+    """SHA-256 of the file's bytes as stored, 64 hex digits.
+
+    Raises:
+        CorpusError, ObjectStoreError: the source fails.
+    """
+    with closing(_open(file)) as stored:
+        return hashlib.file_digest(_Source(stored, file.uri), "sha256").hexdigest()
+
+
+def quoted(content: bytes) -> str:
+    """The beginning of a refused line, for those who asked to see it."""
+    return repr(content[:QUOTED_BYTES])
+
+
+class OpenedFile:
+    """A corpus file that is being read: its bytes pass once, and are hashed on the way.
+
+    Raises on entering and reading:
+        CorpusError, ObjectStoreError: the source fails.
+    """
+
+    def __init__(self, file: CorpusFile, limits: UnpackingLimits) -> None:
+        self.uri = file.uri
+        self.refusal = file.refusal
+        self.limits = limits
+        self._file = file
+        self._digest = hashlib.sha256()
+        self._open_files = ExitStack()
+
+    def __enter__(self) -> "OpenedFile":
+        self._stored = self._open_files.enter_context(closing(_open(self._file)))
+        self._source = io.BufferedReader(_Source(self._stored, self.uri, self._digest), _BUFFER_BYTES)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open_files.close()
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether it is a Parquet file by its first bytes, or by its name."""
+        return self._source.peek(4)[:4] == _PARQUET_MAGIC or self.uri.lower().endswith(PARQUET)
+
+    def lines(self, max_line_bytes: int) -> Iterator[Line]:
+        """Its lines that are not blank, in order; one with number 0 last where it is empty, breaks off or holds too much.
+
+        Of a packed file that breaks off or holds too much, the whole lines before that place are read.
+        """
+        number = read = 0
+        try:
+            stream = unpacked(self._source, self.uri, self.limits, as_named=True)
+            while held := stream.readline(max_line_bytes + 1):  # more is not held of a line
+                number += 1
+                ended = held.endswith(b"\n")
+                content = held[:-1] if ended else held
+                if len(content) > max_line_bytes:
+                    length, rest = len(content), held
+                    while not rest.endswith(b"\n") and (rest := stream.readline(_BUFFER_BYTES)):
+                        length += len(rest.removesuffix(b"\n"))
+                    limit = f"expected at most {max_line_bytes} bytes (TOOLFORMER_MAX_LINE_BYTES)"
+                    read += 1
+                    yield Line(number, reason="line_too_long", detail=f"{limit}, found {length}", quote=quoted(content))
+                    continue
+                if number == 1:
+                    content = content.removeprefix(_BYTE_ORDER_MARK)
+                if content and not content.isspace():
+                    read += 1
+                    yield Line(number, content, ended=ended)
+        except CorpusError as error:
+            reason = "expands_too_far" if isinstance(error, ExpandsTooFarError) else "unreadable_file"
+            yield Line(0, reason=reason, detail=f"after {read} lines: {error}"[:DETAIL_CHARACTERS])
+            return
+        if not read:
+            yield Line(0, reason="empty_file", detail="expected JSON Lines, found no line that is not blank")
+
+    def seekable(self) -> IO[bytes]:
+        """Its bytes as a file in which any place can be read, as Parquet needs it; of an object on S3, a temporary copy."""
+        if self._stored.seekable():
+            self.sha256()
+            self._stored.seek(0)
+            return self._stored
+        copy = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the rest
+        self._open_files.callback(copy.close)
+        shutil.copyfileobj(self._source, copy, _BUFFER_BYTES)
+        copy.seek(0)
+        return copy
+
+    def sha256(self) -> str:
+        """SHA-256 of all its bytes as stored, 64 hex digits; reads those that were not read yet."""
+        while self._source.read(_BUFFER_BYTES):
+            pass
+        return self._digest.hexdigest()
+
+
+def _open(file: CorpusFile) -> IO[bytes]:
+    try:
+        return file.open()
+    except OSError as error:
+        raise CorpusError(f"expected to read {file.uri}, found: {error.strerror or error}.") from error
+
+
+# Packed files
+
+
+def unpacked(packed: IO[bytes], name: str, limits: UnpackingLimits, *, as_named: bool = False) -> BinaryIO:
+    """A buffered stream of the bytes in `packed`: gzip, Zstandard or plain, told apart by the first bytes.
+
+    Several packed members in a row are read as one. A stream that ends in the middle of its packed data raises, so that a half copy
+    is not taken for a whole one. A small file may unpack to a large one, but only as much is unpacked as is read.
+
+    Args:
+        packed: where the bytes come from.
+        name: the file's name or address.
+        limits: how much it may hold.
+        as_named: whether a file whose name ends in .gz or .zst must be packed so.
+
+    Reading raises:
+        ExpandsTooFarError: the file holds more than `limits` allow.
+        CorpusError: the packed data is damaged or ends too early, or is not what the name says.
+        BrokenConnectionError: `packed` cannot be read.
+    """
+    stored = _Source(packed, name)
+    source = io.BufferedReader(stored, _BUFFER_BYTES)
+    first = source.peek(4)[:4]
+    if first.startswith(_GZIP):
+        unpacking = _Unpacked(gzip.GzipFile(fileobj=source).read1, stored, limits)
+        return io.BufferedReader(unpacking, _BUFFER_BYTES)
+    if first == _ZSTANDARD:
+        import pyarrow  # not zstandard, whose reader takes a cut file for a whole one
+
+        stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(source, mode="r"), "zstd")
+        unpacking = _Unpacked(stream.read, stored, limits, _ZSTANDARD_PIECE_BYTES)
+        return io.BufferedReader(unpacking, _BUFFER_BYTES)
+    if as_named and first and Path(name).suffix.lower() in (".gz", ".zst"):
+        raise CorpusError(f"{name}: expected packed data as the name says, found other. Rename the file, or pack it.")
+    return source
+
+
+class _Unpacked(io.RawIOBase):
+    """What `read` unpacks of `stored`, at most `piece_bytes` at a time; its errors become `CorpusError`."""
+
+    def __init__(
+        self,
+        read: Callable[[int], bytes],
+        stored: "_Source",
+        limits: UnpackingLimits,
+        piece_bytes: int = _BUFFER_BYTES,
+    ) -> None:
+        self._read = read
+        self._stored = stored
+        self._limits = limits
+        self._piece_bytes = piece_bytes
+        self._bytes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        try:
+            block = self._read(min(len(buffer), self._piece_bytes))
+        except (OSError, EOFError, ValueError, zlib.error) as error:  # ValueError: pyarrow's ArrowInvalid
+            # gzip quotes the bytes that it finds in place of the next member.
+            found = "something else behind it" if isinstance(error, gzip.BadGzipFile) else error
+            raise CorpusError(
+                f"{self._stored.name}: expected whole packed data, found: {found}. Copy the file again."
+            ) from error
+        self._bytes += len(block)
+        self._limits.check(self._stored.name, self._stored.bytes_read, self._bytes)
+        buffer[: len(block)] = block
+        return len(block)
+
+
+class _Source(io.RawIOBase):
+    """Stored bytes. Their errors become `BrokenConnectionError`, so that no unpacker takes a failing disk for damaged data."""
+
+    def __init__(self, stream: IO[bytes], name: str, digest: "hashlib._Hash | None" = None) -> None:
+        self.name = name
+        self.bytes_read = 0
+        self._stream = stream
+        self._digest = digest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        try:
+            block = self._stream.read(len(buffer))
+        except ToolformerError:
+            raise
+        except Exception as error:
+            raise BrokenConnectionError(f"reading {self.name} broke off: {error}. Try again.") from error
+        self.bytes_read += len(block)
+        if self._digest:
+            self._digest.update(block)
+        buffer[: len(block)] = block
+        return len(block)

@@ -1,0 +1,93 @@
+"""Which index WikiSearch and QA search, and where it is: a folder of this machine, or one that was published on S3.
+
+    TOOLFORMER_WIKI_INDEX    searched
+    a folder                 that folder
+    s3://bucket/indices/X    that published index
+    empty                    the folder `wiki_index` in the state folder; in pods, which share no disk, the index that was
+                             published last
+
+What a search finds is decided by the fingerprint (`index_manifest.py`), which is the identity of a published index: to know it,
+nothing but a manifest is read.
+"""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ObjectNotFoundError, SearchIndexError
+from toolformer_ops.tools.retrieval.index_manifest import read_manifest
+
+if TYPE_CHECKING:
+    from toolformer_ops.storage.artifacts import Artifact
+
+PREFIX = "indices/wiki-"
+"""Published indices are at this prefix of the bucket, each with the beginning of its fingerprint."""
+SHOWN = 16
+"""Digits of a fingerprint in addresses and in the versions of tools."""
+
+_IN_VERSION = re.compile(rf"\bindex=([0-9a-f]{{{SHOWN}}})\b")
+
+
+def index_version(settings: Settings) -> str:
+    """`index=` and the beginning of the fingerprint, for the versions of the tools that search.
+
+    Raises:
+        SearchIndexError: there is no index; the message names the setting.
+        CorruptObjectError: the manifest on S3 was changed after it was published.
+    """
+    published = _published(settings)
+    fingerprint = published.manifest.identity if published else read_manifest(settings.index_dir).fingerprint
+    return f"index={fingerprint[:SHOWN]}"
+
+
+def index_folder(settings: Settings) -> Path:
+    """The folder of the index that is searched; a published one is fetched into the cache.
+
+    Raises:
+        SearchIndexError, CorruptObjectError: as `index_version`.
+        ObjectStoreError, CacheFullError: it cannot be fetched.
+    """
+    from toolformer_ops.storage import artifacts
+
+    published = _published(settings)
+    return artifacts.fetch(settings, published) if published else settings.index_dir
+
+
+def with_index_of(settings: Settings, tool_version: str) -> Settings:
+    """Settings that name the published index of a tool's version, where they leave open which index is searched.
+
+    So an index that is published while a run works is not taken in the middle of it.
+    """
+    found = _IN_VERSION.search(tool_version)
+    if settings.wiki_index or settings.runner == "local" or not found:
+        return settings
+    return settings.model_copy(update={"wiki_index": f"s3://{settings.s3_bucket}/{PREFIX}{found[1]}"})
+
+
+def _published(settings: Settings) -> "Artifact | None":
+    """The published index that is searched; None where a folder is."""
+    from toolformer_ops.storage import artifacts  # tools are imported where DAGs are parsed, without boto3
+
+    address: str | None = settings.wiki_index
+    if not address and settings.runner == "kubernetes":
+        address = artifacts.newest(settings, "index")
+        if address is None:
+            raise SearchIndexError(
+                "expected a published search index, found none. Trigger the DAG build_wiki_index, or set TOOLFORMER_WIKI_INDEX to "
+                "the address of one, or to a folder that all pods see."
+            )
+    if not address or not address.startswith("s3://"):
+        return None
+    try:
+        published = artifacts.find(settings, address, "index")
+    except ObjectNotFoundError as error:
+        raise SearchIndexError(
+            f"expected a published search index at {address} (setting TOOLFORMER_WIKI_INDEX, or the newest), found none: {error}. "
+            "Trigger the DAG build_wiki_index."
+        ) from error
+    if not published.manifest.identity:
+        raise SearchIndexError(
+            f"{address}: expected a search index, found a publication of another kind. Give an address below indices/."
+        )
+    return published
