@@ -114,8 +114,7 @@ def test_every_table_view_and_column_says_what_it_holds(engine: Engine) -> None:
 
 @pytest.fixture
 def sql_folder(tmp_path: Path) -> Path:
-    (tmp_path / "migrations").mkdir()
-    for folder in ("schema", "functions", "views"):
+    for folder in ("schema", "migrations", "functions", "views"):
         (tmp_path / folder).mkdir()
         for path in (database.SQL_DIR / folder).glob("*.sql"):
             (tmp_path / folder / path.name).write_bytes(path.read_bytes())
@@ -253,7 +252,7 @@ def test_a_database_of_the_baseline_is_migrated_without_losing_a_row(
     engine = database.connect_dsn(dsn, database.DSN_SETTING)
     try:
         # 1. The baseline with rows in each table. Today's functions and views may need later migrations.
-        for folder in ("functions", "views"):
+        for folder in ("migrations", "functions", "views"):
             for path in (sql_folder / folder).glob("*.sql"):
                 path.unlink()
         schema.migrate(engine, sql_folder)
